@@ -1,0 +1,127 @@
+// swift-tools-version: 6.2
+
+import PackageDescription
+
+// Imports run one way: Services -> ServiceKit -> Storage, Bus -> Wire -> Core.
+// Services never import each other; only ZeroMQBus imports CZeroMQ. The
+// explicit dependency check in ops/test holds these arrows.
+
+let strict: [SwiftSetting] = [
+    .treatAllWarnings(as: .error),
+    .enableUpcomingFeature("ExistentialAny"),
+    .enableUpcomingFeature("InternalImportsByDefault"),
+    .enableUpcomingFeature("MemberImportVisibility"),
+]
+
+// Product dependencies, named once.
+let argumentParser = Target.Dependency.product(name: "ArgumentParser", package: "swift-argument-parser")
+let configuration = Target.Dependency.product(name: "Configuration", package: "swift-configuration")
+let crypto = Target.Dependency.product(name: "Crypto", package: "swift-crypto")
+let cryptoExtras = Target.Dependency.product(name: "CryptoExtras", package: "swift-crypto")
+let customDump = Target.Dependency.product(name: "CustomDump", package: "swift-custom-dump")
+let flyingFox = Target.Dependency.product(name: "FlyingFox", package: "FlyingFox")
+let grdb = Target.Dependency.product(name: "GRDB", package: "GRDB.swift")
+let histogram = Target.Dependency.product(name: "Histogram", package: "hdrhistogram-swift")
+let jwtKit = Target.Dependency.product(name: "JWTKit", package: "jwt-kit")
+let logging = Target.Dependency.product(name: "Logging", package: "swift-log")
+let metrics = Target.Dependency.product(name: "Metrics", package: "swift-metrics")
+let protobuf = Target.Dependency.product(name: "SwiftProtobuf", package: "swift-protobuf")
+let lifecycle = Target.Dependency.product(name: "ServiceLifecycle", package: "swift-service-lifecycle")
+
+/// A library in `Shared/`.
+func shared(_ name: String, _ dependencies: [Target.Dependency] = []) -> Target {
+    .target(name: name, dependencies: dependencies, path: "Shared/\(name)", swiftSettings: strict)
+}
+
+/// One of the five services: a library, and the thin executable over it.
+func service(_ name: String, product: String, _ dependencies: [Target.Dependency] = []) -> [Target] {
+    [
+        .target(
+            name: "\(name)Service",
+            dependencies: [
+                "ServiceKit", "Storage", "Bus", "Wire", "Core", configuration, logging, protobuf,
+            ] + dependencies,
+            path: "Services/\(name)/Sources",
+            swiftSettings: strict
+        ),
+        .executableTarget(
+            name: product,
+            dependencies: [
+                .target(name: "\(name)Service"), "ServiceKit", "ZeroMQBus", argumentParser,
+            ],
+            path: "Services/\(name)/Entry",
+            swiftSettings: strict
+        ),
+    ]
+}
+
+/// A test target in `Tests/`.
+func tests(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
+    .testTarget(name: name, dependencies: dependencies, path: "Tests/\(name)", swiftSettings: strict)
+}
+
+let package = Package(
+    name: "nephos",
+    products: [
+        .library(name: "NephosKit", targets: ["NephosKit"]),
+        .library(name: "NephosTestKit", targets: ["TestKit"]),
+        .executable(name: "nephos-identity", targets: ["nephos-identity"]),
+        .executable(name: "nephos-keyvalue", targets: ["nephos-keyvalue"]),
+        .executable(name: "nephos-documents", targets: ["nephos-documents"]),
+        .executable(name: "nephos-records", targets: ["nephos-records"]),
+        .executable(name: "nephos-notifications", targets: ["nephos-notifications"]),
+        .executable(name: "nephos", targets: ["nephos"]),
+        .executable(name: "nephos-load", targets: ["nephos-load"]),
+    ],
+    dependencies: [
+        .package(url: "https://github.com/HdrHistogram/hdrhistogram-swift", from: "0.2.0"),
+        .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
+        .package(url: "https://github.com/apple/swift-configuration", from: "1.4.0", traits: []),
+        .package(url: "https://github.com/apple/swift-crypto", from: "4.5.2"),
+        .package(url: "https://github.com/apple/swift-log", from: "1.16.2"),
+        .package(url: "https://github.com/apple/swift-protobuf", from: "1.39.0", traits: []),
+        .package(url: "https://github.com/groue/GRDB.swift", from: "7.10.0"),
+        .package(url: "https://github.com/swift-server/swift-service-lifecycle", from: "2.13.0"),
+        .package(url: "https://github.com/vapor/jwt-kit", from: "5.7.1"),
+    ],
+    targets: [
+        .systemLibrary(name: "CZeroMQ", path: "Shared/CZeroMQ"),
+        shared("Core", [crypto]),
+        shared("Wire", ["Core", protobuf]),
+        shared("Bus", ["Core", "Wire", protobuf, logging]),
+        shared("ZeroMQBus", ["Bus", "Core", "CZeroMQ", logging]),
+        shared("Storage", ["Core", grdb, logging]),
+        shared("ServiceKit", [
+            "Storage", "Bus", "Wire", "Core", protobuf, logging, configuration, crypto, jwtKit, lifecycle,
+        ]),
+        shared("NephosKit", ["Bus", "Wire", "Core", "ZeroMQBus", grdb, protobuf, logging]),
+        shared("DeviceSync", ["NephosKit", "Core"]),
+        shared("TestKit", [
+            "ServiceKit", "NephosKit", "Storage", "Bus", "Wire", "Core", "IdentityService", "KeyValueService",
+            "NotificationsService", logging,
+        ]),
+    ]
+        + service("Identity", product: "nephos-identity", [crypto, cryptoExtras, jwtKit])
+        + service("KeyValue", product: "nephos-keyvalue", [crypto])
+        + service("Documents", product: "nephos-documents")
+        + service("Records", product: "nephos-records")
+        + service("Notifications", product: "nephos-notifications")
+        + [
+            .executableTarget(
+                name: "nephos",
+                dependencies: ["NephosKit", "ServiceKit", "ZeroMQBus", "Bus", "Wire", "Core", argumentParser, logging],
+                path: "Clients/CommandLine",
+                swiftSettings: strict
+            ),
+            .executableTarget(
+                name: "nephos-load",
+                dependencies: [
+                    "NephosKit", "ServiceKit", "ZeroMQBus", "Bus", "Wire", "Core", argumentParser, histogram, logging,
+                ],
+                path: "Clients/LoadTest",
+                swiftSettings: strict
+            ),
+            tests("CoreTests", ["Core"]),
+        ],
+    swiftLanguageModes: [.v6]
+)

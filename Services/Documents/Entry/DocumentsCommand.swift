@@ -1,0 +1,1 @@
+@main struct DocumentsCommand { static func main() {} }

@@ -1,0 +1,1 @@
+@main struct IdentityCommand { static func main() {} }

@@ -1,0 +1,1 @@
+@main struct KeyValueCommand { static func main() {} }

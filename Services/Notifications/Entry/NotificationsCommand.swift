@@ -1,0 +1,1 @@
+@main struct NotificationsCommand { static func main() {} }

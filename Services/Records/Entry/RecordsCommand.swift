@@ -1,0 +1,1 @@
+@main struct RecordsCommand { static func main() {} }

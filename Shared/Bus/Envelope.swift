@@ -1,0 +1,191 @@
+public import Core
+public import SwiftProtobuf
+private import Wire
+private import struct Foundation.Data
+
+/// The protocol version that this build speaks.
+public let protocolVersion: UInt32 = 1
+
+/// A request as it arrived: the envelope's fields, with the body not decoded yet.
+public struct RequestEnvelope: Sendable {
+    public var method: String
+    public var id: OperationID
+    public var accessToken: String
+    /// How long the caller still waits; nil: it did not say.
+    public var timeout: Duration?
+    public var causeID: OperationID?
+    public var body: Frame
+    /// Raw frames after the envelope.
+    public var attachments: ArraySlice<Frame>
+
+    public init(
+        method: String, id: OperationID, accessToken: String = "", timeout: Duration? = nil,
+        causeID: OperationID? = nil, body: Frame, attachments: ArraySlice<Frame> = []
+    ) {
+        self.method = method
+        self.id = id
+        self.accessToken = accessToken
+        self.timeout = timeout
+        self.causeID = causeID
+        self.body = body
+        self.attachments = attachments
+    }
+}
+
+/// What a server answered.
+public struct ReplyEnvelope: Sendable {
+    /// Nil: a delivery that the server sent by itself.
+    public var id: OperationID?
+    public var result: Result<Frame, CloudError>
+    public var budget: Budget?
+    public var attachments: ArraySlice<Frame>
+
+    public init(
+        id: OperationID?, result: Result<Frame, CloudError>, budget: Budget? = nil,
+        attachments: ArraySlice<Frame> = []
+    ) {
+        self.id = id
+        self.result = result
+        self.budget = budget
+        self.attachments = attachments
+    }
+}
+
+/// What remains of a caller's request budget: a token bucket.
+public struct Budget: Hashable, Sendable {
+    public var capacity: Int
+    public var remaining: Int
+    /// One call becomes available every so often.
+    public var refill: Duration
+
+    public init(capacity: Int, remaining: Int, refill: Duration) {
+        self.capacity = capacity
+        self.remaining = remaining
+        self.refill = refill
+    }
+}
+
+extension RequestEnvelope {
+    /// The envelope as a message.
+    public func encoded() -> Message {
+        var wire = WireRequest()
+        wire.version = protocolVersion
+        wire.method = method
+        wire.requestID = Data(id.bytes)
+        wire.accessToken = accessToken
+        if let timeout { wire.timeoutMilliseconds = UInt32(clamping: timeout.milliseconds) }
+        if let causeID { wire.causeID = Data(causeID.bytes) }
+        wire.body = body.withUnsafeBytes { Data($0) }
+        return [Frame(encoding: wire)] + attachments
+    }
+
+    /// Why a message is no request, and under which id to say so, if it had one.
+    public struct Rejection: Error {
+        public var error: CloudError
+        public var id: OperationID?
+    }
+
+    /// The request in this message.
+    ///
+    /// - Throws: ``Rejection`` with `.malformedRequest` or `.incompatibleVersion`.
+    public init(decoding message: Message) throws(Rejection) {
+        guard let first = message.first else {
+            throw Rejection(error: CloudError(.malformedRequest, "The message is empty."), id: nil)
+        }
+        let wire: WireRequest
+        do { wire = try first.decode(WireRequest.self) } catch { throw Rejection(error: error, id: nil) }
+        guard let id = OperationID(bytes: wire.requestID) else {
+            throw Rejection(
+                error: CloudError(.malformedRequest, "A request id must have 16 bytes."), id: nil)
+        }
+        guard wire.version == protocolVersion else {
+            throw Rejection(
+                error: CloudError(
+                    .incompatibleVersion, "This server speaks another version of the protocol.",
+                    details: ["server_version": "\(protocolVersion)", "client_version": "\(wire.version)"]),
+                id: id)
+        }
+        self.init(
+            method: wire.method,
+            id: id,
+            accessToken: wire.accessToken,
+            timeout: wire.timeoutMilliseconds == 0 ? nil : .milliseconds(Int64(wire.timeoutMilliseconds)),
+            causeID: OperationID(bytes: wire.causeID),
+            body: Frame(storage: DataStorage(wire.body)),
+            attachments: message.dropFirst()
+        )
+    }
+}
+
+extension ReplyEnvelope {
+    /// The envelope as a message.
+    public func encoded() -> Message {
+        var wire = WireReply()
+        if let id { wire.requestID = Data(id.bytes) }
+        switch result {
+        case .success(let body): wire.body = body.withUnsafeBytes { Data($0) }
+        case .failure(let error): wire.failure = WireFailure(error)
+        }
+        if let budget {
+            wire.budget.capacity = UInt32(clamping: budget.capacity)
+            wire.budget.remaining = UInt32(clamping: budget.remaining)
+            wire.budget.refillMicroseconds = UInt64(clamping: budget.refill.nanoseconds / 1000)
+        }
+        return [Frame(encoding: wire)] + attachments
+    }
+
+    /// The reply in this message.
+    ///
+    /// - Throws: ``CloudError`` `.malformedRequest` when the bytes do not decode.
+    public init(decoding message: Message) throws(CloudError) {
+        guard let first = message.first else {
+            throw CloudError(.malformedRequest, "The message is empty.")
+        }
+        let wire = try first.decode(WireReply.self)
+        self.init(
+            id: OperationID(bytes: wire.requestID),
+            result: wire.hasFailure
+                ? .failure(CloudError(wire.failure)) : .success(Frame(storage: DataStorage(wire.body))),
+            budget: wire.hasBudget
+                ? Budget(
+                    capacity: Int(wire.budget.capacity), remaining: Int(wire.budget.remaining),
+                    refill: .microseconds(Int64(clamping: wire.budget.refillMicroseconds)))
+                : nil,
+            attachments: message.dropFirst()
+        )
+    }
+}
+
+extension Frame {
+    /// A frame with the encoded message.
+    public init(encoding message: some SwiftProtobuf.Message) {
+        // Encoding a message without required fields cannot fail.
+        let bytes: [UInt8] = (try? message.serializedBytes()) ?? []
+        self.init(bytes)
+    }
+
+    /// The message in this frame, decoded from the frame's own bytes.
+    ///
+    /// - Throws: ``CloudError`` `.malformedRequest` when the bytes do not decode.
+    public func decode<Decoded: SwiftProtobuf.Message>(_ type: Decoded.Type) throws(CloudError) -> Decoded {
+        do {
+            return try withUnsafeBytes { try Decoded(serializedBytes: $0.bytes) }
+        } catch {
+            throw CloudError(
+                .malformedRequest, "The bytes do not decode.", details: ["message": Decoded.protoMessageName])
+        }
+    }
+}
+
+/// The body of an envelope, without another copy.
+private final class DataStorage: FrameStorage {
+    private let data: Data
+
+    init(_ data: Data) { self.data = data }
+
+    var count: Int { data.count }
+
+    func withUnsafeBytes<Result>(_ body: (UnsafeRawBufferPointer) throws -> Result) rethrows -> Result {
+        try data.withUnsafeBytes(body)
+    }
+}

@@ -1,0 +1,48 @@
+/// One frame of a message: bytes that are never copied on the way, whoever owns them.
+///
+/// The owner is what the transport received the bytes into (a `zmq_msg_t`, an
+/// array); a frame keeps it alive.
+public struct Frame: Sendable {
+    /// Who owns the bytes.
+    public let storage: any FrameStorage
+
+    public init(storage: any FrameStorage) { self.storage = storage }
+
+    /// A frame that owns this array.
+    public init(_ bytes: [UInt8]) { storage = ArrayStorage(bytes: bytes) }
+
+    /// The number of bytes.
+    public var count: Int { storage.count }
+
+    /// Whether this is an empty frame.
+    public var isEmpty: Bool { count == 0 }
+
+    /// The bytes, valid during the call.
+    public func withUnsafeBytes<Result>(_ body: (UnsafeRawBufferPointer) throws -> Result) rethrows -> Result {
+        try storage.withUnsafeBytes(body)
+    }
+
+    /// A copy of the bytes.
+    public var bytes: [UInt8] { withUnsafeBytes { [UInt8]($0) } }
+}
+
+/// What owns a frame's bytes. They must not change while the storage lives.
+public protocol FrameStorage: AnyObject, Sendable {
+    var count: Int { get }
+    func withUnsafeBytes<Result>(_ body: (UnsafeRawBufferPointer) throws -> Result) rethrows -> Result
+}
+
+private final class ArrayStorage: FrameStorage {
+    private let array: [UInt8]
+
+    init(bytes: [UInt8]) { array = bytes }
+
+    var count: Int { array.count }
+
+    func withUnsafeBytes<Result>(_ body: (UnsafeRawBufferPointer) throws -> Result) rethrows -> Result {
+        try array.withUnsafeBytes(body)
+    }
+}
+
+/// A message: one or more frames, delivered whole or not at all.
+public typealias Message = [Frame]

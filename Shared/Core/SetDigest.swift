@@ -1,0 +1,49 @@
+internal import Crypto
+
+/// A digest of a set of items that does not depend on their order, and that is
+/// kept up to date by adding and removing single items.
+///
+/// Each item is hashed with SHA-256, and the hashes are added lane by lane,
+/// modulo 2^64 (an additive multiset hash; Bellare and Micciancio, 1997). Equal
+/// sets have equal digests; it finds every accident, and is not meant to
+/// withstand someone who constructs collisions within their own store.
+public struct SetDigest: Hashable, Sendable, CustomStringConvertible {
+    /// Bytes of a digest.
+    public static let byteCount = 32
+
+    private var lanes: SIMD4<UInt64>
+
+    /// The digest of the empty set.
+    public static let empty = SetDigest(lanes: .zero)
+
+    private init(lanes: SIMD4<UInt64>) { self.lanes = lanes }
+
+    /// The digest of the set with this one item, given as canonical bytes.
+    public init(ofItem bytes: some Sequence<UInt8>) {
+        self.init(hashing: [UInt8](bytes))
+    }
+
+    private init(hashing bytes: [UInt8]) {
+        lanes = SHA256.hash(data: bytes).withUnsafeBytes { $0.loadUnaligned(as: SIMD4<UInt64>.self) }
+    }
+
+    /// The digest in these 32 bytes, or nil if there are not 32.
+    public init?(bytes: some Collection<UInt8>) {
+        guard bytes.count == Self.byteCount else { return nil }
+        lanes = [UInt8](bytes).withUnsafeBytes { $0.loadUnaligned(as: SIMD4<UInt64>.self) }
+    }
+
+    /// The 32 bytes on the wire.
+    public var bytes: [UInt8] { withUnsafeBytes(of: lanes) { [UInt8]($0) } }
+
+    public mutating func add(_ other: SetDigest) { lanes &+= other.lanes }
+    public mutating func remove(_ other: SetDigest) { lanes &-= other.lanes }
+
+    /// Lower-case hexadecimal.
+    public var description: String {
+        bytes.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+    }
+
+    /// The first eight hexadecimal digits, for people to compare.
+    public var short: String { String(description.prefix(8)) }
+}

@@ -1,0 +1,45 @@
+/// A point in wall-clock time, in milliseconds since 1970.
+public struct Timestamp: Hashable, Sendable, Comparable {
+    public var milliseconds: UInt64
+
+    public init(milliseconds: UInt64) { self.milliseconds = milliseconds }
+
+    public static func < (left: Timestamp, right: Timestamp) -> Bool { left.milliseconds < right.milliseconds }
+
+    /// The time this much later; earlier, for a negative duration. Stops at both ends of the range.
+    public func advanced(by duration: Duration) -> Timestamp {
+        let delta = duration.milliseconds
+        if delta < 0 {
+            let (result, overflow) = milliseconds.subtractingReportingOverflow(delta.magnitude)
+            return Timestamp(milliseconds: overflow ? 0 : result)
+        }
+        let (result, overflow) = milliseconds.addingReportingOverflow(UInt64(delta))
+        return Timestamp(milliseconds: overflow ? .max : result)
+    }
+
+    /// How long it is from the other time to this one.
+    public func since(_ other: Timestamp) -> Duration {
+        .milliseconds(Int64(clamping: milliseconds) - Int64(clamping: other.milliseconds))
+    }
+}
+
+extension Duration {
+    /// Whole milliseconds, rounded toward zero; saturates.
+    public var milliseconds: Int64 {
+        let (whole, overflow) = components.seconds.multipliedReportingOverflow(by: 1000)
+        if overflow { return components.seconds < 0 ? .min : .max }
+        return whole.addingReportingOverflow(components.attoseconds / 1_000_000_000_000_000).partialValue
+    }
+
+    /// Whole nanoseconds; saturates.
+    public var nanoseconds: Int64 {
+        let (whole, overflow) = components.seconds.multipliedReportingOverflow(by: 1_000_000_000)
+        if overflow { return components.seconds < 0 ? .min : .max }
+        return whole.addingReportingOverflow(components.attoseconds / 1_000_000_000).partialValue
+    }
+}
+
+/// Where the wall-clock time comes from. Passed in, so that a test can advance it.
+public protocol WallClock: Sendable {
+    var now: Timestamp { get }
+}

@@ -1,0 +1,70 @@
+public import Core
+private import SwiftProtobuf
+
+/// The state of one key of a key-value store, as service and device both hold it.
+public struct KeyValueItem: Hashable, Sendable {
+    public var key: String
+    /// Nil: the key was deleted.
+    public var value: PropertyValue?
+    public var timestamp: HybridTimestamp
+    public var deviceID: DeviceID
+    public var sequence: UInt64
+
+    public init(
+        key: String, value: PropertyValue?, timestamp: HybridTimestamp, deviceID: DeviceID, sequence: UInt64 = 0
+    ) {
+        self.key = key
+        self.value = value
+        self.timestamp = timestamp
+        self.deviceID = deviceID
+        self.sequence = sequence
+    }
+}
+
+extension KeyValueItem {
+    /// Whether this write wins over the other: the later hybrid timestamp; on a
+    /// tie the greater device id, which every side compares alike.
+    public func wins(over other: KeyValueItem) -> Bool {
+        (timestamp, deviceID) > (other.timestamp, other.deviceID)
+    }
+
+    /// The item's share in the store's digest: of key, write and value, salted
+    /// with the store's digest key. The sequence is left out, so that a device
+    /// that learned of the write in another way agrees.
+    public func digest(key digestKey: [UInt8]) -> SetDigest {
+        var bytes = digestKey
+        func append(_ part: some Collection<UInt8>) {
+            withUnsafeBytes(of: UInt32(part.count).bigEndian) { bytes.append(contentsOf: $0) }
+            bytes.append(contentsOf: part)
+        }
+        append(key.utf8)
+        withUnsafeBytes(of: timestamp.rawValue.bigEndian) { bytes.append(contentsOf: $0) }
+        append(deviceID.rawValue.utf8)
+        append(value?.canonicalBytes ?? [])
+        return SetDigest(ofItem: bytes)
+    }
+}
+
+extension WireKeyValueItem {
+    public init(_ item: KeyValueItem) {
+        self.init()
+        key = item.key
+        if let value = item.value { self.value = WirePropertyValue(value) }
+        timestamp = item.timestamp.rawValue
+        deviceID = item.deviceID.rawValue
+        sequence = item.sequence
+    }
+}
+
+extension KeyValueItem {
+    /// - Throws: ``CloudError`` `.invalidArguments` when the value is none.
+    public init(_ wire: WireKeyValueItem) throws(CloudError) {
+        self.init(
+            key: wire.key,
+            value: wire.hasValue ? try PropertyValue(wire.value) : nil,
+            timestamp: HybridTimestamp(rawValue: wire.timestamp),
+            deviceID: DeviceID(wire.deviceID),
+            sequence: wire.sequence
+        )
+    }
+}
