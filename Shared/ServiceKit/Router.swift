@@ -1,0 +1,174 @@
+public import Bus
+public import Core
+public import Storage
+public import SwiftProtobuf
+
+/// Who may call a method.
+public enum Access: Sendable {
+    /// Anyone who completes the CURVE handshake.
+    case anyone
+    /// A device with a valid access token, bound to the connection's key.
+    case device
+    /// A connection with the operator's key.
+    case operatorOnly
+    /// A connection with the key of a service on the roster, or the operator's.
+    case service
+}
+
+/// What a handler knows of its request besides the body.
+public struct RequestContext: Sendable {
+    public var id: OperationID
+    public var causeID: OperationID?
+    public var peer: Peer
+    /// Set when the method's access is ``Access/device``.
+    public var caller: Caller?
+    /// The server's wall clock when the group began.
+    public var now: Timestamp
+
+    public init(id: OperationID, causeID: OperationID?, peer: Peer, caller: Caller?, now: Timestamp) {
+        self.id = id
+        self.causeID = causeID
+        self.peer = peer
+        self.caller = caller
+        self.now = now
+    }
+
+    /// The caller of a ``Access/device`` method.
+    ///
+    /// - Throws: ``CloudError`` `.notAuthenticated` if there is none.
+    public func requireCaller() throws(CloudError) -> Caller {
+        guard let caller else { throw CloudError(.notAuthenticated, "The request carries no access token. Sign in.") }
+        return caller
+    }
+}
+
+/// What a verified access token says.
+public struct Caller: Hashable, Sendable {
+    public var account: AccountID
+    public var device: DeviceID
+    public var app: AppID
+    public var store: StoreID?
+    public var containers: [String]
+    public var expires: Timestamp
+
+    public init(
+        account: AccountID, device: DeviceID, app: AppID, store: StoreID?, containers: [String], expires: Timestamp
+    ) {
+        self.account = account
+        self.device = device
+        self.app = app
+        self.store = store
+        self.containers = containers
+        self.expires = expires
+    }
+}
+
+/// A group's transaction as handlers see it: the feed, and the events to
+/// publish once the group is on disk.
+public protocol HandlerTransaction: FeedTransaction {
+    /// Publishes after the commit, before the reply; dropped if the group is rolled back.
+    func publish(_ event: OutgoingEvent)
+}
+
+/// An event of this service, before the host fills in service and position.
+public struct OutgoingEvent: Sendable {
+    public var account: AccountID
+    public var partition: Int
+    public var position: ChangeToken
+    public var previousSequence: UInt64
+    /// An encoded `Notification`.
+    public var notification: Frame
+
+    public init(
+        account: AccountID, partition: Int, position: ChangeToken, previousSequence: UInt64, notification: Frame
+    ) {
+        self.account = account
+        self.partition = partition
+        self.position = position
+        self.previousSequence = previousSequence
+        self.notification = notification
+    }
+}
+
+/// The table of a service: message -> handler.
+///
+/// A method's name is its message's name (`PushKeys`), and a handler is a
+/// synchronous function of a request and the group's transaction. It checks and
+/// decides before its first write; when it throws before writing anything, only
+/// its own request fails, otherwise the host rolls the group back and runs its
+/// requests one by one.
+public struct Router {
+    /// How long an operation id is remembered; an older one is refused.
+    public static let operationRetention: Duration = .seconds(24 * 3600)
+
+    typealias Run = (Frame, RequestContext, any HandlerTransaction) throws -> Frame
+    /// Long work off the loop, which returns what to run in a transaction afterwards.
+    typealias Prepare = (Frame, RequestContext) throws -> @Sendable () throws -> Run2
+    typealias Run2 = @Sendable (RequestContext, any HandlerTransaction) throws -> Frame
+
+    struct Method {
+        var name: String
+        var access: Access
+        var mutates: Bool
+        var bytesMax: Int
+        var run: Run?
+        var prepare: Prepare?
+    }
+
+    private(set) var methods: [String: Method] = [:]
+
+    public init() {}
+
+    /// A method that reads.
+    public mutating func read<Request: SwiftProtobuf.Message, Response: SwiftProtobuf.Message>(
+        _ request: Request.Type, access: Access = .device, bytesMax: Int = 64 << 10,
+        _ handler: @escaping (Request, RequestContext, any HandlerTransaction) throws -> Response
+    ) {
+        add(request, access: access, mutates: false, bytesMax: bytesMax) {
+            Frame(encoding: try handler($0.decode(Request.self), $1, $2))
+        }
+    }
+
+    /// A method that changes something. Its reply is remembered under the
+    /// operation id, so that a repeat gets the first reply.
+    public mutating func write<Request: SwiftProtobuf.Message, Response: SwiftProtobuf.Message>(
+        _ request: Request.Type, access: Access = .device, bytesMax: Int = 64 << 10,
+        _ handler: @escaping (Request, RequestContext, any HandlerTransaction) throws -> Response
+    ) {
+        add(request, access: access, mutates: true, bytesMax: bytesMax) {
+            Frame(encoding: try handler($0.decode(Request.self), $1, $2))
+        }
+    }
+
+    /// A method with long work (password hashing) before its transaction. The
+    /// work runs off the loop; what it returns runs in a group.
+    public mutating func prepared<Request: SwiftProtobuf.Message, Response: SwiftProtobuf.Message>(
+        _ request: Request.Type, access: Access = .device, bytesMax: Int = 64 << 10,
+        _ work: @escaping @Sendable (Request) throws -> @Sendable (RequestContext, any HandlerTransaction) throws ->
+            Response
+    ) {
+        let name = Self.name(of: request)
+        methods[name] = Method(
+            name: name, access: access, mutates: true, bytesMax: bytesMax, run: nil,
+            prepare: { frame, _ in
+                let message = try frame.decode(Request.self)
+                return {
+                    let handler = try work(message)
+                    return { Frame(encoding: try handler($0, $1)) }
+                }
+            })
+    }
+
+    private mutating func add<Request: SwiftProtobuf.Message>(
+        _ request: Request.Type, access: Access, mutates: Bool, bytesMax: Int, _ run: @escaping Run
+    ) {
+        let name = Self.name(of: request)
+        methods[name] = Method(
+            name: name, access: access, mutates: mutates, bytesMax: bytesMax, run: run, prepare: nil)
+    }
+
+    private static func name<Request: SwiftProtobuf.Message>(of request: Request.Type) -> String {
+        // "nephos.PushKeys" -> "PushKeys"
+        String(Request.protoMessageName.split(separator: ".").last ?? "")
+    }
+}

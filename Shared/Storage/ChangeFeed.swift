@@ -1,0 +1,130 @@
+public import Core
+
+// The change feed: what every storing service keeps its state in.
+//
+// A *scope* is one store, zone or directory of one account. It holds *items*,
+// each with one live row: writing an item moves its row to the scope's head.
+// All scopes of an account lie in one of 64 *partitions*; a partition has one
+// sequence, and each transaction that changes something takes one number of
+// it. So a reader with a token gets every item changed after it, once, in
+// order, and never half a transaction.
+//
+// Tables: feed_partitions, feed_scopes, feed_items, feed_operations (see ChangeFeedSchema).
+
+/// A scope's place in the feed and what is known of it without reading its items.
+public struct ScopeHead: Hashable, Sendable {
+    public var token: ChangeToken
+    /// Tokens below it have expired: tombstones were removed.
+    public var floor: UInt64
+    /// The head at which the current epoch began.
+    public var epochStart: UInt64
+    public var digest: SetDigest
+    public var liveCount: Int
+    public var liveBytes: Int
+    /// Whatever the service keeps with the scope (a wrapped digest key, say).
+    public var metadata: [UInt8]
+
+    public init(
+        token: ChangeToken, floor: UInt64, epochStart: UInt64, digest: SetDigest, liveCount: Int, liveBytes: Int,
+        metadata: [UInt8]
+    ) {
+        self.token = token
+        self.floor = floor
+        self.epochStart = epochStart
+        self.digest = digest
+        self.liveCount = liveCount
+        self.liveBytes = liveBytes
+        self.metadata = metadata
+    }
+}
+
+/// An item's live row.
+public struct FeedItem: Hashable, Sendable {
+    public var name: String
+    public var sequence: UInt64
+    public var deleted: Bool
+    /// The item's share in the scope's digest; of no meaning when deleted.
+    public var digest: SetDigest
+    /// Bytes that count toward the scope's ``ScopeHead/liveBytes``.
+    public var size: Int
+    public var body: [UInt8]
+
+    public init(name: String, sequence: UInt64 = 0, deleted: Bool, digest: SetDigest, size: Int, body: [UInt8]) {
+        self.name = name
+        self.sequence = sequence
+        self.deleted = deleted
+        self.digest = digest
+        self.size = size
+        self.body = body
+    }
+}
+
+/// The names a scope is found by.
+public struct ScopeName: Hashable, Sendable {
+    public var account: AccountID
+    public var name: String
+
+    public init(account: AccountID, name: String) {
+        self.account = account
+        self.name = name
+    }
+
+    /// Which of the 64 partitions the account lies in: FNV-1a of its id, so that every language agrees.
+    public var partition: Int {
+        var hash: UInt64 = 0xcbf2_9ce4_8422_2325
+        for byte in account.rawValue.utf8 { hash = (hash ^ UInt64(byte)) &* 0x0000_0100_0000_01b3 }
+        return Int(hash % UInt64(partitionCount))
+    }
+}
+
+/// The number of partitions; fixed for the life of a deployment.
+public let partitionCount = 64
+
+/// What one request changed in one scope; becomes the event that is published after the commit.
+public struct ScopeChange: Sendable {
+    public var scope: ScopeName
+    /// The scope's and the partition's head after the change.
+    public var token: ChangeToken
+    /// The scope's head before it.
+    public var previousSequence: UInt64
+    /// The partition's head before it.
+    public var previousPartitionSequence: UInt64
+
+    public init(
+        scope: ScopeName, token: ChangeToken, previousSequence: UInt64, previousPartitionSequence: UInt64
+    ) {
+        self.scope = scope
+        self.token = token
+        self.previousSequence = previousSequence
+        self.previousPartitionSequence = previousPartitionSequence
+    }
+}
+
+/// The feed within one group's transaction. Heads are read once and written
+/// once per group, however many requests of the group touch them; so the host
+/// makes one for each group, and calls ``flush()`` before it commits.
+public protocol FeedTransaction: Transaction {
+    /// The scope's head; a scope never written has sequence 0 and is empty.
+    func head(_ scope: ScopeName) throws -> ScopeHead
+    func item(_ scope: ScopeName, _ name: String) throws -> FeedItem?
+
+    /// Writes items as one change: takes one sequence, stores the rows, and
+    /// keeps head, digest, count and bytes. The items' own sequences are ignored.
+    func put(_ scope: ScopeName, _ items: [FeedItem]) throws -> ScopeChange
+
+    /// Sets the scope's metadata, without a change in the feed.
+    func setMetadata(_ scope: ScopeName, _ metadata: [UInt8]) throws
+
+    /// Every item changed after the sequence, tombstones included, in the order of (sequence, name).
+    func items(_ scope: ScopeName, after sequence: UInt64, _ item: (FeedItem) throws -> Bool) throws
+
+    /// Heads of the partition's scopes changed after the sequence, in the order of their heads.
+    func scopes(inPartition partition: Int, after sequence: UInt64, limit: Int) throws -> [(ScopeName, ScopeHead)]
+
+    /// The partition's head; (current epoch, 0) if nothing was written there.
+    func position(ofPartition partition: Int) throws -> ChangeToken
+
+    /// The stored reply of this caller's operation, or nil if it is new.
+    func reply(to operation: OperationID, by principal: String) throws -> [UInt8]?
+    func remember(_ reply: [UInt8], of operation: OperationID, by principal: String) throws
+}

@@ -1,0 +1,96 @@
+/// One statement of SQL, prepared once per connection.
+///
+/// Declare it as a `static let`. The text stays in the subset that SQLite and
+/// PostgreSQL share, with parameters numbered `?1`, `?2`, ...
+public final class SQL: Sendable {
+    public let text: String
+    public init(_ text: String) { self.text = text }
+}
+
+/// A value bound to a statement's parameter.
+public enum SQLValue: Sendable, Hashable {
+    case null
+    case integer(Int64)
+    case real(Double)
+    case text(String)
+    case blob([UInt8])
+}
+
+/// A row of a result, valid during the call that hands it out. Columns count from 0.
+public protocol SQLRow {
+    func isNull(_ column: Int) -> Bool
+    func integer(_ column: Int) -> Int64
+    func real(_ column: Int) -> Double
+    func text(_ column: Int) -> String
+    func blob(_ column: Int) -> [UInt8]
+}
+
+/// A transaction in progress: what a handler reads and writes. Reads see the
+/// writes before them.
+public protocol Transaction: AnyObject {
+    /// Runs a statement without a result. Returns the number of rows changed.
+    @discardableResult
+    func execute(_ statement: SQL, _ values: [SQLValue]) throws -> Int
+    /// Runs a statement and hands out its rows; `row` returns false to stop early.
+    func query(_ statement: SQL, _ values: [SQLValue], _ row: (any SQLRow) throws -> Bool) throws
+}
+
+extension Transaction {
+    /// The first row, mapped, or nil if there is none.
+    public func first<Result>(
+        _ statement: SQL, _ values: [SQLValue] = [], _ map: (any SQLRow) throws -> Result
+    ) throws -> Result? {
+        var result: Result?
+        try query(statement, values) {
+            result = try map($0)
+            return false
+        }
+        return result
+    }
+
+    /// All rows, mapped.
+    public func all<Result>(
+        _ statement: SQL, _ values: [SQLValue] = [], _ map: (any SQLRow) throws -> Result
+    ) throws -> [Result] {
+        var results: [Result] = []
+        try query(statement, values) {
+            results.append(try map($0))
+            return true
+        }
+        return results
+    }
+}
+
+/// One step of a schema's history. Never changed once released.
+public struct Migration: Sendable {
+    /// Unique and never reused, such as `001-items`.
+    public var name: String
+    public var statements: [String]
+
+    public init(name: String, statements: [String]) {
+        self.name = name
+        self.statements = statements
+    }
+}
+
+/// A database that commits groups of requests durably.
+///
+/// Used on one loop only. When ``write(_:)`` has returned, what it wrote
+/// survives a crash and a loss of power.
+public protocol StorageEngine: AnyObject {
+    /// Brings the schema up to date; does nothing when it is.
+    func migrate(_ migrations: [Migration]) throws
+
+    /// Runs the body as one transaction: committed and flushed to disk when it
+    /// returns, rolled back when it throws. A body that wrote nothing costs no flush.
+    ///
+    /// - Throws: what the body throws, or ``CloudError`` `.storageFailure`
+    ///   (disk full, I/O error; nothing was stored).
+    func write<Result>(_ body: (any Transaction) throws -> Result) throws -> Result
+
+    /// Moves committed pages from the log to the database, where the engine
+    /// needs that. Called by the host when the loop is idle or the log is long.
+    func checkpoint()
+
+    func close()
+}
