@@ -1,5 +1,3 @@
-public import Core
-
 /// Who takes part in a deployment: what every service is handed, and nothing secret.
 public struct Roster: Sendable, Hashable, Codable {
     public struct Entry: Sendable, Hashable, Codable {
