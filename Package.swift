@@ -28,6 +28,7 @@ let logging = Target.Dependency.product(name: "Logging", package: "swift-log")
 let metrics = Target.Dependency.product(name: "Metrics", package: "swift-metrics")
 let protobuf = Target.Dependency.product(name: "SwiftProtobuf", package: "swift-protobuf")
 let lifecycle = Target.Dependency.product(name: "ServiceLifecycle", package: "swift-service-lifecycle")
+let unixSignals = Target.Dependency.product(name: "UnixSignals", package: "swift-service-lifecycle")
 
 /// A library in `Shared/`.
 func shared(_ name: String, _ dependencies: [Target.Dependency] = []) -> Target {
@@ -94,6 +95,7 @@ let package = Package(
         shared("Storage", ["Core", grdb, sqlite, logging]),
         shared("ServiceKit", [
             "Storage", "Bus", "Wire", "Core", protobuf, logging, configuration, crypto, jwtKit, lifecycle,
+            unixSignals,
         ]),
         shared("NephosKit", ["Bus", "Wire", "Core", "ZeroMQBus", grdb, protobuf, logging]),
         shared("DeviceSync", ["NephosKit", "Core"]),
