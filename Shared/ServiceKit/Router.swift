@@ -102,17 +102,26 @@ public struct Router {
     public static let operationRetention: Duration = .seconds(24 * 3600)
 
     typealias Run = (Frame, RequestContext, any HandlerTransaction) throws -> Frame
-    /// Long work off the loop, which returns what to run in a transaction afterwards.
-    typealias Prepare = (Frame, RequestContext) throws -> @Sendable () throws -> Run2
-    typealias Run2 = @Sendable (RequestContext, any HandlerTransaction) throws -> Frame
+
+    /// Long work between two transactions. The host runs `begin` in a group, as
+    /// a read; then, off the loop, what it returned; then `finish` in a later
+    /// group, with what the work returned.
+    struct Prepared {
+        typealias Work = @Sendable () throws -> any Sendable
+        var begin: (Frame, RequestContext, any HandlerTransaction) throws -> Work
+        var finish: (any Sendable, RequestContext, any HandlerTransaction) throws -> Frame
+    }
 
     struct Method {
         var name: String
         var access: Access
         var mutates: Bool
+        /// Whether the reply is stored under the operation id. False only where it
+        /// holds a secret; the handler then recognises repeats by itself.
+        var remembersReply: Bool
         var bytesMax: Int
         var run: Run?
-        var prepare: Prepare?
+        var prepared: Prepared?
     }
 
     private(set) var methods: [String: Method] = [:]
@@ -124,47 +133,68 @@ public struct Router {
         _ request: Request.Type, access: Access = .device, bytesMax: Int = 64 << 10,
         _ handler: @escaping (Request, RequestContext, any HandlerTransaction) throws -> Response
     ) {
-        add(request, access: access, mutates: false, bytesMax: bytesMax) {
+        add(request, access: access, mutates: false, remembersReply: false, bytesMax: bytesMax) {
             Frame(encoding: try handler($0.decode(Request.self), $1, $2))
         }
     }
 
     /// A method that changes something. Its reply is remembered under the
     /// operation id, so that a repeat gets the first reply.
+    ///
+    /// - Parameter remembersReply: False where the reply holds a secret that must
+    ///   not lie on disk; then the handler itself answers a repeat like the first call.
     public mutating func write<Request: SwiftProtobuf.Message, Response: SwiftProtobuf.Message>(
-        _ request: Request.Type, access: Access = .device, bytesMax: Int = 64 << 10,
+        _ request: Request.Type, access: Access = .device, bytesMax: Int = 64 << 10, remembersReply: Bool = true,
         _ handler: @escaping (Request, RequestContext, any HandlerTransaction) throws -> Response
     ) {
-        add(request, access: access, mutates: true, bytesMax: bytesMax) {
+        add(request, access: access, mutates: true, remembersReply: remembersReply, bytesMax: bytesMax) {
             Frame(encoding: try handler($0.decode(Request.self), $1, $2))
         }
     }
 
-    /// A method with long work (password hashing) before its transaction. The
-    /// work runs off the loop; what it returns runs in a group.
-    public mutating func prepared<Request: SwiftProtobuf.Message, Response: SwiftProtobuf.Message>(
-        _ request: Request.Type, access: Access = .device, bytesMax: Int = 64 << 10,
-        _ work: @escaping @Sendable (Request) throws -> @Sendable (RequestContext, any HandlerTransaction) throws ->
-            Response
+    /// A method with long work (password hashing) between reading and writing.
+    ///
+    /// What the work needs must be read before it, and may have changed after
+    /// it: `finish` checks again whatever its decision rests on.
+    ///
+    /// - Parameters:
+    ///   - remembersReply: As for ``write(_:access:bytesMax:remembersReply:_:)``.
+    ///   - begin: Reads, in a transaction. When it throws, the request fails and nothing else runs.
+    ///   - work: Runs off the loop.
+    ///   - finish: Checks, writes and answers, in a later transaction.
+    public mutating func prepared<
+        Request: SwiftProtobuf.Message, Input: Sendable, Output: Sendable, Response: SwiftProtobuf.Message
+    >(
+        _ request: Request.Type, access: Access = .device, bytesMax: Int = 64 << 10, remembersReply: Bool = true,
+        begin: @escaping (Request, RequestContext, any HandlerTransaction) throws -> Input,
+        work: @escaping @Sendable (Request, Input) throws -> Output,
+        finish: @escaping (Request, Output, RequestContext, any HandlerTransaction) throws -> Response
     ) {
         let name = Self.name(of: request)
         methods[name] = Method(
-            name: name, access: access, mutates: true, bytesMax: bytesMax, run: nil,
-            prepare: { frame, _ in
-                let message = try frame.decode(Request.self)
-                return {
-                    let handler = try work(message)
-                    return { Frame(encoding: try handler($0, $1)) }
-                }
-            })
+            name: name, access: access, mutates: true, remembersReply: remembersReply, bytesMax: bytesMax, run: nil,
+            prepared: Prepared(
+                begin: { frame, context, transaction in
+                    let message = try frame.decode(Request.self)
+                    let input = try begin(message, context, transaction)
+                    return { (message, try work(message, input)) }
+                },
+                finish: { result, context, transaction in
+                    guard let (message, output) = result as? (Request, Output) else {
+                        throw CloudError(.internalError, "The work of a prepared method returned another type.")
+                    }
+                    return Frame(encoding: try finish(message, output, context, transaction))
+                }))
     }
 
     private mutating func add<Request: SwiftProtobuf.Message>(
-        _ request: Request.Type, access: Access, mutates: Bool, bytesMax: Int, _ run: @escaping Run
+        _ request: Request.Type, access: Access, mutates: Bool, remembersReply: Bool, bytesMax: Int,
+        _ run: @escaping Run
     ) {
         let name = Self.name(of: request)
         methods[name] = Method(
-            name: name, access: access, mutates: mutates, bytesMax: bytesMax, run: run, prepare: nil)
+            name: name, access: access, mutates: mutates, remembersReply: remembersReply, bytesMax: bytesMax, run: run,
+            prepared: nil)
     }
 
     private static func name<Request: SwiftProtobuf.Message>(of request: Request.Type) -> String {
