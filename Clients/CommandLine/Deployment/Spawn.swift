@@ -1,0 +1,48 @@
+import Core
+import Foundation
+
+/// A program started to outlive this one: in a session of its own, with its
+/// output appended to a log file.
+enum Spawn {
+    /// Starts the program and returns its process id.
+    ///
+    /// - Throws: ``CloudError`` `.serviceUnavailable` when it cannot be started.
+    static func detached(_ program: String, _ arguments: [String], log: String) throws -> pid_t {
+        var actions = posix_spawn_file_actions_t()
+        posix_spawn_file_actions_init(&actions)
+        defer { posix_spawn_file_actions_destroy(&actions) }
+        posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0)
+        posix_spawn_file_actions_addopen(&actions, 1, log, O_WRONLY | O_CREAT | O_APPEND, 0o600)
+        posix_spawn_file_actions_adddup2(&actions, 1, 2)
+
+        var attributes = posix_spawnattr_t()
+        posix_spawnattr_init(&attributes)
+        defer { posix_spawnattr_destroy(&attributes) }
+        // A mask of its own: the supervisor blocks the signals that it waits for.
+        var noSignals = sigset_t()
+        sigemptyset(&noSignals)
+        posix_spawnattr_setsigmask(&attributes, &noSignals)
+        posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSID) | Int16(POSIX_SPAWN_SETSIGMASK))
+
+        var words = ([program] + arguments).map { strdup($0) } + [nil]
+        defer { words.forEach { free($0) } }
+        var pid = pid_t()
+        let status = posix_spawn(&pid, program, &actions, &attributes, &words, environ)
+        guard status == 0 else {
+            throw CloudError(
+                .serviceUnavailable, "A program could not be started. Is it installed beside nephos?",
+                details: ["program": program, "reason": String(cString: strerror(status))])
+        }
+        return pid
+    }
+
+    /// The path of a program that is installed beside this one.
+    static func sibling(_ name: String) -> String {
+        let own = (try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe"))
+            ?? CommandLine.arguments[0]
+        return URL(fileURLWithPath: own).deletingLastPathComponent().appendingPathComponent(name).path
+    }
+
+    /// Whether a process with this id runs.
+    static func isRunning(_ pid: pid_t) -> Bool { kill(pid, 0) == 0 || errno == EPERM }
+}

@@ -1,0 +1,46 @@
+import ArgumentParser
+
+@main
+struct NephosCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "nephos",
+        abstract: "Your own iCloud: a deployment, and the devices that use it.",
+        discussion: """
+            A device is a folder, its home: $NEPHOS_HOME, or ~/.nephos. Two devices on one machine are two homes.
+
+            Exit codes: 0 done, 1 failed, 2 not found, 3 refused by a limit, 4 not signed in or not permitted, \
+            5 no connection (writes are kept and sent later), 6 not in sync, 64 wrong usage.
+            """,
+        version: "0.1.0",
+        subcommands: [],
+        groupedSubcommands: [
+            CommandGroup(
+                name: "Deployment",
+                subcommands: [InitCommand.self, UpCommand.self, DownCommand.self, StatusCommand.self]),
+            CommandGroup(name: "Administration", subcommands: [AccountCommand.self, AppCommand.self]),
+            CommandGroup(
+                name: "Device",
+                subcommands: [
+                    SignInCommand.self, SignOutCommand.self, WhoAmICommand.self, DevicesCommand.self,
+                ]),
+            CommandGroup(
+                name: "Data",
+                subcommands: [KeyValueCommand.self, WatchCommand.self, WhyCommand.self, VerifyCommand.self]),
+        ]
+    )
+
+    static func main() async {
+        // Ctrl-C: the default action ends the process at once. That is safe at
+        // any instant, since every change is one transaction on disk.
+        do {
+            var command = try parseAsRoot()
+            if var command = command as? any AsyncParsableCommand {
+                try await command.run()
+            } else {
+                try command.run()
+            }
+        } catch {
+            exit(reporting: error)
+        }
+    }
+}

@@ -1,0 +1,112 @@
+import ArgumentParser
+import Core
+import Foundation
+
+/// What every command takes: how to print.
+struct OutputOptions: ParsableArguments {
+    @Flag(name: .long, help: "Print JSON: one document, or one object a line for what goes on.")
+    var json = false
+
+    /// Prints the value as JSON, or else the text.
+    func print(_ value: some Encodable, text: @autoclosure () -> String) throws {
+        if json {
+            Swift.print(try Self.encode(value))
+        } else {
+            let text = text()
+            if !text.isEmpty { Swift.print(text) }
+        }
+        fflush(nil)
+    }
+
+    /// One line of JSON, keys sorted.
+    static func encode(_ value: some Encodable) throws -> String {
+        let encoder = JSONEncoder()
+        encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
+        encoder.dateEncodingStrategy = .iso8601
+        encoder.keyEncodingStrategy = .convertToSnakeCase
+        return String(decoding: try encoder.encode(value), as: UTF8.self)
+    }
+}
+
+/// What a shell script can tell a failure by.
+enum ExitStatus {
+    static func of(_ error: CloudError) -> Int32 {
+        switch error.code {
+        case .unknownItem: 2
+        case .quotaExceeded, .limitExceeded, .requestRateLimited: 3
+        case .notSignedIn, .notAuthenticated, .permissionFailure, .missingEntitlement, .wrongCredentials,
+            .deviceRevoked, .tokenExpired, .tokenNotBound:
+            4
+        case .networkUnavailable, .networkFailure, .serviceUnavailable, .deadlineExceeded, .serverResponseLost:
+            5
+        case .storeOutOfStep: 6
+        case .invalidArguments: 64
+        default: 1
+        }
+    }
+}
+
+/// An error as `--json` prints it, on standard error.
+private struct ErrorReport: Encodable {
+    var error: String
+    var message: String
+    var details: [String: String]
+    var retry: String
+}
+
+extension NephosCommand {
+    /// Prints the error where a person or a script looks for it, and ends the process.
+    static func exit(reporting error: any Error) -> Never {
+        guard let error = error as? CloudError else { exit(withError: error) }
+        if CommandLine.arguments.contains("--json") {
+            let report = ErrorReport(
+                error: error.code.description, message: error.message, details: error.details,
+                retry: "\(error.code.retry)")
+            write((try? OutputOptions.encode(report)) ?? error.description)
+        } else {
+            write("nephos: \(error.message)")
+            for (name, value) in error.details.sorted(by: { $0.key < $1.key }) {
+                write("  \(name.replacing("_", with: " ")): \(value)")
+            }
+            if let retryAfter = error.retryAfter { write("  try again in: \(describe(retryAfter))") }
+        }
+        Foundation.exit(ExitStatus.of(error))
+    }
+
+    private static func write(_ line: String) {
+        FileHandle.standardError.write(Data((line + "\n").utf8))
+    }
+}
+
+/// A duration as people say it: `250 ms`, `4.2 s`, `3 min`, `2 h`, `5 d`.
+func describe(_ duration: Duration) -> String {
+    let milliseconds = duration.milliseconds
+    switch milliseconds {
+    case ..<1000: return "\(milliseconds) ms"
+    case ..<60_000: return String(format: "%.1f s", Double(milliseconds) / 1000)
+    case ..<3_600_000: return "\(milliseconds / 60_000) min"
+    case ..<172_800_000: return "\(milliseconds / 3_600_000) h"
+    default: return "\(milliseconds / 86_400_000) d"
+    }
+}
+
+/// A time as people read it, in this machine's zone.
+func describe(_ time: Timestamp) -> String {
+    let date = Date(timeIntervalSince1970: Double(time.milliseconds) / 1000)
+    let formatter = DateFormatter()
+    formatter.locale = Locale(identifier: "en_US_POSIX")
+    formatter.dateFormat = "yyyy-MM-dd HH:mm:ss"
+    return formatter.string(from: date)
+}
+
+/// Rows under a heading, each column as wide as its widest cell.
+func table(_ heading: [String], _ rows: [[String]]) -> String {
+    let widths = heading.indices.map { column in
+        ([heading] + rows).map { $0[column].count }.max() ?? 0
+    }
+    return ([heading] + rows).map { row in
+        row.enumerated().map { column, cell in
+            column == row.count - 1 ? cell : cell.padding(toLength: widths[column], withPad: " ", startingAt: 0)
+        }.joined(separator: "  ")
+    }.joined(separator: "\n")
+}

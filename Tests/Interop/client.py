@@ -1,0 +1,194 @@
+"""A Nephos client in Python, written from docs/protocol.md and Protos/ alone.
+
+Usage: client.py CONNECTION ACCOUNT PASSWORD
+
+Signs two devices in, sets and gets values on one, and receives the
+notification on the other. Exits 0 when all of it happened as documented.
+"""
+
+import hashlib
+import os
+import struct
+import sys
+import time
+import urllib.parse
+
+import zmq
+
+from nephos import changes_pb2, envelope_pb2, errors_pb2, identity_pb2, keyvalue_pb2, notifications_pb2, values_pb2
+
+TIMEOUT_MS = 10_000
+
+
+def uuid7() -> bytes:
+    random = bytearray(os.urandom(10))
+    random[0] = 0x70 | random[0] & 0x0F
+    random[2] = 0x80 | random[2] & 0x3F
+    return struct.pack(">Q", int(time.time() * 1000))[2:] + bytes(random)
+
+
+class CallFailed(Exception):
+    def __init__(self, failure):
+        super().__init__(f"{errors_pb2.ErrorCode.Name(failure.code)}: {failure.message} {dict(failure.details)}")
+        self.failure = failure
+
+
+class Door:
+    """A DEALER to one service."""
+
+    def __init__(self, context, endpoint, server_key, keys):
+        self.socket = context.socket(zmq.DEALER)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.setsockopt(zmq.PROBE_ROUTER, 1)
+        self.socket.curve_serverkey = server_key
+        self.socket.curve_publickey, self.socket.curve_secretkey = keys
+        self.socket.connect(endpoint)
+        self.deliveries = []
+
+    def receive(self, timeout_ms):
+        if not self.socket.poll(timeout_ms):
+            raise TimeoutError("no answer in time")
+        reply = envelope_pb2.Reply()
+        reply.ParseFromString(self.socket.recv_multipart()[0])
+        return reply
+
+    def call(self, body, reply_type, token="", request_id=None):
+        request = envelope_pb2.Request(
+            version=1, method=type(body).__name__, request_id=request_id or uuid7(), access_token=token,
+            timeout_milliseconds=TIMEOUT_MS, body=body.SerializeToString())
+        self.socket.send(request.SerializeToString())
+        while True:
+            reply = self.receive(TIMEOUT_MS)
+            if not reply.request_id:
+                self.keep(reply)
+            elif reply.request_id == request.request_id:
+                if reply.HasField("failure"):
+                    raise CallFailed(reply.failure)
+                result = reply_type()
+                result.ParseFromString(reply.body)
+                return result
+
+    def keep(self, reply):
+        delivery = notifications_pb2.Delivery()
+        delivery.ParseFromString(reply.body)
+        self.deliveries.append(delivery)
+
+    def next_notification(self):
+        deadline = time.monotonic() + TIMEOUT_MS / 1000
+        while time.monotonic() < deadline:
+            while self.deliveries:
+                delivery = self.deliveries.pop(0)
+                if delivery.notifications:
+                    return delivery.notifications[0]
+            reply = self.receive(max(1, int((deadline - time.monotonic()) * 1000)))
+            if not reply.request_id:
+                self.keep(reply)
+        raise TimeoutError("no notification in time")
+
+
+class Device:
+    def __init__(self, context, connection, account, password, name):
+        url = urllib.parse.urlsplit(connection)
+        server_key = urllib.parse.parse_qs(url.query)["key"][0].encode()
+        self.context = context
+        self.keys = zmq.curve_keypair()
+        self.last_timestamp = 0
+        identity = Door(context, f"tcp://{url.hostname}:{url.port}", server_key, self.keys)
+        session = identity.call(
+            identity_pb2.SignIn(
+                account_name=account, password=password, device_name=name, device_model="script",
+                device_platform="python"),
+            identity_pb2.SignInReply)
+        self.identity = identity
+        self.device_id = session.device.device_id
+        self.token = session.access_token.token
+        self.store_id = session.access_token.app.store_id
+        self.services = {address.service: address for address in session.services}
+
+    def door(self, service, subscriptions=False):
+        address = self.services[service]
+        endpoints = address.subscription_endpoints if subscriptions else address.request_endpoints
+        return Door(self.context, endpoints[0], address.public_key.encode(), self.keys)
+
+    def timestamp(self):
+        self.last_timestamp = max(int(time.time() * 1000) << 16, self.last_timestamp + 1)
+        return self.last_timestamp
+
+
+def digest(items, digest_key):
+    lanes = [0, 0, 0, 0]
+    for item in items:
+        def part(data):
+            return struct.pack(">I", len(data)) + data
+        data = (
+            digest_key + part(item.key.encode()) + struct.pack(">Q", item.timestamp) + part(item.device_id.encode())
+            + part(item.value.SerializeToString(deterministic=True)))
+        for lane, value in enumerate(struct.unpack("<4Q", hashlib.sha256(data).digest())):
+            lanes[lane] = (lanes[lane] + value) % 2**64
+    return struct.pack("<4Q", *lanes)
+
+
+def check(condition, what):
+    if not condition:
+        raise AssertionError(what)
+    print(f"ok  {what}")
+
+
+def main(connection, account, password):
+    context = zmq.Context()
+    writer = Device(context, connection, account, password, "python-writer")
+    reader = Device(context, connection, account, password, "python-reader")
+    check(writer.device_id != reader.device_id, "two devices are signed in")
+
+    subscriptions = reader.door("notifications", subscriptions=True)
+    scope = notifications_pb2.SubscribedScope(service="keyvalue", scope=reader.store_id)
+    heads = subscriptions.call(
+        notifications_pb2.Subscribe(scopes=[scope]), notifications_pb2.SubscribeReply, reader.token)
+    check(len(heads.heads) == 1, "the reader is subscribed and told the head")
+
+    store = writer.door("keyvalue")
+    value = values_pb2.PropertyValue(string="from python")
+    push = keyvalue_pb2.PushKeys(
+        store_id=writer.store_id,
+        writes=[keyvalue_pb2.KeyWrite(key="greeting", value=value, timestamp=writer.timestamp())])
+    operation = uuid7()
+    first = store.call(push, keyvalue_pb2.PushKeysReply, writer.token, operation)
+    check(first.token.sequence > first.previous_sequence, "the push was stored")
+    again = store.call(push, keyvalue_pb2.PushKeysReply, writer.token, operation)
+    check(again == first, "a repeat gets the first reply")
+
+    notification = subscriptions.next_notification()
+    item = keyvalue_pb2.KeyValueItem()
+    item.ParseFromString(notification.changes[0].body)
+    check(notification.reason == changes_pb2.CHANGE_REASON_SERVER_CHANGE, "the reader is told, with reason 0")
+    check((item.key, item.value.string) == ("greeting", "from python"), "the notification carries the value")
+    check(notification.device_id == writer.device_id, "it names the device that wrote")
+    check(notification.token == first.token, "its token is the push's")
+
+    pull = reader.door("keyvalue").call(
+        keyvalue_pb2.PullKeys(store_id=reader.store_id), keyvalue_pb2.PullKeysReply, reader.token)
+    check(pull.complete and any(i.key == "greeting" for i in pull.items), "the reader pulls the store")
+    check(digest(pull.items, pull.digest_key) == pull.digest, "the digest is the documented one")
+
+    try:
+        store.call(
+            keyvalue_pb2.PushKeys(
+                store_id=writer.store_id,
+                writes=[keyvalue_pb2.KeyWrite(key="k" * 65, value=value, timestamp=writer.timestamp())]),
+            keyvalue_pb2.PushKeysReply, writer.token)
+        check(False, "a key of 65 bytes is refused")
+    except CallFailed as error:
+        check(
+            error.failure.code == errors_pb2.ERROR_CODE_QUOTA_EXCEEDED and error.failure.details["over_by"] == "1",
+            "a key of 65 bytes is refused, and the reply tells by how much")
+
+    try:
+        reader.door("keyvalue").call(
+            keyvalue_pb2.PullKeys(store_id=reader.store_id), keyvalue_pb2.PullKeysReply, writer.token)
+        check(False, "a stolen token is refused")
+    except CallFailed as error:
+        check(error.failure.code == errors_pb2.ERROR_CODE_TOKEN_NOT_BOUND, "another device's token is refused")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:4])
