@@ -122,6 +122,7 @@ let package = Package(
                 swiftSettings: strict
             ),
             tests("CoreTests", ["Core"]),
+            tests("IdentityServiceTests", ["IdentityService", "ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf]),
         ],
     swiftLanguageModes: [.v6]
 )

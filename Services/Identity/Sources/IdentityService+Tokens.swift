@@ -1,3 +1,4 @@
+internal import Bus
 internal import Core
 internal import ServiceKit
 internal import Storage
