@@ -14,6 +14,9 @@ public protocol CloudService: AnyObject {
     func register(on router: inout Router)
     /// Which services' events it follows.
     var follows: [Following] { get }
+    /// Whether followers that catch up get the feed's items with their bodies.
+    /// Only identity's are meant for everyone on the roster.
+    var eventsCarryItems: Bool { get }
     /// Called on the loop once storage is open, before the first request.
     func start(_ host: any ServiceRuntime) throws
     /// Called with an event of a service that it follows, in a transaction that
@@ -28,6 +31,7 @@ public protocol CloudService: AnyObject {
 extension CloudService {
     public var migrations: [Migration] { [] }
     public var follows: [Following] { [] }
+    public var eventsCarryItems: Bool { name == .identity }
     public func start(_ host: any ServiceRuntime) throws {}
     public func handle(_ event: WireEvent, in transaction: any HandlerTransaction) throws {}
     public func restartFollowing(

@@ -1,0 +1,225 @@
+public import Core
+
+/// Calls one service: several requests in flight, each repeated under its own
+/// operation id until an answer arrives or its caller's time is up.
+///
+/// On its loop only. A repeat is harmless, since a service answers a known
+/// operation id with its first reply.
+public final class RequestClient {
+    /// How long to wait and how much to hold.
+    public struct Policy: Sendable {
+        /// Calls in flight before ``CloudError/Code/serviceBusy``.
+        public var pendingMax = 10_000
+        /// How long the first attempt may take; doubled with each further one.
+        public var attemptTimeout: Duration = .seconds(2)
+        /// The longest that one attempt may take.
+        public var attemptTimeoutMax: Duration = .seconds(15)
+        /// The first pause after a failure that a repeat can cure; doubled with each further one.
+        public var backoff: Duration = .milliseconds(50)
+        public var backoffMax: Duration = .seconds(5)
+        /// How long a call may take where its caller does not say.
+        public var timeout: Duration = .seconds(30)
+
+        public init() {}
+    }
+
+    /// Gets what the server sends by itself: replies without an id.
+    public var onDelivery: (ReplyEnvelope) -> Void = { _ in }
+    /// Calls without an answer yet.
+    public var pendingCount: Int { pending.count }
+
+    private struct Call {
+        var request: RequestEnvelope
+        var deadline: Duration
+        /// When the next attempt is made (or the call given up).
+        var due: Duration
+        var attempts = 0
+        /// The last thing that went wrong, which the caller gets when time is up.
+        var lastError: CloudError?
+        /// Whether an attempt may have reached the server.
+        var wasSent = false
+        let completion: (ReplyEnvelope) -> Void
+    }
+
+    // A due call waits in the bucket of its time slice; one timer serves all.
+    private static let slice: Duration = .milliseconds(10)
+    private var pending: [OperationID: Call] = [:]
+    private var buckets: [Int64: [OperationID]] = [:]
+    private var timer: (any LoopTimer)?
+    private var timerSlice = Int64.max
+
+    private let loop: any BusLoop
+    private let policy: Policy
+    private var generator: any RandomNumberGenerator
+    private var socket: (any RequestSocket)?
+
+    /// Connects to the service.
+    ///
+    /// - Parameter generator: Where jitter and operation ids come from; seeded in simulations.
+    /// - Throws: ``CloudError`` `.configurationInvalid` for an endpoint that the transport does not understand.
+    public init(
+        loop: any BusLoop, socket options: RequestSocketOptions, policy: Policy = Policy(),
+        generator: any RandomNumberGenerator = SystemRandomNumberGenerator()
+    ) throws {
+        self.loop = loop
+        self.policy = policy
+        self.generator = generator
+        socket = try loop.makeRequestSocket(options) { [weak self] messages in self?.receive(messages) }
+    }
+
+    /// Calls a method. The completion runs on the loop, exactly once, and never
+    /// before this returns.
+    ///
+    /// Failures that a pause can cure are retried until the time is up; then the
+    /// caller gets the last one, or `.serverResponseLost` if no answer came
+    /// (whether the call took effect is unknown: repeat it under the same id),
+    /// or `.networkFailure` if it was never sent. `.tokenExpired` goes to the
+    /// caller at once.
+    ///
+    /// - Parameters:
+    ///   - timeout: How long the caller waits in all.
+    ///   - id: The operation id; pass the first call's to repeat it.
+    @discardableResult
+    public func call(
+        _ method: String, body: Frame, accessToken: String = "", timeout: Duration? = nil, id: OperationID? = nil,
+        causeID: OperationID? = nil, attachments: ArraySlice<Frame> = [],
+        completion: @escaping (ReplyEnvelope) -> Void
+    ) -> OperationID {
+        let id = id ?? OperationID(at: loop.wallClock.now, using: &generator)
+        func refuse(_ error: CloudError) -> OperationID {
+            loop.schedule(after: .zero) { completion(ReplyEnvelope(id: id, result: .failure(error))) }
+            return id
+        }
+        guard socket != nil else { return refuse(Self.closed) }
+        guard pending.count < policy.pendingMax else {
+            return refuse(CloudError(.serviceBusy, "Too many calls wait for an answer. Try again later."))
+        }
+        guard pending[id] == nil else {
+            return refuse(CloudError(.invalidArguments, "A call with this operation id is in flight already."))
+        }
+        let now = loop.monotonicNow
+        let request = RequestEnvelope(
+            method: method, id: id, accessToken: accessToken, causeID: causeID, body: body, attachments: attachments)
+        var call = Call(
+            request: request, deadline: now + (timeout ?? policy.timeout), due: now, completion: completion)
+        attempt(&call, now: now)
+        pending[id] = call
+        enqueue(id, due: call.due)
+        return id
+    }
+
+    /// Gives a call up: its completion is not run. What it did on the server stays done.
+    public func cancel(_ id: OperationID) { pending[id] = nil }
+
+    /// Closes the connection. Calls in flight fail with `.networkFailure`.
+    public func close() {
+        socket?.close()
+        socket = nil
+        timer?.cancel()
+        timer = nil
+        let calls = pending.values
+        pending = [:]
+        buckets = [:]
+        for call in calls {
+            call.completion(ReplyEnvelope(id: call.request.id, result: .failure(Self.closed)))
+        }
+    }
+
+    private static let closed = CloudError(.networkFailure, "The connection is closed.")
+
+    // MARK: Attempts
+
+    private func attempt(_ call: inout Call, now: Duration) {
+        call.request.timeout = call.deadline - now
+        let sent = socket?.send(call.request.encoded()) == .sent
+        if sent {
+            call.wasSent = true
+            call.lastError = nil
+        }
+        let first = sent ? policy.attemptTimeout : policy.backoff
+        let longest = sent ? policy.attemptTimeoutMax : policy.backoffMax
+        call.due = min(call.deadline, now + pause(first, longest, attempts: call.attempts))
+        call.attempts += 1
+    }
+
+    /// Exponential, with half of it random, so that callers who failed together do not return together.
+    private func pause(_ first: Duration, _ longest: Duration, attempts: Int) -> Duration {
+        let full = min(longest, first * (1 << min(attempts, 16)))
+        guard attempts > 0 else { return full }
+        return full / 2 + full / 2 * Double.random(in: 0..<1, using: &generator)
+    }
+
+    private func enqueue(_ id: OperationID, due: Duration) {
+        let slice = due.nanoseconds / Self.slice.nanoseconds + 1
+        buckets[slice, default: []].append(id)
+        if slice < timerSlice { schedule(slice) }
+    }
+
+    private func schedule(_ slice: Int64) {
+        timer?.cancel()
+        timerSlice = slice
+        let time = Duration.nanoseconds(slice * Self.slice.nanoseconds)
+        timer = loop.schedule(after: max(.zero, time - loop.monotonicNow)) { [weak self] in self?.tick() }
+    }
+
+    private func tick() {
+        let now = loop.monotonicNow
+        timer = nil
+        timerSlice = .max
+        let current = now.nanoseconds / Self.slice.nanoseconds
+        for slice in buckets.keys.filter({ $0 <= current }).sorted() {
+            for id in buckets.removeValue(forKey: slice) ?? [] {
+                // Answered, cancelled, or put off in the meantime.
+                guard var call = pending[id], call.due <= now else { continue }
+                if call.deadline <= now {
+                    pending[id] = nil
+                    call.completion(ReplyEnvelope(id: id, result: .failure(call.lastError ?? Self.lost(call))))
+                } else {
+                    attempt(&call, now: now)
+                    pending[id] = call
+                    enqueue(id, due: call.due)
+                }
+            }
+        }
+        if let next = buckets.keys.min(), next < timerSlice { schedule(next) }
+    }
+
+    private static func lost(_ call: Call) -> CloudError {
+        call.wasSent
+            ? CloudError(.serverResponseLost, "No answer came in time. Repeat the call under the same operation id.")
+            : CloudError(.networkFailure, "The service could not be reached. Check its address and the network.")
+    }
+
+    // MARK: Replies
+
+    private func receive(_ messages: [Message]) {
+        for message in messages {
+            // Bytes that are no reply can only come from a faulty server; the call is repeated in time.
+            guard let reply = try? ReplyEnvelope(decoding: message) else { continue }
+            guard let id = reply.id else {
+                onDelivery(reply)
+                continue
+            }
+            // An answer to a call that was answered before (it had been repeated) or given up.
+            guard let call = pending[id] else { continue }
+            if case .failure(let error) = reply.result, putOff(id, call, error) { continue }
+            pending[id] = nil
+            call.completion(reply)
+        }
+    }
+
+    /// Whether the call is to be tried again after this failure.
+    private func putOff(_ id: OperationID, _ call: Call, _ error: CloudError) -> Bool {
+        guard error.code.retry == .afterBackoff else { return false }
+        let now = loop.monotonicNow
+        let wait = max(
+            error.retryAfter ?? .zero, pause(policy.backoff, policy.backoffMax, attempts: max(1, call.attempts)))
+        guard now + wait < call.deadline else { return false }
+        var call = call
+        call.lastError = error
+        call.due = now + wait
+        pending[id] = call
+        enqueue(id, due: call.due)
+        return true
+    }
+}

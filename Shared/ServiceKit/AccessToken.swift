@@ -1,0 +1,112 @@
+public import Core
+internal import Crypto
+internal import Foundation
+
+// Access tokens are compact JWS with EdDSA (RFC 7519, 7515, 8037). They are
+// made and checked here on swift-crypto directly: jwt-kit's key collection is
+// an actor, and a request is authorised on the bus loop, which never waits. One
+// algorithm is accepted, so what is left of JOSE fits on this page.
+
+/// What an access token claims.
+public struct AccessClaims: Hashable, Sendable {
+    /// The deployment that issued it (`iss`).
+    public var deployment: String
+    public var account: AccountID
+    public var device: DeviceID
+    public var app: AppID
+    /// The app's key-value store, if it has one.
+    public var store: StoreID?
+    public var containers: [String]
+    /// The device's CURVE key, which the token is bound to (`cnf`).
+    public var deviceKey: PublicKey
+    /// Whole seconds count.
+    public var issued: Timestamp
+    public var expires: Timestamp
+    /// Unique (`jti`).
+    public var tokenID: String
+
+    public init(
+        deployment: String, account: AccountID, device: DeviceID, app: AppID, store: StoreID?,
+        containers: [String], deviceKey: PublicKey, issued: Timestamp, expires: Timestamp, tokenID: String
+    ) {
+        self.deployment = deployment
+        self.account = account
+        self.device = device
+        self.app = app
+        self.store = store
+        self.containers = containers
+        self.deviceKey = deviceKey
+        self.issued = issued
+        self.expires = expires
+        self.tokenID = tokenID
+    }
+}
+
+/// The claims by their names in the token.
+struct TokenPayload: Codable {
+    var iss: String
+    var sub: String
+    var dev: String
+    var app: String
+    var kvs: String?
+    var ctr: [String]
+    var cnf: String
+    var iat: UInt64
+    var exp: UInt64
+    var jti: String
+}
+
+struct TokenHeader: Codable {
+    var alg: String
+    var typ: String?
+    var kid: String
+}
+
+/// Signs access tokens, with a key that only identity holds.
+public struct TokenSigner: Sendable {
+    private let key: Curve25519.Signing.PrivateKey
+    private let header: String
+
+    /// The signer of a deployment.
+    ///
+    /// - Throws: ``CloudError`` `.configurationInvalid` if the secrets hold no signing key.
+    public init(secrets: ServiceSecrets) throws(CloudError) {
+        guard let text = secrets.tokenSigningKey, let id = secrets.tokenSigningKeyID,
+            let raw = Data(base64Encoded: text), let key = try? Curve25519.Signing.PrivateKey(rawRepresentation: raw),
+            let header = try? JSONEncoder().encode(TokenHeader(alg: "EdDSA", typ: "JWT", kid: id))
+        else {
+            throw CloudError(
+                .configurationInvalid, "The secret file holds no usable token signing key. Identity needs one.")
+        }
+        self.key = key
+        self.header = Base64URL.encode(header)
+    }
+
+    /// The signed token.
+    public func sign(_ claims: AccessClaims) throws(CloudError) -> String {
+        let payload = TokenPayload(
+            iss: claims.deployment, sub: claims.account.rawValue, dev: claims.device.rawValue,
+            app: claims.app.rawValue, kvs: claims.store?.rawValue, ctr: claims.containers,
+            cnf: claims.deviceKey.z85, iat: claims.issued.milliseconds / 1000,
+            exp: claims.expires.milliseconds / 1000, jti: claims.tokenID)
+        do {
+            let signed = header + "." + Base64URL.encode(try JSONEncoder().encode(payload))
+            return signed + "." + Base64URL.encode(try key.signature(for: Data(signed.utf8)))
+        } catch {
+            throw CloudError(wrapping: error)
+        }
+    }
+}
+
+/// Base64 as JOSE has it (RFC 4648, section 5, no padding).
+enum Base64URL {
+    static func encode(_ data: some DataProtocol) -> String {
+        Data(data).base64EncodedString().replacing("+", with: "-").replacing("/", with: "_").replacing("=", with: "")
+    }
+
+    static func decode(_ text: Substring) -> Data? {
+        guard !text.utf8.contains(where: { $0 == UInt8(ascii: "+") || $0 == UInt8(ascii: "/") }) else { return nil }
+        let standard = text.replacing("-", with: "+").replacing("_", with: "/")
+        return Data(base64Encoded: standard + String(repeating: "=", count: (4 - text.utf8.count % 4) % 4))
+    }
+}

@@ -1,0 +1,342 @@
+internal import Bus
+internal import Core
+internal import Logging
+internal import Storage
+internal import SwiftProtobuf
+internal import Wire
+
+/// Follows another service's events without missing one (the Clone pattern,
+/// with a durable cursor for each partition).
+///
+/// It subscribes first and asks for the heads then, so that nothing falls in
+/// between. What arrives in order is applied at once; a gap, a new epoch, or an
+/// unknown partition is closed by reading the feed from the cursor.
+final class Follower {
+    /// Reads in flight at one time.
+    static let readsMax = 4
+    /// Without a sign of life for this long, it asks for the heads.
+    static let silence: Duration = .seconds(3)
+    static let retryPause: Duration = .seconds(1)
+
+    let service: ServiceName
+    /// How many changes are known of and not applied yet.
+    var lag: UInt64 {
+        partitions.values.reduce(0) {
+            let cursor = $1.cursor?.epoch == $1.target.epoch ? $1.cursor?.sequence ?? 0 : 0
+            return $0 + ($1.target.sequence > cursor ? $1.target.sequence - cursor : 0)
+        }
+    }
+
+    private struct Partition {
+        /// Applied up to here; nil: nothing is known.
+        var cursor: ChangeToken?
+        /// The newest head heard of.
+        var target = ChangeToken.zero
+        /// Being read, or waiting for it: events on the bus are left to the read.
+        var isReading = false
+        /// What was learned before may be outdated.
+        var restarts = false
+    }
+
+    /// A part of what is applied in one transaction.
+    private struct Step {
+        var partition: Int
+        var restarts = false
+        var event: WireEvent?
+        var cursor: ChangeToken?
+    }
+
+    private let following: Following
+    private unowned let host: ServiceHost
+    /// Nil: only the host itself takes note of the events.
+    private let handler: (any CloudService)?
+    private var client: RequestClient?
+    private var subscription: (any SubscribeSocket)?
+    private var partitions: [Int: Partition] = [:]
+    private var waitingReads: [Int] = []
+    private var readsInFlight = 0
+    private var dirty: Set<Int> = []
+    private var saveTimer: (any LoopTimer)?
+    private var watchTimer: (any LoopTimer)?
+    private var lastHeard = Duration.zero
+    private var isPolling = false
+    private var isClosed = false
+
+    init(
+        _ following: Following, host: ServiceHost, handler: (any CloudService)?, generator: SplitMix64
+    ) throws {
+        self.following = following
+        self.host = host
+        self.handler = handler
+        service = following.service
+    }
+
+    func start(_ engine: any StorageEngine) throws {
+        let cursors = try engine.write { try HostStore.cursors(of: service, in: $0) }
+        for (partition, cursor) in cursors { partitions[partition] = Partition(cursor: cursor, target: cursor) }
+        client = try host.client(of: service)
+        subscription = try host.loop.makeSubscribeSocket(
+            SubscribeSocketOptions(
+                endpoints: host.roster.endpoints(of: service, \.events),
+                serverKey: try host.roster.entry(of: service).key, keys: host.keys,
+                topics: [service.rawValue + "/"])
+        ) { [weak self] messages in self?.receive(messages) }
+        poll()
+        watch()
+    }
+
+    func close() {
+        saveTimer?.cancel()
+        saveCursors()
+        isClosed = true
+        watchTimer?.cancel()
+        subscription?.close()
+        subscription = nil
+    }
+
+    // MARK: Where the other side stands
+
+    private func watch() {
+        watchTimer = host.loop.schedule(after: Self.silence) { [weak self] in
+            guard let self, !isClosed else { return }
+            if host.loop.monotonicNow - lastHeard >= Self.silence { poll() }
+            watch()
+        }
+    }
+
+    private func poll() {
+        guard !isPolling else { return }
+        isPolling = true
+        client?.call("ReadPositions", body: Frame(encoding: WireReadPositions())) { [weak self] reply in
+            guard let self, !isClosed else { return }
+            isPolling = false
+            // Without an answer the watch asks again.
+            guard case .success(let body) = reply.result, let heads = try? body.decode(WireReadPositionsReply.self)
+            else { return }
+            lastHeard = host.loop.monotonicNow
+            for head in heads.positions where Int(head.partition) < partitionCount {
+                note(ChangeToken(head.token), of: Int(head.partition))
+            }
+        }
+    }
+
+    /// Reads the partition if its head is not where the cursor is.
+    private func note(_ head: ChangeToken, of partition: Int) {
+        var state = partitions[partition] ?? Partition()
+        if head.epoch != state.target.epoch || head > state.target { state.target = head }
+        let cursor = state.cursor
+        partitions[partition] = state
+        if cursor != head { read(partition) }
+    }
+
+    // MARK: Events on the bus
+
+    private func receive(_ messages: [Bus.Message]) {
+        guard !isClosed else { return }
+        lastHeard = host.loop.monotonicNow
+        var steps: [Step] = []
+        /// Cursors as they will be after the steps.
+        var cursors: [Int: ChangeToken] = [:]
+        var heads: [Int: ChangeToken] = [:]
+        for message in messages {
+            guard message.count == 2, let event = try? message[1].decode(WireEvent.self),
+                event.service == service.rawValue, Int(event.partition) < partitionCount
+            else {
+                host.count("follower.malformed", by: 1)
+                continue
+            }
+            let partition = Int(event.partition)
+            let position = ChangeToken(event.position)
+            let state = partitions[partition] ?? Partition()
+            if state.isReading || heads[partition] != nil {
+                heads[partition] = position
+                continue
+            }
+            let cursor = cursors[partition] ?? state.cursor
+            guard let cursor, cursor.epoch == position.epoch else {
+                heads[partition] = position
+                continue
+            }
+            if position.sequence == event.previousSequence, position.sequence <= cursor.sequence {
+                // Stores nothing: a heartbeat, or news that is only told.
+                if event.hasNotification { steps.append(Step(partition: partition, event: event)) }
+            } else if position.sequence <= cursor.sequence {
+                continue
+            } else if event.previousSequence == cursor.sequence {
+                steps.append(Step(partition: partition, event: event, cursor: position))
+                cursors[partition] = position
+            } else {
+                heads[partition] = position
+            }
+        }
+        if !steps.isEmpty, !apply(steps) {
+            for step in steps { readLater(step.partition) }
+        }
+        for (partition, head) in heads {
+            if partitions[partition]?.isReading == true {
+                let target = partitions[partition]?.target ?? .zero
+                if head.epoch != target.epoch || head > target { partitions[partition]?.target = head }
+            } else {
+                host.count("follower.gaps", by: 1)
+                note(head, of: partition)
+            }
+        }
+    }
+
+    // MARK: Reading the feed
+
+    private func read(_ partition: Int) {
+        guard !isClosed, partitions[partition]?.isReading != true else { return }
+        partitions[partition, default: Partition()].isReading = true
+        waitingReads.append(partition)
+        startReads()
+    }
+
+    private func readLater(_ partition: Int) {
+        partitions[partition, default: Partition()].isReading = true
+        host.loop.schedule(after: Self.retryPause) { [weak self] in
+            guard let self, !isClosed else { return }
+            waitingReads.append(partition)
+            startReads()
+        }
+    }
+
+    private func startReads() {
+        while readsInFlight < Self.readsMax, !waitingReads.isEmpty {
+            readsInFlight += 1
+            readNext(waitingReads.removeFirst())
+        }
+    }
+
+    private func readNext(_ partition: Int) {
+        let state = partitions[partition] ?? Partition()
+        let restarts = state.restarts || state.cursor == nil
+        var request = WireReadEvents()
+        request.partition = UInt32(partition)
+        request.after = WireChangeToken(restarts ? .zero : state.cursor ?? .zero)
+        client?.call("ReadEvents", body: Frame(encoding: request)) { [weak self] reply in
+            guard let self, !isClosed else { return }
+            readsInFlight -= 1
+            switch reply.result {
+            case .success(let body): applyRead(body, of: partition, restarts: restarts)
+            case .failure(let error) where error.code == .changeTokenExpired && !restarts:
+                host.count("follower.restarts", by: 1)
+                partitions[partition]?.restarts = true
+                waitingReads.append(partition)
+            case .failure: readLater(partition)
+            }
+            startReads()
+        }
+    }
+
+    private func applyRead(_ body: Frame, of partition: Int, restarts: Bool) {
+        guard let reply = try? body.decode(WireReadEventsReply.self), !reply.more || !reply.events.isEmpty else {
+            return readLater(partition)
+        }
+        let end = reply.more ? ChangeToken(reply.events[reply.events.count - 1].position) : ChangeToken(reply.position)
+        var steps: [Step] = []
+        if restarts { steps.append(Step(partition: partition, restarts: true)) }
+        steps += reply.events.map { Step(partition: partition, event: $0, cursor: ChangeToken($0.position)) }
+        steps.append(Step(partition: partition, cursor: end))
+        guard apply(steps) else { return readLater(partition) }
+        partitions[partition]?.restarts = false
+        let target = partitions[partition]?.target ?? .zero
+        if reply.more || (target.epoch == end.epoch && target > end) {
+            waitingReads.append(partition)
+        } else {
+            partitions[partition]?.target = end
+            partitions[partition]?.isReading = false
+        }
+    }
+
+    // MARK: Applying
+
+    /// Applies the steps in one transaction and moves the cursors.
+    ///
+    /// Returns false if storage failed: nothing was moved, and they have to come again.
+    private func apply(_ steps: [Step]) -> Bool {
+        guard let error = tryToApply(steps) else { return true }
+        if error.code == .storageFailure || error.code == .serviceUnavailable { return false }
+        // One of them cannot be handled. Each by itself, so that it holds up nobody else.
+        for step in steps {
+            guard let error = tryToApply([step]) else { continue }
+            if error.code == .storageFailure || error.code == .serviceUnavailable || step.restarts { return false }
+            host.count("follower.skipped", by: 1)
+            host.logger.error("An event could not be handled and was skipped", error)
+            guard step.cursor == nil || tryToApply([Step(partition: step.partition, cursor: step.cursor)]) == nil
+            else { return false }
+        }
+        return true
+    }
+
+    private func tryToApply(_ steps: [Step]) -> CloudError? {
+        var revoked: [DeviceID] = []
+        var cursors: [Int: ChangeToken] = [:]
+        for step in steps { if let cursor = step.cursor { cursors[step.partition] = cursor } }
+        let isDurable = following.cursorDelay == .zero
+        let now = host.loop.wallClock.now
+        let failure = host.runNow { [service, handler] transaction in
+            revoked = []
+            for step in steps {
+                if step.restarts {
+                    try handler?.restartFollowing(service, partition: step.partition, in: transaction)
+                }
+                guard let event = step.event else { continue }
+                for device in Self.revocations(in: event, of: service) {
+                    try HostStore.addRevoked(device, at: now, in: transaction)
+                    revoked.append(device)
+                }
+                try handler?.handle(event, in: transaction)
+            }
+            guard isDurable else { return }
+            for (partition, cursor) in cursors {
+                try HostStore.setCursor(cursor, of: service, partition: partition, in: transaction)
+            }
+        }
+        if let failure { return failure }
+        for device in revoked { host.refuseTokens(of: device) }
+        for (partition, cursor) in cursors {
+            partitions[partition, default: Partition()].cursor = cursor
+            if let target = partitions[partition]?.target, target.epoch != cursor.epoch || target < cursor {
+                partitions[partition]?.target = cursor
+            }
+        }
+        if !isDurable { saveLater(cursors.keys) }
+        return nil
+    }
+
+    /// Identity's feed holds every device's state in the scope `directory`.
+    private static func revocations(in event: WireEvent, of service: ServiceName) -> [DeviceID] {
+        guard service == .identity, event.notification.scope == "directory" else { return [] }
+        return event.notification.changes.compactMap { change in
+            guard change.item.hasPrefix("device/"), !change.body.isEmpty,
+                let device = try? WireDeviceState(serializedBytes: change.body), device.revoked
+            else { return nil }
+            return DeviceID(String(change.item.dropFirst("device/".count)))
+        }
+    }
+
+    // MARK: Cursors that may lag
+
+    private func saveLater(_ changed: some Sequence<Int>) {
+        dirty.formUnion(changed)
+        guard saveTimer == nil, !dirty.isEmpty else { return }
+        saveTimer = host.loop.schedule(after: following.cursorDelay) { [weak self] in
+            guard let self, !isClosed else { return }
+            saveTimer = nil
+            saveCursors()
+        }
+    }
+
+    private func saveCursors() {
+        guard !dirty.isEmpty else { return }
+        let cursors = dirty.compactMap { partition in partitions[partition]?.cursor.map { (partition, $0) } }
+        let failure = host.runNow { [service] transaction in
+            for (partition, cursor) in cursors {
+                try HostStore.setCursor(cursor, of: service, partition: partition, in: transaction)
+            }
+        }
+        // After a failure they stay dirty, and go with the next ones.
+        if failure == nil { dirty = [] }
+    }
+}

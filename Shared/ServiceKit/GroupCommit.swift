@@ -1,0 +1,151 @@
+internal import Bus
+internal import Core
+internal import Storage
+
+/// One thing to run in a group: a request, or what someone submitted.
+struct GroupItem {
+    enum Work {
+        case request(Router.Method, body: Frame)
+        /// A request whose long work is done, with its result.
+        case prepared(Router.Method, result: any Sendable)
+        case submission((any HandlerTransaction) throws -> Void)
+    }
+
+    enum Outcome {
+        case pending
+        case success(Frame)
+        case failure(CloudError)
+        /// This work has to be done off the loop first; then the request joins another group.
+        case toPrepare(Router.Prepared.Work)
+    }
+
+    var work: Work
+    var context: RequestContext
+    var mutates: Bool
+    /// Who the reply is stored for; nil: it is not stored.
+    var principal: String?
+    /// When the caller stops waiting, in the loop's time.
+    var deadline: Duration?
+    var outcome = Outcome.pending
+    /// Runs after the commit; for submissions.
+    var completion: ((CloudError?) -> Void)?
+}
+
+/// What a committed group leaves to be done.
+struct GroupEffects {
+    var events: [OutgoingEvent] = []
+    var heads: [Int: ChangeToken] = [:]
+    var repeats = 0
+    /// Whether the group had to be taken apart and run one by one.
+    var wasSplit = false
+}
+
+/// Runs a group of requests as one transaction, in the order of their arrival.
+struct GroupCommit {
+    let engine: any StorageEngine
+    let now: () -> Duration
+    let wallClock: any WallClock
+
+    /// A request threw after it had written: the group cannot be committed.
+    private struct HalfDone: Error {}
+
+    /// Sets every item's outcome. What succeeded is on disk when this returns.
+    func run(_ items: inout [GroupItem]) -> GroupEffects {
+        do {
+            return try engine.write { transaction -> GroupEffects in
+                let group = GroupTransaction(transaction, at: wallClock.now)
+                var effects = GroupEffects()
+                let time = now()
+                for index in items.indices {
+                    group.wrote = false
+                    let eventCount = group.events.count
+                    do {
+                        items[index].outcome = try outcome(of: items[index], in: group, at: time, &effects)
+                    } catch {
+                        if group.wrote { throw HalfDone() }
+                        group.dropEvents(after: eventCount)
+                        items[index].outcome = .failure(CloudError(wrapping: error))
+                    }
+                }
+                try group.flush()
+                effects.events = group.events
+                effects.heads = group.heads
+                return effects
+            }
+        } catch is HalfDone {
+            return runSeparately(&items) { _ in true }
+        } catch {
+            // Nothing was stored. What only reads may have seen what is now gone, so it runs again.
+            let failure = Self.storageFailure(error)
+            for index in items.indices where items[index].mutates { items[index].outcome = .failure(failure) }
+            return runSeparately(&items) { !$0.mutates }
+        }
+    }
+
+    /// Each item in a transaction of its own, so that one that fails takes nobody with it.
+    private func runSeparately(_ items: inout [GroupItem], where included: (GroupItem) -> Bool) -> GroupEffects {
+        var effects = GroupEffects()
+        effects.wasSplit = true
+        for index in items.indices where included(items[index]) {
+            do {
+                let (outcome, alone) = try engine.write { transaction -> (GroupItem.Outcome, GroupEffects) in
+                    let group = GroupTransaction(transaction, at: wallClock.now)
+                    var alone = GroupEffects()
+                    let outcome = try self.outcome(of: items[index], in: group, at: now(), &alone)
+                    try group.flush()
+                    alone.events = group.events
+                    alone.heads = group.heads
+                    return (outcome, alone)
+                }
+                items[index].outcome = outcome
+                effects.events += alone.events
+                effects.heads.merge(alone.heads) { $1 }
+                effects.repeats += alone.repeats
+            } catch {
+                items[index].outcome = .failure(CloudError(wrapping: error))
+            }
+        }
+        return effects
+    }
+
+    private func outcome(
+        of item: GroupItem, in group: GroupTransaction, at time: Duration, _ effects: inout GroupEffects
+    ) throws -> GroupItem.Outcome {
+        if case .submission(let body) = item.work {
+            try body(group)
+            return .success(Self.nothing)
+        }
+        if let deadline = item.deadline, deadline < time {
+            throw CloudError(.deadlineExceeded, "The caller's time was up before the request was handled.")
+        }
+        if let principal = item.principal, let reply = try group.reply(to: item.context.id, by: principal) {
+            effects.repeats += 1
+            return .success(Frame(reply))
+        }
+        let reply: Frame
+        switch item.work {
+        case .request(let method, let body):
+            if let prepared = method.prepared { return .toPrepare(try prepared.begin(body, item.context, group)) }
+            guard let run = method.run else { return .success(Self.nothing) }
+            reply = try run(body, item.context, group)
+        case .prepared(let method, let result):
+            guard let prepared = method.prepared else { return .success(Self.nothing) }
+            reply = try prepared.finish(result, item.context, group)
+        case .submission:
+            return .success(Self.nothing)
+        }
+        if let principal = item.principal {
+            try group.remember(reply.bytes, of: item.context.id, by: principal)
+        }
+        return .success(reply)
+    }
+
+    private static let nothing = Frame([])
+
+    private static func storageFailure(_ error: any Error) -> CloudError {
+        if let error = error as? CloudError, error.code == .storageFailure { return error }
+        return CloudError(
+            .storageFailure, "The database could not commit. Nothing was stored.",
+            details: ["type": "\(type(of: error))"])
+    }
+}

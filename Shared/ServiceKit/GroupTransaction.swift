@@ -1,0 +1,79 @@
+internal import Core
+internal import Storage
+
+/// The transaction of one group: the feed, the events to publish after the
+/// commit, and a note of whether anything was written.
+final class GroupTransaction: HandlerTransaction {
+    /// Set by every write. A request that throws with this unset has left nothing behind.
+    var wrote = false
+    /// What is published once the group is on disk.
+    private(set) var events: [OutgoingEvent] = []
+    /// The heads of the partitions that the group changed.
+    private(set) var heads: [Int: ChangeToken] = [:]
+    private let feed: Feed
+
+    init(_ transaction: any Transaction, at now: Timestamp) { feed = Feed(over: transaction, at: now) }
+
+    /// Writes what the feed keeps in memory. The last thing before the commit.
+    func flush() throws { try feed.flush() }
+
+    /// Forgets, in bounded steps, what nobody can ask for any more. Returns whether there is more.
+    func prune(operationsBefore operation: OperationID, tombstonesBefore time: Timestamp) throws -> Bool {
+        let moreOperations = try feed.pruneOperations(before: operation, limit: 2000)
+        let moreTombstones = try feed.compactTombstones(before: time, limit: 500)
+        return moreOperations || moreTombstones
+    }
+
+    /// Drops the events of a request that failed.
+    func dropEvents(after count: Int) { events.removeLast(events.count - count) }
+
+    func publish(_ event: OutgoingEvent) { events.append(event) }
+
+    // MARK: Writes
+
+    func execute(_ statement: SQL, _ values: [SQLValue]) throws -> Int {
+        wrote = true
+        return try feed.execute(statement, values)
+    }
+
+    func put(_ scope: ScopeName, _ items: [FeedItem]) throws -> ScopeChange {
+        wrote = true
+        let change = try feed.put(scope, items)
+        heads[scope.partition] = change.token
+        return change
+    }
+
+    func setMetadata(_ scope: ScopeName, _ metadata: [UInt8]) throws {
+        wrote = true
+        try feed.setMetadata(scope, metadata)
+    }
+
+    func remember(_ reply: [UInt8], of operation: OperationID, by principal: String) throws {
+        wrote = true
+        try feed.remember(reply, of: operation, by: principal)
+    }
+
+    // MARK: Reads
+
+    func query(_ statement: SQL, _ values: [SQLValue], _ row: (any SQLRow) throws -> Bool) throws {
+        try feed.query(statement, values, row)
+    }
+
+    func head(_ scope: ScopeName) throws -> ScopeHead { try feed.head(scope) }
+
+    func item(_ scope: ScopeName, _ name: String) throws -> FeedItem? { try feed.item(scope, name) }
+
+    func items(_ scope: ScopeName, after sequence: UInt64, _ item: (FeedItem) throws -> Bool) throws {
+        try feed.items(scope, after: sequence, item)
+    }
+
+    func scopes(inPartition partition: Int, after sequence: UInt64, limit: Int) throws -> [(ScopeName, ScopeHead)] {
+        try feed.scopes(inPartition: partition, after: sequence, limit: limit)
+    }
+
+    func position(ofPartition partition: Int) throws -> ChangeToken { try feed.position(ofPartition: partition) }
+
+    func reply(to operation: OperationID, by principal: String) throws -> [UInt8]? {
+        try feed.reply(to: operation, by: principal)
+    }
+}

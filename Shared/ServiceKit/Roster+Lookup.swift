@@ -1,0 +1,51 @@
+public import Core
+
+extension Roster {
+    /// The entry of a service.
+    ///
+    /// - Throws: ``CloudError`` `.configurationInvalid` if it is not on the roster.
+    public func entry(of service: ServiceName) throws(CloudError) -> Entry {
+        guard let entry = services.first(where: { $0.service == service.rawValue }) else {
+            throw CloudError(
+                .configurationInvalid, "The roster does not name this service.",
+                details: ["service": service.rawValue])
+        }
+        return entry
+    }
+
+    /// The addresses of all instances of a service.
+    public func endpoints(of service: ServiceName, _ path: KeyPath<Entry, String>) -> [String] {
+        services.filter { $0.service == service.rawValue }.map { $0[keyPath: path] }
+    }
+}
+
+extension Roster.Entry {
+    /// The service's CURVE key.
+    ///
+    /// - Throws: ``CloudError`` `.configurationInvalid` if it is not Z85.
+    public var key: PublicKey {
+        get throws(CloudError) {
+            guard let key = PublicKey(z85: publicKey) else {
+                throw CloudError(
+                    .configurationInvalid, "A public key in the roster is not one in Z85.",
+                    details: ["service": service])
+            }
+            return key
+        }
+    }
+}
+
+extension ServiceSecrets {
+    /// The service's CURVE secret key.
+    ///
+    /// - Throws: ``CloudError`` `.configurationInvalid` if it is not Z85.
+    public var key: SecretKey {
+        get throws(CloudError) {
+            guard let key = SecretKey(z85: secretKey) else {
+                throw CloudError(
+                    .configurationInvalid, "The secret key is not one in Z85.", details: ["service": service])
+            }
+            return key
+        }
+    }
+}

@@ -1,0 +1,492 @@
+public import Bus
+public import Core
+public import Logging
+public import Storage
+internal import SwiftProtobuf
+internal import Wire
+
+/// Runs one service on a bus loop: its storage, its sockets, its groups of
+/// requests, and the services it follows.
+///
+/// On the loop only. Every message that is ready is taken as one group:
+/// decoded, authorised, run in one transaction, committed; then its events are
+/// published and its replies sent, without leaving the thread.
+public final class ServiceHost: ServiceRuntime {
+    /// How far ahead of the server's clock an operation id may be.
+    static let operationLead: Duration = .seconds(3600)
+
+    /// How long deletions are remembered. A reader that was away for longer fetches everything.
+    static let tombstoneRetention: Duration = .seconds(90 * 24 * 3600)
+
+    public let loop: any BusLoop
+    public let roster: Roster
+    public let secrets: ServiceSecrets
+    /// Where `requests` is bound, with the port that was chosen.
+    public var endpoint: String { replies?.endpoint ?? "" }
+    /// Where `events` is bound.
+    public private(set) var eventsEndpoint = ""
+
+    let service: any CloudService
+    let logger: Logger
+    let keys: KeyPair
+    private let engine: any StorageEngine
+    private let started: Duration
+    private let servicePeers: Set<PublicKey>
+    private let operatorKey: PublicKey?
+    private var generator: any RandomNumberGenerator
+    private var methods: [String: Router.Method] = [:]
+    private var verifier: TokenVerifier
+    private let groups: GroupCommit
+    private var counters: [String: UInt64] = [:]
+    private var failures: [UInt32: UInt64] = [:]
+
+    private var replies: (any ReplySocket)?
+    private var events: (any PublishSocket)?
+    private var publisher: EventPublisher?
+    private var backlog = ReplyBacklog()
+    private var clients: [ServiceName: RequestClient] = [:]
+    private var followers: [Follower] = []
+    private var timers: [String: any LoopTimer] = [:]
+    private var isClosed = false
+
+    /// Joins the next group, before what arrives with it.
+    private var queued: [GroupItem] = []
+    /// Requests whose long work is being done. A repeat of one of them is left
+    /// to the answer of the first.
+    private var preparing: Set<Operation> = []
+
+    /// Names what an offload returns, so that it is a concrete type.
+    private struct Prepared: Sendable {
+        var value: any Sendable
+    }
+
+    /// Why a request is not answered as asked, and under which id to say so, if it had one.
+    private struct Refusal: Error {
+        var error: CloudError
+        var id: OperationID?
+    }
+
+    private struct Operation: Hashable {
+        var id: OperationID
+        var principal: String
+    }
+
+    /// Opens storage, starts the service, binds its sockets and follows whom it follows.
+    ///
+    /// Call it in a loop's set-up; the loop's sockets keep the host alive until ``close()``.
+    ///
+    /// - Parameters:
+    ///   - engine: Not opened by anybody else; the host migrates it and closes it.
+    ///   - generator: Where jitter and operation ids come from; seeded in simulations.
+    /// - Throws: ``CloudError`` `.configurationInvalid` for a roster or secrets that do not fit,
+    ///   and what storage or transport throw.
+    public init(
+        loop: any BusLoop, service: any CloudService, roster: Roster, secrets: ServiceSecrets,
+        engine: any StorageEngine, logger: Logger,
+        generator: any RandomNumberGenerator = SystemRandomNumberGenerator()
+    ) throws {
+        self.loop = loop
+        self.service = service
+        self.roster = roster
+        self.secrets = secrets
+        self.engine = engine
+        self.generator = generator
+        var logger = logger
+        logger[metadataKey: "service"] = "\(service.name)"
+        self.logger = logger
+        started = loop.monotonicNow
+        let entry = try roster.entry(of: service.name)
+        keys = KeyPair(publicKey: try entry.key, secretKey: try secrets.key)
+        servicePeers = Set(try roster.services.map { try $0.key })
+        operatorKey = PublicKey(z85: roster.operatorKey)
+        verifier = try TokenVerifier(roster: roster)
+        groups = GroupCommit(engine: engine, now: { [unowned loop] in loop.monotonicNow }, wallClock: loop.wallClock)
+        try open(entry)
+    }
+
+    private func open(_ entry: Roster.Entry) throws {
+        try engine.migrate(ChangeFeedSchema.migrations + HostStore.migrations + service.migrations)
+        let now = loop.wallClock.now
+        var heads: [Int: ChangeToken] = [:]
+        let revoked = try engine.write { transaction in
+            let feed = Feed(over: transaction)
+            for partition in 0..<partitionCount {
+                let head = try feed.position(ofPartition: partition)
+                if head.sequence > 0 { heads[partition] = head }
+            }
+            try HostStore.pruneRevoked(now: now, in: transaction)
+            return try HostStore.revokedDevices(in: transaction)
+        }
+        for device in revoked { verifier.revoke(device) }
+
+        var router = Router()
+        service.register(on: &router)
+        FeedMethods.register(on: &router, of: service.name, itemsIncluded: service.eventsCarryItems)
+        router.read(WireCheckHealth.self, access: .anyone) { [unowned self] _, _, _ in health() }
+        methods = router.methods
+
+        var allowed = servicePeers
+        if let operatorKey { allowed.insert(operatorKey) }
+        let events = try loop.makePublishSocket(
+            PublishSocketOptions(endpoint: entry.events, keys: keys, admission: .roster(allowed)))
+        self.events = events
+        eventsEndpoint = events.endpoint
+        publisher = EventPublisher(service: service.name, socket: events, heads: heads)
+        try service.start(self)
+        replies = try loop.makeReplySocket(ReplySocketOptions(endpoint: entry.requests, keys: keys)) { incoming in
+            self.receive(incoming)
+        }
+        repeating("heartbeat", every: EventPublisher.heartbeat) { $0.publisher?.beat() }
+        prune()
+        try follow()
+        logger.info("The service answers", metadata: ["requests": "\(endpoint)", "events": "\(eventsEndpoint)"])
+    }
+
+    private func follow() throws {
+        var follows = service.follows
+        if service.name != .identity, !follows.contains(where: { $0.service == .identity }) {
+            follows.append(Following(.identity))
+        }
+        for following in follows where roster.services.contains(where: { $0.service == following.service.rawValue }) {
+            let isOwn = service.follows.contains(following)
+            let follower = try Follower(
+                following, host: self, handler: isOwn ? service : nil, generator: fork())
+            followers.append(follower)
+            try follower.start(engine)
+        }
+    }
+
+    /// Closes sockets and storage. What is queued to be sent goes out with the loop's linger.
+    public func close() {
+        guard !isClosed else { return }
+        isClosed = true
+        for timer in timers.values { timer.cancel() }
+        timers = [:]
+        for follower in followers { follower.close() }
+        for client in clients.values { client.close() }
+        replies?.close()
+        events?.close()
+        engine.checkpoint()
+        engine.close()
+        replies = nil
+        events = nil
+        publisher = nil
+        followers = []
+        clients = [:]
+    }
+
+    // MARK: From bytes to a group
+
+    private func receive(_ incoming: [Incoming]) {
+        guard !isClosed else { return }
+        let now = loop.monotonicNow
+        let time = loop.wallClock.now
+        var items = queued
+        queued = []
+        items.reserveCapacity(items.count + incoming.count)
+        for one in incoming where !one.isProbe {
+            count("requests")
+            do throws(Refusal) {
+                items.append(try admit(one, now: now, time: time))
+            } catch {
+                refuse(one.peer, error)
+            }
+        }
+        run(items)
+    }
+
+    /// The request as an item of the group, if its caller may make it.
+    private func admit(
+        _ incoming: Incoming, now: Duration, time: Timestamp
+    ) throws(Refusal) -> GroupItem {
+        let envelope: RequestEnvelope
+        do throws(RequestEnvelope.Rejection) {
+            envelope = try RequestEnvelope(decoding: incoming.message)
+        } catch {
+            throw Refusal(error: error.error, id: error.id)
+        }
+        do throws(CloudError) {
+            guard let method = methods[envelope.method] else {
+                throw CloudError(.unknownMethod, "This service has no such method.")
+            }
+            guard envelope.body.count <= method.bytesMax else {
+                throw CloudError(
+                    .limitExceeded, "The request is too large. Split it.",
+                    details: ["bytes_max": "\(method.bytesMax)", "bytes": "\(envelope.body.count)"])
+            }
+            let caller = try authorise(method.access, envelope, incoming.peer, time)
+            var item = GroupItem(
+                work: .request(method, body: envelope.body),
+                context: RequestContext(
+                    id: envelope.id, causeID: envelope.causeID, peer: incoming.peer, caller: caller, now: time),
+                mutates: method.mutates, deadline: envelope.timeout.map { now + $0 })
+            if method.mutates {
+                let age = time.since(envelope.id.time)
+                guard age <= Router.operationRetention, age >= .zero - Self.operationLead else {
+                    throw CloudError(
+                        .operationExpired,
+                        "The operation id is too old or too far ahead. Check the clock, and use a new id.")
+                }
+                if method.remembersReply { item.principal = Self.principal(of: item.context) }
+            }
+            return item
+        } catch {
+            throw Refusal(error: error, id: envelope.id)
+        }
+    }
+
+    private func authorise(
+        _ access: Access, _ envelope: RequestEnvelope, _ peer: Peer, _ now: Timestamp
+    ) throws(CloudError) -> Caller? {
+        switch access {
+        case .anyone:
+            return nil
+        case .device:
+            return try verifier.verify(envelope.accessToken, of: peer, now: now)
+        case .operatorOnly:
+            guard peer.publicKey == operatorKey else {
+                throw CloudError(.permissionFailure, "Only the operator may do this. Use the operator's key.")
+            }
+            return nil
+        case .service:
+            guard servicePeers.contains(peer.publicKey) || peer.publicKey == operatorKey else {
+                throw CloudError(.permissionFailure, "Only services of this deployment may do this.")
+            }
+            return nil
+        }
+    }
+
+    // MARK: Groups
+
+    private func run(_ work: [GroupItem]) {
+        guard !work.isEmpty, !isClosed else { return }
+        var items = work
+        let effects = groups.run(&items)
+        count("groups")
+        if effects.repeats > 0 { count("requests.repeated", by: effects.repeats) }
+        if effects.wasSplit { count("groups.split") }
+        publisher?.publish(effects)
+        if !effects.heads.isEmpty { scheduleCheckpoint() }
+        for item in items { finish(item) }
+    }
+
+    private func finish(_ item: GroupItem) {
+        if case .submission = item.work {
+            if case .failure(let error) = item.outcome {
+                if item.completion == nil { logger.error("Work of the service failed", error) }
+                item.completion?(error)
+            } else {
+                item.completion?(nil)
+            }
+            return
+        }
+        switch item.outcome {
+        case .success(let body):
+            send(ReplyEnvelope(id: item.context.id, result: .success(body)), to: item.context.peer)
+        case .failure(let error):
+            refuse(item.context.peer, Refusal(error: error, id: item.context.id))
+        case .toPrepare(let work):
+            prepare(item, work)
+        case .pending:
+            break
+        }
+    }
+
+    private static func principal(of context: RequestContext) -> String {
+        context.caller?.device.rawValue ?? context.peer.publicKey.z85
+    }
+
+    private func prepare(_ item: GroupItem, _ work: @escaping Router.Prepared.Work) {
+        guard case .request(let method, _) = item.work else { return }
+        let operation = Operation(id: item.context.id, principal: Self.principal(of: item.context))
+        guard preparing.insert(operation).inserted else { return count("requests.repeated") }
+        loop.offload({ Prepared(value: try work()) }) { [weak self] result in
+            guard let self else { return }
+            preparing.remove(operation)
+            var item = item
+            switch result {
+            case .success(let prepared):
+                item.work = .prepared(method, result: prepared.value)
+                item.outcome = .pending
+                item.context.now = loop.wallClock.now
+                enqueue(item)
+            case .failure(let error):
+                item.outcome = .failure(CloudError(wrapping: error))
+                finish(item)
+            }
+        }
+    }
+
+    private func enqueue(_ item: GroupItem) {
+        queued.append(item)
+        guard queued.count == 1 else { return }
+        loop.schedule(after: .zero) { [weak self] in self?.runQueued() }
+    }
+
+    private func runQueued() {
+        let items = queued
+        queued = []
+        run(items)
+    }
+
+    /// Runs the body at once, in a group with whatever is queued. Not from within a group.
+    func runNow(_ body: @escaping (any HandlerTransaction) throws -> Void) -> CloudError? {
+        guard !isClosed else { return CloudError(.serviceUnavailable, "The service is stopping.") }
+        var failure: CloudError?
+        queued.append(submission(body) { failure = $0 })
+        runQueued()
+        return failure
+    }
+
+    private func submission(
+        _ body: @escaping (any HandlerTransaction) throws -> Void, _ completion: ((CloudError?) -> Void)? = nil
+    ) -> GroupItem {
+        let context = RequestContext(
+            id: OperationID(high: 0, low: 0), causeID: nil,
+            peer: Peer(connection: 0, publicKey: keys.publicKey), caller: nil, now: loop.wallClock.now)
+        return GroupItem(work: .submission(body), context: context, mutates: true, completion: completion)
+    }
+
+    // MARK: Replies
+
+    private func refuse(_ peer: Peer, _ rejection: Refusal) {
+        let error = rejection.error
+        failures[error.code.number, default: 0] += 1
+        let level: Logger.Level =
+            error.code == .internalError || error.code == .storageFailure ? .error : .debug
+        logger.log(
+            level: level, "A request failed",
+            metadata: [
+                "code": "\(error.code)", "request.id": "\(rejection.id?.description ?? "none")",
+                "details": "\(error.details)",
+            ])
+        send(ReplyEnvelope(id: rejection.id, result: .failure(error)), to: peer)
+    }
+
+    private func send(_ reply: ReplyEnvelope, to peer: Peer) {
+        guard let replies else { return }
+        let message = reply.encoded()
+        switch replies.send(message, to: peer) {
+        case .sent: return
+        case .gone: count("replies.gone")
+        case .full:
+            let wasEmpty = backlog.isEmpty
+            guard backlog.add(message, to: peer, at: loop.monotonicNow) else { return count("replies.dropped") }
+            if wasEmpty { retryBacklog() }
+        }
+    }
+
+    private func retryBacklog() {
+        timers["backlog"] = loop.schedule(after: .milliseconds(5)) { [weak self] in
+            guard let self, let replies else { return }
+            count("replies.dropped", by: backlog.retry(at: loop.monotonicNow) { replies.send($0, to: $1) })
+            if !backlog.isEmpty { retryBacklog() }
+        }
+    }
+
+    // MARK: Timers and counters
+
+    private func repeating(_ name: String, every interval: Duration, _ action: @escaping (ServiceHost) -> Void) {
+        timers[name] = loop.schedule(after: interval) { [weak self] in
+            guard let self, !isClosed else { return }
+            action(self)
+            repeating(name, every: interval, action)
+        }
+    }
+
+    /// Forgets old operations and tombstones, a little at a time.
+    private func prune() {
+        var more = false
+        let now = loop.wallClock.now
+        let operations = OperationID.lowerBound(at: now.advanced(by: .zero - Router.operationRetention - Self.operationLead))
+        let tombstones = now.advanced(by: .zero - Self.tombstoneRetention)
+        let failure = runNow { transaction in
+            // The host's groups run on its own type alone.
+            guard let group = transaction as? GroupTransaction else { return }
+            more = try group.prune(operationsBefore: operations, tombstonesBefore: tombstones)
+        }
+        if let failure { logger.error("Old operations could not be forgotten", failure) }
+        timers["prune"] = loop.schedule(after: more ? .milliseconds(20) : .seconds(10)) { [weak self] in self?.prune() }
+    }
+
+    private func scheduleCheckpoint() {
+        guard timers["checkpoint"] == nil else { return }
+        timers["checkpoint"] = loop.schedule(after: .seconds(1)) { [weak self] in
+            guard let self, !isClosed else { return }
+            timers["checkpoint"] = nil
+            engine.checkpoint()
+        }
+    }
+
+    private func health() -> WireCheckHealthReply {
+        var reply = WireCheckHealthReply()
+        reply.service = service.name.rawValue
+        reply.version = serviceKitVersion
+        reply.uptimeMilliseconds = UInt64(clamping: (loop.monotonicNow - started).milliseconds)
+        reply.counters = counters
+        for (number, count) in failures {
+            reply.counters["failures.\(CloudError.Code(number: number)?.description ?? "\(number)")"] = count
+        }
+        for follower in followers { reply.followerLag[follower.service.rawValue] = follower.lag }
+        return reply
+    }
+
+    private func fork() -> SplitMix64 { SplitMix64(seed: generator.next()) }
+
+    // MARK: ServiceRuntime
+
+    public func submit(_ body: @escaping (any HandlerTransaction) throws -> Void) { enqueue(submission(body)) }
+
+    public func call(
+        _ service: ServiceName, _ method: String, body: Frame, causeID: OperationID?,
+        then completion: @escaping (Result<Frame, CloudError>) -> Void
+    ) {
+        do {
+            try client(of: service).call(method, body: body, causeID: causeID) { completion($0.result) }
+        } catch {
+            let failure = CloudError(wrapping: error)
+            loop.schedule(after: .zero) { completion(.failure(failure)) }
+        }
+    }
+
+    func client(of service: ServiceName) throws -> RequestClient {
+        if let client = clients[service] { return client }
+        let entry = try roster.entry(of: service)
+        let client = try RequestClient(
+            loop: loop,
+            socket: RequestSocketOptions(
+                endpoints: roster.endpoints(of: service, \.requests), serverKey: try entry.key, keys: keys),
+            generator: fork())
+        clients[service] = client
+        return client
+    }
+
+    public func verify(accessToken: String, of peer: Peer) throws(CloudError) -> Caller {
+        try verifier.verify(accessToken, of: peer, now: loop.wallClock.now)
+    }
+
+    public func revoke(_ device: DeviceID) {
+        verifier.revoke(device)
+        let time = loop.wallClock.now
+        submit { try HostStore.addRevoked(device, at: time, in: $0) }
+    }
+
+    /// Refuses the device in memory; its revocation is stored already.
+    func refuseTokens(of device: DeviceID) { verifier.revoke(device) }
+
+    public func count(_ counter: String, by amount: Int) {
+        guard amount > 0 else { return }
+        counters[counter, default: 0] += UInt64(amount)
+    }
+
+    private func count(_ counter: String) { count(counter, by: 1) }
+}
+
+/// The version that `CheckHealth` reports.
+public let serviceKitVersion = "0.1.0"
+
+extension Logger {
+    func error(_ message: Logger.Message, _ error: CloudError) {
+        log(level: .error, message, metadata: ["code": "\(error.code)", "details": "\(error.details)"])
+    }
+}

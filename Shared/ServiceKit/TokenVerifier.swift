@@ -1,0 +1,142 @@
+internal import Bus
+internal import Core
+internal import Crypto
+internal import Foundation
+
+/// Verifies access tokens, and remembers what it has verified for as long as
+/// connection and token stay the same.
+struct TokenVerifier {
+    /// Tokens longer than this are refused unread.
+    static let bytesMax = 4096
+    /// How far the issuer's clock may be ahead of ours.
+    static let clockTolerance: Duration = .seconds(30)
+    /// Tokens remembered for one connection: a device uses one for each app.
+    private static let tokensPerConnection = 4
+
+    private struct Verified {
+        var token: String
+        var caller: Caller
+    }
+
+    private let deployment: String
+    private let keys: [String: Curve25519.Signing.PublicKey]
+    private var revoked: Set<DeviceID> = []
+
+    // Two generations instead of an order of use: when the young one is full,
+    // the old one is forgotten. Who is still there is promoted at its next request.
+    private let generationMax: Int
+    private var young: [UInt64: [Verified]] = [:]
+    private var old: [UInt64: [Verified]] = [:]
+
+    /// - Throws: ``CloudError`` `.configurationInvalid` for a token key that is not one.
+    init(roster: Roster, rememberedConnectionsMax: Int = 20_000) throws(CloudError) {
+        deployment = roster.deployment
+        generationMax = max(1, rememberedConnectionsMax / 2)
+        var keys: [String: Curve25519.Signing.PublicKey] = [:]
+        for (id, text) in roster.tokenKeys {
+            guard let raw = Data(base64Encoded: text),
+                let key = try? Curve25519.Signing.PublicKey(rawRepresentation: raw)
+            else {
+                throw CloudError(
+                    .configurationInvalid, "A token key in the roster is not an Ed25519 key in base64.",
+                    details: ["key_id": id])
+            }
+            keys[id] = key
+        }
+        self.keys = keys
+    }
+
+    /// From now on the device's tokens are refused.
+    mutating func revoke(_ device: DeviceID) {
+        guard revoked.insert(device).inserted else { return }
+        // Looked for here, which is rare, and not with every request.
+        for (connection, list) in young where list.contains(where: { $0.caller.device == device }) {
+            young[connection] = nil
+        }
+        for (connection, list) in old where list.contains(where: { $0.caller.device == device }) {
+            old[connection] = nil
+        }
+    }
+
+    /// Who the token's bearer is.
+    ///
+    /// - Throws: ``CloudError`` `.notAuthenticated`, `.tokenExpired`, `.tokenNotBound` or `.deviceRevoked`.
+    mutating func verify(_ token: String, of peer: Peer, now: Timestamp) throws(CloudError) -> Caller {
+        if let known = remembered(peer.connection)?.first(where: { $0.token == token }) {
+            guard known.caller.expires > now else { throw Self.expired }
+            return known.caller
+        }
+        let caller = try check(token, of: peer, now: now)
+        var list = young[peer.connection] ?? []
+        if list.count >= Self.tokensPerConnection { list.removeFirst() }
+        list.append(Verified(token: token, caller: caller))
+        remember(list, for: peer.connection)
+        return caller
+    }
+
+    private mutating func remembered(_ connection: UInt64) -> [Verified]? {
+        if let list = young[connection] { return list }
+        guard let list = old.removeValue(forKey: connection) else { return nil }
+        remember(list, for: connection)
+        return list
+    }
+
+    private mutating func remember(_ list: [Verified], for connection: UInt64) {
+        if young.count >= generationMax, young[connection] == nil {
+            old = young
+            young = [:]
+        }
+        young[connection] = list
+    }
+
+    // MARK: The check itself
+
+    private func check(_ token: String, of peer: Peer, now: Timestamp) throws(CloudError) -> Caller {
+        guard !token.isEmpty else {
+            throw CloudError(.notAuthenticated, "The request carries no access token. Sign in.")
+        }
+        guard token.utf8.count <= Self.bytesMax else { throw Self.invalid("size") }
+        let parts = token.split(separator: ".", maxSplits: 3, omittingEmptySubsequences: false)
+        guard parts.count == 3, let headerBytes = Base64URL.decode(parts[0]),
+            let payloadBytes = Base64URL.decode(parts[1]), let signature = Base64URL.decode(parts[2]),
+            let header = try? JSONDecoder().decode(TokenHeader.self, from: headerBytes)
+        else { throw Self.invalid("form") }
+        // The one algorithm: whatever else the header asks for ("none", a public key used as an HMAC's) is refused.
+        guard header.alg == "EdDSA" else { throw Self.invalid("algorithm") }
+        guard let key = keys[header.kid] else { throw Self.invalid("key") }
+        let signed = token.utf8.prefix(parts[0].utf8.count + 1 + parts[1].utf8.count)
+        guard key.isValidSignature(signature, for: Data(signed)) else { throw Self.invalid("signature") }
+        // Signed by identity from here on.
+        guard let payload = try? JSONDecoder().decode(TokenPayload.self, from: payloadBytes) else {
+            throw Self.invalid("claims")
+        }
+        guard payload.iss == deployment else { throw Self.invalid("deployment") }
+        guard PublicKey(z85: payload.cnf) == peer.publicKey else {
+            throw CloudError(
+                .tokenNotBound, "The access token belongs to another device's key. Sign in on this device.")
+        }
+        let expires = Self.timestamp(seconds: payload.exp)
+        guard expires > now else { throw Self.expired }
+        guard Self.timestamp(seconds: payload.iat) <= now.advanced(by: Self.clockTolerance) else {
+            throw Self.invalid("not valid yet")
+        }
+        let device = DeviceID(payload.dev)
+        guard !revoked.contains(device) else {
+            throw CloudError(.deviceRevoked, "This device was revoked. Sign in again.")
+        }
+        return Caller(
+            account: AccountID(payload.sub), device: device, app: AppID(payload.app),
+            store: payload.kvs.map { StoreID($0) }, containers: payload.ctr, expires: expires)
+    }
+
+    private static func timestamp(seconds: UInt64) -> Timestamp {
+        let (milliseconds, overflow) = seconds.multipliedReportingOverflow(by: 1000)
+        return Timestamp(milliseconds: overflow ? .max : milliseconds)
+    }
+
+    private static let expired = CloudError(.tokenExpired, "The access token has run out. Refresh it.")
+
+    private static func invalid(_ what: String) -> CloudError {
+        CloudError(.notAuthenticated, "The access token is not valid. Sign in again.", details: ["reason": what])
+    }
+}
