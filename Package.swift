@@ -126,6 +126,9 @@ let package = Package(
             ),
             tests("CoreTests", ["Core"]),
             tests("StorageTests", ["Storage", "Core"]),
+            tests("IdentityServiceTests", [
+                "IdentityService", "ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf,
+            ]),
         ],
     swiftLanguageModes: [.v6]
 )
