@@ -17,7 +17,7 @@ struct InitCommand: ParsableCommand {
     var host = "127.0.0.1"
 
     @Option(help: "The first of eleven ports: two for each service, and one for subscriptions.")
-    var port: UInt16 = 7400
+    var port = 7400
 
     func run() throws {
         let directory = deployment.directory
@@ -29,7 +29,7 @@ struct InitCommand: ParsableCommand {
         let made = try Deployment.create(
             directory: directory.path, host: host, basePort: port, transport: ZeroMQTransport())
         try directory.prepare()
-        let connection = made.connectionString.description
+        let connection = made.connection.description
         try output.print(
             ["deployment": directory.path, "connection": connection],
             text: "Made a deployment in \(directory.path).\nStart it with: nephos up")
@@ -134,7 +134,7 @@ struct StatusCommand: ParsableCommand {
         try directory.requireDeployment()
         let operatorConnection = try OperatorConnection(directory: directory)
         if connection {
-            print(operatorConnection.connectionString.description)
+            print(try operatorConnection.connectionString)
             return
         }
         let services = try operatorConnection.health(timeout: .seconds(2)).map { health in
@@ -156,7 +156,7 @@ struct StatusCommand: ParsableCommand {
                         .map { "\($0.key) \($0.value == 0 ? "in step" : "\($0.value) behind")" }.joined(separator: ", "),
             ]
         }
-        let report = Report(connection: operatorConnection.connectionString.description, services: services)
+        let report = Report(connection: try operatorConnection.connectionString.description, services: services)
         try output.print(
             report,
             text: table(["SERVICE", "STATE", "PID", "UP", "FOLLOWS"], rows) + "\n\nconnection  \(report.connection)")

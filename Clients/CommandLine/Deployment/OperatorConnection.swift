@@ -18,9 +18,9 @@ final class OperatorConnection {
     ///   deployment, or the operator's secret is missing or readable by others.
     init(directory: DeploymentDirectory) throws {
         try directory.requireDeployment()
-        let deployment = try Deployment(directory: directory.path)
-        roster = deployment.roster
-        keys = try deployment.operatorKeys()
+        let files = DeploymentFiles(directory: directory.path)
+        roster = try files.roster()
+        keys = try files.operatorKeys()
         transport = ZeroMQTransport()
     }
 
@@ -59,18 +59,23 @@ final class OperatorConnection {
         let loop = try transport.startLoop(named: "operator") { loop in
             for (index, address) in addresses.enumerated() {
                 let client = try RequestClient(
-                    on: loop,
-                    RequestSocketOptions(
-                        endpoints: [address.publicRequests ?? address.requests], serverKey: address.key(), keys: keys))
-                client.call(method: method, body: body, timeout: timeout) { result in
-                    answers.set(index, result.flatMap(\.result))
+                    loop: loop,
+                    socket: RequestSocketOptions(
+                        endpoints: [address.publicRequests ?? address.requests], serverKey: try address.key, keys: keys))
+                client.call(method, body: body, timeout: timeout) { reply in
+                    // The pending call keeps its client.
+                    withExtendedLifetime(client) { answers.set(index, reply.result) }
                 }
             }
         }
         defer { loop.stop() }
         return answers.wait().map { result in
             result.flatMap { frame in
-                Result { () throws(CloudError) in try frame.decode(Response.self) }
+                do {
+                    return .success(try frame.decode(Response.self))
+                } catch {
+                    return .failure(CloudError(wrapping: error))
+                }
             }
         }
     }
