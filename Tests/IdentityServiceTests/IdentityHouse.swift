@@ -17,7 +17,6 @@ final class IdentityHouse {
     private(set) var events: [OutgoingEvent] = []
     var now = Timestamp(milliseconds: 1_700_000_000_000)
     private var router = Router()
-    private let feed = MemoryFeed()
     private var verifier: TokenVerifier
     private var random = SplitMix64(seed: 7)
 
@@ -26,7 +25,7 @@ final class IdentityHouse {
         runtime = try StubRuntime()
         verifier = try TokenVerifier(roster: runtime.roster)
         engine = try SQLiteEngine.inMemory()
-        try engine.migrate(service.migrations)
+        try engine.migrate(ChangeFeedSchema.migrations + service.migrations)
         service.register(on: &router)
         try service.start(runtime)
         try runSubmitted()
@@ -69,8 +68,10 @@ final class IdentityHouse {
 
     private func group<Result>(_ body: (any HandlerTransaction) throws -> Result) throws -> Result {
         let (result, published) = try engine.write { transaction in
-            let handler = TestTransaction(transaction, feed)
-            return (try body(handler), handler.events)
+            let handler = GroupTransaction(transaction, at: now)
+            let result = try body(handler)
+            try handler.flush()
+            return (result, handler.events)
         }
         events += published
         return result
