@@ -21,6 +21,7 @@ let cryptoExtras = Target.Dependency.product(name: "CryptoExtras", package: "swi
 let customDump = Target.Dependency.product(name: "CustomDump", package: "swift-custom-dump")
 let flyingFox = Target.Dependency.product(name: "FlyingFox", package: "FlyingFox")
 let grdb = Target.Dependency.product(name: "GRDB", package: "GRDB.swift")
+let sqlite = Target.Dependency.product(name: "GRDBSQLite", package: "GRDB.swift")
 let histogram = Target.Dependency.product(name: "Histogram", package: "hdrhistogram-swift")
 let jwtKit = Target.Dependency.product(name: "JWTKit", package: "jwt-kit")
 let logging = Target.Dependency.product(name: "Logging", package: "swift-log")
@@ -91,7 +92,7 @@ let package = Package(
         shared("Wire", ["Core", protobuf]),
         shared("Bus", ["Core", "Wire", protobuf, logging]),
         shared("ZeroMQBus", ["Bus", "Core", "CZeroMQ", logging]),
-        shared("Storage", ["Core", grdb, logging]),
+        shared("Storage", ["Core", grdb, sqlite, logging]),
         shared("ServiceKit", [
             "Storage", "Bus", "Wire", "Core", protobuf, logging, configuration, crypto, jwtKit, lifecycle,
             unixSignals,
@@ -124,6 +125,7 @@ let package = Package(
                 swiftSettings: strict
             ),
             tests("CoreTests", ["Core"]),
+            tests("StorageTests", ["Storage", "Core"]),
         ],
     swiftLanguageModes: [.v6]
 )
