@@ -126,6 +126,9 @@ let package = Package(
             ),
             tests("CoreTests", ["Core"]),
             tests("StorageTests", ["Storage", "Core"]),
+            tests("ServiceKitTests", [
+                "ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf, logging,
+            ]),
         ],
     swiftLanguageModes: [.v6]
 )
