@@ -172,7 +172,8 @@ struct RequestTests {
         wrongVersion.requestID = .init(OperationID(at: now).bytes)
         let messages: [Message] = [
             [Frame([0xff, 0x03, 0x99])],
-            [Frame(encoding: WireRequest())],
+            // One empty frame would be a probe; two are a request without an id.
+            [Frame([]), Frame([])],
             [Frame(encoding: wrongVersion)],
             RequestEnvelope(method: "NoSuch", id: OperationID(at: now), body: Frame([])).encoded(),
             RequestEnvelope(method: "CreateAccount", id: OperationID(at: now), body: Frame([0xff, 0xff])).encoded(),
