@@ -128,6 +128,8 @@ let package = Package(
             tests("StorageTests", ["Storage", "Core"]),
             tests("IdentityServiceTests", [
                 "IdentityService", "ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf,
+            tests("ServiceKitTests", [
+                "ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf, logging,
             ]),
         ],
     swiftLanguageModes: [.v6]
