@@ -27,6 +27,8 @@ struct GroupItem {
     /// When the caller stops waiting, in the loop's time.
     var deadline: Duration?
     var outcome = Outcome.pending
+    /// What remains of the caller's budget, where the handler said so.
+    var budget: Budget?
     /// Runs after the commit; for submissions.
     var completion: ((CloudError?) -> Void)?
 }
@@ -66,6 +68,7 @@ struct GroupCommit {
                         group.dropEvents(after: eventCount)
                         items[index].outcome = .failure(CloudError(wrapping: error))
                     }
+                    group.publish(group.takeNotices(for: &items[index]))
                 }
                 try group.flush()
                 effects.events = group.events
@@ -87,10 +90,13 @@ struct GroupCommit {
         var effects = GroupEffects()
         effects.wasSplit = true
         for index in items.indices where included(items[index]) {
+            var notices: [OutgoingEvent] = []
             do {
                 let (outcome, alone) = try engine.write { transaction -> (GroupItem.Outcome, GroupEffects) in
                     let group = GroupTransaction(transaction, at: wallClock.now)
                     var alone = GroupEffects()
+                    // After what the request itself published, and also when it throws.
+                    defer { notices = group.takeNotices(for: &items[index]) }
                     let outcome = try self.outcome(of: items[index], in: group, at: now(), &alone)
                     try group.flush()
                     alone.events = group.events
@@ -104,6 +110,7 @@ struct GroupCommit {
             } catch {
                 items[index].outcome = .failure(CloudError(wrapping: error))
             }
+            effects.events += notices
         }
         return effects
     }

@@ -1,3 +1,4 @@
+internal import Bus
 internal import Core
 internal import Storage
 
@@ -10,6 +11,8 @@ final class GroupTransaction: HandlerTransaction {
     private(set) var events: [OutgoingEvent] = []
     /// The heads of the partitions that the group changed.
     private(set) var heads: [Int: ChangeToken] = [:]
+    private var notices: [OutgoingEvent] = []
+    private var budget: Budget?
     private let feed: Feed
 
     init(_ transaction: any Transaction, at now: Timestamp) { feed = Feed(over: transaction, at: now) }
@@ -28,6 +31,22 @@ final class GroupTransaction: HandlerTransaction {
     func dropEvents(after count: Int) { events.removeLast(events.count - count) }
 
     func publish(_ event: OutgoingEvent) { events.append(event) }
+
+    func publish(_ notices: [OutgoingEvent]) { events += notices }
+
+    func publishRegardless(_ event: OutgoingEvent) { notices.append(event) }
+
+    func report(_ budget: Budget) { self.budget = budget }
+
+    /// What the request that just ran leaves behind, failed or not.
+    func takeNotices(for item: inout GroupItem) -> [OutgoingEvent] {
+        defer {
+            notices = []
+            budget = nil
+        }
+        item.budget = budget
+        return notices
+    }
 
     // MARK: Writes
 

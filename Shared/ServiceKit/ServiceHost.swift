@@ -283,9 +283,10 @@ public final class ServiceHost: ServiceRuntime {
         }
         switch item.outcome {
         case .success(let body):
-            send(ReplyEnvelope(id: item.context.id, result: .success(body)), to: item.context.peer)
+            send(
+                ReplyEnvelope(id: item.context.id, result: .success(body), budget: item.budget), to: item.context.peer)
         case .failure(let error):
-            refuse(item.context.peer, Refusal(error: error, id: item.context.id))
+            refuse(item.context.peer, Refusal(error: error, id: item.context.id), budget: item.budget)
         case .toPrepare(let work):
             prepare(item, work)
         case .pending:
@@ -350,7 +351,7 @@ public final class ServiceHost: ServiceRuntime {
 
     // MARK: Replies
 
-    private func refuse(_ peer: Peer, _ rejection: Refusal) {
+    private func refuse(_ peer: Peer, _ rejection: Refusal, budget: Budget? = nil) {
         let error = rejection.error
         failures[error.code.number, default: 0] += 1
         let level: Logger.Level =
@@ -361,7 +362,7 @@ public final class ServiceHost: ServiceRuntime {
                 "code": "\(error.code)", "request.id": "\(rejection.id?.description ?? "none")",
                 "details": "\(error.details)",
             ])
-        send(ReplyEnvelope(id: rejection.id, result: .failure(error)), to: peer)
+        send(ReplyEnvelope(id: rejection.id, result: .failure(error), budget: budget), to: peer)
     }
 
     private func send(_ reply: ReplyEnvelope, to peer: Peer) {

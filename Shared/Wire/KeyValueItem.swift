@@ -32,7 +32,19 @@ extension KeyValueItem {
     /// with the store's digest key. The sequence is left out, so that a device
     /// that learned of the write in another way agrees.
     public func digest(key digestKey: [UInt8]) -> SetDigest {
+        Self.digest(
+            key: digestKey, of: key, timestamp: timestamp, deviceID: deviceID,
+            canonicalValue: value?.canonicalBytes ?? [])
+    }
+
+    /// The same for a value that is encoded already (``PropertyValue/canonicalBytes``).
+    public static func digest(
+        key digestKey: [UInt8], of key: String, timestamp: HybridTimestamp, deviceID: DeviceID,
+        canonicalValue: [UInt8]
+    ) -> SetDigest {
         var bytes = digestKey
+        bytes.reserveCapacity(
+            digestKey.count + key.utf8.count + deviceID.rawValue.utf8.count + canonicalValue.count + 20)
         func append(_ part: some Collection<UInt8>) {
             withUnsafeBytes(of: UInt32(part.count).bigEndian) { bytes.append(contentsOf: $0) }
             bytes.append(contentsOf: part)
@@ -40,7 +52,7 @@ extension KeyValueItem {
         append(key.utf8)
         withUnsafeBytes(of: timestamp.rawValue.bigEndian) { bytes.append(contentsOf: $0) }
         append(deviceID.rawValue.utf8)
-        append(value?.canonicalBytes ?? [])
+        append(canonicalValue)
         return SetDigest(ofItem: bytes)
     }
 }

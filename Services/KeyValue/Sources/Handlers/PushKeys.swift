@@ -1,0 +1,202 @@
+internal import Core
+internal import ServiceKit
+internal import Storage
+internal import Wire
+
+extension KeyValueService {
+    /// Writes keys, all or none; a write that lost to a newer one goes to the key's history.
+    ///
+    /// - Throws: ``CloudError`` `.quotaExceeded` (nothing was stored; the device
+    ///   is also told by an event), `.requestRateLimited` (come back after
+    ///   `retryAfter`), `.limitExceeded` (split the push), `.invalidArguments`,
+    ///   `.missingEntitlement`.
+    func pushKeys(
+        _ request: WirePushKeys, _ context: RequestContext, _ transaction: any HandlerTransaction
+    ) throws -> WirePushKeysReply {
+        let store = try openStore(request.storeID, context, transaction)
+        if let reply = try StoredReplies.reply(to: context, of: store) { return reply }
+        try takeFromBudget(try context.requireCaller().device, transaction)
+
+        let push = try Push(request, context, into: store)
+        do { try push.check(configuration.limits) } catch let violation as QuotaViolation {
+            transaction.publishRegardless(try KeyValueEvents.quotaViolation(violation.keys, in: store, context))
+            throw violation.error
+        }
+        let reply = try push.write(context)
+        try StoredReplies.remember(reply, to: context, of: store)
+        return reply
+    }
+
+    private func takeFromBudget(_ device: DeviceID, _ transaction: any HandlerTransaction) throws {
+        do throws(CloudError) {
+            if let budget = try budgets.take(device, now: now()) { transaction.report(budget) }
+        } catch {
+            transaction.report(budgets.exhausted)
+            throw error
+        }
+    }
+}
+
+/// A push while it is decided and written.
+private struct Push {
+    struct Write {
+        var key: String
+        /// Canonical; nil: delete the key.
+        var value: [UInt8]?
+        var device: DeviceID
+        var offered: HybridTimestamp
+        var current: StoredKey?
+        var decision: MergeRule.Decision
+
+        var sizeChange: SizeChange {
+            SizeChange(key: key, size: value?.count, previousSize: current?.sealed == nil ? nil : current?.size)
+        }
+    }
+
+    let store: KeyStore
+    let head: ScopeHead
+    let caller: DeviceID
+    private var writes: [Write] = []
+
+    /// Reads what is there, and decides each key. Writes nothing.
+    init(_ request: WirePushKeys, _ context: RequestContext, into store: KeyStore) throws {
+        self.store = store
+        head = try store.head()
+        caller = try context.requireCaller().device
+        try Self.checkShape(request)
+        writes.reserveCapacity(request.writes.count)
+        for write in request.writes {
+            // Through the native value: it has one canonical form, and its depth is limited.
+            let value = write.hasValue ? try PropertyValue(write.value).canonicalBytes : nil
+            let current = try store.key(write.key)
+            let device = write.deviceID.isEmpty ? caller : DeviceID(write.deviceID)
+            let offered = HybridTimestamp(rawValue: write.timestamp)
+            let decision = try MergeRule.decide(
+                offered: MergeRule.Stamp(timestamp: offered, device: device), current: current?.stamp,
+                now: context.now
+            ) { try Self.isEqual(value, to: current, in: store) }
+            writes.append(
+                Write(
+                    key: write.key, value: value, device: device, offered: offered, current: current,
+                    decision: decision))
+        }
+    }
+
+    private static func checkShape(_ request: WirePushKeys) throws(CloudError) {
+        guard !request.writes.isEmpty else {
+            throw CloudError(.invalidArguments, "A push needs at least one write.", details: ["argument": "writes"])
+        }
+        guard request.writes.count <= PushLimits.writesMax else {
+            throw CloudError(
+                .limitExceeded, "The push has too many writes. Split it.",
+                details: ["writes_max": "\(PushLimits.writesMax)", "writes": "\(request.writes.count)"])
+        }
+        var names: Set<String> = []
+        for write in request.writes {
+            if request.writes.count > 1, !names.insert(write.key).inserted {
+                throw CloudError(.invalidArguments, "A push has the same key twice.", details: ["argument": "key"])
+            }
+            guard !write.key.isEmpty else {
+                throw CloudError(.invalidArguments, "A key's name must not be empty.", details: ["argument": "key"])
+            }
+            guard write.timestamp > 0 else {
+                throw CloudError(.invalidArguments, "A write needs a timestamp.", details: ["argument": "timestamp"])
+            }
+            guard write.deviceID.isEmpty || NameRule.accepts(write.deviceID) else {
+                throw CloudError(.invalidArguments, "That is no device id.", details: ["argument": "device_id"])
+            }
+        }
+    }
+
+    private static func isEqual(_ value: [UInt8]?, to current: StoredKey?, in store: KeyStore) throws -> Bool {
+        guard let value, let sealed = current?.sealed, let key = current?.key else {
+            return value == nil && current?.sealed == nil
+        }
+        return try current?.size == value.count && store.open(sealed, as: .value(key: key)) == value
+    }
+
+    /// - Throws: ``QuotaViolation``.
+    func check(_ limits: KeyValueLimits) throws {
+        try QuotaRule.check(writes.map(\.sizeChange), limits: limits)
+        let accepted = writes.filter { if case .accepted = $0.decision { true } else { false } }
+        try QuotaRule.check(
+            accepted.map(\.sizeChange), liveCount: head.liveCount, liveBytes: head.liveBytes, limits: limits)
+    }
+
+    /// Stores what was accepted as one change, keeps what lost, and publishes.
+    func write(_ context: RequestContext) throws -> WirePushKeysReply {
+        var reply = WirePushKeysReply()
+        var rows: [FeedItem] = []
+        var changed: [WireKeyValueItem] = []
+        var acceptedAt: [Int] = []
+        var digestKey = try store.digestKey(head)
+        for write in writes {
+            var outcome = WireKeyOutcome()
+            switch write.decision {
+            case .accepted(let timestamp):
+                let stamp = MergeRule.Stamp(timestamp: timestamp, device: write.device)
+                try keepOverwritten(write, by: stamp, context)
+                if digestKey == nil { digestKey = try store.makeDigestKey() }
+                rows.append(try row(write, stamp, digestKey ?? []))
+                changed.append(try store.item(write.key, stamp, sequence: 0, value: write.value))
+                acceptedAt.append(reply.outcomes.count)
+                outcome.current = try store.item(write.key, stamp, sequence: 0, value: nil)
+            case .unchanged:
+                if let current = write.current { outcome.current = try store.item(current, withValue: false) }
+            case .superseded(let isConflict):
+                outcome.superseded = true
+                guard let current = write.current else { break }
+                outcome.current = try store.item(current, withValue: true)
+                if isConflict { try keepLoser(write, to: current.stamp, context) }
+            }
+            reply.outcomes.append(outcome)
+        }
+        guard !rows.isEmpty else {
+            reply.token = WireChangeToken(head.token)
+            reply.previousSequence = head.token.sequence
+            return reply
+        }
+        let change = try store.transaction.put(store.scope, rows)
+        reply.token = WireChangeToken(change.token)
+        reply.previousSequence = change.previousSequence
+        for index in acceptedAt { reply.outcomes[index].current.sequence = change.token.sequence }
+        for index in changed.indices { changed[index].sequence = change.token.sequence }
+        store.transaction.publish(try KeyValueEvents.changed(changed, by: change, context))
+        return reply
+    }
+
+    private func row(_ write: Write, _ stamp: MergeRule.Stamp, _ digestKey: [UInt8]) throws -> FeedItem {
+        guard let value = write.value else {
+            return StoredKey(key: write.key, stamp: stamp, sealed: nil, size: 0).feedItem(digest: .empty)
+        }
+        let digest = KeyValueItem.digest(
+            key: digestKey, of: write.key, timestamp: stamp.timestamp, deviceID: stamp.device, canonicalValue: value)
+        return StoredKey(
+            key: write.key, stamp: stamp, sealed: try store.seal(value, as: .value(key: write.key)), size: value.count
+        ).feedItem(digest: digest)
+    }
+
+    /// A value of another device, which the caller may not have seen.
+    private func keepOverwritten(_ write: Write, by winner: MergeRule.Stamp, _ context: RequestContext) throws {
+        guard let current = write.current, current.sealed != nil, current.stamp.device != caller,
+            try !Self.isEqual(write.value, to: current, in: store)
+        else { return }
+        try keep(current, lostConflict: false, to: winner, context)
+    }
+
+    private func keepLoser(_ write: Write, to winner: MergeRule.Stamp, _ context: RequestContext) throws {
+        let stamp = MergeRule.Stamp(
+            timestamp: HybridClock.accept(write.offered, now: context.now), device: write.device)
+        let sealed = try write.value.map { try store.seal($0, as: .value(key: write.key)) }
+        let loser = StoredKey(key: write.key, stamp: stamp, sealed: sealed, size: write.value?.count ?? 0)
+        try keep(loser, lostConflict: true, to: winner, context)
+    }
+
+    private func keep(
+        _ loser: StoredKey, lostConflict: Bool, to winner: MergeRule.Stamp, _ context: RequestContext
+    ) throws {
+        let entry = KeyHistory.Entry(
+            loser: loser, lostConflict: lostConflict, winner: winner, recordedAt: context.now)
+        try KeyHistory.add(entry, to: store.scope, in: store.transaction)
+    }
+}

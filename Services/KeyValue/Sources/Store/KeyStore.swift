@@ -1,0 +1,114 @@
+internal import Core
+internal import ServiceKit
+internal import Storage
+internal import Wire
+private import SwiftProtobuf
+
+/// One store within a group's transaction: its keys with their values opened.
+struct KeyStore {
+    let scope: ScopeName
+    let transaction: any HandlerTransaction
+    let keys: AccountKeys
+    let digestKeys: DigestKeys
+
+    func head() throws -> ScopeHead { try transaction.head(scope) }
+
+    func key(_ name: String) throws -> StoredKey? { try transaction.item(scope, name).map(StoredKey.init) }
+
+    /// What sealed bytes are; they open only as that.
+    enum Place {
+        case value(key: String)
+        case digestKey
+        case reply(OperationID)
+    }
+
+    /// Seals bytes. Makes the account's key if need be: a write.
+    func seal(_ bytes: [UInt8], as place: Place) throws -> Sealed {
+        try keys.key(of: scope.account, in: transaction).seal(bytes, boundTo: context(place))
+    }
+
+    /// Opens sealed bytes.
+    func open(_ sealed: Sealed, as place: Place) throws -> [UInt8] {
+        guard let key = try keys.existingKey(of: scope.account, in: transaction) else {
+            throw CloudError(.internalError, "The account's key is gone, and what it sealed with it.")
+        }
+        return try key.open(sealed, boundTo: context(place))
+    }
+
+    private func context(_ place: Place) -> String {
+        // Neither account ids nor store ids have a slash.
+        let store = scope.account.rawValue + "/" + scope.name
+        return switch place {
+        case .value(let key): store + "/value/" + key
+        case .digestKey: store + "/digest"
+        case .reply(let operation): store + "/reply/" + operation.description
+        }
+    }
+
+    /// The state of a key as it travels, with its value if asked for.
+    func item(_ stored: StoredKey, withValue: Bool) throws -> WireKeyValueItem {
+        try item(
+            stored.key, stored.stamp, sequence: stored.sequence,
+            value: withValue ? stored.sealed.map { try open($0, as: .value(key: stored.key)) } : nil)
+    }
+
+    /// The same for a value at hand in its canonical bytes.
+    func item(
+        _ key: String, _ stamp: MergeRule.Stamp, sequence: UInt64, value: [UInt8]?
+    ) throws -> WireKeyValueItem {
+        var item = WireKeyValueItem()
+        item.key = key
+        item.timestamp = stamp.timestamp.rawValue
+        item.deviceID = stamp.device.rawValue
+        item.sequence = sequence
+        if let value {
+            do { item.value = try WirePropertyValue(serializedBytes: value) } catch {
+                throw CloudError(.internalError, "A stored value is damaged. Restore the last backup.")
+            }
+        }
+        return item
+    }
+
+    /// The store's digest key, or nil when nothing was ever written to it.
+    func digestKey(_ head: ScopeHead) throws -> [UInt8]? {
+        guard !head.metadata.isEmpty else { return nil }
+        return try digestKeys.key(of: scope, sealed: head.metadata) {
+            try open(Sealed(bytes: head.metadata), as: .digestKey)
+        }
+    }
+
+    /// Gives the store a digest key: a write.
+    func makeDigestKey() throws -> [UInt8] {
+        let key = DigestKeys.random()
+        try transaction.setMetadata(scope, try seal(key, as: .digestKey).bytes)
+        return key
+    }
+}
+
+/// Opened digest keys, by their sealed form: a digest key whose making was
+/// rolled back is never found again.
+final class DigestKeys {
+    private struct Place: Hashable {
+        var scope: ScopeName
+        var sealed: [UInt8]
+    }
+
+    /// Emptied when full: opening one again costs a microsecond.
+    private static let countMax = 10_000
+    private var opened: [Place: [UInt8]] = [:]
+
+    func key(of scope: ScopeName, sealed: [UInt8], open: () throws -> [UInt8]) rethrows -> [UInt8] {
+        let place = Place(scope: scope, sealed: sealed)
+        if let key = opened[place] { return key }
+        let key = try open()
+        if opened.count >= Self.countMax { opened.removeAll() }
+        opened[place] = key
+        return key
+    }
+
+    /// 32 random bytes.
+    static func random() -> [UInt8] {
+        var generator = SystemRandomNumberGenerator()
+        return (0..<4).flatMap { _ in withUnsafeBytes(of: generator.next() as UInt64) { [UInt8]($0) } }
+    }
+}

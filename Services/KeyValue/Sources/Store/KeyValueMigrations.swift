@@ -1,0 +1,35 @@
+internal import Storage
+
+/// The service's own tables; the keys themselves are in the feed's.
+enum KeyValueMigrations {
+    static let all = [
+        Migration(
+            name: "keyvalue-001",
+            statements: [
+                """
+                CREATE TABLE key_history (
+                    account TEXT NOT NULL,
+                    store TEXT NOT NULL,
+                    item TEXT NOT NULL,
+                    written BIGINT NOT NULL,
+                    device TEXT NOT NULL,
+                    lost_conflict BIGINT NOT NULL,
+                    winner_written BIGINT NOT NULL,
+                    winner_device TEXT NOT NULL,
+                    recorded_at BIGINT NOT NULL,
+                    size BIGINT NOT NULL,
+                    sealed BLOB,
+                    PRIMARY KEY (account, store, item, written, device))
+                """,
+                "CREATE INDEX key_history_by_store ON key_history (account, store, recorded_at)",
+                "CREATE INDEX key_history_by_time ON key_history (recorded_at)",
+                """
+                CREATE TABLE key_history_totals (
+                    account TEXT NOT NULL,
+                    store TEXT NOT NULL,
+                    bytes BIGINT NOT NULL,
+                    PRIMARY KEY (account, store))
+                """,
+            ])
+    ]
+}

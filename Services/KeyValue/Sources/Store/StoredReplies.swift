@@ -1,0 +1,30 @@
+internal import Core
+internal import ServiceKit
+internal import Storage
+internal import Wire
+private import SwiftProtobuf
+
+/// Replies to pushes, kept for repeats. One that holds values is sealed: the
+/// values at rest are too.
+enum StoredReplies {
+    private static let plain: UInt8 = 0
+    private static let sealed: UInt8 = 1
+
+    static func reply(to context: RequestContext, of store: KeyStore) throws -> WirePushKeysReply? {
+        let principal = try context.requireCaller().device.rawValue
+        guard let stored = try store.transaction.reply(to: context.id, by: principal), let form = stored.first
+        else { return nil }
+        var bytes = [UInt8](stored.dropFirst())
+        if form == sealed { bytes = try store.open(Sealed(bytes: bytes), as: .reply(context.id)) }
+        return try WirePushKeysReply(serializedBytes: bytes)
+    }
+
+    static func remember(_ reply: WirePushKeysReply, to context: RequestContext, of store: KeyStore) throws {
+        let principal = try context.requireCaller().device.rawValue
+        let bytes: [UInt8] = try reply.serializedBytes()
+        let stored =
+            reply.outcomes.contains { $0.current.hasValue }
+            ? [sealed] + (try store.seal(bytes, as: .reply(context.id)).bytes) : [plain] + bytes
+        try store.transaction.remember(stored, of: context.id, by: principal)
+    }
+}

@@ -1,0 +1,129 @@
+public import Core
+internal import Crypto
+private import struct Foundation.Data
+public import Storage
+
+/// The data keys of a service's accounts, each wrapped by the deployment's
+/// master key in the table `account_keys`.
+///
+/// Rotating the master key rewraps the table and leaves the data alone;
+/// destroying an account's key makes everything sealed with it unreadable.
+/// On the service's loop only.
+public final class AccountKeys {
+    /// To be among the service's own.
+    public static let migrations = [
+        Migration(
+            name: "sealing-001",
+            statements: [
+                """
+                CREATE TABLE account_keys (
+                    account TEXT NOT NULL PRIMARY KEY,
+                    master_key_id TEXT NOT NULL,
+                    wrapped BLOB NOT NULL)
+                """
+            ])
+    ]
+
+    private static let select = SQL("SELECT master_key_id, wrapped FROM account_keys WHERE account = ?1")
+    private static let insert = SQL("INSERT INTO account_keys (account, master_key_id, wrapped) VALUES (?1, ?2, ?3)")
+    private static let update = SQL("UPDATE account_keys SET master_key_id = ?2, wrapped = ?3 WHERE account = ?1")
+    private static let delete = SQL("DELETE FROM account_keys WHERE account = ?1")
+    private static let outdated = SQL(
+        "SELECT account, master_key_id, wrapped FROM account_keys WHERE master_key_id <> ?1 ORDER BY account LIMIT ?2")
+
+    private let masters: [String: AccountKey]
+    private let newest: String
+    /// Opened keys. Emptied when full: opening one again costs microseconds.
+    private var cache: [AccountID: AccountKey] = [:]
+    private let cacheMax: Int
+
+    /// Accounts whose key was made in ``maker``. They are not cached until that
+    /// has ended: if it is rolled back, the key does not exist.
+    private var made: Set<AccountID> = []
+    private weak var maker: (any Transaction)?
+
+    /// - Parameter masterKeys: 32 bytes each, in base64, newest first (``ServiceSecrets/masterKeys``).
+    /// - Throws: ``CloudError`` `.configurationInvalid` when there is none, or one is malformed.
+    public init(masterKeys: [String], cacheMax: Int = 10_000) throws(CloudError) {
+        var masters: [String: AccountKey] = [:]
+        var newest: String?
+        for text in masterKeys {
+            guard let bytes = Data(base64Encoded: text), bytes.count == AccountKey.byteCount else {
+                throw CloudError(.configurationInvalid, "A master key must be 32 bytes in base64.")
+            }
+            let id = SHA256.hash(data: bytes).prefix(8).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+            masters[id] = AccountKey(SymmetricKey(data: bytes))
+            if newest == nil { newest = id }
+        }
+        guard let newest else { throw CloudError(.configurationInvalid, "The service's secrets have no master key.") }
+        self.masters = masters
+        self.newest = newest
+        self.cacheMax = cacheMax
+    }
+
+    /// The account's key; makes one when it has none, which is a write.
+    public func key(of account: AccountID, in transaction: any Transaction) throws -> AccountKey {
+        if let key = try existingKey(of: account, in: transaction) { return key }
+        let key = AccountKey.random()
+        try transaction.execute(
+            Self.insert, [.text(account.rawValue), .text(newest), .blob(try wrapped(key, of: account))])
+        if maker !== transaction { made = [] }
+        maker = transaction
+        made.insert(account)
+        return key
+    }
+
+    /// The account's key, or nil when nothing was ever sealed for it.
+    ///
+    /// - Throws: ``CloudError`` `.configurationInvalid` when the master key that wrapped it is not among the secrets.
+    public func existingKey(of account: AccountID, in transaction: any Transaction) throws -> AccountKey? {
+        if let key = cache[account] { return key }
+        let row = try transaction.first(Self.select, [.text(account.rawValue)]) { ($0.text(0), $0.blob(1)) }
+        guard let row else { return nil }
+        let key = try opened(row.1, by: row.0, of: account)
+        if !(maker === transaction && made.contains(account)) {
+            if cache.count >= cacheMax { cache.removeAll() }
+            cache[account] = key
+        }
+        return key
+    }
+
+    /// Wraps keys with the newest master key that an older one wraps, at most `limit` in one call.
+    ///
+    /// - Returns: Whether there may be more; call again in a later group.
+    public func rewrap(limit: Int, in transaction: any Transaction) throws -> Bool {
+        let rows = try transaction.all(Self.outdated, [.text(newest), .integer(Int64(max(1, limit)))]) {
+            (account: AccountID($0.text(0)), master: $0.text(1), wrapped: $0.blob(2))
+        }
+        for row in rows {
+            let key = try opened(row.wrapped, by: row.master, of: row.account)
+            try transaction.execute(
+                Self.update, [.text(row.account.rawValue), .text(newest), .blob(try wrapped(key, of: row.account))])
+        }
+        return rows.count == max(1, limit)
+    }
+
+    /// Destroys the account's key, and with it all that was sealed for the account.
+    public func destroy(_ account: AccountID, in transaction: any Transaction) throws {
+        cache[account] = nil
+        try transaction.execute(Self.delete, [.text(account.rawValue)])
+    }
+
+    private func wrapped(_ key: AccountKey, of account: AccountID) throws(CloudError) -> [UInt8] {
+        guard let master = masters[newest] else { throw Self.masterMissing(newest) }
+        return try master.seal(key.bytes, boundTo: Self.context(account)).bytes
+    }
+
+    private func opened(_ wrapped: [UInt8], by id: String, of account: AccountID) throws(CloudError) -> AccountKey {
+        guard let master = masters[id] else { throw Self.masterMissing(id) }
+        return AccountKey(SymmetricKey(data: try master.open(Sealed(bytes: wrapped), boundTo: Self.context(account))))
+    }
+
+    private static func context(_ account: AccountID) -> String { "account-key/" + account.rawValue }
+
+    private static func masterMissing(_ id: String) -> CloudError {
+        CloudError(
+            .configurationInvalid, "An account's key is wrapped by a master key that the secrets do not have.",
+            details: ["master_key_id": id])
+    }
+}

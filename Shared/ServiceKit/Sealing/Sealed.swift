@@ -1,0 +1,91 @@
+public import Core
+internal import Crypto
+private import struct Foundation.Data
+private import Synchronization
+
+#if canImport(Glibc)
+    private import Glibc
+#else
+    private import Musl
+#endif
+
+/// An account's data key: seals what lies on disk, and opens it again.
+public struct AccountKey: Sendable {
+    static let byteCount = 32
+    private let key: SymmetricKey
+
+    init(_ key: SymmetricKey) { self.key = key }
+
+    static func random() -> AccountKey { AccountKey(SymmetricKey(size: .bits256)) }
+
+    var bytes: [UInt8] { key.withUnsafeBytes { [UInt8]($0) } }
+
+    /// The bytes, sealed. They open again only with the same context.
+    ///
+    /// - Parameter context: Where the bytes belong (account, store, key), so
+    ///   that nobody with the database file can move them elsewhere.
+    /// - Throws: ``CloudError`` `.internalError`.
+    public func seal(_ bytes: [UInt8], boundTo context: String) throws(CloudError) -> Sealed {
+        do {
+            let nonce = try AES.GCM.Nonce(data: NonceBatch.next())
+            let box = try AES.GCM.seal(bytes, using: key, nonce: nonce, authenticating: [UInt8](context.utf8))
+            guard let combined = box.combined else { throw Self.failure }
+            return Sealed(bytes: [UInt8](combined))
+        } catch {
+            throw Self.failure
+        }
+    }
+
+    /// The bytes that were sealed.
+    ///
+    /// - Throws: ``CloudError`` `.internalError`: another key or context sealed
+    ///   them, or the database is damaged. Restore the last backup.
+    public func open(_ sealed: Sealed, boundTo context: String) throws(CloudError) -> [UInt8] {
+        do {
+            let box = try AES.GCM.SealedBox(combined: sealed.bytes)
+            return [UInt8](try AES.GCM.open(box, using: key, authenticating: [UInt8](context.utf8)))
+        } catch {
+            throw CloudError(
+                .internalError, "A stored value does not open. Check the master key, or restore the last backup.")
+        }
+    }
+
+    private static var failure: CloudError { CloudError(.internalError, "A value could not be sealed.") }
+}
+
+/// Bytes sealed with AES-256-GCM: a nonce of 12 bytes, the ciphertext, a tag of 16 bytes.
+public struct Sealed: Hashable, Sendable {
+    /// How many bytes longer the sealed form is.
+    public static let overhead = 28
+
+    public var bytes: [UInt8]
+
+    public init(bytes: [UInt8]) { self.bytes = bytes }
+}
+
+/// Random nonces of 96 bits, drawn from the system many at a time: a call to
+/// the system for each would cost as much as the sealing.
+///
+/// With random nonces one key is good for 2^32 seals at a risk of 2^-32 (NIST SP 800-38D).
+private enum NonceBatch {
+    private struct State {
+        // The most that `getentropy` gives at once.
+        var bytes = [UInt8](repeating: 0, count: 252)
+        var used = 252
+    }
+
+    private static let state = Mutex(State())
+
+    static func next() throws -> [UInt8] {
+        try state.withLock { state in
+            if state.used == state.bytes.count {
+                guard getentropy(&state.bytes, state.bytes.count) == 0 else {
+                    throw CloudError(.internalError, "The system gives no random numbers.")
+                }
+                state.used = 0
+            }
+            defer { state.used += 12 }
+            return [UInt8](state.bytes[state.used..<state.used + 12])
+        }
+    }
+}
