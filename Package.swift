@@ -21,12 +21,14 @@ let cryptoExtras = Target.Dependency.product(name: "CryptoExtras", package: "swi
 let customDump = Target.Dependency.product(name: "CustomDump", package: "swift-custom-dump")
 let flyingFox = Target.Dependency.product(name: "FlyingFox", package: "FlyingFox")
 let grdb = Target.Dependency.product(name: "GRDB", package: "GRDB.swift")
+let sqlite = Target.Dependency.product(name: "GRDBSQLite", package: "GRDB.swift")
 let histogram = Target.Dependency.product(name: "Histogram", package: "hdrhistogram-swift")
 let jwtKit = Target.Dependency.product(name: "JWTKit", package: "jwt-kit")
 let logging = Target.Dependency.product(name: "Logging", package: "swift-log")
 let metrics = Target.Dependency.product(name: "Metrics", package: "swift-metrics")
 let protobuf = Target.Dependency.product(name: "SwiftProtobuf", package: "swift-protobuf")
 let lifecycle = Target.Dependency.product(name: "ServiceLifecycle", package: "swift-service-lifecycle")
+let unixSignals = Target.Dependency.product(name: "UnixSignals", package: "swift-service-lifecycle")
 
 /// A library in `Shared/`.
 func shared(_ name: String, _ dependencies: [Target.Dependency] = []) -> Target {
@@ -90,9 +92,10 @@ let package = Package(
         shared("Wire", ["Core", protobuf]),
         shared("Bus", ["Core", "Wire", protobuf, logging]),
         shared("ZeroMQBus", ["Bus", "Core", "CZeroMQ", logging]),
-        shared("Storage", ["Core", grdb, logging]),
+        shared("Storage", ["Core", grdb, sqlite, logging]),
         shared("ServiceKit", [
             "Storage", "Bus", "Wire", "Core", protobuf, logging, configuration, crypto, jwtKit, lifecycle,
+            unixSignals,
         ]),
         shared("NephosKit", ["Bus", "Wire", "Core", "ZeroMQBus", grdb, protobuf, logging]),
         shared("DeviceSync", ["NephosKit", "Core"]),
@@ -123,6 +126,10 @@ let package = Package(
             ),
             tests("CoreTests", ["Core"]),
             tests("NephosKitTests", ["NephosKit", "Bus", "Wire", "Core", grdb, logging, protobuf]),
+            tests("StorageTests", ["Storage", "Core"]),
+            tests("ServiceKitTests", [
+                "ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf, logging,
+            ]),
         ],
     swiftLanguageModes: [.v6]
 )

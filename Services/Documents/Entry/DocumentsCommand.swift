@@ -1,1 +1,25 @@
-@main struct DocumentsCommand { static func main() {} }
+import ArgumentParser
+import DocumentsService
+import ServiceKit
+import ZeroMQBus
+
+@main
+struct DocumentsCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "nephos-documents", abstract: "Files and folders of ubiquity containers.")
+
+    @Option(help: "The deployment's folder: roster.json and documents.secret.json.", completion: .directory)
+    var deployment: String
+
+    @Option(help: "This service's own folder, for its database.", completion: .directory)
+    var data: String
+
+    @Option(help: "trace, debug, info, notice, warning or error (default: $NEPHOS_LOG_LEVEL, or info).")
+    var logLevel: String?
+
+    func run() async throws {
+        try await runService(
+            .documents, deployment: deployment, data: data, logLevel: logLevel, transport: ZeroMQTransport()
+        ) { _ in DocumentsService() }
+    }
+}

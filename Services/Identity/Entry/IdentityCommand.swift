@@ -1,1 +1,25 @@
-@main struct IdentityCommand { static func main() {} }
+import ArgumentParser
+import IdentityService
+import ServiceKit
+import ZeroMQBus
+
+@main
+struct IdentityCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "nephos-identity", abstract: "Who may do what: accounts, devices, apps and tokens.")
+
+    @Option(help: "The deployment's folder: roster.json and identity.secret.json.", completion: .directory)
+    var deployment: String
+
+    @Option(help: "This service's own folder, for its database.", completion: .directory)
+    var data: String
+
+    @Option(help: "trace, debug, info, notice, warning or error (default: $NEPHOS_LOG_LEVEL, or info).")
+    var logLevel: String?
+
+    func run() async throws {
+        try await runService(
+            .identity, deployment: deployment, data: data, logLevel: logLevel, transport: ZeroMQTransport()
+        ) { IdentityService(configuration: try IdentityConfiguration($0.configuration)) }
+    }
+}

@@ -1,1 +1,25 @@
-@main struct KeyValueCommand { static func main() {} }
+import ArgumentParser
+import KeyValueService
+import ServiceKit
+import ZeroMQBus
+
+@main
+struct KeyValueCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "nephos-keyvalue", abstract: "Property-list values of every account, kept in step on its devices.")
+
+    @Option(help: "The deployment's folder: roster.json and keyvalue.secret.json.", completion: .directory)
+    var deployment: String
+
+    @Option(help: "This service's own folder, for its database.", completion: .directory)
+    var data: String
+
+    @Option(help: "trace, debug, info, notice, warning or error (default: $NEPHOS_LOG_LEVEL, or info).")
+    var logLevel: String?
+
+    func run() async throws {
+        try await runService(
+            .keyValue, deployment: deployment, data: data, logLevel: logLevel, transport: ZeroMQTransport()
+        ) { _ in KeyValueService() }
+    }
+}

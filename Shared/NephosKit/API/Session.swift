@@ -85,16 +85,15 @@ public final class Session: Sendable {
 
     /// Signs this device in.
     ///
-    /// - Parameter connection: `nephos://host:port?key=...`, as the deployment's operator hands it out.
-    /// - Throws: ``CloudError`` `.wrongCredentials`, `.configurationInvalid` for a malformed
-    ///   connection string, `.networkFailure` when the server cannot be reached.
+    /// - Parameter connection: As the deployment's operator hands it out.
+    /// - Throws: ``CloudError`` `.wrongCredentials`, or `.networkFailure` when the server cannot be reached.
     @discardableResult
     public func signIn(
-        connection: String, account: String, password: String, deviceName: String, deviceModel: String = "",
+        connection: ConnectionString, account: String, password: String, deviceName: String, deviceModel: String = "",
         app: AppID? = nil
     ) async throws(CloudError) -> SessionRecord {
         let request = SignInRequest(
-            identity: try SessionRecord.Service(connection: connection), accountName: account, password: password,
+            identity: SessionRecord.Service(connection), accountName: account, password: password,
             deviceName: deviceName, deviceModel: deviceModel, platform: "linux", app: app)
         return try await engine.perform { engine, completion in engine.signIn(request, completion) }
     }

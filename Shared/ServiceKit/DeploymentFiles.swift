@@ -1,0 +1,206 @@
+public import Bus
+public import Core
+internal import Crypto
+internal import Foundation
+
+/// The files of a deployment directory: one roster for all, one secret for each
+/// service, and the operator's.
+public struct DeploymentFiles: Sendable {
+    public let directory: String
+
+    public init(directory: String) { self.directory = directory }
+
+    public var rosterPath: String { "\(directory)/roster.json" }
+    public func secretsPath(of service: ServiceName) -> String { "\(directory)/\(service).secret.json" }
+    public var operatorPath: String { "\(directory)/operator.secret.json" }
+
+    /// The operator's key pair, as `operator.secret.json` has it, in Z85.
+    private struct OperatorSecret: Codable {
+        var publicKey: String
+        var secretKey: String
+    }
+
+    // MARK: Reading
+
+    /// - Throws: ``CloudError`` `.configurationInvalid`; the message names the cure.
+    public func roster() throws(CloudError) -> Roster {
+        try read(Roster.self, at: rosterPath, isSecret: false)
+    }
+
+    /// - Throws: ``CloudError`` `.configurationInvalid`, also when others may read the file.
+    public func secrets(of service: ServiceName) throws(CloudError) -> ServiceSecrets {
+        let secrets = try read(ServiceSecrets.self, at: secretsPath(of: service), isSecret: true)
+        guard secrets.service == service.rawValue else {
+            throw CloudError(
+                .configurationInvalid, "The secret file belongs to another service.",
+                details: ["file": secretsPath(of: service), "service": secrets.service])
+        }
+        return secrets
+    }
+
+    /// - Throws: ``CloudError`` `.configurationInvalid`, also when others may read the file.
+    public func operatorKeys() throws(CloudError) -> KeyPair {
+        let secret = try read(OperatorSecret.self, at: operatorPath, isSecret: true)
+        guard let publicKey = PublicKey(z85: secret.publicKey), let secretKey = SecretKey(z85: secret.secretKey) else {
+            throw CloudError(
+                .configurationInvalid, "The operator's keys are not in Z85.", details: ["file": operatorPath])
+        }
+        return KeyPair(publicKey: publicKey, secretKey: secretKey)
+    }
+
+    private func read<Value: Decodable>(
+        _ type: Value.Type, at path: String, isSecret: Bool
+    ) throws(CloudError) -> Value {
+        if isSecret { try requirePrivate(path) }
+        let data: Data
+        do { data = try Data(contentsOf: URL(fileURLWithPath: path)) } catch {
+            throw CloudError(
+                .configurationInvalid, "A deployment file cannot be read. Make a deployment with: nephos init",
+                details: ["file": path])
+        }
+        do { return try JSONDecoder().decode(type, from: data) } catch {
+            throw CloudError(
+                .configurationInvalid, "A deployment file is damaged. Restore it from a copy.",
+                details: ["file": path])
+        }
+    }
+
+    private func requirePrivate(_ path: String) throws(CloudError) {
+        guard let attributes = try? FileManager.default.attributesOfItem(atPath: path),
+            let mode = attributes[.posixPermissions] as? NSNumber
+        else { return }
+        guard mode.intValue & 0o077 == 0 else {
+            throw CloudError(
+                .configurationInvalid, "Others may read a secret file. Run: chmod 600 FILE",
+                details: ["file": path, "mode": String(mode.intValue & 0o777, radix: 8)])
+        }
+    }
+
+    // MARK: Writing
+
+    /// Writes the roster, readable by everyone.
+    public func write(_ roster: Roster) throws(CloudError) { try write(roster, to: rosterPath, mode: 0o644) }
+
+    /// Writes a service's secrets, readable by their owner alone.
+    public func write(_ secrets: ServiceSecrets) throws(CloudError) {
+        try write(secrets, to: secretsPath(of: ServiceName(secrets.service)), mode: 0o600)
+    }
+
+    /// Writes the operator's keys, readable by their owner alone.
+    public func write(operatorKeys keys: KeyPair) throws(CloudError) {
+        try write(
+            OperatorSecret(publicKey: keys.publicKey.z85, secretKey: keys.secretKey.z85), to: operatorPath, mode: 0o600)
+    }
+
+    private func write(_ value: some Encodable, to path: String, mode: Int) throws(CloudError) {
+        do {
+            let encoder = JSONEncoder()
+            encoder.outputFormatting = [.prettyPrinted, .sortedKeys, .withoutEscapingSlashes]
+            var data = try encoder.encode(value)
+            data.append(UInt8(ascii: "\n"))
+            // Made with its final mode, and moved into place whole: at no moment is
+            // it half-written or open to others.
+            let temporary = path + ".new"
+            try? FileManager.default.removeItem(atPath: temporary)
+            guard
+                FileManager.default.createFile(
+                    atPath: temporary, contents: data, attributes: [.posixPermissions: mode]),
+                rename(temporary, path) == 0
+            else { throw CocoaError(.fileWriteUnknown) }
+        } catch {
+            throw CloudError(
+                .configurationInvalid, "A deployment file cannot be written. Check the folder's owner and space.",
+                details: ["file": path])
+        }
+    }
+}
+
+/// A new deployment: its roster and all secrets, and what a device needs to know.
+public struct Deployment: Sendable {
+    public var roster: Roster
+    public var secrets: [ServiceSecrets]
+    public var operatorKeys: KeyPair
+    public var connection: ConnectionString
+
+    /// Ports that a deployment takes from its base port on.
+    public static let portCount = ServiceName.all.count * 2 + 1
+
+    /// Makes all keys of a deployment, in memory.
+    ///
+    /// - Parameters:
+    ///   - host: Where services bind, and devices reach them, such as `127.0.0.1`.
+    ///   - basePort: The first of ``portCount`` ports.
+    public init(host: String, basePort: Int, transport: some Transport) throws {
+        var entries: [Roster.Entry] = []
+        var secrets: [ServiceSecrets] = []
+        var connection: ConnectionString?
+        let signingKey = Curve25519.Signing.PrivateKey()
+        var generator = SystemRandomNumberGenerator()
+        let signingKeyID = DeploymentKeyID.random(prefix: "key", using: &generator).rawValue
+        for (index, service) in ServiceName.all.enumerated() {
+            let keys = try transport.makeKeyPair()
+            let port = basePort + index * 2
+            // Checks the host and the port for all.
+            let address = try ConnectionString(host: host, port: port, key: keys.publicKey)
+            if service == .identity { connection = address }
+            entries.append(
+                Roster.Entry(
+                    service: service.rawValue, publicKey: keys.publicKey.z85, requests: address.endpoint,
+                    events: try ConnectionString(host: host, port: port + 1, key: keys.publicKey).endpoint,
+                    subscriptions: service == .notifications
+                        ? try ConnectionString(host: host, port: port + 2, key: keys.publicKey).endpoint : nil))
+            let masterKey = SymmetricKey(size: .bits256).withUnsafeBytes { Data($0).base64EncodedString() }
+            secrets.append(
+                ServiceSecrets(
+                    service: service.rawValue, secretKey: keys.secretKey.z85, masterKeys: [masterKey],
+                    tokenSigningKey: service == .identity
+                        ? signingKey.rawRepresentation.base64EncodedString() : nil,
+                    tokenSigningKeyID: service == .identity ? signingKeyID : nil))
+        }
+        guard let connection else { throw CloudError(.internalError, "A deployment has an identity service.") }
+        operatorKeys = try transport.makeKeyPair()
+        roster = Roster(
+            deployment: DeploymentKeyID.random(prefix: "dep", using: &generator).rawValue, services: entries,
+            operatorKey: operatorKeys.publicKey.z85,
+            tokenKeys: [signingKeyID: signingKey.publicKey.rawRepresentation.base64EncodedString()])
+        self.secrets = secrets
+        self.connection = connection
+    }
+
+    /// Makes a deployment and writes its files.
+    ///
+    /// - Throws: ``CloudError`` `.alreadyExists` if there is one in the directory.
+    public static func create(
+        directory: String, host: String, basePort: Int, transport: some Transport
+    ) throws -> Deployment {
+        let files = DeploymentFiles(directory: directory)
+        guard !FileManager.default.fileExists(atPath: files.rosterPath) else {
+            throw CloudError(
+                .alreadyExists, "There is a deployment in this folder already. Choose another folder.",
+                details: ["deployment": directory])
+        }
+        try FileManager.default.createDirectory(
+            atPath: directory, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
+        let deployment = try Deployment(host: host, basePort: basePort, transport: transport)
+        for secrets in deployment.secrets { try files.write(secrets) }
+        try files.write(operatorKeys: deployment.operatorKeys)
+        // Last, since it is what tells that a deployment is complete.
+        try files.write(deployment.roster)
+        return deployment
+    }
+}
+
+extension Roster {
+    /// What devices need to find this deployment.
+    ///
+    /// - Throws: ``CloudError`` `.configurationInvalid` or `.invalidArguments` for a roster without a usable identity.
+    public func connectionString() throws(CloudError) -> ConnectionString {
+        let entry = try entry(of: .identity)
+        return try ConnectionString(endpoint: entry.publicRequests ?? entry.requests, key: try entry.key)
+    }
+}
+
+private struct DeploymentKeyID: Identifier {
+    let rawValue: String
+    init(rawValue: String) { self.rawValue = rawValue }
+}

@@ -1,0 +1,99 @@
+public import Bus
+public import Configuration
+public import Core
+internal import Foundation
+public import Logging
+internal import ServiceLifecycle
+internal import Storage
+internal import Synchronization
+internal import UnixSignals
+
+/// What a service is made from.
+public struct ServiceRuntimeConfig: Sendable {
+    public var roster: Roster
+    public var secrets: ServiceSecrets
+    /// The environment's `NEPHOS_*`: `identity.scrypt_rounds` is `NEPHOS_IDENTITY_SCRYPT_ROUNDS`.
+    public var configuration: ConfigReader
+    /// The service's own folder.
+    public var dataDirectory: String
+    public var logger: Logger
+}
+
+/// Runs one service until SIGTERM or SIGINT: what the five executables call.
+///
+/// Prints one line when the service answers. Logs go to standard error, at the
+/// level of `logLevel`, or else of `NEPHOS_LOG_LEVEL`, or else `info`.
+///
+/// - Parameters:
+///   - deployment: The deployment directory; only the roster and this service's secrets are read.
+///   - data: The service's own folder; made if it is not there. The database is `SERVICE.sqlite`.
+///   - make: Makes the service, on its loop.
+/// - Throws: ``CloudError`` `.configurationInvalid` for files or values that do not fit,
+///   and what storage or transport throw.
+public func runService(
+    _ name: ServiceName, deployment: String, data: String, logLevel: String? = nil, transport: any Transport,
+    make: @escaping @Sendable (ServiceRuntimeConfig) throws -> any CloudService
+) async throws {
+    // Once, before the first logger; every later one goes the same way.
+    LoggingSystem.bootstrap { StreamLogHandler.standardError(label: $0) }
+    let configuration = ConfigReader(provider: EnvironmentVariablesProvider()).scoped(to: "nephos")
+    var logger = Logger(label: "nephos.\(name)")
+    let level = logLevel ?? configuration.string(forKey: "log.level", default: "info")
+    guard let level = Logger.Level(rawValue: level) else {
+        throw CloudError(
+            .configurationInvalid, "There is no such log level. Use trace, debug, info, notice, warning or error.",
+            details: ["log_level": level])
+    }
+    logger.logLevel = level
+
+    let files = DeploymentFiles(directory: deployment)
+    let config = ServiceRuntimeConfig(
+        roster: try files.roster(), secrets: try files.secrets(of: name), configuration: configuration,
+        dataDirectory: data, logger: logger)
+    do {
+        try FileManager.default.createDirectory(
+            atPath: data, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
+    } catch {
+        throw CloudError(
+            .configurationInvalid, "The data folder cannot be made. Check its path and owner.",
+            details: ["data": data])
+    }
+    let worker = ServiceWorker(name: name, config: config, transport: transport, make: make)
+    let group = ServiceGroup(
+        configuration: ServiceGroupConfiguration(
+            services: [worker], gracefulShutdownSignals: [.sigterm, .sigint], logger: logger))
+    try await group.run()
+}
+
+/// Keeps one service running on a loop until it is told to stop.
+struct ServiceWorker: Service {
+    let name: ServiceName
+    let config: ServiceRuntimeConfig
+    let transport: any Transport
+    let make: @Sendable (ServiceRuntimeConfig) throws -> any CloudService
+
+    func run() async throws {
+        let host = Mutex<LoopBound<ServiceHost>?>(nil)
+        let loop = try transport.startLoop(named: name.rawValue) { [name, config, make] loop in
+            let made = try ServiceHost(
+                loop: loop, service: try make(config), roster: config.roster, secrets: config.secrets,
+                engine: try SQLiteEngine(path: "\(config.dataDirectory)/\(name).sqlite", logger: config.logger),
+                logger: config.logger)
+            let bound = LoopBound(made, to: loop)
+            host.withLock { $0 = bound }
+            print("nephos-\(name) answers at \(made.endpoint)")
+            fflush(nil)
+        }
+        // Ends with the graceful stop, or with the task.
+        try? await gracefulShutdown()
+        if let bound = host.withLock({ $0 }) {
+            await withCheckedContinuation { done in
+                loop.execute { loop in
+                    bound.withValue(on: loop) { $0.close() }
+                    done.resume()
+                }
+            }
+        }
+        loop.stop()
+    }
+}

@@ -1,0 +1,79 @@
+/// The feed's tables, and the one place where the engines' dialects differ.
+///
+/// - `feed_epoch`: one row.
+/// - `feed_partitions`: each partition's sequence, its value when the epoch
+///   began, and how many scopes it has had.
+/// - `feed_scopes`: each scope's head, digest and counts.
+/// - `feed_items`: each item's live row or tombstone, clustered by scope and
+///   name; the index gives a scope's changes in order.
+/// - `feed_operations`: replies, clustered by operation id: ids of one time lie
+///   side by side, so that inserting appends and pruning cuts off the front.
+public enum ChangeFeedSchema {
+    /// For ``SQLiteEngine``. They come before the service's own.
+    public static let migrations = migrations(in: .sqlite)
+
+    struct Dialect {
+        var bytes: String
+        /// A text compared byte by byte.
+        var text: String
+        var integerKey: String
+        /// Ends a table whose rows lie in the order of its primary key.
+        var clustered: String
+
+        static let sqlite = Dialect(
+            bytes: "BLOB", text: "TEXT", integerKey: "INTEGER PRIMARY KEY", clustered: " WITHOUT ROWID")
+    }
+
+    static func migrations(in dialect: Dialect) -> [Migration] {
+        [
+            Migration(
+                name: "feed-001",
+                statements: [
+                    "CREATE TABLE feed_epoch (epoch BIGINT NOT NULL)",
+                    "INSERT INTO feed_epoch (epoch) VALUES (1)",
+                    """
+                    CREATE TABLE feed_partitions (
+                        number \(dialect.integerKey),
+                        sequence BIGINT NOT NULL,
+                        epoch_start BIGINT NOT NULL,
+                        scope_count BIGINT NOT NULL)
+                    """,
+                    """
+                    CREATE TABLE feed_scopes (
+                        id \(dialect.integerKey),
+                        account \(dialect.text) NOT NULL,
+                        name \(dialect.text) NOT NULL,
+                        partition_number BIGINT NOT NULL,
+                        sequence BIGINT NOT NULL,
+                        floor BIGINT NOT NULL,
+                        digest \(dialect.bytes) NOT NULL,
+                        live_count BIGINT NOT NULL,
+                        live_bytes BIGINT NOT NULL,
+                        metadata \(dialect.bytes) NOT NULL,
+                        UNIQUE (account, name))
+                    """,
+                    "CREATE INDEX feed_scopes_by_head ON feed_scopes (partition_number, sequence)",
+                    """
+                    CREATE TABLE feed_items (
+                        scope_id BIGINT NOT NULL,
+                        name \(dialect.text) NOT NULL,
+                        sequence BIGINT NOT NULL,
+                        deleted_at BIGINT NOT NULL,
+                        size BIGINT NOT NULL,
+                        digest \(dialect.bytes) NOT NULL,
+                        body \(dialect.bytes) NOT NULL,
+                        PRIMARY KEY (scope_id, name))\(dialect.clustered)
+                    """,
+                    "CREATE INDEX feed_items_by_sequence ON feed_items (scope_id, sequence, name)",
+                    "CREATE INDEX feed_tombstones ON feed_items (deleted_at, scope_id, name) WHERE deleted_at > 0",
+                    """
+                    CREATE TABLE feed_operations (
+                        id \(dialect.bytes) NOT NULL,
+                        principal BIGINT NOT NULL,
+                        reply \(dialect.bytes) NOT NULL,
+                        PRIMARY KEY (id, principal))\(dialect.clustered)
+                    """,
+                ])
+        ]
+    }
+}

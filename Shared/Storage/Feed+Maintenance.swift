@@ -1,0 +1,58 @@
+public import Core
+
+/// What a scope's rows add up to, counted anew.
+public struct ScopeRecount: Hashable, Sendable {
+    public var digest: SetDigest
+    public var liveCount: Int
+    public var liveBytes: Int
+}
+
+extension Feed {
+    /// Counts a scope anew from its rows; equals the head's digest, count and
+    /// bytes unless something is broken. Reads every live row.
+    public func recount(_ scope: ScopeName) throws -> ScopeRecount {
+        var result = ScopeRecount(digest: .empty, liveCount: 0, liveBytes: 0)
+        guard let id = try self.scope(scope).id else { return result }
+        try query(FeedStatements.liveShares, [.integer(id)]) { row in
+            result.digest.add(SetDigest(bytes: row.blob(1)) ?? .empty)
+            result.liveCount += 1
+            result.liveBytes += Int(row.integer(0))
+            return true
+        }
+        return result
+    }
+
+    /// Removes tombstones recorded before the time, oldest first, at most
+    /// `limit` in one call, and raises the floors of their scopes. A reader
+    /// whose token is below the floor has to fetch everything.
+    ///
+    /// - Returns: Whether there may be more; call again in a later group.
+    public func compactTombstones(before time: Timestamp, limit: Int) throws -> Bool {
+        let limit = max(1, limit)
+        let found = try all(
+            FeedStatements.tombstones, [.integer(Int64(clamping: time.milliseconds)), .integer(Int64(limit))]
+        ) { (scope: $0.integer(0), name: $0.text(1), sequence: UInt64(bitPattern: $0.integer(2))) }
+        var floors: [Int64: UInt64] = [:]
+        for tombstone in found {
+            try execute(FeedStatements.removeItem, [.integer(tombstone.scope), .text(tombstone.name)])
+            floors[tombstone.scope] = max(floors[tombstone.scope] ?? 0, tombstone.sequence)
+        }
+        for (scope, floor) in floors.sorted(by: { $0.key < $1.key }) {
+            try raiseFloor(ofScopeWithID: scope, to: floor)
+        }
+        return found.count == limit
+    }
+
+    /// Begins a new epoch, after a database was restored from a backup: tokens
+    /// of the lost future are recognised by it. Sequences go on from where they are.
+    ///
+    /// Run it before anything else, in a transaction of its own.
+    ///
+    /// - Returns: The new epoch.
+    @discardableResult
+    public static func raiseEpoch(in transaction: any Transaction) throws -> UInt64 {
+        try transaction.execute(FeedStatements.raiseEpochStart, [])
+        try transaction.execute(FeedStatements.raiseEpoch, [])
+        return try transaction.first(FeedStatements.epoch) { UInt64(bitPattern: $0.integer(0)) } ?? 1
+    }
+}

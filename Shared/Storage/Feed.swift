@@ -1,0 +1,262 @@
+public import Core
+
+/// The change feed over one group's transaction; see ``FeedTransaction``.
+///
+/// Make one for each group, run each request in ``attempt(_:)``, and call
+/// ``flush()`` before the transaction ends.
+public final class Feed: FeedTransaction {
+    private let transaction: any Transaction
+    /// When this group runs, for the age of its tombstones.
+    private let now: Timestamp
+    private var cachedEpoch: UInt64?
+    private var heads = FeedHeads()
+
+    /// - Parameter now: The time recorded with deletions.
+    public init(over transaction: any Transaction, at now: Timestamp) {
+        self.transaction = transaction
+        self.now = now
+    }
+
+    /// A feed on the system's clock.
+    public convenience init(over transaction: any Transaction) {
+        let time = Duration.systemTimeSince1970
+        self.init(over: transaction, at: Timestamp(milliseconds: UInt64(max(0, time.milliseconds))))
+    }
+
+    @discardableResult
+    public func execute(_ statement: SQL, _ values: [SQLValue]) throws -> Int {
+        try transaction.execute(statement, values)
+    }
+
+    public func query(_ statement: SQL, _ values: [SQLValue], _ row: (any SQLRow) throws -> Bool) throws {
+        try transaction.query(statement, values, row)
+    }
+
+    /// Runs one request of the group. When it throws, what it wrote is undone,
+    /// heads included, and the rest of the group stands. Attempts nest.
+    public func attempt<Result>(_ body: (Feed) throws -> Result) throws -> Result {
+        try execute(FeedStatements.savepoint, [])
+        let mark = heads.begin()
+        do {
+            let result = try body(self)
+            try execute(FeedStatements.release, [])
+            heads.end(mark, undoing: false)
+            return result
+        } catch {
+            heads.end(mark, undoing: true)
+            // When the storage itself has failed these throw too, and the group ends.
+            try execute(FeedStatements.rollBackTo, [])
+            try execute(FeedStatements.release, [])
+            throw error
+        }
+    }
+
+    // MARK: Heads
+
+    func epoch() throws -> UInt64 {
+        if let cachedEpoch { return cachedEpoch }
+        let epoch = try first(FeedStatements.epoch) { UInt64(bitPattern: $0.integer(0)) } ?? 1
+        cachedEpoch = epoch
+        return epoch
+    }
+
+    func partition(_ number: Int) throws -> PartitionState {
+        if let state = heads.partitions[number] { return state }
+        let state =
+            try first(FeedStatements.partition, [.integer(Int64(number))]) {
+                PartitionState(
+                    sequence: UInt64(bitPattern: $0.integer(0)), epochStart: UInt64(bitPattern: $0.integer(1)),
+                    scopeCount: $0.integer(2))
+            } ?? PartitionState()
+        heads.add(state, at: number)
+        return state
+    }
+
+    /// Where the scope lies among the group's heads; reads it when it is not there yet.
+    private func place(of name: ScopeName) throws -> Int {
+        if let place = heads.place(of: name) { return place }
+        let stored = try first(FeedStatements.scope, [.text(name.account.rawValue), .text(name.name)], scopeState)
+        return heads.add(stored ?? ScopeState(name: name, partition: name.partition))
+    }
+
+    private func scopeState(_ row: any SQLRow) -> ScopeState {
+        let name = ScopeName(account: AccountID(row.text(7)), name: row.text(8))
+        return ScopeState(
+            name: name, partition: name.partition, id: row.integer(0), isStored: true,
+            sequence: UInt64(bitPattern: row.integer(1)), floor: UInt64(bitPattern: row.integer(2)),
+            digest: SetDigest(bytes: row.blob(3)) ?? .empty, liveCount: Int(row.integer(4)),
+            liveBytes: Int(row.integer(5)), metadata: row.blob(6))
+    }
+
+    func scope(_ name: ScopeName) throws -> ScopeState {
+        let place = try place(of: name)
+        return heads.scopes[place]
+    }
+
+    private func head(_ scope: ScopeState) throws -> ScopeHead {
+        ScopeHead(
+            token: ChangeToken(epoch: try epoch(), sequence: scope.sequence), floor: scope.floor,
+            epochStart: try partition(scope.partition).epochStart, digest: scope.digest,
+            liveCount: scope.liveCount, liveBytes: scope.liveBytes, metadata: scope.metadata)
+    }
+
+    /// The scope's id; gives it one when it has none.
+    private func identify(_ place: Int) throws -> Int64 {
+        if let id = heads.scopes[place].id { return id }
+        let number = heads.scopes[place].partition
+        let id = try partition(number).scopeCount * Int64(partitionCount) + Int64(number) + 1
+        heads.change(partition: number) {
+            $0.scopeCount += 1
+            $0.isChanged = true
+        }
+        heads.change(scope: place) { $0.id = id }
+        return id
+    }
+
+    public func head(_ scope: ScopeName) throws -> ScopeHead { try head(self.scope(scope)) }
+
+    public func setMetadata(_ scope: ScopeName, _ metadata: [UInt8]) throws {
+        let place = try place(of: scope)
+        _ = try identify(place)
+        heads.change(scope: place) {
+            $0.metadata = metadata
+            $0.isChanged = true
+        }
+    }
+
+    public func position(ofPartition partition: Int) throws -> ChangeToken {
+        ChangeToken(epoch: try epoch(), sequence: try self.partition(partition).sequence)
+    }
+
+    public func scopes(
+        inPartition partition: Int, after sequence: UInt64, limit: Int
+    ) throws -> [(ScopeName, ScopeHead)] {
+        // The rows have to say what the group's heads say before they are searched.
+        try flush()
+        let values: [SQLValue] = [
+            .integer(Int64(partition)), .integer(Int64(clamping: sequence)), .integer(Int64(max(0, limit))),
+        ]
+        return try all(FeedStatements.scopesAfter, values, scopeState).map { ($0.name, try head($0)) }
+    }
+
+    /// Writes the heads that have changed; the group's last call before the commit.
+    public func flush() throws {
+        for (place, scope) in heads.scopes.enumerated() where scope.isChanged {
+            guard let id = scope.id else { continue }
+            var values: [SQLValue] = [
+                .integer(id), .integer(Int64(bitPattern: scope.sequence)), .integer(Int64(bitPattern: scope.floor)),
+                .blob(scope.digest.bytes), .integer(Int64(scope.liveCount)), .integer(Int64(scope.liveBytes)),
+                .blob(scope.metadata),
+            ]
+            if scope.isStored {
+                try execute(FeedStatements.updateScope, values)
+            } else {
+                values += [
+                    .text(scope.name.account.rawValue), .text(scope.name.name), .integer(Int64(scope.partition)),
+                ]
+                try execute(FeedStatements.insertScope, values)
+            }
+            heads.change(scope: place) {
+                $0.isStored = true
+                $0.isChanged = false
+            }
+        }
+        for (number, state) in heads.partitions.enumerated() {
+            guard let state, state.isChanged else { continue }
+            let values: [SQLValue] = [
+                .integer(Int64(number)), .integer(Int64(bitPattern: state.sequence)),
+                .integer(Int64(bitPattern: state.epochStart)), .integer(state.scopeCount),
+            ]
+            try execute(FeedStatements.storePartition, values)
+            heads.change(partition: number) { $0.isChanged = false }
+        }
+    }
+
+    // MARK: Items
+
+    public func item(_ scope: ScopeName, _ name: String) throws -> FeedItem? {
+        guard let id = try self.scope(scope).id else { return nil }
+        return try first(FeedStatements.item, [.integer(id), .text(name)], FeedItem.init(row:))
+    }
+
+    public func put(_ scope: ScopeName, _ items: [FeedItem]) throws -> ScopeChange {
+        guard !items.isEmpty else { throw CloudError(.invalidArguments, "A change needs at least one item.") }
+        let place = try place(of: scope)
+        let id = try identify(place)
+        let number = heads.scopes[place].partition
+        let before = try partition(number).sequence
+        let sequence = before + 1
+
+        var digest = heads.scopes[place].digest
+        var liveCount = heads.scopes[place].liveCount
+        var liveBytes = heads.scopes[place].liveBytes
+        for item in items {
+            let key: [SQLValue] = [.integer(id), .text(item.name)]
+            var isStored = false
+            try query(FeedStatements.itemShare, key) { row in
+                isStored = true
+                if row.integer(0) == 0 {
+                    digest.remove(SetDigest(bytes: row.blob(2)) ?? .empty)
+                    liveCount -= 1
+                    liveBytes -= Int(row.integer(1))
+                }
+                return false
+            }
+            if !item.deleted {
+                digest.add(item.digest)
+                liveCount += 1
+                liveBytes += item.size
+            }
+            let values: [SQLValue] = [
+                .integer(id), .text(item.name), .integer(Int64(bitPattern: sequence)),
+                .integer(item.deleted ? max(1, Int64(clamping: now.milliseconds)) : 0), .integer(Int64(item.size)),
+                .blob(item.deleted ? [] : item.digest.bytes), .blob(item.body),
+            ]
+            try execute(isStored ? FeedStatements.updateItem : FeedStatements.insertItem, values)
+        }
+
+        let previous = heads.scopes[place].sequence
+        heads.change(scope: place) {
+            $0.sequence = sequence
+            $0.digest = digest
+            $0.liveCount = liveCount
+            $0.liveBytes = liveBytes
+            $0.isChanged = true
+        }
+        heads.change(partition: number) {
+            $0.sequence = sequence
+            $0.isChanged = true
+        }
+        return ScopeChange(
+            scope: scope, token: ChangeToken(epoch: try epoch(), sequence: sequence),
+            previousSequence: previous, previousPartitionSequence: before)
+    }
+
+    public func items(_ scope: ScopeName, after sequence: UInt64, _ item: (FeedItem) throws -> Bool) throws {
+        guard let id = try self.scope(scope).id else { return }
+        try query(FeedStatements.itemsAfter, [.integer(id), .integer(Int64(clamping: sequence))]) {
+            try item(FeedItem(row: $0))
+        }
+    }
+
+    // MARK: For maintenance
+
+    /// Raises the scope's floor: tombstones up to this sequence are gone.
+    func raiseFloor(ofScopeWithID id: Int64, to floor: UInt64) throws {
+        guard let stored = try first(FeedStatements.scopeByID, [.integer(id)], scopeState) else { return }
+        let place = try place(of: stored.name)
+        heads.change(scope: place) {
+            $0.floor = max($0.floor, floor)
+            $0.isChanged = true
+        }
+    }
+}
+
+extension FeedItem {
+    /// From the columns name, sequence, deleted_at, size, digest, body.
+    init(row: any SQLRow) {
+        self.init(
+            name: row.text(0), sequence: UInt64(bitPattern: row.integer(1)), deleted: row.integer(2) != 0,
+            digest: SetDigest(bytes: row.blob(4)) ?? .empty, size: Int(row.integer(3)), body: row.blob(5))
+    }
+}

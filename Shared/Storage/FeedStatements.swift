@@ -1,0 +1,72 @@
+/// The feed's statements.
+enum FeedStatements {
+    static let savepoint = SQL("SAVEPOINT attempt")
+    static let release = SQL("RELEASE SAVEPOINT attempt")
+    static let rollBackTo = SQL("ROLLBACK TO SAVEPOINT attempt")
+
+    static let epoch = SQL("SELECT epoch FROM feed_epoch")
+    static let raiseEpoch = SQL("UPDATE feed_epoch SET epoch = epoch + 1")
+    static let raiseEpochStart = SQL("UPDATE feed_partitions SET epoch_start = sequence")
+
+    static let partition = SQL("SELECT sequence, epoch_start, scope_count FROM feed_partitions WHERE number = ?1")
+    static let storePartition = SQL(
+        """
+        INSERT INTO feed_partitions (number, sequence, epoch_start, scope_count) VALUES (?1, ?2, ?3, ?4)
+        ON CONFLICT (number) DO UPDATE SET sequence = ?2, scope_count = ?4
+        """)
+
+    private static let scopeColumns = "id, sequence, floor, digest, live_count, live_bytes, metadata, account, name"
+    static let scope = SQL("SELECT \(scopeColumns) FROM feed_scopes WHERE account = ?1 AND name = ?2")
+    static let scopeByID = SQL("SELECT \(scopeColumns) FROM feed_scopes WHERE id = ?1")
+    static let scopesAfter = SQL(
+        """
+        SELECT \(scopeColumns) FROM feed_scopes WHERE partition_number = ?1 AND sequence > ?2
+        ORDER BY sequence LIMIT ?3
+        """)
+    static let insertScope = SQL(
+        """
+        INSERT INTO feed_scopes (id, sequence, floor, digest, live_count, live_bytes, metadata, account, name,
+            partition_number)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+        """)
+    static let updateScope = SQL(
+        """
+        UPDATE feed_scopes SET sequence = ?2, floor = ?3, digest = ?4, live_count = ?5, live_bytes = ?6, metadata = ?7
+        WHERE id = ?1
+        """)
+
+    static let item = SQL(
+        "SELECT name, sequence, deleted_at, size, digest, body FROM feed_items WHERE scope_id = ?1 AND name = ?2")
+    static let itemShare = SQL("SELECT deleted_at, size, digest FROM feed_items WHERE scope_id = ?1 AND name = ?2")
+    static let insertItem = SQL(
+        """
+        INSERT INTO feed_items (scope_id, name, sequence, deleted_at, size, digest, body)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+        """)
+    static let updateItem = SQL(
+        """
+        UPDATE feed_items SET sequence = ?3, deleted_at = ?4, size = ?5, digest = ?6, body = ?7
+        WHERE scope_id = ?1 AND name = ?2
+        """)
+    static let itemsAfter = SQL(
+        """
+        SELECT name, sequence, deleted_at, size, digest, body FROM feed_items
+        WHERE scope_id = ?1 AND sequence > ?2 ORDER BY sequence, name
+        """)
+    static let liveShares = SQL("SELECT size, digest FROM feed_items WHERE scope_id = ?1 AND deleted_at = 0")
+
+    static let tombstones = SQL(
+        """
+        SELECT scope_id, name, sequence FROM feed_items WHERE deleted_at > 0 AND deleted_at < ?1
+        ORDER BY deleted_at, scope_id, name LIMIT ?2
+        """)
+    static let removeItem = SQL("DELETE FROM feed_items WHERE scope_id = ?1 AND name = ?2")
+
+    static let reply = SQL("SELECT reply FROM feed_operations WHERE id = ?1 AND principal = ?2")
+    static let remember = SQL("INSERT INTO feed_operations (id, principal, reply) VALUES (?1, ?2, ?3)")
+    static let pruneOperations = SQL(
+        """
+        DELETE FROM feed_operations WHERE (id, principal) IN
+            (SELECT id, principal FROM feed_operations WHERE id < ?1 ORDER BY id, principal LIMIT ?2)
+        """)
+}

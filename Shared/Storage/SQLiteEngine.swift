@@ -1,0 +1,142 @@
+internal import Core
+internal import GRDB
+internal import GRDBSQLite
+public import Logging
+
+/// A ``StorageEngine`` over one SQLite file: write-ahead log, flushed at each commit.
+///
+/// The file is owned by one engine at a time. It is checked when it is opened,
+/// which takes about a second for each gigabyte.
+public final class SQLiteEngine: StorageEngine {
+    private let database: DatabaseQueue
+    private let connection: OpaquePointer
+    private let transaction: SQLiteTransaction
+    private let checkpointer: Checkpointer?
+    private var lock: WriterLock?
+    private var isClosed = false
+
+    /// Opens the database, and creates it (readable by its owner only) if it is not there.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`: the directory is missing or
+    ///   not ours, another process has the database open, or the file is
+    ///   damaged (restore the last backup). The message says which.
+    public convenience init(path: String, logger: Logger = Logger(label: "storage")) throws {
+        let lock = try WriterLock(database: path)
+        try lock.createDatabase(at: path)
+        do {
+            var configuration = Self.configuration
+            configuration.journalMode = .wal
+            let database = try DatabaseQueue(path: path, configuration: configuration)
+            try database.writeWithoutTransaction(Self.check)
+            let checkpointer = Checkpointer(path: path, logger: logger)
+            try self.init(database, lock: lock, checkpointer: checkpointer)
+        } catch {
+            var failure = SQLiteFailure.error(error)
+            if var error = failure as? CloudError {
+                error.details["file"] = path
+                failure = error
+            }
+            throw failure
+        }
+    }
+
+    /// A database that ends with the engine. For tests.
+    public static func inMemory() throws -> SQLiteEngine {
+        try SQLiteEngine(DatabaseQueue(configuration: configuration), lock: nil, checkpointer: nil)
+    }
+
+    private static var configuration: Configuration {
+        var configuration = Configuration()
+        // Only the end of a checkpoint holds the writer, and only for milliseconds.
+        configuration.busyMode = .timeout(10)
+        configuration.prepareDatabase { database in
+            try database.execute(sql: "PRAGMA cache_size = -65536")  // KiB
+            // What savepoints would write to a temporary file, page by page, stays in memory.
+            try database.execute(sql: "PRAGMA temp_store = MEMORY")
+        }
+        return configuration
+    }
+
+    private init(_ database: DatabaseQueue, lock: WriterLock?, checkpointer: Checkpointer?) throws {
+        self.database = database
+        self.lock = lock
+        self.checkpointer = checkpointer
+        connection = try database.writeWithoutTransaction { database in
+            // After GRDB's own set-up, which makes it NORMAL: a commit would not be flushed.
+            try database.execute(sql: "PRAGMA synchronous = FULL")
+            let synchronous = try Int.fetchOne(database, sql: "PRAGMA synchronous")
+            guard synchronous == 2, let connection = database.sqliteConnection else {
+                throw CloudError(
+                    .storageFailure,
+                    "SQLite does not flush its commits. Use a build of SQLite that knows synchronous = FULL."
+                )
+            }
+            return connection
+        }
+        // They report to GRDB's observers, of which we have none, and expect GRDB's own statements around each commit.
+        sqlite3_commit_hook(connection, nil, nil)
+        sqlite3_rollback_hook(connection, nil, nil)
+        transaction = SQLiteTransaction(on: connection)
+        if let checkpointer {
+            sqlite3_wal_autocheckpoint(connection, 0)
+            // The hook only reads; the checkpointer outlives it, since `close` removes the hook first.
+            let context = Unmanaged.passUnretained(checkpointer).toOpaque()
+            let hook: @convention(c) (UnsafeMutableRawPointer?, OpaquePointer?, UnsafePointer<CChar>?, Int32) -> Int32
+            hook = { context, _, _, pages in
+                if let context, pages >= Checkpointer.requestPages {
+                    Unmanaged<Checkpointer>.fromOpaque(context).takeUnretainedValue().request()
+                }
+                return SQLITE_OK
+            }
+            sqlite3_wal_hook(connection, hook, context)
+        }
+    }
+
+    deinit { close() }
+
+    private static func check(_ database: Database) throws {
+        let findings = try String.fetchAll(database, sql: "PRAGMA quick_check(1)")
+        guard findings == ["ok"] else { throw SQLiteFailure.error(SQLITE_CORRUPT) }
+    }
+
+    public func migrate(_ migrations: [Migration]) throws {
+        var migrator = DatabaseMigrator()
+        for migration in migrations {
+            migrator.registerMigration(migration.name) { database in
+                for statement in migration.statements { try database.execute(sql: statement) }
+            }
+        }
+        do { try migrator.migrate(database) } catch { throw SQLiteFailure.error(error) }
+    }
+
+    public func write<Result>(_ body: (any Transaction) throws -> Result) throws -> Result {
+        guard !isClosed else { throw CloudError(.storageFailure, "The database is closed.") }
+        try transaction.begin()
+        do {
+            let result = try body(transaction)
+            try transaction.commit()
+            return result
+        } catch {
+            transaction.rollBack()
+            throw error
+        }
+    }
+
+    /// Starts a checkpoint on a thread of its own, unless one is under way.
+    /// The engine asks for one by itself after each 16 MiB of log.
+    public func checkpoint() {
+        guard !isClosed else { return }
+        checkpointer?.request()
+    }
+
+    public func close() {
+        guard !isClosed else { return }
+        isClosed = true
+        sqlite3_wal_hook(connection, nil, nil)
+        checkpointer?.wait()
+        transaction.finalize()
+        // It fails only for statements that are still open, and there is none.
+        try? database.close()
+        lock = nil
+    }
+}

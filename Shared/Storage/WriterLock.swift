@@ -1,0 +1,45 @@
+internal import Core
+
+#if canImport(Musl)
+internal import Musl
+#else
+internal import Glibc
+#endif
+
+/// Holds a database for one writer, through a file `<database>.lock` beside it.
+///
+/// SQLite would let several processes write in turn; but an engine keeps heads
+/// and prepared state that only one writer can own. The system releases the
+/// lock with the process, so a crash leaves none behind.
+final class WriterLock {
+    private let descriptor: Int32
+
+    init(database path: String) throws {
+        descriptor = open(path + ".lock", O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
+        guard descriptor >= 0 else {
+            throw CloudError(
+                .storageFailure,
+                "The database file cannot be written. Its directory must exist and belong to the service's user.",
+                details: ["file": path, "errno": String(errno)]
+            )
+        }
+        guard flock(descriptor, LOCK_EX | LOCK_NB) == 0 else {
+            close(descriptor)
+            throw CloudError(
+                .storageFailure,
+                "Another process has this database open. Stop it first: one process writes to a database at a time.",
+                details: ["file": path]
+            )
+        }
+    }
+
+    deinit { close(descriptor) }
+
+    /// Creates the database file, readable by its owner only, unless it is there.
+    /// The files SQLite puts beside it get the same mode.
+    func createDatabase(at path: String) throws {
+        let database = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
+        guard database >= 0 else { throw SQLiteFailure.error(14) }  // SQLITE_CANTOPEN
+        close(database)
+    }
+}

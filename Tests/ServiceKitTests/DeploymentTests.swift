@@ -1,0 +1,58 @@
+import Core
+import Foundation
+import ServiceKit
+import Testing
+
+/// The files of a deployment, and the string that leads to it.
+struct DeploymentTests {
+    private func withDirectory(_ body: (String) throws -> Void) throws {
+        let directory = NSTemporaryDirectory() + "nephos-test-\(UUID().uuidString)"
+        defer { try? FileManager.default.removeItem(atPath: directory) }
+        try body(directory)
+    }
+
+    @Test func deploymentIsReadAsItWasMade() throws {
+        try withDirectory { directory in
+            let made = try Deployment.create(
+                directory: directory, host: "127.0.0.1", basePort: 7410, transport: KeysOnly())
+            let files = DeploymentFiles(directory: directory)
+            #expect(try files.roster() == made.roster)
+            for service in ServiceName.all { #expect(try files.secrets(of: service).service == service.rawValue) }
+            #expect(try files.secrets(of: .keyValue).tokenSigningKey == nil)
+            #expect(try files.operatorKeys() == made.operatorKeys)
+            #expect(try made.roster.connectionString() == made.connection)
+            #expect(throws: CloudError.self) {
+                try Deployment.create(directory: directory, host: "127.0.0.1", basePort: 1, transport: KeysOnly())
+            }
+        }
+    }
+
+    @Test func secretThatOthersMayReadIsRefused() throws {
+        try withDirectory { directory in
+            _ = try Deployment.create(directory: directory, host: "127.0.0.1", basePort: 7410, transport: KeysOnly())
+            let files = DeploymentFiles(directory: directory)
+            try FileManager.default.setAttributes(
+                [.posixPermissions: 0o640], ofItemAtPath: files.secretsPath(of: .identity))
+            #expect { try files.secrets(of: .identity) } throws: {
+                ($0 as? CloudError)?.code == .configurationInvalid && "\($0)".contains("chmod 600")
+            }
+        }
+    }
+
+    @Test(arguments: ["127.0.0.1", "cloud.example.com", "::1"])
+    func connectionStringReadsWhatItPrints(_ host: String) throws {
+        let key = try KeysOnly().makeKeyPair().publicKey
+        let connection = try ConnectionString(host: host, port: 7410, key: key)
+        #expect(try ConnectionString(connection.description) == connection)
+        #expect(try ConnectionString("  \(connection)\n") == connection)
+        #expect(try ConnectionString(endpoint: connection.endpoint, key: key) == connection)
+    }
+
+    @Test(arguments: [
+        "", "nephos://", "nephos://host", "nephos://host:1", "nephos://host:0?key=", "http://host:1?key=x",
+        "nephos://host:99999?key=x", "nephos://host:1?key=%", "nephos://host:1?key=%ZZ", "nephos://:1?key=x",
+    ])
+    func whatIsNoConnectionStringIsRefused(_ text: String) {
+        #expect(throws: CloudError.self) { try ConnectionString(text) }
+    }
+}

@@ -1,0 +1,255 @@
+import Bus
+import Core
+import Crypto
+import Foundation
+import Logging
+import ServiceKit
+import Storage
+import SwiftProtobuf
+import Testing
+import Wire
+
+/// Keeps accounts' names in its feed, which is enough to see what the host does.
+final class NotebookService: CloudService {
+    let name: ServiceName
+    var following: [Following] = []
+    private(set) var handled: [WireEvent] = []
+    private(set) var restarts: [Int] = []
+    private(set) var preparations = 0
+    private(set) var runs = 0
+    /// Handling an event throws while this is set.
+    var refusesEvents = false
+
+    init(_ name: ServiceName) { self.name = name }
+
+    var follows: [Following] { following }
+
+    static let account = AccountID("acc_one")
+    static let scope = ScopeName(account: account, name: "directory")
+
+    func register(on router: inout Router) {
+        router.write(WireCreateAccount.self, access: .anyone, bytesMax: 1024) { [unowned self] request, context, group in
+            runs += 1
+            if request.accountName == "refused" { throw CloudError(.invalidArguments, "Refused.") }
+            let change = try write(request.accountName, [1], group)
+            if request.accountName == "half" { throw CloudError(.constraintViolation, "Too late.") }
+            var notification = WireNotification()
+            notification.service = name.rawValue
+            notification.scope = Self.scope.name
+            notification.token = WireChangeToken(change.token)
+            notification.previousSequence = change.previousSequence
+            group.publish(
+                OutgoingEvent(
+                    account: Self.account, partition: Self.scope.partition, position: change.token,
+                    previousSequence: change.previousPartitionSequence, notification: Frame(encoding: notification)))
+            var reply = WireCreateAccountReply()
+            reply.accountID = "\(change.token.sequence)"
+            return reply
+        }
+        router.write(WireRevokeDevice.self, access: .operatorOnly) { [unowned self] request, _, group in
+            var state = WireDeviceState()
+            state.deviceID = request.deviceID
+            state.revoked = true
+            _ = try write("device/\(request.deviceID)", state.serializedBytes(), group)
+            return WireRevokeDeviceReply()
+        }
+        router.read(WireListAccounts.self, access: .anyone) { _, _, group in
+            var reply = WireListAccountsReply()
+            try group.items(Self.scope, after: 0) {
+                var account = WireAccount()
+                account.accountName = $0.name
+                reply.accounts.append(account)
+                return true
+            }
+            return reply
+        }
+        router.read(WireWhoAmI.self) { _, context, _ in
+            var reply = WireWhoAmIReply()
+            reply.accountID = try context.requireCaller().account.rawValue
+            return reply
+        }
+        router.prepared(WireSignIn.self, access: .anyone) { _, _, _ in
+            0
+        } work: { request, _ in
+            request.accountName.uppercased()
+        } finish: { [unowned self] _, name, _, group in
+            preparations += 1
+            _ = try write(name, [], group)
+            var reply = WireSignInReply()
+            reply.accountName = name
+            return reply
+        }
+    }
+
+    private func write(_ name: String, _ body: [UInt8], _ group: any HandlerTransaction) throws -> ScopeChange {
+        try group.put(
+            Self.scope,
+            [FeedItem(name: name, deleted: false, digest: SetDigest(ofItem: name.utf8), size: 1, body: body)])
+    }
+
+    func handle(_ event: WireEvent, in transaction: any HandlerTransaction) throws {
+        if refusesEvents { throw CloudError(.internalError, "Refused.") }
+        handled.append(event)
+    }
+
+    func restartFollowing(_ service: ServiceName, partition: Int, in transaction: any HandlerTransaction) throws {
+        restarts.append(partition)
+    }
+}
+
+/// An engine whose commits can be made to fail.
+final class FaultyEngine: StorageEngine {
+    private let base: SQLiteEngine
+    var failsCommits = false
+    private(set) var commits = 0
+
+    init() throws { base = try SQLiteEngine.inMemory() }
+
+    private struct Lost: Error {}
+
+    func migrate(_ migrations: [Migration]) throws { try base.migrate(migrations) }
+
+    func write<Result>(_ body: (any Transaction) throws -> Result) throws -> Result {
+        try base.write { transaction in
+            let counting = WriteCount(transaction)
+            let result = try body(counting)
+            if failsCommits, counting.writes > 0 {
+                throw CloudError(.storageFailure, "The disk is full. Nothing was stored.")
+            }
+            commits += 1
+            return result
+        }
+    }
+
+    func checkpoint() {}
+    /// Kept open: a test starts another host on it.
+    func close() {}
+}
+
+private final class WriteCount: Transaction {
+    private let base: any Transaction
+    private(set) var writes = 0
+
+    init(_ base: any Transaction) { self.base = base }
+
+    func execute(_ statement: SQL, _ values: [SQLValue]) throws -> Int {
+        let changed = try base.execute(statement, values)
+        writes += changed
+        return changed
+    }
+
+    func query(_ statement: SQL, _ values: [SQLValue], _ row: (any SQLRow) throws -> Bool) throws {
+        try base.query(statement, values, row)
+    }
+}
+
+/// Identity and notifications, both notebooks, on one loopback bus.
+struct TestHouse {
+    let bus = LoopbackBus()
+    let roster: Roster
+    let signer: TokenSigner
+    let identity = NotebookService(.identity)
+    let notifications = NotebookService(.notifications)
+    let identityEngine: FaultyEngine
+    let notificationsEngine: FaultyEngine
+    let identityHost: ServiceHost
+    private(set) var notificationsHost: ServiceHost?
+    let operatorKeys: KeyPair
+    private let secrets: [ServiceSecrets]
+
+    init(withFollower: Bool = false) throws {
+        let deployment = try Deployment(host: "127.0.0.1", basePort: 7000, transport: KeysOnly())
+        // Nobody else answers here.
+        var roster = deployment.roster
+        roster.services.removeAll { $0.service != "identity" && $0.service != "notifications" }
+        self.roster = roster
+        secrets = deployment.secrets
+        operatorKeys = deployment.operatorKeys
+        signer = try TokenSigner(secrets: secrets[0])
+        identityEngine = try FaultyEngine()
+        notificationsEngine = try FaultyEngine()
+        identityHost = try ServiceHost(
+            loop: bus, service: identity, roster: roster, secrets: secrets[0], engine: identityEngine,
+            logger: .quiet, generator: SplitMix64(seed: 1))
+        if withFollower { try startFollower() }
+    }
+
+    mutating func startFollower() throws {
+        notifications.following = [Following(.identity)]
+        notificationsHost = try ServiceHost(
+            loop: bus, service: notifications, roster: roster, secrets: secrets[4], engine: notificationsEngine,
+            logger: .quiet, generator: SplitMix64(seed: 2))
+    }
+
+    func client(
+        _ keys: KeyPair? = nil, to service: ServiceName = .identity, policy: RequestClient.Policy = .init()
+    ) throws -> RequestClient {
+        let entry = try roster.entry(of: service)
+        return try RequestClient(
+            loop: bus,
+            socket: RequestSocketOptions(
+                endpoints: [entry.requests], serverKey: try entry.key, keys: try keys ?? KeysOnly().makeKeyPair()),
+            policy: policy, generator: SplitMix64(seed: 3))
+    }
+
+    func token(
+        for keys: KeyPair, device: String = "dev_one", deployment: String? = nil, issued: Duration = .zero,
+        lifetime: Duration = .seconds(900), signer: TokenSigner? = nil
+    ) throws -> String {
+        let issued = bus.clock.now.advanced(by: issued)
+        return try (signer ?? self.signer).sign(
+            AccessClaims(
+                deployment: deployment ?? roster.deployment, account: AccountID("acc_one"), device: DeviceID(device),
+                app: AppID("com.example.notes"), store: nil, containers: ["one"], deviceKey: keys.publicKey,
+                issued: issued, expires: issued.advanced(by: lifetime), tokenID: "1"))
+    }
+}
+
+/// Makes keys that are no keys: the loopback bus believes what it is told.
+struct KeysOnly: Transport {
+    func startLoop(
+        named name: String, _ setUp: @escaping @Sendable (any BusLoop) throws -> Void
+    ) throws -> any LoopHandle {
+        throw CloudError(.internalError, "There is no loop here.")
+    }
+
+    func makeKeyPair() throws -> KeyPair {
+        func random() -> [UInt8] { (0..<32).map { _ in .random(in: 0...255) } }
+        return KeyPair(
+            publicKey: try #require(PublicKey(bytes: random())), secretKey: try #require(SecretKey(bytes: random())))
+    }
+}
+
+extension Logger {
+    static var quiet: Logger { Logger(label: "test") { _ in SwiftLogNoOpLogHandler() } }
+}
+
+extension RequestClient {
+    /// Calls and settles; nil without an answer.
+    func ask<Request: SwiftProtobuf.Message>(
+        _ request: Request, on bus: LoopbackBus, token: String = "", id: OperationID? = nil
+    ) -> Result<Frame, CloudError>? {
+        var result: Result<Frame, CloudError>?
+        send(request, token: token, id: id) { result = $0 }
+        bus.settle()
+        return result
+    }
+
+    func send<Request: SwiftProtobuf.Message>(
+        _ request: Request, token: String = "", id: OperationID? = nil,
+        _ completion: @escaping (Result<Frame, CloudError>) -> Void = { _ in }
+    ) {
+        let name = Request.protoMessageName.split(separator: ".").last.map(String.init) ?? ""
+        call(name, body: Frame(encoding: request), accessToken: token, id: id) { completion($0.result) }
+    }
+}
+
+extension Result where Success == Frame, Failure == CloudError {
+    var code: CloudError.Code? { if case .failure(let error) = self { error.code } else { nil } }
+}
+
+func createAccount(_ name: String) -> WireCreateAccount {
+    var request = WireCreateAccount()
+    request.accountName = name
+    return request
+}

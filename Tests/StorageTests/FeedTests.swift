@@ -1,0 +1,156 @@
+import Core
+import Storage
+import Testing
+
+@Suite struct FeedTests {
+    let engine: SQLiteEngine
+
+    init() throws { engine = try .fresh() }
+
+    func names(after sequence: UInt64 = 0) throws -> [String] { try engine.all(notes, after: sequence).map(\.name) }
+
+    @Test func aScopeNeverWrittenIsEmpty() throws {
+        let head = try engine.group { try $0.head(notes) }
+        #expect(head.token == ChangeToken(epoch: 1, sequence: 0))
+        #expect(head.digest == .empty && head.liveCount == 0 && head.floor == 0 && head.metadata.isEmpty)
+        #expect(try engine.group { try $0.item(notes, "a") } == nil)
+        #expect(try names().isEmpty)
+    }
+
+    @Test func eachItemAppearsOnceAtItsNewestPlace() throws {
+        try engine.group { _ = try $0.put(notes, [item("a", "1"), item("b", "1")]) }
+        try engine.group { _ = try $0.put(notes, [item("c", "1")]) }
+        try engine.group { _ = try $0.put(notes, [item("a", "2")]) }
+        let items = try engine.all(notes)
+        #expect(items.map(\.name) == ["b", "c", "a"])
+        #expect(items.map(\.sequence) == [1, 2, 3])
+        #expect(try names(after: 2) == ["a"])
+        #expect(try names(after: 3).isEmpty)
+        #expect(try names(after: .max).isEmpty)
+    }
+
+    @Test func sequencesOnlyRiseAndAreSharedByAPartition() throws {
+        let other = try #require(
+            (0..<1000).lazy.map { ScopeName(account: "account_\($0)", name: "x") }
+                .first { $0.partition == notes.partition })
+        let changes = try engine.group { feed in
+            [
+                try feed.put(notes, [item("a", "1")]), try feed.put(other, [item("a", "1")]),
+                try feed.put(notes, [item("a", "2")]),
+            ]
+        }
+        #expect(changes.map(\.token.sequence) == [1, 2, 3])
+        #expect(changes.map(\.previousSequence) == [0, 0, 1])
+        #expect(changes.map(\.previousPartitionSequence) == [0, 1, 2])
+        let (position, scopes) = try engine.group { feed in
+            _ = try feed.put(other, [item("a", "2")])
+            return (
+                try feed.position(ofPartition: notes.partition),
+                try feed.scopes(inPartition: notes.partition, after: 0, limit: 10)
+            )
+        }
+        #expect(position.sequence == 4)
+        #expect(scopes.map(\.0) == [notes, other])
+        #expect(scopes.map(\.1.token.sequence) == [3, 4])
+        #expect(try engine.group { try $0.scopes(inPartition: notes.partition, after: 3, limit: 10) }.count == 1)
+        #expect(try engine.group { try $0.scopes(inPartition: notes.partition, after: 0, limit: 1) }.count == 1)
+    }
+
+    @Test func namesThatOnlyLookAlikeAreDifferent() throws {
+        let composed = ScopeName(account: "a", name: "caf\u{e9}")
+        let decomposed = ScopeName(account: "a", name: "cafe\u{301}")
+        try engine.group { feed in
+            _ = try feed.put(composed, [item("x\u{e9}", "1"), item("xe\u{301}", "1")])
+            #expect(try feed.head(decomposed).token.sequence == 0)
+            _ = try feed.put(decomposed, [item("x", "1")])
+        }
+        #expect(try engine.group { try $0.head(composed) }.liveCount == 2)
+        #expect(try engine.group { try $0.head(decomposed) }.liveCount == 1)
+    }
+
+    @Test func aTombstoneTakesTheItemsPlaceAndShare() throws {
+        try engine.group { _ = try $0.put(notes, [item("a", "one"), item("b", "two")]) }
+        try engine.group { _ = try $0.put(notes, [item("a", "", deleted: true)]) }
+        let head = try engine.group { try $0.head(notes) }
+        #expect(head.liveCount == 1 && head.liveBytes == 3)
+        #expect(head.digest == item("b", "two").digest)
+        let items = try engine.all(notes)
+        #expect(items.map(\.name) == ["b", "a"] && items.map(\.deleted) == [false, true])
+        #expect(try engine.group { try $0.item(notes, "a") }?.deleted == true)
+    }
+
+    @Test func aGroupThatThrowsLeavesNothing() throws {
+        try engine.group { _ = try $0.put(notes, [item("a", "1")]) }
+        let failed = code {
+            try engine.group { feed in
+                _ = try feed.put(notes, [item("a", "2"), item("b", "2")])
+                try feed.flush()
+                throw CloudError(.operationCancelled, "Stop.")
+            }
+        }
+        #expect(failed == .operationCancelled)
+        #expect(try names() == ["a"])
+        #expect(try engine.group { try $0.put(notes, [item("c", "1")]) }.token.sequence == 2)
+    }
+
+    @Test func anAttemptThatThrowsLeavesTheRestOfTheGroup() throws {
+        try engine.group { feed in
+            try feed.attempt { _ = try $0.put(notes, [item("a", "1")]) }
+            let failed = code {
+                try feed.attempt { feed in
+                    _ = try feed.put(notes, [item("a", "2"), item("b", "2")])
+                    _ = try feed.put(ScopeName(account: "new", name: "new"), [item("x", "1")])
+                    try feed.attempt { try $0.setMetadata(notes, [1]) }
+                    try feed.flush()
+                    throw CloudError(.quotaExceeded, "Too much.")
+                }
+            }
+            #expect(failed == .quotaExceeded)
+            #expect(try feed.head(notes).token.sequence == 1)
+            #expect(try feed.attempt { try $0.put(notes, [item("c", "1")]) }.token.sequence == 2)
+        }
+        #expect(try names() == ["a", "c"])
+        let head = try engine.group { try $0.head(notes) }
+        #expect(head.liveCount == 2 && head.metadata.isEmpty)
+        #expect(try engine.group { try $0.recount(notes) }.digest == head.digest)
+        #expect(try engine.group { try $0.head(ScopeName(account: "new", name: "new")) }.liveCount == 0)
+    }
+
+    @Test func metadataIsKeptWithoutAChange() throws {
+        try engine.group { try $0.setMetadata(notes, [1, 2]) }
+        let head = try engine.group { try $0.head(notes) }
+        #expect(head.metadata == [1, 2] && head.token.sequence == 0)
+        try engine.group { _ = try $0.put(notes, [item("a", "1")]) }
+        #expect(try engine.group { try $0.head(notes) }.metadata == [1, 2])
+    }
+
+    @Test func anEmptyChangeIsRefused() {
+        #expect(code { try engine.group { _ = try $0.put(notes, []) } } == .invalidArguments)
+    }
+
+    @Test func anOperationsFirstReplyIsKeptPerPrincipal() throws {
+        let operation = OperationID(at: Timestamp(milliseconds: 5000))
+        try engine.group { feed in
+            #expect(try feed.reply(to: operation, by: "one") == nil)
+            try feed.remember([1, 2, 3], of: operation, by: "one")
+            try feed.remember([], of: operation, by: "two")
+        }
+        #expect(try engine.group { try $0.reply(to: operation, by: "one") } == [1, 2, 3])
+        #expect(try engine.group { try $0.reply(to: operation, by: "two") } == [])
+        #expect(try engine.group { try $0.reply(to: operation, by: "three") } == nil)
+        let again = code { try engine.group { try $0.remember([9], of: operation, by: "one") } }
+        #expect(again == .constraintViolation)
+    }
+
+    @Test func operationsArePrunedInSteps() throws {
+        let operations = (0..<25).map { OperationID(at: Timestamp(milliseconds: 1000 + $0)) }
+        try engine.group { feed in for id in operations { try feed.remember([], of: id, by: "p") } }
+        let bound = OperationID.lowerBound(at: Timestamp(milliseconds: 1020))
+        var steps = 1
+        while try engine.group({ try $0.pruneOperations(before: bound, limit: 8) }) { steps += 1 }
+        #expect(steps == 3)
+        for (index, id) in operations.enumerated() {
+            #expect(try engine.group { try $0.reply(to: id, by: "p") } == (index < 20 ? nil : []))
+        }
+    }
+}
