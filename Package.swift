@@ -125,6 +125,7 @@ let package = Package(
                 swiftSettings: strict
             ),
             tests("CoreTests", ["Core"]),
+            tests("NephosKitTests", ["NephosKit", "Bus", "Wire", "Core", grdb, logging, protobuf]),
             tests("StorageTests", ["Storage", "Core"]),
             tests("IdentityServiceTests", [
                 "IdentityService", "ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf,

@@ -41,6 +41,8 @@ extension KeyValueSync {
         }
         pulling = true
         pullAgain = false
+        pulls += 1
+        let number = pulls
         pullTimer?.cancel()
         pullTimer = nil
         let after: ChangeToken
@@ -61,7 +63,8 @@ extension KeyValueSync {
             case .failure(let error) where error.code == .changeTokenExpired && !everything:
                 self.pull(everything: true)
             case .failure(let error): self.pullFailed(error)
-            case .success(let reply): self.pulled(reply, after: after)
+            case .success(let reply):
+                self.pulled(reply, after: after) { self.pullsApplied = number }
             }
         }
     }
@@ -89,12 +92,13 @@ extension KeyValueSync {
         var offered = 0
     }
 
-    private func pulled(_ reply: WirePullKeysReply, after: ChangeToken) {
+    private func pulled(_ reply: WirePullKeysReply, after: ChangeToken, applied markApplied: () -> Void) {
         guard let scope else { return }
         do throws(CloudError) {
             let applied = try engine.local.write { try self.apply(reply, after: after, $0, scope) }
             pullAttempts = 0
             if applied.needsEverything { return pull(everything: true) }
+            markApplied()
             announced = max(announced, applied.head)
             announcedSync = true
             if let notification = applied.notification { emit(notification) }

@@ -17,6 +17,9 @@ public final class KeyValueSync {
     var pulling = false
     var pullAgain = false
     var pullAttempts = 0
+    /// Pulls begun, and the last of them that was applied.
+    var pulls = 0
+    var pullsApplied = 0
     var pullTimer: (any LoopTimer)?
     var gapTimer: (any LoopTimer)?
     var ahead = AheadSegments()
@@ -34,6 +37,9 @@ public final class KeyValueSync {
     var pushTimer: (any LoopTimer)?
     var pumpScheduled = false
     var deferred = false
+    // Waiting
+    var waiters: [Int: StoreWaiter] = [:]
+    var waiterCount = 0
     /// Calls that began under an earlier session are not heard any more.
     var generation = 0
 
@@ -136,7 +142,10 @@ public final class KeyValueSync {
 
     func emit(_ notification: ChangeNotification) { engine.onEvent(.change(app: app, notification)) }
 
-    func changed() { engine.onEvent(.statusChanged(app: app)) }
+    func changed() {
+        engine.onEvent(.statusChanged(app: app))
+        settleWaiters()
+    }
 
     func note(_ error: CloudError?) {
         guard problem != error else { return }
