@@ -125,13 +125,12 @@ let package = Package(
                 swiftSettings: strict
             ),
             tests("CoreTests", ["Core"]),
-            tests("NephosKitTests", ["NephosKit", "Bus", "Wire", "Core", grdb, logging, protobuf]),
             tests("StorageTests", ["Storage", "Core"]),
+            tests("ServiceKitTests", ["ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf, logging]),
             tests("IdentityServiceTests", [
                 "IdentityService", "ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf,
-            tests("ServiceKitTests", [
-                "ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf, logging,
             ]),
+            tests("NephosKitTests", ["NephosKit", "Bus", "Wire", "Core", grdb, logging, protobuf]),
         ],
     swiftLanguageModes: [.v6]
 )

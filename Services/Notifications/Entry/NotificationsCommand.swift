@@ -20,10 +20,6 @@ struct NotificationsCommand: AsyncParsableCommand {
     func run() async throws {
         try await runService(
             .notifications, deployment: deployment, data: data, logLevel: logLevel, transport: ZeroMQTransport()
-<<<<<<< HEAD
         ) { NotificationsService(configuration: try NotificationsConfiguration($0.configuration)) }
-=======
-        ) { _ in NotificationsService() }
->>>>>>> a8d10e7d35e1b7240d9d858eb81ff4f51a849fb5
     }
 }
