@@ -49,7 +49,7 @@ func service(_ name: String, product: String, _ dependencies: [Target.Dependency
         .executableTarget(
             name: product,
             dependencies: [
-                .target(name: "\(name)Service"), "ServiceKit", "ZeroMQBus", argumentParser,
+                .target(name: "\(name)Service"), "ServiceKit", "ZeroMQBus", "Core", argumentParser,
             ],
             path: "Services/\(name)/Entry",
             swiftSettings: strict

@@ -1,4 +1,5 @@
 import ArgumentParser
+import Core
 import NotificationsService
 import ServiceKit
 import ZeroMQBus
