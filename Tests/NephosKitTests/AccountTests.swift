@@ -1,3 +1,4 @@
+import Bus
 import Core
 @testable import NephosKit
 import Testing

@@ -1,5 +1,6 @@
 import Bus
 import Core
+import GRDB
 @testable import NephosKit
 import Testing
 import Wire

@@ -17,6 +17,7 @@ final class ManualLoop: BusLoop {
     var monotonicNow: Duration { now }
     var wallClock: any WallClock { clock }
 
+    @discardableResult
     func schedule(after delay: Duration, _ action: @escaping () -> Void) -> any LoopTimer {
         count += 1
         let timer = ManualTimer(due: now + max(.zero, delay), order: count, action: action)
