@@ -1,9 +1,10 @@
 import Bus
 import Core
 import GRDB
-@testable import NephosKit
 import Testing
 import Wire
+
+@testable import NephosKit
 
 @Suite struct KeyValueSyncTests {
     @Test func firstPullFinishesWithInitialSyncAlsoForAnEmptyStore() throws {

@@ -1,9 +1,10 @@
 import Core
 import Foundation
 import GRDB
-@testable import NephosKit
 import Testing
 import Wire
+
+@testable import NephosKit
 
 /// Two stores on one file are what two processes of a home are: neither knows
 /// of the other but through the disk.
@@ -47,7 +48,8 @@ import Wire
         }
         #expect(try stores[0].dictionary(app: app).count == 100)
         let scope = StoreScope(account: AccountID("acc_one"), store: StoreID("store.one"))
-        let timestamps = try stores[1].read { try StoreTransaction($0, scope).pending() }.flatMap(\.writes).map(\.timestamp)
+        let timestamps = try stores[1].read { try StoreTransaction($0, scope).pending() }.flatMap(\.writes).map(
+            \.timestamp)
         // One clock for all: no two writes have the same time, and the order is that of the queue.
         #expect(Set(timestamps).count == 100)
         #expect(timestamps == timestamps.sorted())
@@ -70,7 +72,8 @@ import Wire
         try signedIn(local)
         let scope = StoreScope(account: AccountID("acc_one"), store: StoreID("store.one"))
         func write(_ value: PropertyValue) throws {
-            try local.accept([LocalWrite(key: "a", value: value)], app: app, id: OperationID(at: now), writer: 1, now: now)
+            try local.accept(
+                [LocalWrite(key: "a", value: value)], app: app, id: OperationID(at: now), writer: 1, now: now)
         }
         try write(1)
         try write(2)

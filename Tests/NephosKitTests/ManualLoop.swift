@@ -35,7 +35,9 @@ final class ManualLoop: BusLoop {
     /// Runs everything that becomes due within this time.
     func advance(_ duration: Duration) {
         let end = now + duration
-        while let next = timers.filter({ !$0.cancelled && $0.due <= end }).min(by: { ($0.due, $0.order) < ($1.due, $1.order) }) {
+        while let next = timers.filter({ !$0.cancelled && $0.due <= end }).min(by: {
+            ($0.due, $0.order) < ($1.due, $1.order)
+        }) {
             timers.removeAll { $0 === next || $0.cancelled }
             if next.due > now {
                 clock.advance(next.due - now)
