@@ -130,6 +130,9 @@ let package = Package(
             tests("ServiceKitTests", [
                 "ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf, logging,
             ]),
+            tests("IdentityServiceTests", [
+                "IdentityService", "ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf,
+            ]),
         ],
     swiftLanguageModes: [.v6]
 )
