@@ -64,18 +64,22 @@ struct WatchCommand: AsyncParsableCommand {
 
     /// Says once that nothing is missing any more.
     private func announceSync(_ store: KeyValueStore) async throws {
-        while true {
-            do {
-                try await store.waitUntilCurrent(timeout: .seconds(3600))
-                break
-            } catch where error.code == .deadlineExceeded {
-                continue
-            }
-        }
+        while try await !Self.becameCurrent(store) {}
         let status = try await store.status()
         try output.print(
             ["state": "in_sync", "token": status.head.description, "digest": status.digest.description],
             text: "\(Self.time) in sync at \(status.head), digest \(status.digest.short)")
+    }
+
+    /// Waits an hour at most: offline is normal, and no reason to end.
+    private static func becameCurrent(_ store: KeyValueStore) async throws(CloudError) -> Bool {
+        do {
+            try await store.waitUntilCurrent(timeout: .seconds(3600))
+            return true
+        } catch {
+            guard error.code == .deadlineExceeded else { throw error }
+            return false
+        }
     }
 
     private func show(_ change: ChangeNotification, _ names: [String: String]) throws {
