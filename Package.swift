@@ -129,6 +129,7 @@ let package = Package(
             tests("ServiceKitTests", [
                 "ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf, logging,
             ]),
+            tests("KeyValueServiceTests", ["KeyValueService", "ServiceKit", "Storage", "Bus", "Wire", "Core", protobuf]),
         ],
     swiftLanguageModes: [.v6]
 )
