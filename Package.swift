@@ -49,7 +49,7 @@ func service(_ name: String, product: String, _ dependencies: [Target.Dependency
         .executableTarget(
             name: product,
             dependencies: [
-                .target(name: "\(name)Service"), "ServiceKit", "ZeroMQBus", argumentParser,
+                .target(name: "\(name)Service"), "ServiceKit", "ZeroMQBus", "Core", argumentParser,
             ],
             path: "Services/\(name)/Entry",
             swiftSettings: strict
@@ -126,10 +126,12 @@ let package = Package(
             ),
             tests("CoreTests", ["Core"]),
             tests("StorageTests", ["Storage", "Core"]),
-            tests("ServiceKitTests", [
-                "ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf, logging,
+            tests("ServiceKitTests", ["ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf, logging]),
+            tests("IdentityServiceTests", [
+                "IdentityService", "ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf,
             ]),
             tests("KeyValueServiceTests", ["KeyValueService", "ServiceKit", "Storage", "Bus", "Wire", "Core", protobuf]),
+            tests("NephosKitTests", ["NephosKit", "Bus", "Wire", "Core", grdb, logging, protobuf]),
         ],
     swiftLanguageModes: [.v6]
 )

@@ -5,10 +5,13 @@
 #include <zmq.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
-#include <pthread.h>
 
-// pthread_setname_np is a GNU extension, hidden from Swift's Glibc overlay.
-static inline void nephos_set_thread_name(const char *name) {
-    extern int pthread_setname_np(pthread_t, const char *);
-    pthread_setname_np(pthread_self(), name);
+// RLIMIT_NOFILE is an enumerator in C and has another type in Swift on each libc.
+static inline int nephos_raise_descriptor_limit(unsigned long *limit) {
+    struct rlimit limits;
+    if (getrlimit(RLIMIT_NOFILE, &limits) != 0) return -1;
+    limits.rlim_cur = limits.rlim_max;
+    int result = setrlimit(RLIMIT_NOFILE, &limits);
+    *limit = (unsigned long)limits.rlim_cur;
+    return result;
 }

@@ -19,6 +19,8 @@ public protocol CloudService: AnyObject {
     var eventsCarryItems: Bool { get }
     /// Called on the loop once storage is open, before the first request.
     func start(_ host: any ServiceRuntime) throws
+    /// Called on the loop when the host closes: closes the sockets that the service opened by itself.
+    func stop()
     /// Called with an event of a service that it follows, in a transaction that
     /// also moves the cursor. Must be harmless when called twice with one event.
     func handle(_ event: WireEvent, in transaction: any HandlerTransaction) throws
@@ -33,6 +35,7 @@ extension CloudService {
     public var follows: [Following] { [] }
     public var eventsCarryItems: Bool { name == .identity }
     public func start(_ host: any ServiceRuntime) throws {}
+    public func stop() {}
     public func handle(_ event: WireEvent, in transaction: any HandlerTransaction) throws {}
     public func restartFollowing(
         _ service: ServiceName, partition: Int, in transaction: any HandlerTransaction

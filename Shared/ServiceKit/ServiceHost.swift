@@ -164,6 +164,7 @@ public final class ServiceHost: ServiceRuntime {
         timers = [:]
         for follower in followers { follower.close() }
         for client in clients.values { client.close() }
+        service.stop()
         replies?.close()
         events?.close()
         engine.checkpoint()

@@ -6,23 +6,28 @@ internal import Synchronization
 /// Moves committed pages from the log to the database on a thread of its own,
 /// over a connection of its own, so that the loop's commits do not wait for it.
 ///
-/// Rounds of `PASSIVE` hold nobody up, but never catch up with a busy writer.
-/// When little is left, `RESTART` holds the writer for that little, and the log
-/// starts over from its beginning: overwriting a file costs less per flush than
-/// extending it. Only a log that has grown too long is cut.
+/// Its `PASSIVE` rounds hold nobody up, but never quite catch up with a busy
+/// writer, and cannot take its lock from it either. So they leave the last
+/// pages to the writer, which copies them between two groups; then the log
+/// starts over from its beginning. Overwriting it costs less per flush than
+/// extending it, so it is cut only when it has grown too long.
 final class Checkpointer: Sendable {
     /// Pages (of 4 KiB) in the log at which a checkpoint is asked for: 16 MiB.
-    static let requestPages: Int32 = 4096
+    private static let requestPages: Int32 = 4096
     /// A log longer than this many pages is cut: 64 MiB.
-    static let truncatePages: Int32 = 16384
-    /// So few pages are copied while the writer waits: 1 MiB.
+    private static let truncatePages: Int32 = 16384
+    /// So few pages are left to the writer: 1 MiB.
     private static let remainderPages: Int32 = 256
     private static let roundsMax = 4
+    /// How long the writer waits for a lock that a checkpoint or a backup holds.
+    static let busyMilliseconds: Int32 = 10_000
+
+    private enum State { case idle, running, remainder }
 
     private let path: String
     private let logger: Logger
     private let queue = DispatchQueue(label: "storage.checkpoint", qos: .utility)
-    private let isRequested = Mutex(false)
+    private let state = Mutex(State.idle)
 
     init(path: String, logger: Logger) {
         self.path = path
@@ -31,30 +36,47 @@ final class Checkpointer: Sendable {
 
     /// Starts a checkpoint unless one is under way.
     func request() {
-        let isNew = isRequested.withLock { requested in
-            defer { requested = true }
-            return !requested
+        let isNew = state.withLock { state in
+            guard state == .idle else { return false }
+            state = .running
+            return true
         }
         guard isNew else { return }
         queue.async { [self] in
-            let code = run()
-            isRequested.withLock { $0 = false }
-            // Nothing is lost: the log keeps the pages, and the next commit asks again.
-            if code != SQLITE_OK, code != SQLITE_BUSY {
-                logger.warning("Checkpoint failed", metadata: ["sqlite_code": "\(code)"])
-            }
+            let code = copyMost()
+            state.withLock { $0 = code == SQLITE_OK ? .remainder : .idle }
+            report(code)
         }
+    }
+
+    /// Called by the writer after each commit, with the pages its log has now.
+    func committed(_ logPages: Int32, on connection: OpaquePointer) {
+        guard logPages >= Self.requestPages else { return }
+        let isRemainder = state.withLock { $0 == .remainder }
+        guard isRemainder else { return request() }
+        // A backup that is reading is not waited for; the next round tries again.
+        let mode = logPages > Self.truncatePages ? SQLITE_CHECKPOINT_TRUNCATE : SQLITE_CHECKPOINT_PASSIVE
+        sqlite3_busy_timeout(connection, 0)
+        let code = sqlite3_wal_checkpoint_v2(connection, nil, mode, nil, nil)
+        sqlite3_busy_timeout(connection, Self.busyMilliseconds)
+        state.withLock { $0 = .idle }
+        report(code)
+    }
+
+    /// Nothing is lost when a checkpoint fails: the log keeps the pages, and a later commit asks again.
+    private func report(_ code: Int32) {
+        guard code != SQLITE_OK, code != SQLITE_BUSY else { return }
+        logger.warning("Checkpoint failed", metadata: ["sqlite_code": "\(code)"])
     }
 
     /// Waits for the checkpoint under way.
     func wait() { queue.sync {} }
 
-    private func run() -> Int32 {
+    private func copyMost() -> Int32 {
         var opened: OpaquePointer?
         defer { sqlite3_close_v2(opened) }
         let code = sqlite3_open_v2(path, &opened, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, nil)
         guard code == SQLITE_OK, let connection = opened else { return code }
-        sqlite3_busy_timeout(connection, 1000)
         let set = sqlite3_exec(connection, "PRAGMA synchronous = FULL", nil, nil, nil)
         guard set == SQLITE_OK else { return set }
 
@@ -66,7 +88,6 @@ final class Checkpointer: Sendable {
             guard code == SQLITE_OK else { return code }
             if logPages - copiedPages <= Self.remainderPages { break }
         }
-        let mode = logPages > Self.truncatePages ? SQLITE_CHECKPOINT_TRUNCATE : SQLITE_CHECKPOINT_RESTART
-        return sqlite3_wal_checkpoint_v2(connection, nil, mode, nil, nil)
+        return SQLITE_OK
     }
 }

@@ -12,6 +12,7 @@ public final class SQLiteEngine: StorageEngine {
     private let connection: OpaquePointer
     private let transaction: SQLiteTransaction
     private let checkpointer: Checkpointer?
+    private let log = LogLength()
     private var lock: WriterLock?
     private var isClosed = false
 
@@ -47,8 +48,8 @@ public final class SQLiteEngine: StorageEngine {
 
     private static var configuration: Configuration {
         var configuration = Configuration()
-        // Only the end of a checkpoint holds the writer, and only for milliseconds.
-        configuration.busyMode = .timeout(10)
+        // Nothing of ours holds the writer up; an operator's tool might, for a moment.
+        configuration.busyMode = .timeout(Double(Checkpointer.busyMilliseconds) / 1000)
         configuration.prepareDatabase { database in
             try database.execute(sql: "PRAGMA cache_size = -65536")  // KiB
             // What savepoints would write to a temporary file, page by page, stays in memory.
@@ -77,15 +78,13 @@ public final class SQLiteEngine: StorageEngine {
         sqlite3_commit_hook(connection, nil, nil)
         sqlite3_rollback_hook(connection, nil, nil)
         transaction = SQLiteTransaction(on: connection)
-        if let checkpointer {
+        if checkpointer != nil {
             sqlite3_wal_autocheckpoint(connection, 0)
-            // The hook only reads; the checkpointer outlives it, since `close` removes the hook first.
-            let context = Unmanaged.passUnretained(checkpointer).toOpaque()
+            // The context is this engine's own; `close` removes the hook before it goes.
+            let context = Unmanaged.passUnretained(log).toOpaque()
             let hook: @convention(c) (UnsafeMutableRawPointer?, OpaquePointer?, UnsafePointer<CChar>?, Int32) -> Int32
             hook = { context, _, _, pages in
-                if let context, pages >= Checkpointer.requestPages {
-                    Unmanaged<Checkpointer>.fromOpaque(context).takeUnretainedValue().request()
-                }
+                if let context { Unmanaged<LogLength>.fromOpaque(context).takeUnretainedValue().pages = pages }
                 return SQLITE_OK
             }
             sqlite3_wal_hook(connection, hook, context)
@@ -115,6 +114,7 @@ public final class SQLiteEngine: StorageEngine {
         do {
             let result = try body(transaction)
             try transaction.commit()
+            checkpointer?.committed(log.pages, on: connection)
             return result
         } catch {
             transaction.rollBack()
@@ -139,4 +139,9 @@ public final class SQLiteEngine: StorageEngine {
         try? database.close()
         lock = nil
     }
+}
+
+/// How many pages the log had after the last commit, as SQLite reports it.
+private final class LogLength {
+    var pages: Int32 = 0
 }

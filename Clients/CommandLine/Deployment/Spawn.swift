@@ -4,6 +4,9 @@ import Foundation
 /// A program started to outlive this one: in a session of its own, with its
 /// output appended to a log file.
 enum Spawn {
+    /// POSIX_SPAWN_SETSID, which glibc hides behind _GNU_SOURCE.
+    private static let newSession: Int16 = 0x80
+
     /// Starts the program and returns its process id.
     ///
     /// - Throws: ``CloudError`` `.serviceUnavailable` when it cannot be started.
@@ -22,7 +25,7 @@ enum Spawn {
         var noSignals = sigset_t()
         sigemptyset(&noSignals)
         posix_spawnattr_setsigmask(&attributes, &noSignals)
-        posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSID) | Int16(POSIX_SPAWN_SETSIGMASK))
+        posix_spawnattr_setflags(&attributes, Self.newSession | Int16(POSIX_SPAWN_SETSIGMASK))
 
         var words = ([program] + arguments).map { strdup($0) } + [nil]
         defer { words.forEach { free($0) } }

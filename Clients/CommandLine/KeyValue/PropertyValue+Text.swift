@@ -37,9 +37,7 @@ extension PropertyValue {
             guard let value = Data(base64Encoded: text) else { throw Self.notA(type) }
             self = .data(value)
         case .json:
-            guard let object = try? JSONSerialization.jsonObject(with: Data(text.utf8), options: .fragmentsAllowed),
-                let value = PropertyValue(json: object)
-            else { throw Self.notA(type) }
+            guard let value = PropertyValue(json: text) else { throw Self.notA(type) }
             self = value
         }
     }
@@ -51,15 +49,14 @@ extension PropertyValue {
             return .real(value)
         }
         if let first = text.first, first == "[" || first == "{",
-            let object = try? JSONSerialization.jsonObject(with: Data(text.utf8)),
-            let value = PropertyValue(json: object)
+            let value = PropertyValue(json: text)
         {
             return value
         }
         return .string(text)
     }
 
-    private static func date(_ text: String) -> Date? {
+    fileprivate static func date(_ text: String) -> Date? {
         (try? Date(text, strategy: .iso8601))
             ?? (try? Date(text, strategy: Date.ISO8601FormatStyle(includingFractionalSeconds: true)))
     }
@@ -70,44 +67,12 @@ extension PropertyValue {
             details: ["type": type.rawValue])
     }
 
-    /// A value from parsed JSON; nil for null, which property lists do not have.
+    /// The value of this JSON text; nil if it is none, or has a null, which property lists do not have.
     ///
     /// An object `{"$date": "..."}` or `{"$data": "..."}` stands for the type that JSON lacks.
-    init?(json object: Any) {
-        switch object {
-        case let text as String: self = .string(text)
-        case let number as NSNumber:
-            if CFGetTypeID(number) == CFBooleanGetTypeID() {
-                self = .boolean(number.boolValue)
-            } else if let integer = Int64(exactly: number), !"\(number)".contains(".") {
-                self = .integer(integer)
-            } else {
-                self = .real(number.doubleValue)
-            }
-        case let array as [Any]:
-            var values: [PropertyValue] = []
-            for element in array {
-                guard let value = PropertyValue(json: element) else { return nil }
-                values.append(value)
-            }
-            self = .array(values)
-        case let dictionary as [String: Any]:
-            if dictionary.count == 1, let text = dictionary["$date"] as? String, let date = Self.date(text) {
-                self = .date(date)
-            } else if dictionary.count == 1, let text = dictionary["$data"] as? String,
-                let data = Data(base64Encoded: text)
-            {
-                self = .data(data)
-            } else {
-                var values: [String: PropertyValue] = [:]
-                for (key, element) in dictionary {
-                    guard let value = PropertyValue(json: element) else { return nil }
-                    values[key] = value
-                }
-                self = .dictionary(values)
-            }
-        default: return nil
-        }
+    init?(json text: String) {
+        guard let decoded = try? JSONDecoder().decode(JSONValue.self, from: Data(text.utf8)) else { return nil }
+        self = decoded.value
     }
 
     /// The value as one line of text: strings as they are, the rest as JSON.
@@ -118,16 +83,35 @@ extension PropertyValue {
 }
 
 /// A value as `--json` prints it; reads back with `--type json`.
-struct JSONValue: Encodable {
+struct JSONValue: Codable {
     let value: PropertyValue
 
     init(_ value: PropertyValue) { self.value = value }
 
-    private struct Key: CodingKey {
-        var stringValue: String
-        var intValue: Int? { nil }
-        init(stringValue: String) { self.stringValue = stringValue }
-        init?(intValue: Int) { nil }
+    init(from decoder: any Decoder) throws {
+        let container = try decoder.singleValueContainer()
+        if let boolean = try? container.decode(Bool.self) {
+            value = .boolean(boolean)
+        } else if let integer = try? container.decode(Int64.self) {
+            value = .integer(integer)
+        } else if let real = try? container.decode(Double.self) {
+            value = .real(real)
+        } else if let text = try? container.decode(String.self) {
+            value = .string(text)
+        } else if let array = try? container.decode([JSONValue].self) {
+            value = .array(array.map(\.value))
+        } else {
+            let entries = try container.decode([String: JSONValue].self).mapValues(\.value)
+            if entries.count == 1, case .string(let text) = entries["$date"], let date = PropertyValue.date(text) {
+                value = .date(date)
+            } else if entries.count == 1, case .string(let text) = entries["$data"],
+                let data = Data(base64Encoded: text)
+            {
+                value = .data(data)
+            } else {
+                value = .dictionary(entries)
+            }
+        }
     }
 
     func encode(to encoder: any Encoder) throws {

@@ -1,4 +1,5 @@
 import ArgumentParser
+import Core
 import IdentityService
 import ServiceKit
 import ZeroMQBus

@@ -1,4 +1,5 @@
 import ArgumentParser
+import Core
 import KeyValueService
 import ServiceKit
 import ZeroMQBus

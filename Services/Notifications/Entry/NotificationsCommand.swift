@@ -1,4 +1,5 @@
 import ArgumentParser
+import Core
 import NotificationsService
 import ServiceKit
 import ZeroMQBus
@@ -20,6 +21,6 @@ struct NotificationsCommand: AsyncParsableCommand {
     func run() async throws {
         try await runService(
             .notifications, deployment: deployment, data: data, logLevel: logLevel, transport: ZeroMQTransport()
-        ) { _ in NotificationsService() }
+        ) { NotificationsService(configuration: try NotificationsConfiguration($0.configuration)) }
     }
 }

@@ -1,0 +1,105 @@
+import Bus
+import Core
+import Foundation
+import ServiceKit
+import Synchronization
+import Wire
+import ZeroMQBus
+import SwiftProtobuf
+
+/// The operator's way to the services of a deployment: with the operator's
+/// key, from the deployment's folder.
+final class OperatorConnection {
+    private let roster: Roster
+    private let keys: KeyPair
+    private let transport: ZeroMQTransport
+
+    /// - Throws: ``CloudError`` `.configurationInvalid` when the folder has no
+    ///   deployment, or the operator's secret is missing or readable by others.
+    init(directory: DeploymentDirectory) throws {
+        try directory.requireDeployment()
+        let files = DeploymentFiles(directory: directory.path)
+        roster = try files.roster()
+        keys = try files.operatorKeys()
+        transport = ZeroMQTransport()
+    }
+
+    /// What devices sign in with.
+    var connectionString: ConnectionString {
+        get throws { try roster.connectionString() }
+    }
+
+    /// Calls one method and waits for its reply.
+    func call<Request: SwiftProtobuf.Message, Response: SwiftProtobuf.Message>(
+        _ service: ServiceName, _ request: Request, returning: Response.Type, timeout: Duration = .seconds(10)
+    ) throws -> Response {
+        try callAll([service], request, returning: Response.self, timeout: timeout)[0].get()
+    }
+
+    struct Health {
+        var service: ServiceName
+        var reply: WireCheckHealthReply?
+    }
+
+    /// Asks all services at once how they are.
+    func health(timeout: Duration) throws -> [Health] {
+        let results = try callAll(
+            ServiceName.all, WireCheckHealth(), returning: WireCheckHealthReply.self, timeout: timeout)
+        return zip(ServiceName.all, results).map { Health(service: $0, reply: try? $1.get()) }
+    }
+
+    private func callAll<Request: SwiftProtobuf.Message, Response: SwiftProtobuf.Message>(
+        _ services: [ServiceName], _ request: Request, returning: Response.Type, timeout: Duration
+    ) throws -> [Result<Response, CloudError>] {
+        let answers = Answers(count: services.count)
+        let body = Frame(encoding: request)
+        let method = String(Request.protoMessageName.split(separator: ".").last ?? "")
+        let addresses = try services.map { try roster.entry(of: $0) }
+        let keys = keys
+        let loop = try transport.startLoop(named: "operator") { loop in
+            for (index, address) in addresses.enumerated() {
+                let client = try RequestClient(
+                    loop: loop,
+                    socket: RequestSocketOptions(
+                        endpoints: [address.publicRequests ?? address.requests], serverKey: try address.key, keys: keys))
+                client.call(method, body: body, timeout: timeout) { reply in
+                    // The pending call keeps its client.
+                    withExtendedLifetime(client) { answers.set(index, reply.result) }
+                }
+            }
+        }
+        defer { loop.stop() }
+        return answers.wait().map { result in
+            result.flatMap { frame in
+                do {
+                    return .success(try frame.decode(Response.self))
+                } catch {
+                    return .failure(CloudError(wrapping: error))
+                }
+            }
+        }
+    }
+}
+
+/// Results that arrive on a loop and are waited for on a plain thread.
+private final class Answers: Sendable {
+    private let results: Mutex<[Result<Frame, CloudError>?]>
+    private let arrived = DispatchSemaphore(value: 0)
+    private let count: Int
+
+    init(count: Int) {
+        results = Mutex(Array(repeating: nil, count: count))
+        self.count = count
+    }
+
+    func set(_ index: Int, _ result: Result<Frame, CloudError>) {
+        results.withLock { $0[index] = result }
+        arrived.signal()
+    }
+
+    /// Every call has a timeout, so each of them signals.
+    func wait() -> [Result<Frame, CloudError>] {
+        for _ in 0..<count { arrived.wait() }
+        return results.withLock { $0.compactMap { $0 } }
+    }
+}

@@ -1,0 +1,85 @@
+import Core
+import Foundation
+
+/// The deployment under load: a given one, or one of its own.
+///
+/// Its own has no write budget and a cheap password hash, so that thousands of
+/// devices can be signed in before the measuring starts; everything that is
+/// measured (CURVE, fsync before each acknowledgement, sealing) is as always.
+final class LoadDeployment {
+    let directory: String
+    private let isOwn: Bool
+
+    init(directory given: String?) throws {
+        if let given {
+            directory = given
+            isOwn = false
+            return
+        }
+        isOwn = true
+        directory = NSTemporaryDirectory() + "nephos-load-\(getpid())"
+        setenv("NEPHOS_KEYVALUE_BUDGET_CAPACITY", "0", 1)
+        setenv("NEPHOS_IDENTITY_SCRYPT_COST", "1024", 1)
+        setenv("NEPHOS_IDENTITY_RATE_LIMITED", "false", 1)
+        let port = try Self.freePorts(count: 11)
+        try Self.nephos(["init", "--deployment", directory, "--port", "\(port)"])
+        try Self.nephos(["up", "--deployment", directory])
+    }
+
+    /// Stops and removes a deployment of our own.
+    func close() {
+        guard isOwn else { return }
+        try? Self.nephos(["down", "--deployment", directory])
+        try? FileManager.default.removeItem(atPath: directory)
+    }
+
+    /// Resident bytes of a service's process.
+    func residentBytes(of service: ServiceName) -> Int? {
+        guard
+            let pid = try? String(contentsOfFile: "\(directory)/run/\(service).pid", encoding: .utf8)
+                .trimmingCharacters(in: .whitespacesAndNewlines),
+            let status = try? String(contentsOfFile: "/proc/\(pid)/status", encoding: .utf8),
+            let line = status.split(separator: "\n").first(where: { $0.hasPrefix("VmRSS:") }),
+            let kilobytes = Int(line.split(separator: " ").dropFirst().first ?? "")
+        else { return nil }
+        return kilobytes * 1024
+    }
+
+    private static func nephos(_ arguments: [String]) throws {
+        let own = try FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe")
+        let process = Process()
+        process.executableURL = URL(fileURLWithPath: own).deletingLastPathComponent().appendingPathComponent("nephos")
+        process.arguments = arguments
+        process.standardOutput = FileHandle.nullDevice
+        try process.run()
+        process.waitUntilExit()
+        guard process.terminationStatus == 0 else {
+            throw CloudError(
+                .serviceUnavailable, "The deployment under load could not be started or stopped.",
+                details: ["command": "nephos " + arguments.joined(separator: " ")])
+        }
+    }
+
+    /// The first of some neighbouring ports that nobody listens on.
+    private static func freePorts(count: Int) throws -> Int {
+        for first in stride(from: 20_000 + Int(getpid()) % 10_000, to: 60_000, by: count) {
+            if (first..<first + count).allSatisfy(isFree) { return first }
+        }
+        throw CloudError(.serviceUnavailable, "No free ports were found on this machine.")
+    }
+
+    private static func isFree(_ port: Int) -> Bool {
+        let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+        defer { close(descriptor) }
+        var address = sockaddr_in()
+        address.sin_family = sa_family_t(AF_INET)
+        address.sin_port = in_port_t(UInt16(port).bigEndian)
+        address.sin_addr.s_addr = inet_addr("127.0.0.1")
+        let bound = withUnsafePointer(to: &address) {
+            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                bind(descriptor, $0, socklen_t(MemoryLayout<sockaddr_in>.size))
+            }
+        }
+        return bound == 0
+    }
+}

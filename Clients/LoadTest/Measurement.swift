@@ -1,0 +1,93 @@
+import Core
+import Foundation
+import Histogram
+
+/// Latencies of one run, in nanoseconds up to a minute, with three significant digits.
+struct Latencies {
+    private var histogram = Histogram<UInt64>(
+        highestTrackableValue: 60_000_000_000, numberOfSignificantValueDigits: .three)
+
+    mutating func record(_ latency: Duration) {
+        _ = histogram.record(UInt64(clamping: max(1, min(latency.nanoseconds, 60_000_000_000))))
+    }
+
+    var count: Int { Int(histogram.totalCount) }
+
+    /// Milliseconds at this percentile.
+    func milliseconds(_ percentile: Double) -> Double {
+        Double(histogram.valueAtPercentile(percentile)) / 1_000_000
+    }
+
+    var summary: LatencySummary? {
+        guard count > 0 else { return nil }
+        return LatencySummary(
+            p50: milliseconds(50), p90: milliseconds(90), p99: milliseconds(99), p999: milliseconds(99.9),
+            max: milliseconds(100))
+    }
+}
+
+/// Percentiles in milliseconds.
+struct LatencySummary: Encodable {
+    var p50, p90, p99, p999, max: Double
+
+    var text: String { String(format: "%.2f / %.2f", p50, p99) }
+}
+
+/// One setting's result, as it is printed.
+struct LoadResult: Encodable {
+    var scenario: String
+    /// What was varied: writers, rate, subscribers.
+    var parameters: [String: Double]
+    var perSecond: Double
+    var reply: LatencySummary?
+    var notified: LatencySummary?
+    var failures: Int
+    /// Other figures, such as bytes of memory for each subscriber.
+    var extra: [String: Double] = [:]
+}
+
+/// The run of median throughput.
+func median(_ results: [LoadResult]) -> LoadResult? {
+    results.sorted { $0.perSecond < $1.perSecond }.dropFirst(results.count / 2).first
+}
+
+/// A line on standard error that is written over, so that long work shows where it is.
+struct Progress {
+    var quiet: Bool
+
+    func show(_ text: String) {
+        guard !quiet else { return }
+        let isTerminal = isatty(2) == 1
+        FileHandle.standardError.write(Data((isTerminal ? "\r\u{1b}[K\(text)" : "\(text)\n").utf8))
+    }
+
+    func done() {
+        guard !quiet, isatty(2) == 1 else { return }
+        FileHandle.standardError.write(Data("\r\u{1b}[K".utf8))
+    }
+}
+
+/// Prints results as a table or JSON.
+func report(_ results: [LoadResult], columns: [String], json: Bool) throws {
+    if json {
+        let encoder = JSONEncoder()
+        encoder.outputFormatting = [.prettyPrinted, .sortedKeys]
+        encoder.keyEncodingStrategy = .convertToSnakeCase
+        print(String(decoding: try encoder.encode(results), as: UTF8.self))
+        return
+    }
+    let extras = Set(results.flatMap(\.extra.keys)).sorted()
+    let heading = columns + ["PER SECOND", "REPLY p50/p99 ms", "NOTIFIED p50/p99 ms"] + extras + ["FAILED"]
+    let rows = results.map { result -> [String] in
+        columns.map { String(format: "%g", result.parameters[$0] ?? 0) }
+            + [
+                String(format: "%.0f", result.perSecond), result.reply?.text ?? "-", result.notified?.text ?? "-",
+            ] + extras.map { String(format: "%g", result.extra[$0] ?? 0) } + ["\(result.failures)"]
+    }
+    let widths = heading.indices.map { column in ([heading] + rows).map { $0[column].count }.max() ?? 0 }
+    for row in [heading] + rows {
+        print(
+            row.enumerated().map { $1.padding(toLength: widths[$0], withPad: " ", startingAt: 0) }
+                .joined(separator: "  "))
+    }
+}

@@ -1,0 +1,12 @@
+internal import ServiceKit
+internal import Wire
+
+extension IdentityService {
+    func getDirectory(
+        _ request: WireGetDirectory, _ context: RequestContext, _ transaction: any HandlerTransaction
+    ) throws -> WireGetDirectoryReply {
+        var reply = WireGetDirectoryReply()
+        reply.services = try requireRunning().addresses
+        return reply
+    }
+}

@@ -1,0 +1,65 @@
+internal import Bus
+internal import Core
+internal import ServiceKit
+internal import Wire
+
+// Exchanges a refresh token. Each is good for one exchange by the device it was
+// given to; a repeat of that exchange gets the same reply, since a reply can be
+// lost. Anything else with an old token is a sign of theft and ends the family.
+extension IdentityService {
+    func refreshToken(
+        _ request: WireRefreshToken, _ context: RequestContext, _ transaction: any HandlerTransaction
+    ) throws -> WireRefreshTokenReply {
+        let running = try requireRunning()
+        let devices = DeviceStore(transaction: transaction)
+        let families = RefreshFamilyStore(transaction: transaction)
+        let enrolments = try devices.enrolments(of: context.peer.publicKey)
+        guard !enrolments.contains(where: { $0.state == .revoked }) else { throw Self.deviceRevoked }
+        guard let presented = RefreshSecret(text: request.refreshToken),
+            let family = try families.family(presented.family),
+            var device = try devices.device(family.device), device.state == .active
+        else { throw Self.refreshTokenInvalid }
+
+        let decision = RefreshRule.decide(
+            family: family, boundTo: device.key, presentedHash: presented.hash, operation: context.id,
+            peer: context.peer.publicKey, now: context.now)
+        let secret: RefreshSecret
+        switch decision {
+        case .notBound:
+            throw CloudError(.tokenNotBound, "The refresh token belongs to another device's key. Sign in.")
+        case .expired:
+            throw Self.refreshTokenInvalid
+        case .reused:
+            // In a transaction of its own: this one is rolled back with the error.
+            running.runtime.count("refresh_tokens_reused", by: 1)
+            running.runtime.submit { try RefreshFamilyStore(transaction: $0).remove(family.id) }
+            throw Self.refreshTokenInvalid
+        case .answerAgain:
+            guard let newest = RefreshSecret(newestOf: family, keys: running.refreshKeys) else {
+                throw Self.refreshTokenInvalid
+            }
+            secret = newest
+        case .rotate:
+            secret = try rotate(family, &device, app: request.appID, context, transaction)
+        }
+        var reply = WireRefreshTokenReply()
+        reply.accessToken = try accessToken(
+            for: device, app: try requireApp(request.appID, transaction), at: context.now)
+        reply.refreshToken = secret.text
+        reply.services = running.addresses
+        return reply
+    }
+
+    private func rotate(
+        _ family: RefreshFamily, _ device: inout DeviceRecord, app: String, _ context: RequestContext,
+        _ transaction: any HandlerTransaction
+    ) throws -> RefreshSecret {
+        // Before the first write, so that a wrong app does not use up the token.
+        _ = try requireApp(app, transaction)
+        device.lastSeen = context.now
+        try DeviceStore(transaction: transaction).save(device)
+        return try newRefreshToken(for: device.id, after: family, context: context, transaction)
+    }
+
+    static let refreshTokenInvalid = CloudError(.notAuthenticated, "The refresh token is not valid. Sign in.")
+}

@@ -1,0 +1,105 @@
+internal import Bus
+internal import Core
+internal import ServiceKit
+internal import Storage
+internal import Wire
+
+// Signs a device in. The password is verified off the loop, between two
+// transactions. An unknown account goes the same way as a known one and takes
+// as long, so neither the answer nor its time tells which names exist.
+extension IdentityService {
+    /// What the verification needs, and what the second transaction needs of the first.
+    struct SignInAttempt: Sendable {
+        /// Nil: no such account.
+        var account: AccountRecord?
+        var password: PasswordHash
+        /// Whom the attempt was counted against.
+        var subjects: [AttemptLimit.Subject]
+    }
+
+    struct VerifiedAttempt: Sendable {
+        var attempt: SignInAttempt
+        var matched: Bool
+    }
+
+    func beginSignIn(
+        _ request: WireSignIn, _ context: RequestContext, _ transaction: any HandlerTransaction
+    ) throws -> SignInAttempt {
+        let name = try AccountNameRule.canonical(request.accountName)
+        try TextRule.check(request.deviceName, argument: "device_name")
+        try TextRule.check(request.deviceModel, argument: "device_model")
+        try TextRule.check(request.devicePlatform, argument: "device_platform")
+        guard request.password.utf8.count <= PasswordRule.lengthMax else { throw Self.wrongCredentials }
+
+        let account = try AccountStore(transaction: transaction).account(named: name)
+        let enrolments = try DeviceStore(transaction: transaction).enrolments(of: context.peer.publicKey)
+        guard !enrolments.contains(where: { $0.state == .revoked }) else { throw Self.deviceRevoked }
+
+        // Whoever guesses at an account must not lock out its own devices: their keys are counted alone.
+        var subjects: [AttemptLimit.Subject] = [.key(context.peer.publicKey)]
+        if !enrolments.contains(where: { $0.account == account?.id }) { subjects.append(.account(name)) }
+        try attempts.begin(subjects, at: context.now)
+        return SignInAttempt(
+            account: account, password: account?.password ?? .unmatchable(configuration.scryptCost),
+            subjects: subjects)
+    }
+
+    @Sendable static func verifyPassword(_ request: WireSignIn, _ attempt: SignInAttempt) throws -> VerifiedAttempt {
+        VerifiedAttempt(attempt: attempt, matched: try attempt.password.matches(request.password))
+    }
+
+    func finishSignIn(
+        _ request: WireSignIn, _ verified: VerifiedAttempt, _ context: RequestContext,
+        _ transaction: any HandlerTransaction
+    ) throws -> WireSignInReply {
+        guard verified.matched, let id = verified.attempt.account?.id,
+            // As it is now: the password may have been changed meanwhile.
+            let account = try AccountStore(transaction: transaction).account(id),
+            account.password == verified.attempt.password
+        else { throw Self.wrongCredentials }
+        attempts.succeeded(verified.attempt.subjects)
+
+        let devices = DeviceStore(transaction: transaction)
+        let app = try requireApp(request.appID, transaction)
+        let enrolments = try devices.enrolments(of: context.peer.publicKey)
+        guard case .enrol(let known, let ending) = EnrolmentRule.decide(enrolments: enrolments, account: account.id)
+        else { throw Self.deviceRevoked }
+
+        // Decided; from here on it writes.
+        var states = try ending.map { DirectoryEvents.State.device(try end($0, as: .signedOut, transaction)) }
+        let device = DeviceRecord(
+            id: known?.id ?? randomID(DeviceID.self, prefix: "dev"), account: account.id,
+            key: context.peer.publicKey, name: request.deviceName, model: request.deviceModel,
+            platform: request.devicePlatform, enrolled: known?.enrolled ?? context.now, lastSeen: context.now,
+            state: .active)
+        try devices.save(device)
+        if known == nil { states.append(.device(device)) }
+        try DirectoryEvents.publish(states, operation: context.id, by: device.id, in: transaction)
+
+        var reply = WireSignInReply()
+        reply.accountID = account.id.rawValue
+        reply.accountName = account.name
+        reply.device = WireDevice(device)
+        reply.accessToken = try accessToken(for: device, app: app, at: context.now)
+        reply.refreshToken = try signInRefreshToken(for: device, context, transaction).text
+        reply.services = try requireRunning().addresses
+        reply.identityToken = IdentityToken.token(
+            deployment: try requireRunning().runtime.roster.deployment, account: account.id)
+        return reply
+    }
+
+    /// A new family; for a repeat of the sign-in that began the present one, its token.
+    private func signInRefreshToken(
+        for device: DeviceRecord, _ context: RequestContext, _ transaction: any HandlerTransaction
+    ) throws -> RefreshSecret {
+        if let family = try RefreshFamilyStore(transaction: transaction).family(of: device.id),
+            family.issuedBy == context.id,
+            let secret = RefreshSecret(newestOf: family, keys: try requireRunning().refreshKeys)
+        {
+            return secret
+        }
+        return try newRefreshToken(for: device.id, after: nil, context: context, transaction)
+    }
+
+    static let wrongCredentials = CloudError(.wrongCredentials, "The account name or the password is wrong.")
+}

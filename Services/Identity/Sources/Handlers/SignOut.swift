@@ -1,0 +1,14 @@
+internal import ServiceKit
+internal import Wire
+
+// Ends the calling device. Its key may sign in again, unlike that of a revoked one.
+extension IdentityService {
+    func signOut(
+        _ request: WireSignOut, _ context: RequestContext, _ transaction: any HandlerTransaction
+    ) throws -> WireSignOutReply {
+        let device = try requireDevice(context, transaction).device
+        let ended = try end(device, as: .signedOut, transaction)
+        try DirectoryEvents.publish([.device(ended)], operation: context.id, by: device.id, in: transaction)
+        return WireSignOutReply()
+    }
+}

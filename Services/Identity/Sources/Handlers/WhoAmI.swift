@@ -1,0 +1,21 @@
+internal import Core
+internal import ServiceKit
+internal import Storage
+internal import Wire
+
+extension IdentityService {
+    func whoAmI(
+        _ request: WireWhoAmI, _ context: RequestContext, _ transaction: any HandlerTransaction
+    ) throws -> WireWhoAmIReply {
+        let (caller, device) = try requireDevice(context, transaction)
+        guard let account = try AccountStore(transaction: transaction).account(caller.account) else {
+            throw CloudError(.notAuthenticated, "The account does not exist any more.")
+        }
+        var reply = WireWhoAmIReply()
+        reply.accountID = account.id.rawValue
+        reply.accountName = account.name
+        reply.device = WireDevice(device)
+        reply.app = WireApp(try requireApp(caller.app.rawValue, transaction))
+        return reply
+    }
+}

@@ -1,0 +1,59 @@
+public import Core
+internal import Crypto
+public import ServiceKit
+public import Storage
+internal import Wire
+
+/// Who may do what: accounts, devices, apps and tokens.
+///
+/// State lies in its tables; what other services must know of it (devices,
+/// apps, accounts) also lies in its change feed, which they follow.
+public final class IdentityService: CloudService {
+    public let name = ServiceName.identity
+    let configuration: IdentityConfiguration
+
+    /// Sign-ins by account name and by key. On the loop, as everything here.
+    var attempts = AttemptLimit()
+    var generator: any RandomNumberGenerator = SystemRandomNumberGenerator()
+    private var running: Running?
+
+    /// What there is only once the host has started the service.
+    struct Running {
+        var runtime: any ServiceRuntime
+        var signer: TokenSigner
+        /// What refresh tokens are derived with; newest first, at least one.
+        var refreshKeys: [SymmetricKey]
+        var addresses: [WireServiceAddress]
+    }
+
+    public init(configuration: IdentityConfiguration = IdentityConfiguration()) {
+        self.configuration = configuration
+    }
+
+    public var migrations: [Migration] { IdentityMigrations.all }
+
+    public func start(_ host: any ServiceRuntime) throws {
+        running = Running(
+            runtime: host, signer: try TokenSigner(secrets: host.secrets),
+            refreshKeys: try RefreshSecret.keys(from: host.secrets.masterKeys),
+            addresses: host.roster.services.map(WireServiceAddress.init))
+        host.submit { transaction in try Self.createDefaultApp(in: transaction) }
+    }
+
+    func requireRunning() throws(CloudError) -> Running {
+        guard let running else { throw CloudError(.serviceUnavailable, "The identity service is starting. Try again.") }
+        return running
+    }
+
+    /// So that a device can sign in on a new deployment without naming an app.
+    private static func createDefaultApp(in transaction: any HandlerTransaction) throws {
+        let store = AppStore(transaction: transaction)
+        guard try store.app(defaultApp.id) == nil else { return }
+        try store.insert(defaultApp)
+        try DirectoryEvents.publish([.app(defaultApp)], operation: nil, in: transaction)
+    }
+
+    /// The app of a sign-in that names none.
+    static let defaultApp = AppRecord(
+        id: AppID("default"), name: "Default", store: StoreID("default"), containers: ["default"])
+}

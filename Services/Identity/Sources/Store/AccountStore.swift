@@ -1,0 +1,69 @@
+internal import Core
+internal import Storage
+
+struct AccountRecord: Hashable, Sendable {
+    var id: AccountID
+    var name: String
+    var password: PasswordHash
+    var created: Timestamp
+}
+
+struct AccountStore {
+    let transaction: any Transaction
+
+    private static let columns = """
+        account_id, name, password_hash, password_salt, scrypt_rounds, scrypt_block_size, scrypt_parallelism, created_at
+        """
+    private static let selectByName = SQL("SELECT \(columns) FROM accounts WHERE name = ?1")
+    private static let selectByID = SQL("SELECT \(columns) FROM accounts WHERE account_id = ?1")
+    private static let insert = SQL(
+        "INSERT INTO accounts (\(columns)) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")
+    private static let selectAll = SQL(
+        """
+        SELECT a.account_id, a.name, a.created_at,
+            (SELECT COUNT(*) FROM devices d WHERE d.account_id = a.account_id AND d.state = ?1)
+        FROM accounts a ORDER BY a.name
+        """)
+
+    func account(named name: String) throws -> AccountRecord? {
+        try transaction.first(Self.selectByName, [.text(name)], Self.record)
+    }
+
+    func account(_ id: AccountID) throws -> AccountRecord? {
+        try transaction.first(Self.selectByID, [.text(id.rawValue)], Self.record)
+    }
+
+    func insert(_ account: AccountRecord) throws {
+        try transaction.execute(
+            Self.insert,
+            [
+                .text(account.id.rawValue), .text(account.name), .blob(account.password.hash),
+                .blob(account.password.salt), .integer(Int64(account.password.cost.rounds)),
+                .integer(Int64(account.password.cost.blockSize)), .integer(Int64(account.password.cost.parallelism)),
+                account.created.column,
+            ])
+    }
+
+    /// Every account by name, with the number of its active devices.
+    func list() throws -> [(id: AccountID, name: String, created: Timestamp, devices: Int)] {
+        try transaction.all(Self.selectAll, [.integer(DeviceRecord.State.active.rawValue)]) { row in
+            (AccountID(row.text(0)), row.text(1), Timestamp(column: row.integer(2)), Int(row.integer(3)))
+        }
+    }
+
+    private static func record(_ row: any SQLRow) -> AccountRecord {
+        AccountRecord(
+            id: AccountID(row.text(0)), name: row.text(1),
+            password: PasswordHash(
+                hash: row.blob(2), salt: row.blob(3),
+                cost: ScryptCost(
+                    rounds: Int(row.integer(4)), blockSize: Int(row.integer(5)), parallelism: Int(row.integer(6)))),
+            created: Timestamp(column: row.integer(7)))
+    }
+}
+
+extension Timestamp {
+    /// A time from a column, which holds no negative ones.
+    init(column: Int64) { self.init(milliseconds: UInt64(clamping: column)) }
+    var column: SQLValue { .integer(Int64(clamping: milliseconds)) }
+}

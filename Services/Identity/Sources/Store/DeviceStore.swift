@@ -1,0 +1,79 @@
+internal import Core
+internal import Storage
+
+/// One enrolment: a CURVE key with an account.
+struct DeviceRecord: Hashable, Sendable {
+    enum State: Int64, Sendable {
+        case active = 1
+        /// The device left by itself, or its key went to another account. The
+        /// key may sign in again, and is a new device then: an id that ended
+        /// never comes back, so that nobody has to learn of a return.
+        case signedOut = 2
+        /// Someone locked it out (lost, stolen, sold). The key never signs in again.
+        case revoked = 3
+    }
+
+    var id: DeviceID
+    var account: AccountID
+    var key: PublicKey
+    var name: String
+    var model: String
+    var platform: String
+    var enrolled: Timestamp
+    var lastSeen: Timestamp
+    var state: State
+}
+
+struct DeviceStore {
+    let transaction: any Transaction
+
+    private static let columns =
+        "device_id, account_id, public_key, name, model, platform, enrolled_at, last_seen_at, state"
+    private static let selectByID = SQL("SELECT \(columns) FROM devices WHERE device_id = ?1")
+    private static let selectByKey = SQL("SELECT \(columns) FROM devices WHERE public_key = ?1")
+    private static let selectByAccount = SQL(
+        "SELECT \(columns) FROM devices WHERE account_id = ?1 ORDER BY enrolled_at, device_id")
+    private static let upsert = SQL(
+        """
+        INSERT INTO devices (\(columns)) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+        ON CONFLICT (device_id) DO UPDATE SET
+            name = excluded.name, model = excluded.model, platform = excluded.platform,
+            last_seen_at = excluded.last_seen_at, state = excluded.state
+        """)
+
+    func device(_ id: DeviceID) throws -> DeviceRecord? {
+        try transaction.first(Self.selectByID, [.text(id.rawValue)], Self.record)
+    }
+
+    /// All enrolments of a key, past ones too: at most one is active.
+    func enrolments(of key: PublicKey) throws -> [DeviceRecord] {
+        try transaction.all(Self.selectByKey, [.text(key.z85)], Self.record)
+    }
+
+    /// The account's devices, oldest first.
+    func devices(of account: AccountID) throws -> [DeviceRecord] {
+        try transaction.all(Self.selectByAccount, [.text(account.rawValue)], Self.record)
+    }
+
+    /// Inserts the device, or updates what may change of it (not its key and account).
+    func save(_ device: DeviceRecord) throws {
+        try transaction.execute(
+            Self.upsert,
+            [
+                .text(device.id.rawValue), .text(device.account.rawValue), .text(device.key.z85), .text(device.name),
+                .text(device.model), .text(device.platform), device.enrolled.column, device.lastSeen.column,
+                .integer(device.state.rawValue),
+            ])
+    }
+
+    private static func record(_ row: any SQLRow) throws -> DeviceRecord {
+        guard let key = PublicKey(z85: row.text(2)), let state = DeviceRecord.State(rawValue: row.integer(8)) else {
+            throw CloudError(
+                .internalError, "A stored device has an unreadable key or state.", details: ["device": row.text(0)])
+        }
+        return DeviceRecord(
+            id: DeviceID(row.text(0)), account: AccountID(row.text(1)), key: key, name: row.text(3),
+            model: row.text(4), platform: row.text(5), enrolled: Timestamp(column: row.integer(6)),
+            lastSeen: Timestamp(column: row.integer(7)), state: state)
+    }
+}

@@ -1,0 +1,60 @@
+internal import Bus
+public import Core
+public import ServiceKit
+internal import SwiftProtobuf
+public import Wire
+
+/// Carries the events of all services to the devices that may see them.
+///
+/// Stores nothing but how far it has followed. Its subscriptions live with
+/// their connections: after a restart the devices, which notice the new
+/// connection, subscribe again.
+public final class NotificationsService: CloudService {
+    public let name = ServiceName.notifications
+    public var follows: [Following] { Self.followed.map { Following($0, cursorDelay: .seconds(1)) } }
+
+    /// Events of these concern devices. A lost cursor costs nothing but a second look.
+    static let followed: [ServiceName] = [.identity, .keyValue, .documents, .records]
+
+    private let configuration: NotificationsConfiguration
+    private var door: SubscriptionDoor?
+
+    public init(configuration: NotificationsConfiguration = NotificationsConfiguration()) {
+        self.configuration = configuration
+    }
+
+    /// Where `subscriptions` is bound, with the port that was chosen.
+    public var subscriptionsEndpoint: String { door?.endpoint ?? "" }
+
+    /// Nothing beyond what every service answers: subscriptions have a socket of their own.
+    public func register(on router: inout Router) {}
+
+    public func start(_ host: any ServiceRuntime) throws {
+        door = try SubscriptionDoor(host: host, configuration: configuration)
+    }
+
+    public func stop() {
+        door?.close()
+        door = nil
+    }
+
+    public func handle(_ event: WireEvent, in transaction: any HandlerTransaction) throws {
+        guard event.hasNotification else { return }
+        if event.service == ServiceName.identity.rawValue {
+            for change in event.notification.changes where change.item.hasPrefix("device/") {
+                let device = try WireDeviceState(serializedBytes: change.body)
+                if device.revoked { door?.end(DeviceID(device.deviceID), because: SubscriptionDoor.revoked) }
+            }
+            return
+        }
+        let key = ScopeKey(
+            account: AccountID(event.accountID), service: ServiceName(event.service), scope: event.notification.scope)
+        door?.deliver(event.notification, to: key)
+    }
+
+    public func restartFollowing(
+        _ service: ServiceName, partition: Int, in transaction: any HandlerTransaction
+    ) throws {
+        door?.forgetHeads(of: service)
+    }
+}

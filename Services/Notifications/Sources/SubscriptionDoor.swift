@@ -1,0 +1,291 @@
+internal import Bus
+internal import Core
+internal import ServiceKit
+internal import Wire
+
+/// The ROUTER on which devices subscribe, and on which they are told.
+///
+/// Nobody is waited for: a device whose queue is full is marked as lagging and
+/// told to refetch once it drains.
+final class SubscriptionDoor {
+    static let revoked = CloudError(.deviceRevoked, "This device was revoked or signed out. Sign in again.")
+    private static let tokenEnded = CloudError(
+        .tokenExpired, "The access token has run out. Subscribe again with a new one.")
+    private static let unknownConnection = CloudError(
+        .notAuthenticated, "The server does not know this connection. Subscribe again.")
+
+    /// How soon a lagging device is tried again.
+    private static let lagPause: Duration = .milliseconds(50)
+    /// Parts into which the heartbeat is spread, so that it is no burst.
+    private static let beatsPerRound = 20
+    private static let bodyBytesMax = 64 << 10
+
+    let host: any ServiceRuntime
+    let configuration: NotificationsConfiguration
+    var table = SubscriptionTable()
+    var heads = HeadCache()
+    private var loader: HeadLoader?
+    private var batch = DeliveryBatch()
+    private var socket: (any ReplySocket)?
+    private var beatIndex = 0
+    private var beatTimer: (any LoopTimer)?
+    private var flushTimer: (any LoopTimer)?
+    private var lagTimer: (any LoopTimer)?
+
+    var endpoint: String { socket?.endpoint ?? "" }
+
+    init(host: any ServiceRuntime, configuration: NotificationsConfiguration) throws {
+        self.host = host
+        self.configuration = configuration
+        loader = HeadLoader(host: host)
+        let entry = try host.roster.entry(of: .notifications)
+        guard let endpoint = entry.subscriptions else {
+            throw CloudError(.configurationInvalid, "The roster has no `subscriptions` address for notifications.")
+        }
+        let keys = KeyPair(publicKey: try entry.key, secretKey: try host.secrets.key)
+        socket = try host.loop.makeReplySocket(ReplySocketOptions(endpoint: endpoint, keys: keys)) { [weak self] in
+            for incoming in $0 { self?.receive(incoming) }
+        }
+        scheduleBeat()
+    }
+
+    func close() {
+        for timer in [beatTimer, flushTimer, lagTimer] { timer?.cancel() }
+        socket?.close()
+        socket = nil
+    }
+
+    func forgetHeads(of service: ServiceName) { heads.forget(service) }
+
+    // MARK: What devices ask
+
+    private func receive(_ incoming: Incoming) {
+        let peer = incoming.peer
+        if incoming.isProbe {
+            // A connection is new, and so is not subscribed: whoever believes it
+            // still is (the server was restarted, the line was cut) learns it now.
+            if table.subscriber(peer) == nil { tell(peer, ended: Self.unknownConnection) }
+            return
+        }
+        let envelope: RequestEnvelope
+        do throws(RequestEnvelope.Rejection) {
+            envelope = try RequestEnvelope(decoding: incoming.message)
+        } catch {
+            return refuse(peer, error.id, error.error)
+        }
+        do throws(CloudError) {
+            guard envelope.body.count <= Self.bodyBytesMax else {
+                throw CloudError(
+                    .limitExceeded, "The request is too large. Split it.",
+                    details: ["bytes_max": "\(Self.bodyBytesMax)"])
+            }
+            switch envelope.method {
+            case "Subscribe": try subscribe(envelope, peer)
+            case "Unsubscribe": try unsubscribe(envelope, peer)
+            default: throw CloudError(.unknownMethod, "This socket takes Subscribe and Unsubscribe only.")
+            }
+        } catch {
+            refuse(peer, envelope.id, error)
+        }
+    }
+
+    private func subscribe(_ envelope: RequestEnvelope, _ peer: Peer) throws(CloudError) {
+        let caller = try host.verify(accessToken: envelope.accessToken, of: peer)
+        let keys = try Self.keys(envelope.body.decode(WireSubscribe.self).scopes, caller)
+        // Registered before the heads are known: what happens in between is
+        // delivered as well as contained in the head, and so never missed.
+        _ = try table.subscribe(peer, as: caller, to: keys, limits: configuration)
+        host.count("subscribe.requests", by: 1)
+        let unknown = keys.filter { heads[$0] == nil }
+        guard !unknown.isEmpty else { return answer(envelope.id, peer, keys) }
+        loader?.load(unknown) { [weak self] result in
+            guard let self else { return }
+            switch result {
+            case .success(let loaded):
+                for (key, token) in loaded { heads.note(token, of: key) }
+                answer(envelope.id, peer, keys)
+            case .failure(let error):
+                table.unsubscribe(peer, from: keys)
+                refuse(peer, envelope.id, error)
+            }
+        }
+    }
+
+    private func unsubscribe(_ envelope: RequestEnvelope, _ peer: Peer) throws(CloudError) {
+        let caller = try host.verify(accessToken: envelope.accessToken, of: peer)
+        table.unsubscribe(peer, from: try Self.keys(envelope.body.decode(WireUnsubscribe.self).scopes, caller))
+        send(ReplyEnvelope(id: envelope.id, result: .success(Frame(encoding: WireUnsubscribeReply()))), to: peer)
+    }
+
+    /// The scopes asked for, if the caller's app may see each of them.
+    private static func keys(_ scopes: [WireSubscribedScope], _ caller: Caller) throws(CloudError) -> [ScopeKey] {
+        guard !scopes.isEmpty else {
+            throw CloudError(.invalidArguments, "A subscription must name at least one scope.")
+        }
+        var keys: [ScopeKey] = []
+        for scope in scopes {
+            let isEntitled =
+                switch ServiceName(scope.service) {
+                case .keyValue: caller.store?.rawValue == scope.scope
+                case .documents, .records: caller.containers.contains(scope.scope)
+                default: false
+                }
+            guard isEntitled, !scope.scope.isEmpty else {
+                throw CloudError(.missingEntitlement, "The app does not list this scope, or it does not exist.")
+            }
+            keys.append(
+                ScopeKey(account: caller.account, service: ServiceName(scope.service), scope: scope.scope))
+        }
+        return keys
+    }
+
+    private func answer(_ id: OperationID, _ peer: Peer, _ keys: [ScopeKey]) {
+        var reply = WireSubscribeReply()
+        reply.heads = keys.map(head)
+        reply.heartbeatMilliseconds = UInt32(clamping: configuration.heartbeat.milliseconds)
+        send(ReplyEnvelope(id: id, result: .success(Frame(encoding: reply))), to: peer)
+    }
+
+    private func head(_ key: ScopeKey) -> WireScopeHead {
+        var head = WireScopeHead()
+        head.service = key.service.rawValue
+        head.scope = key.scope
+        head.token = WireChangeToken(heads[key] ?? .zero)
+        return head
+    }
+
+    // MARK: What devices are told
+
+    /// Takes an event in; it is sent with all others of its batch, once the batch has been handled.
+    func deliver(_ notification: WireNotification, to key: ScopeKey) {
+        heads.note(ChangeToken(notification.token), of: key)
+        guard table.isFollowed(key) else { return }
+        let isFirst = batch.isEmpty
+        batch.add(notification, to: key)
+        if isFirst {
+            flushTimer = host.loop.schedule(after: .zero) { [weak self] in self?.flush() }
+        }
+    }
+
+    private func flush() {
+        let batch = batch
+        self.batch = DeliveryBatch()
+        let now = host.loop.wallClock.now
+        var delivered = 0
+        for key in batch.scopes {
+            let common = batch.messages(for: key, to: nil)
+            let originators = batch.originators(of: key)
+            for subscriber in table.subscribers(to: key) where subscriber.expires > now {
+                let messages =
+                    originators.contains(subscriber.device.rawValue)
+                    ? batch.messages(for: key, to: subscriber.device) : common
+                guard !messages.isEmpty else { continue }
+                if subscriber.isLagging {
+                    miss(key, subscriber)
+                    continue
+                }
+                for message in messages {
+                    guard send(message, to: subscriber, about: key) else { break }
+                    delivered += 1
+                }
+            }
+        }
+        host.count("deliveries", by: delivered)
+    }
+
+    /// Sends, and keeps account of those who cannot take it.
+    private func send(_ message: Message, to subscriber: Subscriber, about key: ScopeKey) -> Bool {
+        switch socket?.send(message, to: subscriber.peer) {
+        case .sent: return true
+        case .full:
+            host.count("deliveries.lagging", by: 1)
+            miss(key, subscriber)
+            return false
+        case .gone, nil:
+            table.remove(subscriber)
+            host.count("subscribers.gone", by: 1)
+            return false
+        }
+    }
+
+    private func miss(_ key: ScopeKey, _ subscriber: Subscriber) {
+        if !subscriber.missed.contains(key) { subscriber.missed.append(key) }
+        guard lagTimer == nil else { return }
+        lagTimer = host.loop.schedule(after: Self.lagPause) { [weak self] in self?.tellLagging() }
+    }
+
+    /// Tells those who lag to refetch what they missed, if their queues have room again.
+    private func tellLagging() {
+        lagTimer = nil
+        for subscriber in table.all where subscriber.isLagging {
+            var delivery = WireDelivery()
+            delivery.lagging = true
+            delivery.heads = subscriber.missed.map(head)
+            let key = subscriber.missed[0]
+            if send(delivery.message, to: subscriber, about: key) { subscriber.missed = [] }
+        }
+    }
+
+    /// Ends the device's subscriptions now.
+    func end(_ device: DeviceID, because error: CloudError) {
+        for subscriber in table.subscribers(of: device) {
+            table.remove(subscriber)
+            tell(subscriber.peer, ended: error)
+        }
+    }
+
+    private func tell(_ peer: Peer, ended error: CloudError) {
+        var delivery = WireDelivery()
+        delivery.ended = WireFailure(error)
+        // Whoever cannot take it hears nothing any more, and finds out by that.
+        _ = socket?.send(delivery.message, to: peer)
+    }
+
+    // MARK: Heartbeat
+
+    private func scheduleBeat() {
+        beatTimer = host.loop.schedule(after: configuration.heartbeat / Self.beatsPerRound) { [weak self] in
+            self?.beat()
+            self?.scheduleBeat()
+        }
+    }
+
+    /// A twentieth of the connections get the heads of what they follow, and those whose token has run out are ended.
+    private func beat() {
+        let all = table.all
+        guard !all.isEmpty else { return }
+        let now = host.loop.wallClock.now
+        let share = (all.count + Self.beatsPerRound - 1) / Self.beatsPerRound
+        var messages: [[ScopeKey]: Message] = [:]
+        for offset in 0..<min(share, all.count) {
+            let subscriber = all[(beatIndex + offset) % all.count]
+            if subscriber.expires <= now {
+                table.remove(subscriber)
+                tell(subscriber.peer, ended: Self.tokenEnded)
+                continue
+            }
+            let message =
+                messages[subscriber.scopes]
+                ?? {
+                    var delivery = WireDelivery()
+                    delivery.heads = subscriber.scopes.map(head)
+                    return delivery.message
+                }()
+            messages[subscriber.scopes] = message
+            if !subscriber.isLagging { _ = send(message, to: subscriber, about: subscriber.scopes[0]) }
+        }
+        beatIndex = (beatIndex + share) % all.count
+    }
+
+    // MARK: Replies
+
+    private func refuse(_ peer: Peer, _ id: OperationID?, _ error: CloudError) {
+        host.count("refused", by: 1)
+        send(ReplyEnvelope(id: id, result: .failure(error)), to: peer)
+    }
+
+    /// A reply that finds no room is dropped; the caller asks again under the same id.
+    private func send(_ reply: ReplyEnvelope, to peer: Peer) {
+        if socket?.send(reply.encoded(), to: peer) != .sent { host.count("replies.dropped", by: 1) }
+    }
+}

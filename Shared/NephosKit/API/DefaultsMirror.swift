@@ -1,0 +1,144 @@
+public import Core
+private import Foundation
+private import Synchronization
+
+/// Keeps a file of defaults and a key-value store the same, both ways, as apps
+/// do with `NSUserDefaults`.
+///
+/// At the start the store wins for the keys that it has, and the file fills in
+/// the others. From then on each side's changes go to the other. The file is a
+/// JSON object or an XML property list (by its name's end, `.json` or not), and
+/// is replaced as a whole. JSON has no dates and no data; such keys are left
+/// out of a JSON file, and stay in the store.
+public final class DefaultsMirror: Sendable {
+    private let store: KeyValueStore
+    private let path: String
+    private let keys: Set<String>?
+    private let interval: Duration
+    /// What both sides had when they last agreed.
+    private let agreed = Mutex<[String: PropertyValue]>([:])
+
+    /// - Parameters:
+    ///   - keys: What is mirrored; nil: every key.
+    ///   - interval: How often the file's time is looked at.
+    public init(
+        store: KeyValueStore, path: String, keys: Set<String>? = nil, interval: Duration = .milliseconds(250)
+    ) {
+        self.store = store
+        self.path = path
+        self.keys = keys
+        self.interval = interval
+    }
+
+    /// Mirrors until the task is cancelled. Waits for the store's first
+    /// download, so that the file does not overrule what is not here yet.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure` or `.invalidArguments` when the file cannot be
+    ///   used, and what the store throws (`.quotaExceeded` names the limit).
+    public func run() async throws(CloudError) {
+        while try await !store.status().initialSyncFinished {
+            do { try await Task.sleep(for: interval) } catch { return }
+        }
+        try merge()
+        var stamp = try fileStamp()
+        while !Task.isCancelled {
+            do { try await Task.sleep(for: interval) } catch { return }
+            let now = try fileStamp()
+            let fileChanged = now != stamp
+            // This app's own writes raise no event, so the store is compared each time.
+            try exchange(readFile: fileChanged)
+            // Taken before the exchange: what is written meanwhile is read next time.
+            stamp = now
+        }
+    }
+
+    /// Brings both sides together once: the store wins for the keys that it has.
+    public func merge() throws(CloudError) {
+        let theirs = mirrored(store.dictionaryRepresentation)
+        let file = try readFile()
+        let missing = file.filter { theirs[$0.key] == nil }
+        if !missing.isEmpty { try write(missing.mapValues { $0 }) }
+        let both = theirs.merging(missing) { stored, _ in stored }
+        try writeFile(both, ifNot: file)
+        agreed.withLock { $0 = both }
+    }
+
+    /// Takes what either side has changed since they agreed to the other.
+    func exchange(readFile readsFile: Bool) throws(CloudError) {
+        let before = agreed.withLock { $0 }
+        let file = readsFile ? try readFile() : representable(before)
+        var changes: [String: PropertyValue?] = [:]
+        // As the file has it: JSON writes the real 2.0 as 2, which is no change.
+        let written = try throughFile(representable(before))
+        let read = readsFile ? file : written
+        for key in Set(read.keys).union(written.keys) where read[key] != written[key] {
+            changes[key] = .some(read[key])
+        }
+        if !changes.isEmpty { try write(changes) }
+        let now = mirrored(store.dictionaryRepresentation)
+        try writeFile(now, ifNot: file)
+        agreed.withLock { $0 = now }
+    }
+
+    private func write(_ changes: [String: PropertyValue?]) throws(CloudError) {
+        try store.write(changes.sorted { $0.key < $1.key }.map { LocalWrite(key: $0.key, value: $0.value) })
+    }
+
+    private func mirrored(_ values: [String: PropertyValue]) -> [String: PropertyValue] {
+        guard let keys else { return values }
+        return values.filter { keys.contains($0.key) }
+    }
+
+    // MARK: The file
+
+    private var isJSON: Bool { path.hasSuffix(".json") }
+
+    /// When the file was written, and which it is.
+    private func fileStamp() throws(CloudError) -> [Int64] {
+        var status = stat()
+        guard stat(path, &status) == 0 else {
+            guard errno == ENOENT else { throw unusable }
+            return []
+        }
+        return [
+            Int64(status.st_mtim.tv_sec), Int64(status.st_mtim.tv_nsec), Int64(status.st_size), Int64(status.st_ino),
+        ]
+    }
+
+    private var unusable: CloudError {
+        CloudError(.storageFailure, "The file of defaults cannot be used.", details: ["path": path])
+    }
+
+    private func representable(_ values: [String: PropertyValue]) -> [String: PropertyValue] {
+        isJSON ? values.filter { DefaultsFile.isJSON($0.value) } : values
+    }
+
+    private func throughFile(_ values: [String: PropertyValue]) throws(CloudError) -> [String: PropertyValue] {
+        do { return try DefaultsFile.decode(DefaultsFile.encode(values, json: isJSON), json: isJSON) } catch {
+            throw unusable
+        }
+    }
+
+    private func readFile() throws(CloudError) -> [String: PropertyValue] {
+        guard FileManager.default.fileExists(atPath: path) else { return [:] }
+        do {
+            let data = try Data(contentsOf: URL(fileURLWithPath: path))
+            return mirrored(try DefaultsFile.decode(data, json: isJSON))
+        } catch { throw (error as? CloudError) ?? unusable }
+    }
+
+    private func writeFile(_ values: [String: PropertyValue], ifNot current: [String: PropertyValue]) throws(CloudError) {
+        let values = representable(values)
+        guard values != current || !FileManager.default.fileExists(atPath: path) else { return }
+        do {
+            // Keys that are not mirrored stay as they are.
+            var all = values
+            if keys != nil, let data = FileManager.default.contents(atPath: path) {
+                for (key, value) in try DefaultsFile.decode(data, json: isJSON) where mirrored([key: value]).isEmpty {
+                    all[key] = value
+                }
+            }
+            try AtomicFile.write(DefaultsFile.encode(all, json: isJSON), to: path, mode: 0o600)
+        } catch { throw (error as? CloudError) ?? unusable }
+    }
+}

@@ -1,0 +1,115 @@
+public import Core
+public import Wire
+
+/// A value that lost a conflict or was overwritten.
+public struct KeyHistoryEntry: Sendable, Hashable {
+    /// Its value is nil where the key was deleted.
+    public var item: KeyValueItem
+    /// It never became current: a newer write was there already.
+    public var lostConflict: Bool
+    public var winnerTimestamp: HybridTimestamp
+    public var winnerDevice: DeviceID
+    /// By the server's clock.
+    public var recorded: Timestamp
+}
+
+/// What a comparison with the server found.
+public struct Verification: Sendable {
+    public struct Difference: Sendable, Hashable {
+        public enum Kind: String, Sendable {
+            case missingHere
+            case missingOnServer
+            case differs
+        }
+
+        public var key: String
+        public var kind: Kind
+    }
+
+    /// The server's head that was compared with.
+    public var token: ChangeToken
+    public var localDigest: SetDigest
+    public var serverDigest: SetDigest
+    public var differences: [Difference]
+    /// Writes that the server does not have yet.
+    public var pending: Int
+
+    /// Equal digests mean equal content.
+    public var agrees: Bool { localDigest == serverDigest && differences.isEmpty }
+}
+
+extension KeyValueStore {
+    /// What lost a conflict or was overwritten, newest first.
+    ///
+    /// - Parameters:
+    ///   - key: Nil: of all keys.
+    ///   - limit: At most 1000.
+    public func history(forKey key: String? = nil, limit: Int = 100) async throws(CloudError) -> [KeyHistoryEntry] {
+        var request = WireListKeyHistory()
+        request.storeID = try serverStore().store.rawValue
+        request.key = key ?? ""
+        request.limit = UInt32(clamping: limit)
+        let reply = try await session.call(.keyValue, request, as: WireListKeyHistoryReply.self, app: app)
+        var entries: [KeyHistoryEntry] = []
+        for entry in reply.entries {
+            entries.append(
+                KeyHistoryEntry(
+                    item: try KeyValueItem(entry.item), lostConflict: entry.lostConflict,
+                    winnerTimestamp: HybridTimestamp(rawValue: entry.winnerTimestamp),
+                    winnerDevice: DeviceID(entry.winnerDeviceID),
+                    recorded: Timestamp(milliseconds: entry.recordedAt)))
+        }
+        return entries
+    }
+
+    /// Compares this device's copy with the server's, down to the keys that differ.
+    ///
+    /// The copy is brought up to date first. Changes nothing.
+    public func verify() async throws(CloudError) -> Verification {
+        try await waitUntilCurrent()
+        let scope = try serverStore()
+        var request = WireListKeyDigests()
+        request.storeID = scope.store.rawValue
+        // The store may move between the two readings: compare again at the same head.
+        var attempt = 0
+        while true {
+            attempt += 1
+            let reply = try await session.call(.keyValue, request, as: WireListKeyDigestsReply.self, app: app)
+            let (state, items, pending) = try session.local.read { database in
+                let store = StoreTransaction(database, scope)
+                return (try store.state(), try store.items(), try store.pendingCount())
+            }
+            let token = ChangeToken(reply.token)
+            if token != state.head, attempt < 5 {
+                try await waitUntilCurrent()
+                continue
+            }
+            return Verification(
+                token: token, localDigest: state.digest, serverDigest: SetDigest(bytes: reply.digest) ?? .empty,
+                differences: Self.differences(items, state.digestKey, reply.entries), pending: pending)
+        }
+    }
+
+    private static func differences(
+        _ items: [KeyValueItem], _ digestKey: [UInt8], _ entries: [WireListKeyDigestsReply.Entry]
+    ) -> [Verification.Difference] {
+        let theirs = Dictionary(entries.map { ($0.key, [UInt8]($0.digest)) }) { $1 }
+        var mine: [String: [UInt8]] = [:]
+        for item in items where item.value != nil { mine[item.key] = item.digest(key: digestKey).bytes }
+        return Set(mine.keys).union(theirs.keys).sorted().compactMap { key in
+            switch (mine[key], theirs[key]) {
+            case (nil, _): .init(key: key, kind: .missingHere)
+            case (_, nil): .init(key: key, kind: .missingOnServer)
+            case (let here, let there): here == there ? nil : .init(key: key, kind: .differs)
+            }
+        }
+    }
+
+    /// The store as the server names it.
+    private func serverStore() throws(CloudError) -> StoreScope {
+        guard let scope = try session.account?.scope(of: app) else {
+            throw CloudError(.notSignedIn, "This home has no account signed in. Sign in.")
+        }
+        return scope
+    }
+}

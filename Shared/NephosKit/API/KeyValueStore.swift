@@ -1,0 +1,191 @@
+public import Core
+public import struct Foundation.Data
+public import struct Foundation.Date
+
+/// A key-value store that is the same on all of an account's devices, shaped
+/// like `NSUbiquitousKeyValueStore`.
+///
+/// Reads are local and never wait. Writes are on this device's disk when the
+/// call returns, also while offline, and are sent when they can be.
+public final class KeyValueStore: Sendable {
+    public let app: AppID
+    let session: Session
+
+    init(app: AppID, session: Session) {
+        self.app = app
+        self.session = session
+    }
+
+    // MARK: Reading
+
+    /// What this device knows of a key; tells a key that does not exist from
+    /// one that nobody here knows of yet.
+    public func read(_ key: String) throws(CloudError) -> ReadResult { try session.local.read(key, app: app) }
+
+    /// The value, or nil if there is none or it cannot be read.
+    public func object(forKey key: String) -> PropertyValue? { (try? read(key))?.value }
+
+    public func string(forKey key: String) -> String? {
+        if case .string(let value) = object(forKey: key) { value } else { nil }
+    }
+
+    /// False where there is no boolean or number.
+    public func bool(forKey key: String) -> Bool {
+        switch object(forKey: key) {
+        case .boolean(let value): value
+        case .integer(let value): value != 0
+        case .real(let value): value != 0
+        default: false
+        }
+    }
+
+    /// 0 where there is no number.
+    public func longLong(forKey key: String) -> Int64 {
+        switch object(forKey: key) {
+        case .integer(let value): value
+        case .real(let value): Int64(exactly: value.rounded(.towardZero)) ?? 0
+        case .boolean(let value): value ? 1 : 0
+        default: 0
+        }
+    }
+
+    /// 0 where there is no number.
+    public func double(forKey key: String) -> Double {
+        switch object(forKey: key) {
+        case .real(let value): value
+        case .integer(let value): Double(value)
+        case .boolean(let value): value ? 1 : 0
+        default: 0
+        }
+    }
+
+    public func data(forKey key: String) -> Data? {
+        if case .data(let value) = object(forKey: key) { value } else { nil }
+    }
+
+    public func date(forKey key: String) -> Date? {
+        if case .date(let value) = object(forKey: key) { value } else { nil }
+    }
+
+    public func array(forKey key: String) -> [PropertyValue]? {
+        if case .array(let value) = object(forKey: key) { value } else { nil }
+    }
+
+    public func dictionary(forKey key: String) -> [String: PropertyValue]? {
+        if case .dictionary(let value) = object(forKey: key) { value } else { nil }
+    }
+
+    /// All keys and values, as this device sees them. Empty if they cannot be read.
+    public var dictionaryRepresentation: [String: PropertyValue] {
+        (try? session.local.dictionary(app: app)) ?? [:]
+    }
+
+    // MARK: Writing
+
+    /// Stores a value.
+    ///
+    /// - Throws: ``CloudError`` `.quotaExceeded` (details name the limit and by how much it is
+    ///   passed; the previous value stays), `.invalidArguments`, `.storageFailure`.
+    public func set(_ value: PropertyValue, forKey key: String) throws(CloudError) {
+        try write([LocalWrite(key: key, value: value)])
+    }
+
+    public func set(_ value: String, forKey key: String) throws(CloudError) { try set(.string(value), forKey: key) }
+    public func set(_ value: Bool, forKey key: String) throws(CloudError) { try set(.boolean(value), forKey: key) }
+    public func set(_ value: Int64, forKey key: String) throws(CloudError) { try set(.integer(value), forKey: key) }
+    public func set(_ value: Double, forKey key: String) throws(CloudError) { try set(.real(value), forKey: key) }
+    public func set(_ value: Data, forKey key: String) throws(CloudError) { try set(.data(value), forKey: key) }
+
+    /// Deletes a key. Never refused.
+    public func removeObject(forKey key: String) throws(CloudError) {
+        try write([LocalWrite(key: key, value: nil)])
+    }
+
+    /// Writes several keys, all or none: no device ever sees some of them without the others.
+    public func transaction(_ body: (inout [String: PropertyValue?]) -> Void) throws(CloudError) {
+        var changes: [String: PropertyValue?] = [:]
+        body(&changes)
+        try write(changes.sorted { $0.key < $1.key }.map { LocalWrite(key: $0.key, value: $0.value) })
+    }
+
+    /// Writes several keys, all or none.
+    public func write(_ writes: [LocalWrite]) throws(CloudError) {
+        let (id, now, writer) = session.engine.stamp
+        try session.local.accept(writes, app: app, id: id, writer: writer, now: now)
+        let app = app
+        session.engine.execute { $0.keyValue(app).pump() }
+    }
+
+    /// Offers what was written while signed out to the account that is signed in now.
+    ///
+    /// - Returns: The keys offered.
+    @discardableResult
+    public func adoptSignedOutContent() async throws(CloudError) -> [String] {
+        let app = app
+        return try await session.engine.perform { engine, completion in
+            completion(Result { () throws(CloudError) in try engine.keyValue(app).adoptSignedOutContent() })
+        }
+    }
+
+    // MARK: Waiting
+
+    /// Makes sure that everything is on this device's disk, and asks for the
+    /// server's changes. Returns at once: it is no way to wait for the network.
+    ///
+    /// - Returns: Whether the app may use the store: somebody is signed in, and the disk works.
+    @discardableResult
+    public func synchronize() -> Bool {
+        session.local.checkpoint()
+        let app = app
+        session.engine.execute { engine in
+            engine.keyValue(app).pull()
+            engine.keyValue(app).pump()
+        }
+        return (try? session.account) != nil
+    }
+
+    /// Where the store stands, and why anything in it waits.
+    public func status() async throws(CloudError) -> StoreStatus {
+        let app = app
+        return try await session.engine.perform { engine, completion in
+            completion(Result { () throws(CloudError) in try engine.keyValue(app).status() })
+        }
+    }
+
+    /// Waits until this device has what the server has now, by a fetch that begins now.
+    ///
+    /// - Throws: ``CloudError`` `.deadlineExceeded`, with the reason in its details.
+    public func waitUntilCurrent(timeout: Duration = .seconds(30)) async throws(CloudError) {
+        let app = app
+        try await session.engine.perform { engine, completion in
+            engine.keyValue(app).whenCurrent(timeout: timeout, completion)
+        }
+    }
+
+    /// Waits until nothing of this store waits to be sent.
+    ///
+    /// - Throws: ``CloudError`` `.deadlineExceeded`, with the reason in its details.
+    public func waitUntilSent(timeout: Duration = .seconds(30)) async throws(CloudError) {
+        let app = app
+        try await session.engine.perform { engine, completion in
+            engine.keyValue(app).whenSent(timeout: timeout, completion)
+        }
+    }
+
+    // MARK: Changes
+
+    /// What changes from outside, from now on. This device's own writes are not among it.
+    public var changes: AsyncStream<ChangeNotification> {
+        let source = session.subscribe()
+        let app = app
+        return AsyncStream { continuation in
+            let task = Task {
+                for await event in source {
+                    if case .change(app, let notification) = event { continuation.yield(notification) }
+                }
+                continuation.finish()
+            }
+            continuation.onTermination = { _ in task.cancel() }
+        }
+    }
+}

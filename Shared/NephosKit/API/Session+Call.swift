@@ -1,0 +1,21 @@
+internal import Bus
+public import Core
+public import SwiftProtobuf
+
+extension Session {
+    /// Calls any service's method as this device: the way to what has no call of its own yet.
+    ///
+    /// - Parameter id: Pass an earlier call's id to repeat it; a repeat is answered with the first reply.
+    /// - Throws: ``CloudError``, the service's own, or `.networkFailure` and `.serverResponseLost`.
+    public func call<Request: SwiftProtobuf.Message, Response: SwiftProtobuf.Message>(
+        _ service: ServiceName, _ request: Request, as type: Response.Type, app: AppID? = nil, id: OperationID? = nil
+    ) async throws(CloudError) -> Response {
+        try await engine.perform { engine, completion in
+            guard let app = app ?? engine.session?.defaultApp else {
+                return completion(
+                    .failure(CloudError(.notSignedIn, "This home has no account signed in. Sign in.")))
+            }
+            engine.call(service, request, as: type, app: app, id: id) { result, _ in completion(result) }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+public import Bus
+public import Core
+private import Foundation
+public import Logging
+private import Synchronization
+internal import Wire
+
+/// A device's place in a Nephos deployment: its home on disk, who is signed in,
+/// and the stores that it follows.
+///
+/// Several processes may open the same home at once. Safe to use from any task.
+public final class Session: Sendable {
+    /// The folder that holds the device's database and secrets.
+    public let home: String
+    let local: LocalStore
+    let engine: EngineHandle
+    private let events = Broadcast<DeviceEvent>()
+
+    /// The home that is meant where none is named: `$NEPHOS_HOME`, or `~/.nephos`.
+    public static var defaultHome: String {
+        let environment = ProcessInfo.processInfo.environment
+        return environment["NEPHOS_HOME"] ?? (environment["HOME"] ?? ".") + "/.nephos"
+    }
+
+    /// Opens a home, signed in or not, and creates it if it does not exist.
+    /// Needs no network.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure` or `.configurationInvalid`; the details name the path.
+    public static func open(
+        home: String = Session.defaultHome, transport: any Transport, options: DeviceOptions? = nil,
+        logger: Logger = Logger(label: "nephos.device")
+    ) async throws(CloudError) -> Session {
+        try Session(home: home, transport: transport, options: options, logger: logger)
+    }
+
+    private init(
+        home: String, transport: any Transport, options: DeviceOptions?, logger: Logger
+    ) throws(CloudError) {
+        self.home = home
+        do {
+            try FileManager.default.createDirectory(
+                atPath: home, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
+        } catch {
+            throw CloudError(.storageFailure, "The device's home cannot be created.", details: ["path": home])
+        }
+        let local = try LocalStore(path: home + "/device.sqlite")
+        let secrets = SecretFile(home: home)
+        var options = options ?? DeviceOptions()
+        if options.foreignPoll == nil { options.foreignPoll = .milliseconds(250) }
+        self.local = local
+        let events = events
+        engine = try EngineHandle(transport: transport) { [options] loop in
+            let engine = DeviceEngine(
+                loop: loop, local: local, secrets: secrets, options: options, logger: logger,
+                makeKeyPair: { try transport.makeKeyPair() })
+            engine.onEvent = { events.send($0) }
+            return engine
+        }
+    }
+
+    deinit { engine.stop() }
+
+    /// Ends the session's work. What waits stays on disk and is sent by the
+    /// next session of this home.
+    public func close() {
+        engine.stop()
+        events.finish()
+    }
+
+    // MARK: Who is signed in
+
+    /// Who is signed in on this home; nil: nobody.
+    public var account: SessionRecord? {
+        get throws(CloudError) {
+            let session = try local.read { try Facts($0).session }
+            return session?.signedIn == true ? session : nil
+        }
+    }
+
+    /// An opaque token of the account: comparable, archivable, the same as long
+    /// as the same account is signed in, and there while offline. Nil: nobody is.
+    public var ubiquityIdentityToken: String? {
+        get throws(CloudError) { try account?.identityToken }
+    }
+
+    /// Signs this device in.
+    ///
+    /// - Parameter connection: As the deployment's operator hands it out.
+    /// - Throws: ``CloudError`` `.wrongCredentials`, or `.networkFailure` when the server cannot be reached.
+    @discardableResult
+    public func signIn(
+        connection: ConnectionString, account: String, password: String, deviceName: String, deviceModel: String = "",
+        app: AppID? = nil
+    ) async throws(CloudError) -> SessionRecord {
+        let request = SignInRequest(
+            identity: SessionRecord.Service(connection), accountName: account, password: password,
+            deviceName: deviceName, deviceModel: deviceModel, platform: "linux", app: app)
+        return try await engine.perform { engine, completion in engine.signIn(request, completion) }
+    }
+
+    /// Signs this device out. The account's content stays until another account signs in.
+    public func signOut() async throws(CloudError) {
+        try await engine.perform { engine, completion in engine.signOut(completion) }
+    }
+
+    /// The account and device as the server knows them.
+    public func whoAmI() async throws(CloudError) -> AccountInformation {
+        let reply = try await call(.identity, WireWhoAmI(), as: WireWhoAmIReply.self)
+        return AccountInformation(
+            accountID: AccountID(reply.accountID), accountName: reply.accountName,
+            device: DeviceInformation(reply.device), app: AppID(reply.app.appID), store: StoreID(reply.app.storeID))
+    }
+
+    /// The account's devices.
+    public func devices() async throws(CloudError) -> [DeviceInformation] {
+        try await call(.identity, WireListDevices(), as: WireListDevicesReply.self).devices.map(DeviceInformation.init)
+    }
+
+    /// Revokes a device: within seconds it can neither read nor write any more.
+    @discardableResult
+    public func revoke(_ device: DeviceID) async throws(CloudError) -> DeviceInformation {
+        var request = WireRevokeDevice()
+        request.deviceID = device.rawValue
+        return DeviceInformation(try await call(.identity, request, as: WireRevokeDeviceReply.self).device)
+    }
+
+    // MARK: Stores and events
+
+    /// An app's key-value store; nil: the app that signed in.
+    ///
+    /// - Throws: ``CloudError`` `.notSignedIn` when no app is named and nobody has ever signed in.
+    public func keyValueStore(app: AppID? = nil) throws(CloudError) -> KeyValueStore {
+        var app = app
+        if app == nil { app = try local.read { try Facts($0).session }?.defaultApp }
+        guard let app else { throw CloudError(.notSignedIn, "Sign in, or name the app.") }
+        engine.execute { $0.keyValue(app).connected() }
+        return KeyValueStore(app: app, session: self)
+    }
+
+    /// Each change of who is signed in: the new identity token, or nil.
+    public var accountChanges: AsyncStream<String?> {
+        let source = events.subscribe()
+        return AsyncStream { continuation in
+            let task = Task {
+                for await event in source {
+                    guard case .accountChanged(let session) = event else { continue }
+                    continuation.yield(session?.signedIn == true ? session?.identityToken : nil)
+                }
+                continuation.finish()
+            }
+            continuation.onTermination = { _ in task.cancel() }
+        }
+    }
+
+    func subscribe() -> AsyncStream<DeviceEvent> { events.subscribe() }
+}

@@ -1,0 +1,280 @@
+public import Bus
+public import Core
+public import Logging
+internal import SwiftProtobuf
+internal import Wire
+
+/// What a device tells those who listen.
+public enum DeviceEvent: Sendable {
+    case change(app: AppID, ChangeNotification)
+    /// Somebody signed in or out.
+    case accountChanged(SessionRecord?)
+    /// A store's ``StoreStatus`` may have changed.
+    case statusChanged(app: AppID)
+}
+
+/// How an engine behaves.
+public struct DeviceOptions: Sendable {
+    /// How long one request to a service may take before it counts as failed.
+    public var timeout: Duration = .seconds(10)
+    /// How often to look for what other processes of this home have written; nil: there are none.
+    public var foreignPoll: Duration?
+    /// Pushes in flight per store.
+    public var pushesInFlightMax = 32
+    /// How long to wait for what may just have been overtaken before fetching it.
+    public var gapGrace: Duration = .milliseconds(50)
+    /// Where operation ids and jitter come from; nil: the system's random numbers.
+    public var seed: UInt64?
+
+    public init() {}
+}
+
+/// The device side of Nephos on one bus loop: the session, its tokens, its
+/// subscription and its stores.
+///
+/// Synchronous, with callbacks on the loop, so that a seeded simulation can
+/// drive it. The `async` face is ``Session``.
+public final class DeviceEngine {
+    public let local: LocalStore
+    let loop: any BusLoop
+    let secrets: any SecretStore
+    let options: DeviceOptions
+    let logger: Logger
+    private let makeKeyPair: () throws -> KeyPair
+
+    /// Gets every event, on the loop.
+    public var onEvent: (DeviceEvent) -> Void = { _ in }
+
+    private(set) var session: SessionRecord?
+    private var generator: SplitMix64
+    /// Marks what this process has written, among all that share the home.
+    let writer: Int64
+    private var clients: [ServiceName: RequestClient] = [:]
+    private var stores: [AppID: KeyValueSync] = [:]
+    private(set) var stopped = false
+    private var foreignVersion = 0
+    private(set) lazy var tokens = TokenKeeper(self)
+    private(set) lazy var follower = SubscriptionFollower(self)
+
+    /// - Parameter makeKeyPair: A fresh CURVE key pair, for the first sign-in.
+    public init(
+        loop: any BusLoop, local: LocalStore, secrets: any SecretStore, options: DeviceOptions = DeviceOptions(),
+        logger: Logger, makeKeyPair: @escaping () throws -> KeyPair
+    ) {
+        self.loop = loop
+        self.local = local
+        self.secrets = secrets
+        self.options = options
+        self.logger = logger
+        self.makeKeyPair = makeKeyPair
+        generator = SplitMix64(seed: options.seed ?? SystemRandomNumberGenerator().seed)
+        writer = Int64(bitPattern: generator.next())
+    }
+
+    /// Reads who is signed in, and begins to follow the stores opened so far.
+    public func start() throws(CloudError) {
+        session = try local.read { try Facts($0).session }
+        try tokens.load()
+        if let interval = options.foreignPoll {
+            foreignVersion = try local.foreignVersion()
+            pollForeign(every: interval)
+        }
+        for store in stores.values.sorted(by: { $0.app < $1.app }) { store.begin() }
+    }
+
+    /// Closes all connections. What waits stays on disk.
+    public func stop() {
+        stopped = true
+        follower.stop()
+        for store in stores.values { store.end() }
+        for client in clients.values { client.close() }
+        clients = [:]
+    }
+
+    /// The sync of this app's key-value store; begins to follow it.
+    public func keyValue(_ app: AppID) -> KeyValueSync {
+        if let store = stores[app] { return store }
+        let store = KeyValueSync(app: app, engine: self)
+        stores[app] = store
+        store.begin()
+        return store
+    }
+
+    public func makeOperationID() -> OperationID { OperationID(at: loop.wallClock.now, using: &generator) }
+
+    var openStores: [KeyValueSync] { stores.values.sorted { $0.app < $1.app } }
+
+    // MARK: Calls
+
+    /// Calls a method as this device, with a valid access token for the app;
+    /// renews the token once if the server finds it expired.
+    ///
+    /// - Parameter id: Pass the first call's id to repeat it.
+    func call<Request: SwiftProtobuf.Message, Response: SwiftProtobuf.Message>(
+        _ service: ServiceName, _ request: Request, as type: Response.Type, app: AppID, id: OperationID? = nil,
+        timeout: Duration? = nil, renewing: Bool = true,
+        _ completion: @escaping (Result<Response, CloudError>, Budget?) -> Void
+    ) {
+        let id = id ?? makeOperationID()
+        tokens.token(for: app) { [weak self] result in
+            guard let self, !self.stopped else { return }
+            switch result {
+            case .failure(let error): completion(.failure(error), nil)
+            case .success(let token):
+                self.send(service, request, token: token, id: id, timeout: timeout) { [weak self] reply in
+                    guard let self, !self.stopped else { return }
+                    if renewing, case .failure(let error) = reply.result,
+                        error.code == .tokenExpired || error.code == .notAuthenticated
+                    {
+                        self.tokens.discard(token, of: app)
+                        self.call(
+                            service, request, as: type, app: app, id: id, timeout: timeout, renewing: false,
+                            completion)
+                        return
+                    }
+                    self.noteRevocation(reply.result)
+                    completion(reply.result.decoded(as: type), reply.budget)
+                }
+            }
+        }
+    }
+
+    /// Sends a request with this token (none: a method that needs none).
+    func send(
+        _ service: ServiceName, _ request: some SwiftProtobuf.Message, token: String, id: OperationID,
+        timeout: Duration? = nil, _ completion: @escaping (ReplyEnvelope) -> Void
+    ) {
+        do {
+            let name = type(of: request).protoMessageName.split(separator: ".").last ?? ""
+            try client(of: service).call(
+                String(name), body: Frame(encoding: request), accessToken: token, timeout: timeout ?? options.timeout,
+                id: id, completion: completion)
+        } catch {
+            let error = CloudError(wrapping: error)
+            loop.schedule(after: .zero) { completion(ReplyEnvelope(id: id, result: .failure(error))) }
+        }
+    }
+
+    private func client(of service: ServiceName) throws -> RequestClient {
+        if let client = clients[service] { return client }
+        guard let session else { throw CloudError(.notSignedIn, "This home has no account signed in. Sign in.") }
+        guard
+            let address = service == .identity
+                ? session.identity : session.services.first(where: { $0.service == service.rawValue })
+        else { throw CloudError(.unknownItem, "This deployment does not have the service.") }
+        let client = try makeClient(to: address, endpoints: address.requests)
+        clients[service] = client
+        return client
+    }
+
+    func makeClient(to address: SessionRecord.Service, endpoints: [String]) throws -> RequestClient {
+        guard let keys = try secrets.load().keys else {
+            throw CloudError(.notSignedIn, "This home has no keys. Sign in.")
+        }
+        guard let serverKey = PublicKey(z85: address.publicKey), !endpoints.isEmpty else {
+            throw CloudError(.configurationInvalid, "A service's address is not valid.")
+        }
+        return try RequestClient(
+            loop: loop,
+            socket: RequestSocketOptions(endpoints: endpoints, serverKey: serverKey, keys: keys),
+            generator: SplitMix64(seed: generator.next()))
+    }
+
+    private func noteRevocation(_ result: Result<Frame, CloudError>) {
+        guard case .failure(let error) = result, error.code == .deviceRevoked else { return }
+        turnedAway()
+    }
+
+    /// The server will have no more of this device until somebody signs in again.
+    func turnedAway() {
+        guard var session, session.signedIn, !session.revoked else { return }
+        session.revoked = true
+        do { try setSession(session) } catch { logger.error("session could not be saved", error) }
+        follower.stop()
+        for store in openStores { store.changed() }
+    }
+
+    // MARK: Session
+
+    func freshKeys() throws(CloudError) -> KeyPair {
+        do { return try makeKeyPair() } catch { throw CloudError(wrapping: error) }
+    }
+
+    func setSession(_ session: SessionRecord?) throws(CloudError) {
+        try local.write { try Facts($0).setSession(session) }
+        self.session = session
+    }
+
+    /// Everything is connected anew, for another session or other addresses.
+    func reconnect(session: SessionRecord?) {
+        self.session = session
+        for client in clients.values { client.close() }
+        clients = [:]
+        follower.restart()
+        for store in openStores { store.restart() }
+    }
+
+    /// The addresses that the server published last.
+    func learn(_ services: [SessionRecord.Service]) {
+        guard var session, !services.isEmpty, session.services != services else { return }
+        session.services = services
+        do { try setSession(session) } catch { logger.error("session could not be saved", error) }
+        reconnect(session: session)
+    }
+
+    // MARK: Other processes of this home
+
+    private func pollForeign(every interval: Duration) {
+        loop.schedule(after: interval) { [weak self] in
+            guard let self, !self.stopped else { return }
+            self.checkForeign()
+            self.pollForeign(every: interval)
+        }
+    }
+
+    func checkForeign() {
+        do {
+            let version = try local.foreignVersion()
+            guard version != foreignVersion else { return }
+            foreignVersion = version
+            let now = try local.read { try Facts($0).session }
+            if now != session {
+                let before = session
+                try tokens.load()
+                reconnect(session: now)
+                if before?.accountID != now?.accountID || before?.signedIn != now?.signedIn { announceAccountChange() }
+            }
+            for store in openStores { store.foreignWrite() }
+        } catch {
+            logger.error("the home's database could not be polled", error)
+        }
+    }
+
+    func announceAccountChange() {
+        onEvent(.accountChanged(session))
+        for app in stores.keys.sorted() {
+            onEvent(.change(app: app, ChangeNotification(reason: .accountChange, changedKeys: [])))
+        }
+    }
+}
+
+extension Result where Success == Frame, Failure == CloudError {
+    func decoded<Response: SwiftProtobuf.Message>(as type: Response.Type) -> Result<Response, CloudError> {
+        flatMap { frame in
+            do throws(CloudError) { return .success(try frame.decode(type)) } catch { return .failure(error) }
+        }
+    }
+}
+
+extension SystemRandomNumberGenerator {
+    fileprivate var seed: UInt64 {
+        var generator = self
+        return generator.next()
+    }
+}
+
+extension Logger {
+    func error(_ message: Logger.Message, _ error: CloudError) {
+        self.error(message, metadata: ["code": "\(error.code)"])
+    }
+}

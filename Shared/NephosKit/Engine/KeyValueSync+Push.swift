@@ -1,0 +1,236 @@
+internal import Bus
+internal import Core
+internal import GRDB
+internal import Wire
+
+extension KeyValueSync {
+    /// How old another process's write must be before this one sends it too:
+    /// its writer is about to. (Sending twice is harmless; the id is the same.)
+    private static let foreignPatience: Duration = .seconds(1)
+
+    /// Sends what waits, in order, as far as it may go.
+    func pump() {
+        guard !pumpScheduled, scope != nil, !engine.stopped else { return }
+        // Once per turn of the loop, so that a burst of writes is one transaction.
+        pumpScheduled = true
+        let generation = generation
+        engine.loop.schedule(after: .zero) { [weak self] in
+            guard let self, generation == self.generation else { return }
+            self.pumpScheduled = false
+            self.pumpNow()
+        }
+    }
+
+    private func pumpNow() {
+        guard let scope, engine.session?.signedIn == true, engine.session?.revoked == false else { return }
+        pushTimer?.cancel()
+        pushTimer = nil
+        deferred = false
+        do throws(CloudError) {
+            let waiting = try engine.local.read { database -> [PendingOperation] in
+                let store = StoreTransaction(database, scope)
+                // Held until the first pull: only then can the app know what it overwrites.
+                guard try store.state().synced else { return [] }
+                return try store.sendable(limit: self.inFlight.count + self.engine.options.pushesInFlightMax)
+            }
+            let chosen = choose(waiting)
+            guard !chosen.isEmpty else { return }
+            let frozen = try engine.local.write { database in
+                let store = StoreTransaction(database, scope)
+                return try chosen.compactMap { try store.freeze($0) }
+            }
+            for operation in frozen { send(operation, scope: scope) }
+            changed()
+        } catch { note(error) }
+    }
+
+    private func choose(_ waiting: [PendingOperation]) -> [PendingOperation] {
+        let now = engine.loop.wallClock.now
+        let monotonic = engine.loop.monotonicNow
+        var chosen: [PendingOperation] = []
+        for operation in waiting where !inFlight.contains(operation.position) {
+            guard inFlight.count + chosen.count < engine.options.pushesInFlightMax else { break }
+            if operation.nextAttempt > now {
+                pumpLater(operation.nextAttempt.since(now))
+                break
+            }
+            let age = now.since(operation.created)
+            if operation.writer != engine.writer, age >= .zero, age < Self.foreignPatience {
+                pumpLater(Self.foreignPatience - age)
+                continue
+            }
+            let wait = pacing.wait(now: monotonic)
+            if wait > .zero {
+                deferred = true
+                pumpLater(wait)
+                break
+            }
+            pacing.pushed(now: monotonic)
+            chosen.append(operation)
+        }
+        return chosen
+    }
+
+    private func pumpLater(_ wait: Duration) {
+        guard pushTimer == nil else { return }
+        pushTimer = engine.loop.schedule(after: max(wait, .milliseconds(1))) { [weak self] in
+            self?.pushTimer = nil
+            self?.pump()
+        }
+    }
+
+    private func send(_ operation: PendingOperation, scope: StoreScope) {
+        inFlight.insert(operation.position)
+        var wire = WirePushKeys()
+        wire.storeID = scope.store.rawValue
+        let own = engine.session?.deviceID
+        wire.writes = operation.writes.map { item in
+            var write = WireKeyWrite()
+            write.key = item.key
+            if let value = item.value { write.value = WirePropertyValue(value) }
+            write.timestamp = item.timestamp.rawValue
+            if item.deviceID != own { write.deviceID = item.deviceID.rawValue }
+            return write
+        }
+        let generation = generation
+        engine.call(.keyValue, wire, as: WirePushKeysReply.self, app: app, id: operation.id) {
+            [weak self] result, budget in
+            guard let self, generation == self.generation else { return }
+            self.inFlight.remove(operation.position)
+            if let budget { self.pacing.observe(budget, now: self.engine.loop.monotonicNow) }
+            do throws(CloudError) {
+                switch result {
+                case .success(let reply): try self.pushed(operation, reply, scope: scope)
+                case .failure(let error): try self.pushFailed(operation, error, scope: scope)
+                }
+            } catch { self.note(error) }
+            self.pump()
+            self.changed()
+        }
+    }
+
+    // MARK: Accepted
+
+    private func pushed(_ operation: PendingOperation, _ reply: WirePushKeysReply, scope: StoreScope) throws(CloudError) {
+        let token = ChangeToken(reply.token)
+        guard reply.outcomes.count == operation.writes.count else {
+            return try pushFailed(
+                operation, CloudError(.internalError, "The server's answer does not fit the request."), scope: scope)
+        }
+        let result = try engine.local.write { database -> (Settled, ChangeNotification?) in
+            let store = StoreTransaction(database, scope)
+            var state = try store.state()
+            guard try store.isPending(operation) else { return (.elsewhere, nil) }
+            if token.epoch > state.head.epoch { return (.newEpoch, nil) }
+            var before: [String: KeyValueItem?] = [:]
+            for write in operation.writes { before[write.key] = .some(try store.visible(write.key)) }
+            try store.removePending(operation.position)
+            // An answer remembered from before a restore: the feed tells what became of it.
+            guard token.epoch == state.head.epoch else { return (.elsewhere, nil) }
+            for (write, outcome) in zip(operation.writes, reply.outcomes) {
+                let item = try Self.stored(write, outcome, token: token)
+                try Facts(database).withClock { $0.observe(item.timestamp) }
+                if let mine = try store.item(item.key), mine.sequence > item.sequence { continue }
+                try store.put(item, &state)
+            }
+            let segment = FeedSegment(previous: reply.previousSequence, token: token, items: [])
+            let position = segment.position(at: state.head)
+            if position == .next { state.head = token }
+            try store.save(state)
+            let notification = try self.announce(before, in: store, head: state.head)
+            return (.stored(segment, position), notification)
+        }
+        if let notification = result.1 { emit(notification) }
+        switch result.0 {
+        case .elsewhere: break
+        // The operation stays: after the pull it is sent again, under its id.
+        case .newEpoch: pull()
+        case .stored(_, .next):
+            announced = max(announced, token)
+            absorbAhead()
+        case .stored(_, .seen): break
+        case .stored(_, .foreign): pull()
+        case .stored(let segment, .ahead):
+            ahead.keep(segment)
+            pullAfterGrace()
+        }
+    }
+
+    private enum Settled {
+        case stored(FeedSegment, FeedSegment.Position)
+        case newEpoch
+        /// Another process has dealt with it.
+        case elsewhere
+    }
+
+    /// What the server holds under the key after this push.
+    private static func stored(
+        _ write: KeyValueItem, _ outcome: WireKeyOutcome, token: ChangeToken
+    ) throws -> KeyValueItem {
+        var item = write
+        if outcome.superseded {
+            item = try KeyValueItem(outcome.current)
+        } else if outcome.hasCurrent {
+            item.timestamp = HybridTimestamp(rawValue: outcome.current.timestamp)
+            if !outcome.current.deviceID.isEmpty { item.deviceID = DeviceID(outcome.current.deviceID) }
+            item.sequence = outcome.current.sequence
+        }
+        if item.sequence == 0 { item.sequence = token.sequence }
+        return item
+    }
+
+    // MARK: Failed
+
+    private func pushFailed(_ operation: PendingOperation, _ error: CloudError, scope: StoreScope) throws(CloudError) {
+        let now = engine.loop.wallClock.now
+        let outcome = PushRules.outcome(of: error, attempts: operation.attempts)
+        var operation = operation
+        operation.error = error
+        switch outcome {
+        case .repeatLater(let pause): operation.nextAttempt = now.advanced(by: pause)
+        case .thaw(let pause):
+            operation.state = .unsent
+            operation.id = engine.makeOperationID()
+            operation.nextAttempt = now.advanced(by: pause)
+        case .renew:
+            operation.state = .unsent
+            operation.id = engine.makeOperationID()
+            operation.nextAttempt = Timestamp(milliseconds: 0)
+        case .block: operation.state = .blocked
+        case .refuse: return try refuse(operation, error, scope: scope)
+        }
+        let updated = operation
+        try engine.local.write { try StoreTransaction($0, scope).update(updated) }
+    }
+
+    /// The previous values stay, and the app is told.
+    private func refuse(_ operation: PendingOperation, _ error: CloudError, scope: StoreScope) throws(CloudError) {
+        let keys = operation.writes.map(\.key)
+        let now = engine.loop.wallClock.now
+        let (items, head) = try engine.local.write { database in
+            let store = StoreTransaction(database, scope)
+            try store.removePending(operation.position)
+            try store.recordRefusal(keys, error, now: now)
+            return (try keys.compactMap { try store.visible($0) }, try store.state().head)
+        }
+        emit(
+            ChangeNotification(
+                reason: .quotaViolationChange, changedKeys: keys, items: items, token: head, error: error))
+    }
+}
+
+extension StoreTransaction {
+    func sendable(limit: Int) throws -> [PendingOperation] {
+        try pending(limit: limit, where: "state <> 'blocked'")
+    }
+
+    /// The operation as it is now, marked as sent; nil: it is gone. From here on
+    /// its id and its content belong together.
+    func freeze(_ operation: PendingOperation) throws -> PendingOperation? {
+        guard var current = try pending(limit: 1, where: "position = \(operation.position)").first else { return nil }
+        current.state = .sent
+        current.attempts += 1
+        try update(current)
+        return current
+    }
+}

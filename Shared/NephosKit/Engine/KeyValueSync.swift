@@ -1,0 +1,200 @@
+internal import Bus
+public import Core
+internal import GRDB
+internal import Wire
+
+/// Keeps one app's key-value store in step with the server.
+///
+/// The truth is on disk: each step reads what it needs inside its transaction,
+/// so that another process of the same home may do the same at the same time.
+public final class KeyValueSync {
+    public let app: AppID
+    unowned let engine: DeviceEngine
+    /// Nil: signed out, or the server has not told the app's store id yet.
+    private(set) var scope: StoreScope?
+
+    // Pulling
+    var pulling = false
+    var pullAgain = false
+    var pullAttempts = 0
+    /// Pulls begun, and the last of them that was applied.
+    var pulls = 0
+    var pullsApplied = 0
+    var pullTimer: (any LoopTimer)?
+    var gapTimer: (any LoopTimer)?
+    var ahead = AheadSegments()
+    /// The last digest did not agree; a full fetch is the cure that is tried once.
+    var refetched = false
+    /// Why the store as a whole is not current.
+    var problem: CloudError?
+    /// What this process has told the app of.
+    var announced = ChangeToken.zero
+    var announcedSync = false
+
+    // Pushing
+    var pacing = PushPacing()
+    var inFlight: Set<Int64> = []
+    var pushTimer: (any LoopTimer)?
+    var pumpScheduled = false
+    var deferred = false
+    // Waiting
+    var waiters: [Int: StoreWaiter] = [:]
+    var waiterCount = 0
+    /// Calls that began under an earlier session are not heard any more.
+    var generation = 0
+
+    init(app: AppID, engine: DeviceEngine) {
+        self.app = app
+        self.engine = engine
+    }
+
+    // MARK: Life
+
+    func begin() {
+        guard let session = engine.session, session.signedIn else { return }
+        guard let scope = session.scope(of: app) else { return learnScope() }
+        self.scope = scope
+        do throws(CloudError) {
+            let state = try engine.local.read { try StoreTransaction($0, scope).state() }
+            announced = state.head
+            announcedSync = state.synced
+        } catch { note(error) }
+        guard !session.revoked else { return }
+        engine.follower.follow(app, store: scope.store)
+        pull()
+    }
+
+    func end() {
+        generation += 1
+        for timer in [pullTimer, gapTimer, pushTimer] { timer?.cancel() }
+        pullTimer = nil
+        gapTimer = nil
+        pushTimer = nil
+        pulling = false
+        pullAgain = false
+        pullAttempts = 0
+        pumpScheduled = false
+        inFlight = []
+        ahead.clear()
+        scope = nil
+        problem = nil
+        pacing = PushPacing()
+    }
+
+    func restart() {
+        end()
+        begin()
+    }
+
+    /// The app has never had a token on this device: its token tells its store.
+    private func learnScope() {
+        let generation = generation
+        engine.tokens.token(for: app) { [weak self] result in
+            guard let self, generation == self.generation, self.scope == nil else { return }
+            if case .failure(let error) = result {
+                self.note(error)
+                guard error.code.retry != .never else { return }
+            }
+            self.pullAttempts += 1
+            let pause = (try? result.get()) != nil ? Duration.zero : Backoff.pause(attempts: self.pullAttempts)
+            self.pullTimer = self.engine.loop.schedule(after: pause) { [weak self] in
+                guard let self, generation == self.generation else { return }
+                self.begin()
+            }
+        }
+    }
+
+    /// The subscription is there: the network works, so nothing needs to wait longer.
+    func connected() {
+        if pullTimer != nil, scope != nil { pull() }
+        pump()
+        changed()
+    }
+
+    // MARK: The app's writes
+
+    /// Accepts writes, all or none, and sends them when they can be.
+    ///
+    /// - Throws: ``CloudError`` `.quotaExceeded` and `.invalidArguments`: nothing is stored.
+    public func write(_ writes: [LocalWrite]) throws(CloudError) {
+        try engine.local.accept(
+            writes, app: app, id: engine.makeOperationID(), writer: engine.writer, now: engine.loop.wallClock.now)
+        pump()
+    }
+
+    public func set(_ value: PropertyValue?, forKey key: String) throws(CloudError) {
+        try write([LocalWrite(key: key, value: value)])
+    }
+
+    public func read(_ key: String) throws(CloudError) -> ReadResult { try engine.local.read(key, app: app) }
+
+    public func dictionary() throws(CloudError) -> [String: PropertyValue] { try engine.local.dictionary(app: app) }
+
+    /// Offers what was written while signed out to the account that is signed in now.
+    public func adoptSignedOutContent() throws(CloudError) -> [String] {
+        let keys = try engine.local.adoptSignedOutContent(
+            app: app, writer: engine.writer, now: engine.loop.wallClock.now, makeID: engine.makeOperationID)
+        pump()
+        return keys
+    }
+
+    // MARK: Events
+
+    func emit(_ notification: ChangeNotification) { engine.onEvent(.change(app: app, notification)) }
+
+    func changed() {
+        engine.onEvent(.statusChanged(app: app))
+        settleWaiters()
+    }
+
+    func note(_ error: CloudError?) {
+        guard problem != error else { return }
+        problem = error
+        changed()
+    }
+
+    /// Tells the app which of these keys look different to it now.
+    func announce(
+        _ before: [String: KeyValueItem?], in store: StoreTransaction, head: ChangeToken
+    ) throws -> ChangeNotification? {
+        var items: [KeyValueItem] = []
+        for key in before.keys.sorted() {
+            let now = try store.visible(key)
+            if now?.value != before[key]??.value, let now { items.append(now) }
+        }
+        guard !items.isEmpty else { return nil }
+        let device = items[0].deviceID
+        return ChangeNotification(
+            reason: .serverChange, changedKeys: items.map(\.key), items: items,
+            device: items.allSatisfy { $0.deviceID == device } ? device : nil, token: head)
+    }
+
+    /// Another process of this home has written.
+    func foreignWrite() {
+        guard let scope else { return begin() }
+        do throws(CloudError) {
+            let own = engine.session?.deviceID
+            let (state, items, keys) = try engine.local.read { database in
+                let store = StoreTransaction(database, scope)
+                let state = try store.state()
+                let items = state.head == announced ? [] : try store.items(after: announced.sequence)
+                let keys = state.synced && !announcedSync ? try store.visibleItems().keys.sorted() : []
+                return (state, items, keys)
+            }
+            if state.synced, !announcedSync {
+                emit(ChangeNotification(reason: .initialSyncChange, changedKeys: keys, token: state.head))
+            } else {
+                let others = items.filter { $0.deviceID != own }
+                if !others.isEmpty {
+                    emit(
+                        ChangeNotification(
+                            reason: .serverChange, changedKeys: others.map(\.key), items: others, token: state.head))
+                }
+            }
+            announced = state.head
+            announcedSync = state.synced
+        } catch { note(error) }
+        pump()
+        changed()
+    }
+}

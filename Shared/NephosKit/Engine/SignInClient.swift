@@ -1,0 +1,30 @@
+import Bus
+import Core
+import SwiftProtobuf
+
+/// A connection to an identity service made for one sign-in, before there is a session.
+final class SignInClient {
+    private let client: RequestClient
+    private let engine: DeviceEngine
+
+    init(_ engine: DeviceEngine, _ address: SessionRecord.Service, keys secrets: DeviceSecrets) throws {
+        guard let keys = secrets.keys, let serverKey = PublicKey(z85: address.publicKey) else {
+            throw CloudError(.configurationInvalid, "A service's address is not valid.")
+        }
+        self.engine = engine
+        client = try RequestClient(
+            loop: engine.loop,
+            socket: RequestSocketOptions(endpoints: address.requests, serverKey: serverKey, keys: keys))
+    }
+
+    func call(
+        _ request: some SwiftProtobuf.Message, timeout: Duration, _ completion: @escaping (ReplyEnvelope) -> Void
+    ) {
+        let name = type(of: request).protoMessageName.split(separator: ".").last ?? ""
+        client.call(
+            String(name), body: Frame(encoding: request), timeout: timeout, id: engine.makeOperationID(),
+            completion: completion)
+    }
+
+    func close() { client.close() }
+}

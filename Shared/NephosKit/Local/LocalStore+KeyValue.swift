@@ -1,0 +1,160 @@
+public import Core
+import GRDB
+import Wire
+
+/// What a device knows of a key.
+public enum ReadResult: Hashable, Sendable {
+    case value(PropertyValue)
+    /// The store has no such key, as far as this device has heard.
+    case absent
+    /// The first download has not finished, so nobody here knows.
+    case notDownloadedYet
+
+    /// The value, or nil.
+    public var value: PropertyValue? { if case .value(let value) = self { value } else { nil } }
+}
+
+/// A write that the server refused. The previous value stayed.
+public struct RefusedWrite: Sendable {
+    public var key: String
+    public var at: Timestamp
+    public var error: CloudError
+}
+
+/// A key's new value; nil deletes it.
+public struct LocalWrite: Sendable {
+    public var key: String
+    public var value: PropertyValue?
+
+    public init(key: String, value: PropertyValue?) {
+        self.key = key
+        self.value = value
+    }
+}
+
+extension LocalStore {
+    /// Operations that may wait for the server in one store.
+    static let pendingMax = 100_000
+
+    /// The store of an app for whoever is signed in now.
+    func store(of app: AppID, _ database: Database) throws -> StoreTransaction {
+        StoreTransaction(database, try Self.scope(of: app, session: Facts(database).session))
+    }
+
+    static func scope(of app: AppID, session: SessionRecord?) -> StoreScope {
+        let signedOut = StoreScope.signedOut(app: app)
+        guard let session, session.signedIn else { return signedOut }
+        // Until the server has told this app's store id, writes wait under its own name.
+        return session.scope(of: app) ?? StoreScope(account: session.accountID, store: signedOut.store)
+    }
+
+    func read(_ key: String, app: AppID) throws(CloudError) -> ReadResult {
+        try read { database in
+            let store = try store(of: app, database)
+            if let item = try store.visible(key), let value = item.value { return .value(value) }
+            if store.scope.account == nil { return .absent }
+            return try store.state().synced ? .absent : .notDownloadedYet
+        }
+    }
+
+    func dictionary(app: AppID) throws(CloudError) -> [String: PropertyValue] {
+        try read { try store(of: app, $0).visibleItems().compactMapValues(\.value) }
+    }
+
+    /// Accepts writes, all or none: durable when this returns, and sent when
+    /// they can be. A single key's write replaces one of the same key that has
+    /// never been sent.
+    ///
+    /// - Throws: ``CloudError`` `.quotaExceeded` (nothing is stored), `.invalidArguments`,
+    ///   `.serviceBusy` when too many operations wait, `.storageFailure`.
+    func accept(
+        _ writes: [LocalWrite], app: AppID, id: OperationID, writer: Int64, now: Timestamp
+    ) throws(CloudError) {
+        guard !writes.isEmpty else { return }
+        for write in writes where (write.value?.depth ?? 0) > PropertyValue.depthMax {
+            throw CloudError(
+                .invalidArguments, "The value nests arrays and dictionaries too deeply.",
+                details: ["depth_max": "\(PropertyValue.depthMax)"])
+        }
+        guard Set(writes.map(\.key)).count == writes.count else {
+            throw CloudError(.invalidArguments, "A transaction writes the same key twice.")
+        }
+        try write { database in
+            let facts = Facts(database)
+            let session = try facts.session
+            let store = StoreTransaction(database, Self.scope(of: app, session: session))
+            var state = try store.state()
+            try Self.check(writes, in: store, limits: state.limits)
+            let timestamp = try facts.withClock { $0.tick(now: now) }
+            let signedIn = store.scope.account != nil
+            let items = writes.map {
+                KeyValueItem(
+                    key: $0.key, value: $0.value, timestamp: timestamp,
+                    deviceID: signedIn ? session?.deviceID ?? DeviceID("") : DeviceID(""))
+            }
+            for item in items { try store.clearRefusal(item.key) }
+            guard signedIn else {
+                for item in items { try store.put(item, &state) }
+                try store.save(state)
+                return
+            }
+            if items.count == 1, let earlier = try store.pendingWrite(items[0].key),
+                try store.canCoalesce(earlier.position)
+            {
+                try store.put(items[0], at: earlier.position)
+                return
+            }
+            guard try store.pendingCount() < Self.pendingMax else {
+                throw CloudError(
+                    .serviceBusy, "Too many changes wait to be sent. Connect, and try again.",
+                    details: ["pending_max": "\(Self.pendingMax)"])
+            }
+            try store.append(items, id: id, writer: writer, now: now)
+        }
+    }
+
+    private static func check(_ writes: [LocalWrite], in store: StoreTransaction, limits: KeyValueLimits) throws {
+        var bytes = 0
+        var added: [String] = []
+        for write in writes {
+            let size = write.value?.canonicalBytes.count ?? 0
+            // A key that is too long can only be deleted.
+            if write.value != nil { try limits.check(keyBytes: write.key.utf8.count, valueBytes: size) }
+            guard write.value != nil else { continue }
+            added.append(write.key)
+            bytes += size
+        }
+        // Deletes are never refused.
+        guard !added.isEmpty else { return }
+        let before = try store.usage(without: [String]())
+        let others = try store.usage(without: writes.map(\.key))
+        try limits.check(
+            keyCount: others.keys + added.count, totalBytes: others.bytes + bytes, previousKeyCount: before.keys,
+            previousTotalBytes: before.bytes)
+    }
+
+    /// Offers what was written while signed out to the account that is signed
+    /// in now, with its original times.
+    ///
+    /// - Returns: The keys offered.
+    func adoptSignedOutContent(
+        app: AppID, writer: Int64, now: Timestamp, makeID: () -> OperationID
+    ) throws(CloudError) -> [String] {
+        try write { database in
+            guard let session = try Facts(database).session, session.signedIn else {
+                throw CloudError(.notSignedIn, "Sign in first.")
+            }
+            let from = StoreTransaction(database, .signedOut(app: app))
+            let to = StoreTransaction(database, Self.scope(of: app, session: session))
+            var keys: [String] = []
+            for var item in try from.items() where item.value != nil {
+                item.deviceID = session.deviceID
+                item.sequence = 0
+                try to.append([item], id: makeID(), writer: writer, now: now)
+                keys.append(item.key)
+            }
+            try from.removeAll()
+            return keys
+        }
+    }
+}

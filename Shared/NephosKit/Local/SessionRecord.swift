@@ -1,0 +1,44 @@
+public import Core
+
+/// Who is signed in on this home, as it is kept on disk.
+public struct SessionRecord: Codable, Hashable, Sendable {
+    public struct Service: Codable, Hashable, Sendable {
+        public var service: String
+        /// CURVE public key, Z85.
+        public var publicKey: String
+        public var requests: [String]
+        public var subscriptions: [String]
+
+        public init(service: String, publicKey: String, requests: [String], subscriptions: [String]) {
+            self.service = service
+            self.publicKey = publicKey
+            self.requests = requests
+            self.subscriptions = subscriptions
+        }
+    }
+
+    public var accountID: AccountID
+    public var accountName: String
+    public var deviceID: DeviceID
+    public var deviceName: String
+    /// Opaque; equal for the same account.
+    public var identityToken: String
+    /// False after sign-out: the account's content is kept in case it signs in again.
+    public var signedIn: Bool
+    /// The app that signed in: the one meant when none is named.
+    public var defaultApp: AppID
+    /// The store id of each app that this device has had a token for.
+    public var storeIDs: [String: String]
+    public var services: [Service]
+    /// The identity service, from the connection string.
+    public var identity: Service
+    /// Set: the server has turned this device away.
+    public var revoked: Bool
+
+    func store(of app: AppID) -> StoreID? { storeIDs[app.rawValue].map { StoreID($0) } }
+
+    /// The id by which a write of this device breaks ties.
+    func scope(of app: AppID) -> StoreScope? {
+        store(of: app).map { StoreScope(account: accountID, store: $0) }
+    }
+}

@@ -1,0 +1,276 @@
+import Core
+import Foundation
+import GRDB
+import Wire
+
+/// One store inside a local transaction. Everything that SQL knows of items and
+/// pending writes is here.
+struct StoreTransaction {
+    let database: Database
+    let scope: StoreScope
+    private var account: String { scope.account?.rawValue ?? "" }
+    private var store: String { scope.store.rawValue }
+
+    init(_ database: Database, _ scope: StoreScope) {
+        self.database = database
+        self.scope = scope
+    }
+
+    // MARK: State
+
+    func state() throws -> StoreState {
+        let row = try Row.fetchOne(
+            cached("SELECT epoch, sequence, digest, digest_key, synced, limits FROM stores "
+                + "WHERE account = ?1 AND store = ?2"),
+            arguments: [account, store])
+        guard let row else { return StoreState() }
+        let limits: Data = row["limits"]
+        return StoreState(
+            head: ChangeToken(epoch: UInt64(row["epoch"] as Int64), sequence: UInt64(row["sequence"] as Int64)),
+            digest: SetDigest(bytes: row["digest"] as Data) ?? .empty,
+            digestKey: [UInt8](row["digest_key"] as Data),
+            synced: row["synced"],
+            limits: StoredLimits.decode(limits))
+    }
+
+    func save(_ state: StoreState) throws {
+        try cached(
+            "INSERT INTO stores (account, store, epoch, sequence, digest, digest_key, synced, limits) "
+                + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (account, store) DO UPDATE SET "
+                + "epoch = ?3, sequence = ?4, digest = ?5, digest_key = ?6, synced = ?7, limits = ?8"
+        ).execute(arguments: [
+            account, store, Int64(state.head.epoch), Int64(state.head.sequence), Data(state.digest.bytes),
+            Data(state.digestKey), state.synced, StoredLimits.encode(state.limits),
+        ])
+    }
+
+    // MARK: Items
+
+    func item(_ key: String) throws -> KeyValueItem? {
+        try Row.fetchOne(
+            cached("SELECT key, value, timestamp, device, sequence FROM items "
+                + "WHERE account = ?1 AND store = ?2 AND key = ?3"),
+            arguments: [account, store, key]
+        ).map(Self.item)
+    }
+
+    /// All items, deleted ones included, in the order of their keys.
+    func items(after sequence: UInt64? = nil) throws -> [KeyValueItem] {
+        try Row.fetchAll(
+            cached("SELECT key, value, timestamp, device, sequence FROM items "
+                + "WHERE account = ?1 AND store = ?2 AND sequence > ?3 ORDER BY key"),
+            arguments: [account, store, sequence.map { Int64($0) } ?? -1]
+        ).map(Self.item)
+    }
+
+    func greatestSequence() throws -> UInt64 {
+        let greatest = try Int64.fetchOne(
+            cached("SELECT max(sequence) FROM items WHERE account = ?1 AND store = ?2"), arguments: [account, store])
+        return UInt64(greatest ?? 0)
+    }
+
+    /// Stores the item, and keeps the digest in step with the live items.
+    func put(_ item: KeyValueItem, _ state: inout StoreState) throws {
+        if let old = try self.item(item.key), old.value != nil {
+            state.digest.remove(old.digest(key: state.digestKey))
+        }
+        if item.value != nil { state.digest.add(item.digest(key: state.digestKey)) }
+        try cached(
+            "INSERT INTO items (account, store, key, value, timestamp, device, sequence) "
+                + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (account, store, key) DO UPDATE SET "
+                + "value = ?4, timestamp = ?5, device = ?6, sequence = ?7"
+        ).execute(arguments: [
+            account, store, item.key, item.value.map { Data($0.canonicalBytes) }, Int64(item.timestamp.rawValue),
+            item.deviceID.rawValue, Int64(item.sequence),
+        ])
+    }
+
+    /// Forgets all items.
+    func removeItems(_ state: inout StoreState) throws {
+        try cached("DELETE FROM items WHERE account = ?1 AND store = ?2").execute(arguments: [account, store])
+        state.digest = .empty
+    }
+
+    // MARK: Pending writes
+
+    func pending(limit: Int = .max, where condition: String = "1") throws -> [PendingOperation] {
+        try Row.fetchAll(
+            database.makeStatement(
+                sql: "SELECT * FROM pending WHERE account = ?1 AND store = ?2 AND \(condition) "
+                    + "ORDER BY position LIMIT ?3"),
+            arguments: [account, store, limit]
+        ).map { row in
+            let position: Int64 = row["position"]
+            return PendingOperation(
+                position: position,
+                id: OperationID(bytes: row["operation"] as Data) ?? OperationID(high: 0, low: 0),
+                state: PendingOperation.State(rawValue: row["state"]) ?? .unsent,
+                writer: row["writer"],
+                created: Timestamp(milliseconds: UInt64(row["created"] as Int64)),
+                attempts: row["attempts"],
+                nextAttempt: Timestamp(milliseconds: UInt64(row["next_attempt"] as Int64)),
+                error: (row["error"] as Data?).flatMap(StoredError.decode),
+                writes: try writes(of: position))
+        }
+    }
+
+    func pendingCount() throws -> Int {
+        try Int.fetchOne(
+            cached("SELECT count(*) FROM pending WHERE account = ?1 AND store = ?2"), arguments: [account, store]) ?? 0
+    }
+
+    private func writes(of position: Int64) throws -> [KeyValueItem] {
+        try Row.fetchAll(
+            cached("SELECT key, value, timestamp, device, 0 AS sequence FROM pending_writes WHERE position = ?1 "
+                + "ORDER BY key"),
+            arguments: [position]
+        ).map(Self.item)
+    }
+
+    /// The newest pending write of this key, and where it stands.
+    func pendingWrite(_ key: String) throws -> (position: Int64, write: KeyValueItem)? {
+        try Row.fetchOne(
+            cached("SELECT key, value, timestamp, device, 0 AS sequence, position FROM pending_writes "
+                + "WHERE account = ?1 AND store = ?2 AND key = ?3 ORDER BY position DESC LIMIT 1"),
+            arguments: [account, store, key]
+        ).map { ($0["position"], try Self.item($0)) }
+    }
+
+    /// Whether the operation has never been sent and has this one key.
+    func canCoalesce(_ position: Int64) throws -> Bool {
+        try Bool.fetchOne(
+            cached("SELECT state = 'unsent' AND (SELECT count(*) FROM pending_writes WHERE position = ?1) = 1 "
+                + "FROM pending WHERE position = ?1"),
+            arguments: [position]) ?? false
+    }
+
+    @discardableResult
+    func append(_ writes: [KeyValueItem], id: OperationID, writer: Int64, now: Timestamp) throws -> Int64 {
+        try cached(
+            "INSERT INTO pending (account, store, operation, state, writer, created) "
+                + "VALUES (?1, ?2, ?3, 'unsent', ?4, ?5)"
+        ).execute(arguments: [account, store, Data(id.bytes), writer, Int64(now.milliseconds)])
+        let position = database.lastInsertedRowID
+        for write in writes { try put(write, at: position) }
+        return position
+    }
+
+    func put(_ write: KeyValueItem, at position: Int64) throws {
+        try cached(
+            "INSERT INTO pending_writes (position, account, store, key, value, timestamp, device) "
+                + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (position, key) DO UPDATE SET "
+                + "value = ?5, timestamp = ?6, device = ?7"
+        ).execute(arguments: [
+            position, account, store, write.key, write.value.map { Data($0.canonicalBytes) },
+            Int64(write.timestamp.rawValue), write.deviceID.rawValue,
+        ])
+    }
+
+    /// Whether the operation still waits, under this id.
+    func isPending(_ operation: PendingOperation) throws -> Bool {
+        try Bool.fetchOne(
+            cached("SELECT 1 FROM pending WHERE position = ?1 AND operation = ?2"),
+            arguments: [operation.position, Data(operation.id.bytes)]) ?? false
+    }
+
+    func update(_ operation: PendingOperation) throws {
+        try cached(
+            "UPDATE pending SET operation = ?2, state = ?3, attempts = ?4, next_attempt = ?5, error = ?6 "
+                + "WHERE position = ?1"
+        ).execute(arguments: [
+            operation.position, Data(operation.id.bytes), operation.state.rawValue, operation.attempts,
+            Int64(operation.nextAttempt.milliseconds), operation.error.map(StoredError.encode),
+        ])
+    }
+
+    func removePending(_ position: Int64) throws {
+        try cached("DELETE FROM pending_writes WHERE position = ?1").execute(arguments: [position])
+        try cached("DELETE FROM pending WHERE position = ?1").execute(arguments: [position])
+    }
+
+    // MARK: What the app sees
+
+    /// The state of a key as the app reads it: the newest of what the server
+    /// has and what waits to be sent.
+    func visible(_ key: String) throws -> KeyValueItem? {
+        let item = try item(key)
+        guard let write = try pendingWrite(key)?.write else { return item }
+        guard let item, item.wins(over: write) else { return write }
+        return item
+    }
+
+    func visibleItems() throws -> [String: KeyValueItem] {
+        var visible: [String: KeyValueItem] = [:]
+        for item in try items() { visible[item.key] = item }
+        let writes = try Row.fetchCursor(
+            cached("SELECT key, value, timestamp, device, 0 AS sequence FROM pending_writes "
+                + "WHERE account = ?1 AND store = ?2 ORDER BY position"),
+            arguments: [account, store])
+        while let row = try writes.next() {
+            let write = try Self.item(row)
+            if let item = visible[write.key], item.wins(over: write) { continue }
+            visible[write.key] = write
+        }
+        return visible
+    }
+
+    /// Keys with a value, and the bytes of all values, pending writes included,
+    /// but without one key.
+    func usage(without keys: some Collection<String>) throws -> (keys: Int, bytes: Int) {
+        var sizes: [String: Int] = [:]
+        let rows = try Row.fetchCursor(
+            cached("SELECT key, length(value) AS size, 0 AS position FROM items WHERE account = ?1 AND store = ?2 "
+                + "UNION ALL SELECT key, length(value), position FROM pending_writes "
+                + "WHERE account = ?1 AND store = ?2 ORDER BY 3"),
+            arguments: [account, store])
+        while let row = try rows.next() { sizes[row["key"]] = row["size"] as Int? }
+        for key in keys { sizes[key] = nil }
+        return (sizes.count, sizes.values.reduce(0, +))
+    }
+
+    // MARK: Refused writes
+
+    func recordRefusal(_ keys: [String], _ error: CloudError, now: Timestamp) throws {
+        for key in keys {
+            try cached(
+                "INSERT INTO refused (account, store, key, refused_at, error) VALUES (?1, ?2, ?3, ?4, ?5) "
+                    + "ON CONFLICT (account, store, key) DO UPDATE SET refused_at = ?4, error = ?5"
+            ).execute(arguments: [account, store, key, Int64(now.milliseconds), StoredError.encode(error)])
+        }
+    }
+
+    func clearRefusal(_ key: String) throws {
+        try cached("DELETE FROM refused WHERE account = ?1 AND store = ?2 AND key = ?3")
+            .execute(arguments: [account, store, key])
+    }
+
+    func refusals() throws -> [RefusedWrite] {
+        try Row.fetchAll(
+            cached("SELECT key, refused_at, error FROM refused WHERE account = ?1 AND store = ?2 ORDER BY key"),
+            arguments: [account, store]
+        ).compactMap { row in
+            StoredError.decode(row["error"]).map {
+                RefusedWrite(key: row["key"], at: Timestamp(milliseconds: UInt64(row["refused_at"] as Int64)), error: $0)
+            }
+        }
+    }
+
+    /// Forgets everything about the store.
+    func removeAll() throws {
+        for table in ["stores", "items", "pending_writes", "pending", "refused"] {
+            try database.execute(
+                sql: "DELETE FROM \(table) WHERE account = ? AND store = ?", arguments: [account, store])
+        }
+    }
+
+    private func cached(_ sql: String) throws -> Statement { try database.cachedStatement(sql: sql) }
+
+    private static func item(_ row: Row) throws -> KeyValueItem {
+        KeyValueItem(
+            key: row["key"],
+            value: try (row["value"] as Data?).map { try PropertyValue(canonicalBytes: [UInt8]($0)) },
+            timestamp: HybridTimestamp(rawValue: UInt64(row["timestamp"] as Int64)),
+            deviceID: DeviceID(row["device"] as String),
+            sequence: UInt64(row["sequence"] as Int64))
+    }
+}

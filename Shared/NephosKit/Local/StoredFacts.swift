@@ -1,0 +1,87 @@
+import Core
+import Foundation
+import GRDB
+import SwiftProtobuf
+import Wire
+
+/// A limits profile as a row keeps it.
+enum StoredLimits {
+    private struct Fields: Codable {
+        var name: String
+        var total: Int
+        var value: Int
+        var keys: Int
+        var keyBytes: Int
+    }
+
+    static func encode(_ limits: KeyValueLimits) -> Data {
+        let fields = Fields(
+            name: limits.name, total: limits.totalBytesMax, value: limits.valueBytesMax, keys: limits.keyCountMax,
+            keyBytes: limits.keyBytesMax)
+        return (try? JSONEncoder().encode(fields)) ?? Data()
+    }
+
+    static func decode(_ data: Data) -> KeyValueLimits {
+        guard let fields = try? JSONDecoder().decode(Fields.self, from: data) else { return .standard }
+        var limits = KeyValueLimits.standard
+        limits.name = fields.name
+        limits.totalBytesMax = fields.total
+        limits.valueBytesMax = fields.value
+        limits.keyCountMax = fields.keys
+        limits.keyBytesMax = fields.keyBytes
+        return limits
+    }
+}
+
+/// An error as a row keeps it.
+enum StoredError {
+    static func encode(_ error: CloudError) -> Data { (try? WireFailure(error).serializedBytes()) ?? Data() }
+    static func decode(_ data: Data) -> CloudError? {
+        (try? WireFailure(serializedBytes: data)).map { CloudError($0) }
+    }
+}
+
+/// Single values of the home: the session, the clock.
+struct Facts {
+    let database: Database
+
+    init(_ database: Database) { self.database = database }
+
+    func value<Value: Decodable>(_ name: String, as type: Value.Type) throws -> Value? {
+        let data = try Data.fetchOne(
+            database.cachedStatement(sql: "SELECT value FROM facts WHERE name = ?1"), arguments: [name])
+        return try data.map { try JSONDecoder().decode(Value.self, from: $0) }
+    }
+
+    func set(_ name: String, _ value: (some Encodable)?) throws {
+        guard let value else {
+            try database.execute(sql: "DELETE FROM facts WHERE name = ?", arguments: [name])
+            return
+        }
+        try database.cachedStatement(
+            sql: "INSERT INTO facts (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = ?2"
+        ).execute(arguments: [name, try JSONEncoder().encode(value)])
+    }
+
+    /// The home's hybrid clock. One row for all processes: what any of them
+    /// writes after another has seen something gets the greater timestamp.
+    func withClock<Result>(_ body: (inout HybridClock) throws -> Result) throws -> Result {
+        let stored = try Int64.fetchOne(
+            database.cachedStatement(sql: "SELECT CAST(value AS INTEGER) FROM facts WHERE name = 'clock'"))
+        var clock = HybridClock(last: HybridTimestamp(rawValue: UInt64(bitPattern: stored ?? 0)))
+        let before = clock.last
+        let result = try body(&clock)
+        if clock.last != before {
+            try database.cachedStatement(
+                sql: "INSERT INTO facts (name, value) VALUES ('clock', ?1) ON CONFLICT (name) DO UPDATE SET value = ?1"
+            ).execute(arguments: [Int64(bitPattern: clock.last.rawValue)])
+        }
+        return result
+    }
+
+    var session: SessionRecord? {
+        get throws { try value("session", as: SessionRecord.self) }
+    }
+
+    func setSession(_ session: SessionRecord?) throws { try set("session", session) }
+}

@@ -1,0 +1,61 @@
+import Core
+
+/// Who has to do something before a pending item can move on.
+public enum Blocker: String, Sendable, Hashable {
+    case thisDevice
+    case network
+    case server
+    case quota
+    case policy
+}
+
+/// What becomes of a push that failed.
+enum PushOutcome: Hashable {
+    /// Send it again under the same id after this time.
+    case repeatLater(after: Duration)
+    /// It was certainly not stored: it may change until it is sent again under a new id.
+    case thaw(after: Duration)
+    /// Send it again at once under a new id, with its original time.
+    case renew
+    /// It will never be stored: drop it, and tell the app.
+    case refuse
+    /// It waits for a person.
+    case block
+}
+
+enum PushRules {
+    static func outcome(of error: CloudError, attempts: Int) -> PushOutcome {
+        switch error.code {
+        case .operationExpired: .renew
+        case .requestRateLimited: .thaw(after: error.retryAfter ?? Backoff.pause(attempts: attempts))
+        case .notAuthenticated, .deviceRevoked, .tokenNotBound, .notSignedIn, .missingEntitlement, .permissionFailure,
+            .incompatibleVersion, .unknownMethod:
+            .block
+        // An id that is still in flight from before a token was renewed; a defect on the server's side may be cured.
+        case .internalError, .operationCancelled: .repeatLater(after: Backoff.pause(attempts: attempts))
+        default:
+            switch error.code.retry {
+            case .never: .refuse
+            case .afterBackoff, .afterRefetch:
+                .repeatLater(after: error.retryAfter ?? Backoff.pause(attempts: attempts))
+            }
+        }
+    }
+
+    static func blocker(of error: CloudError) -> Blocker {
+        switch error.code {
+        case .networkUnavailable, .networkFailure, .serverResponseLost: .network
+        case .quotaExceeded, .limitExceeded: .quota
+        case .notSignedIn, .storageFailure, .wrongCredentials: .thisDevice
+        case .missingEntitlement, .permissionFailure, .deviceRevoked, .notAuthenticated, .tokenNotBound,
+            .incompatibleVersion:
+            .policy
+        default: .server
+        }
+    }
+}
+
+enum Backoff {
+    /// One second, doubled with each attempt, at most a minute.
+    static func pause(attempts: Int) -> Duration { min(.seconds(60), .seconds(1 << min(max(attempts - 1, 0), 6))) }
+}

@@ -1,0 +1,36 @@
+internal import Bus
+internal import Foundation
+internal import Synchronization
+
+/// Two threads for work that would hold the loop up, and a bounded queue before them.
+final class OffloadPool: Sendable {
+    /// Does the work, and returns what to run on the loop.
+    typealias Work = @Sendable () -> LoopMailbox.Job
+
+    private static let threadCount = 2
+    private static let waitingMax = 64
+
+    private let queue: OperationQueue
+    private let mailbox: LoopMailbox
+    private let waiting = Atomic(0)
+
+    init(mailbox: LoopMailbox) {
+        self.mailbox = mailbox
+        queue = OperationQueue()
+        queue.maxConcurrentOperationCount = Self.threadCount
+    }
+
+    /// Queues the work; false when the queue is full.
+    func run(_ work: @escaping Work) -> Bool {
+        guard waiting.wrappingAdd(1, ordering: .relaxed).newValue <= Self.waitingMax else {
+            waiting.wrappingSubtract(1, ordering: .relaxed)
+            return false
+        }
+        queue.addOperation { [self] in
+            let job = work()
+            waiting.wrappingSubtract(1, ordering: .relaxed)
+            mailbox.execute(job)
+        }
+        return true
+    }
+}

@@ -1,0 +1,123 @@
+internal import Bus
+internal import CZeroMQ
+internal import Core
+internal import Foundation
+internal import Synchronization
+
+/// libzmq's context, and the thread that decides who may connect.
+///
+/// ZAP (ZeroMQ RFC 27) asks one handler per context, at a fixed address,
+/// before a CURVE handshake completes. Each server socket has a domain of its
+/// own, under which the handler finds whom that socket admits.
+// Unchecked: the pointer is set once; a context is thread-safe (zmq.adoc), and
+// the rest is behind a mutex.
+final class ZeroMQContext: @unchecked Sendable {
+    let pointer: UnsafeMutableRawPointer
+    private let domains = Mutex<(next: Int, admissions: [String: Admission])>((0, [:]))
+    private let descriptorLimit: Int
+
+    /// Descriptors kept free: at its limit libzmq's accept spins a core, so
+    /// connections are refused before.
+    private static let descriptorHeadroom = 64
+
+    init(ioThreads: Int) {
+        var limit: UInt = 1024
+        _ = nephos_raise_descriptor_limit(&limit)
+        descriptorLimit = Int(clamping: limit)
+        guard let context = zmq_ctx_new() else { preconditionFailure("out of memory") }
+        pointer = context
+        zmq_ctx_set(context, ZMQ_IO_THREADS, Int32(ioThreads))
+        zmq_ctx_set(context, ZMQ_MAX_SOCKETS, Int32(min(16_384, descriptorLimit)))
+        startAdmitting()
+    }
+
+    deinit {
+        // Every socket is closed by now but the admitting thread's, which closes
+        // it when this makes its receive fail. Does not wait for that.
+        zmq_ctx_shutdown(pointer)
+    }
+
+    /// A domain for a server socket that admits these peers.
+    func addDomain(_ admission: Admission) -> String {
+        domains.withLock {
+            $0.next += 1
+            let domain = "socket-\($0.next)"
+            $0.admissions[domain] = admission
+            return domain
+        }
+    }
+
+    func removeDomain(_ domain: String) {
+        domains.withLock { $0.admissions[domain] = nil }
+    }
+
+    private func startAdmitting() {
+        guard let socket = zmq_socket(pointer, ZMQ_REP) else { return }
+        // Bound before the thread runs, so that no server socket can come earlier.
+        zmq_bind(socket, "inproc://zeromq.zap.01")
+        let address = UInt(bitPattern: socket)
+        let thread = Thread { [weak self] in
+            guard let socket = UnsafeMutableRawPointer(bitPattern: address) else { return }
+            while let request = Self.receive(socket) {
+                Self.reply(socket, request, admitted: self?.admits(request) ?? false)
+            }
+            zmq_close(socket)
+        }
+        thread.name = "bus-admission"
+        thread.start()
+    }
+
+    /// The parts of the next request; nil when the context ends.
+    private static func receive(_ socket: UnsafeMutableRawPointer) -> [[UInt8]]? {
+        var parts: [[UInt8]] = []
+        var message = zmq_msg_t()
+        repeat {
+            zmq_msg_init(&message)
+            while zmq_msg_recv(&message, socket, 0) < 0 {
+                guard zmq_errno() == EINTR else { return nil }
+            }
+            parts.append([UInt8](UnsafeRawBufferPointer(start: zmq_msg_data(&message), count: zmq_msg_size(&message))))
+            zmq_msg_close(&message)
+        } while hasMore(socket)
+        return parts
+    }
+
+    private static func hasMore(_ socket: UnsafeMutableRawPointer) -> Bool {
+        var more: Int32 = 0
+        var size = MemoryLayout<Int32>.size
+        return zmq_getsockopt(socket, ZMQ_RCVMORE, &more, &size) == 0 && more != 0
+    }
+
+    // Parts: version, request id, domain, address, routing id, mechanism, key.
+    private func admits(_ request: [[UInt8]]) -> Bool {
+        guard request.count == 7, request[5] == Array("CURVE".utf8), let key = PublicKey(bytes: request[6]) else {
+            return false
+        }
+        let domain = String(decoding: request[2], as: UTF8.self)
+        guard let admission = domains.withLock({ $0.admissions[domain] }) else { return false }
+        guard hasRoom() else { return false }
+        switch admission {
+        case .anyone: return true
+        case .roster(let keys): return keys.contains(key)
+        }
+    }
+
+    /// A new descriptor takes the lowest free number, so its number tells how full the table is.
+    private func hasRoom() -> Bool {
+        let descriptor = dup(0)
+        guard descriptor >= 0 else { return false }
+        close(descriptor)
+        return Int(descriptor) < descriptorLimit - Self.descriptorHeadroom
+    }
+
+    private static func reply(_ socket: UnsafeMutableRawPointer, _ request: [[UInt8]], admitted: Bool) {
+        let id = request.count > 1 ? request[1] : []
+        let user = admitted ? Array(Z85.encode(request[6]).utf8) : []
+        let parts: [[UInt8]] = [
+            Array("1.0".utf8), id, Array((admitted ? "200" : "400").utf8), [], user, [],
+        ]
+        for (index, part) in parts.enumerated() {
+            zmq_send(socket, part, part.count, index == parts.count - 1 ? 0 : ZMQ_SNDMORE)
+        }
+    }
+}

@@ -1,0 +1,254 @@
+internal import Bus
+internal import CZeroMQ
+internal import Core
+internal import Foundation
+internal import Synchronization
+
+/// One thread that owns sockets and runs everything that is attached to them.
+///
+/// A turn: what other threads gave, timers that are due, then each socket's
+/// messages. It waits only when a whole turn found nothing to do.
+final class ZeroMQLoop: BusLoop {
+    let context: ZeroMQContext
+    private let mailbox: LoopMailbox
+    private var timers = TimerHeap()
+    private var sockets: [ObjectIdentifier: any LoopSocket] = [:]
+    /// In the order in which they were opened, so that turns are fair and alike.
+    private var order: [any LoopSocket] = []
+    private var pollItems: [zmq_pollitem_t] = []
+    private let pool: OffloadPool
+    let wallClock: any WallClock = SystemClock()
+
+    private init(context: ZeroMQContext, mailbox: LoopMailbox) {
+        self.context = context
+        self.mailbox = mailbox
+        pool = OffloadPool(mailbox: mailbox)
+        rebuildPollItems()
+    }
+
+    var handle: any LoopHandle { mailbox }
+
+    var monotonicNow: Duration {
+        var time = timespec()
+        clock_gettime(CLOCK_MONOTONIC, &time)
+        return .seconds(time.tv_sec) + .nanoseconds(time.tv_nsec)
+    }
+
+    /// Starts the thread; returns once `setUp` has run on it.
+    static func start(
+        named name: String, context: ZeroMQContext, _ setUp: @escaping @Sendable (any BusLoop) throws -> Void
+    ) throws -> any LoopHandle {
+        let mailbox = try LoopMailbox()
+        let result = Mutex<Result<Void, any Error>?>(nil)
+        let started = DispatchSemaphore(value: 0)
+        let thread = Thread {
+            let loop = ZeroMQLoop(context: context, mailbox: mailbox)
+            let outcome = Result { try setUp(loop) }
+            result.withLock { $0 = outcome }
+            started.signal()
+            // The loop holds the handlers and is held by this frame alone; without
+            // this the optimiser may release it after its last visible use.
+            withExtendedLifetime(loop) {
+                if case .success = outcome { loop.run() }
+                loop.closeAll()
+            }
+            mailbox.finish()
+        }
+        thread.name = name
+        thread.stackSize = 8 << 20
+        thread.start()
+        started.wait()
+        try result.withLock { $0 }?.get()
+        return mailbox
+    }
+
+    private func run() {
+        while !mailbox.isStopping {
+            var progressed = mailbox.runAll(on: self)
+            progressed = timers.runDue(now: monotonicNow) || progressed
+            for socket in order where sockets[ObjectIdentifier(socket)] != nil {
+                progressed = socket.receiveReady() || progressed
+            }
+            if !progressed { wait() }
+        }
+        // What was given before the stop still runs.
+        _ = mailbox.runAll(on: self)
+    }
+
+    private func wait() {
+        var timeout = -1
+        if let deadline = timers.next {
+            // Rounded up: waking before a timer is due would spin.
+            timeout = Int(max(0, (deadline - monotonicNow).nanoseconds + 999_999) / 1_000_000)
+        }
+        let count = Int32(pollItems.count)
+        pollItems.withUnsafeMutableBufferPointer { _ = zmq_poll($0.baseAddress, count, timeout) }
+        if pollItems[0].revents != 0 { mailbox.acknowledge() }
+    }
+
+    func schedule(after delay: Duration, _ action: @escaping () -> Void) -> any LoopTimer {
+        timers.add(at: monotonicNow + max(.zero, delay), action)
+    }
+
+    func offload<Value: Sendable>(
+        _ work: @escaping @Sendable () throws -> Value,
+        then completion: @escaping (Result<Value, any Error>) -> Void
+    ) {
+        let completion = LoopBound(completion, to: self)
+        let accepted = pool.run {
+            let result = Result { try work() }
+            return { loop in completion.withValue(on: loop) { $0(result) } }
+        }
+        if !accepted {
+            handle.execute { loop in
+                completion.withValue(on: loop) {
+                    $0(.failure(CloudError(.serviceBusy, "Too much long work waits. Try again later.")))
+                }
+            }
+        }
+    }
+
+    func makeReplySocket(
+        _ options: ReplySocketOptions, handler: @escaping ([Incoming]) -> Void
+    ) throws -> any ReplySocket {
+        try add(RouterSocket(loop: self, options, handler))
+    }
+
+    func makeRequestSocket(
+        _ options: RequestSocketOptions, handler: @escaping ([Message]) -> Void
+    ) throws -> any RequestSocket {
+        try add(DealerSocket(loop: self, options, handler))
+    }
+
+    func makePublishSocket(_ options: PublishSocketOptions) throws -> any PublishSocket {
+        try add(PubSocket(loop: self, options))
+    }
+
+    func makeSubscribeSocket(
+        _ options: SubscribeSocketOptions, handler: @escaping ([Message]) -> Void
+    ) throws -> any SubscribeSocket {
+        try add(SubSocket(loop: self, options, handler))
+    }
+
+    func add<Socket: LoopSocket>(_ socket: Socket) -> Socket {
+        sockets[ObjectIdentifier(socket)] = socket
+        order.append(socket)
+        rebuildPollItems()
+        return socket
+    }
+
+    func remove(_ socket: some LoopSocket) {
+        guard sockets.removeValue(forKey: ObjectIdentifier(socket)) != nil else { return }
+        order.removeAll { $0 === socket }
+        rebuildPollItems()
+    }
+
+    private func rebuildPollItems() {
+        let wake = zmq_pollitem_t(socket: nil, fd: mailbox.descriptor, events: Int16(ZMQ_POLLIN), revents: 0)
+        pollItems =
+            [wake]
+            + order.compactMap { socket in
+                socket.receives
+                    ? zmq_pollitem_t(socket: socket.pointer, fd: 0, events: Int16(ZMQ_POLLIN), revents: 0) : nil
+            }
+    }
+
+    private func closeAll() {
+        for socket in order { socket.close() }
+        timers = TimerHeap()
+    }
+}
+
+/// The system's wall clock.
+struct SystemClock: WallClock {
+    var now: Timestamp {
+        var time = timespec()
+        clock_gettime(CLOCK_REALTIME, &time)
+        return Timestamp(milliseconds: UInt64(time.tv_sec) * 1000 + UInt64(time.tv_nsec) / 1_000_000)
+    }
+}
+
+/// What other threads give to a loop, and the eventfd that wakes it.
+// Unchecked: the descriptor is set once; the rest is behind a mutex.
+final class LoopMailbox: LoopHandle, @unchecked Sendable {
+    typealias Job = @Sendable (any BusLoop) -> Void
+
+    private struct State {
+        var jobs: [Job] = []
+        var isStopping = false
+        var isFinished = false
+        /// Whether the loop will look at the jobs without another wake-up.
+        var isAwake = false
+    }
+
+    let descriptor: Int32
+    private let state = Mutex(State())
+    private let hasJobs = Atomic(false)
+    private let finished = DispatchSemaphore(value: 0)
+
+    init() throws {
+        descriptor = eventfd(0, Int32(EFD_NONBLOCK) | Int32(EFD_CLOEXEC))
+        guard descriptor >= 0 else {
+            throw CloudError(.serviceUnavailable, "The process has no file descriptor left.")
+        }
+    }
+
+    deinit { close(descriptor) }
+
+    func execute(_ work: @escaping @Sendable (any BusLoop) -> Void) {
+        let wake = state.withLock { state in
+            guard !state.isFinished else { return false }
+            state.jobs.append(work)
+            defer { state.isAwake = true }
+            return !state.isAwake
+        }
+        hasJobs.store(true, ordering: .releasing)
+        if wake { self.wake() }
+    }
+
+    func stop() {
+        state.withLock { $0.isStopping = true }
+        wake()
+        finished.wait()
+        finished.signal()
+    }
+
+    var isStopping: Bool { state.withLock { $0.isStopping } }
+
+    /// Runs what has been given so far. Returns whether there was anything.
+    func runAll(on loop: any BusLoop) -> Bool {
+        guard hasJobs.exchange(false, ordering: .acquiring) else { return false }
+        let jobs = state.withLock { state in
+            state.isAwake = false
+            return exchange(&state.jobs, with: [])
+        }
+        for job in jobs { job(loop) }
+        return !jobs.isEmpty
+    }
+
+    func acknowledge() {
+        var count: UInt64 = 0
+        _ = read(descriptor, &count, MemoryLayout<UInt64>.size)
+    }
+
+    func finish() {
+        // Jobs may hold what belongs to the loop: let go of them on its thread.
+        let jobs = state.withLock { state in
+            state.isFinished = true
+            return exchange(&state.jobs, with: [])
+        }
+        withExtendedLifetime(jobs) {}
+        finished.signal()
+    }
+
+    private func wake() {
+        var one: UInt64 = 1
+        _ = write(descriptor, &one, MemoryLayout<UInt64>.size)
+    }
+}
+
+private func exchange<Value>(_ value: inout Value, with replacement: Value) -> Value {
+    let previous = value
+    value = replacement
+    return previous
+}

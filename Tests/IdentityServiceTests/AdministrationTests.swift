@@ -1,0 +1,77 @@
+import Bus
+import Core
+import ServiceKit
+import Testing
+import Wire
+@testable import IdentityService
+
+@Suite struct AdministrationTests {
+    private func createApp(_ house: IdentityHouse, _ id: String, store: String = "", containers: [String] = []) throws
+        -> WireApp
+    {
+        var request = WireCreateApp()
+        request.app.appID = id
+        request.app.storeID = store
+        request.app.containerIds = containers
+        return try house.call(request, by: house.runtime.operatorKey, replying: WireCreateAppReply.self).app
+    }
+
+    @Test func theDefaultAppExistsFromTheStart() throws {
+        let house = try IdentityHouse()
+        let apps: WireListAppsReply = try house.call(WireListApps(), by: house.runtime.operatorKey)
+        #expect(apps.apps.map(\.appID) == ["default"])
+        let event = try #require(house.events.first).notification.decode(WireNotification.self)
+        #expect(event.changes.map(\.item) == ["app/default"])
+        #expect(event.scope == "directory")
+    }
+
+    @Test func anAppsStoreIsItsOwnUnlessItNamesAnother() throws {
+        let house = try IdentityHouse()
+        #expect(try createApp(house, "com.example.notes").storeID == "com.example.notes")
+        let app = try createApp(house, "com.example.tasks", store: "com.example.notes", containers: ["b", "a"])
+        #expect(app.storeID == "com.example.notes")
+        let apps: WireListAppsReply = try house.call(WireListApps(), by: house.runtime.operatorKey)
+        #expect(apps.apps.first { $0.appID == "com.example.tasks" }?.containerIds == ["b", "a"])
+        #expect(code { _ = try createApp(house, "com.example.notes") } == .alreadyExists)
+    }
+
+    @Test(arguments: ["", "*", "com.example.*", "a b", "a/b", String(repeating: "a", count: 129), "é"])
+    func malformedNamesAndWildcardsAreRefused(_ name: String) throws {
+        let house = try IdentityHouse()
+        #expect(code { _ = try createApp(house, name) } == .invalidArguments)
+        #expect(code { _ = try createApp(house, "app", containers: [name]) } == .invalidArguments)
+        if !name.isEmpty { #expect(code { _ = try createApp(house, "app", store: name) } == .invalidArguments) }
+    }
+
+    @Test func aTokenForAnotherAppCarriesThatAppsEntitlements() throws {
+        let house = try IdentityHouse()
+        try house.createAccount("ada")
+        _ = try createApp(house, "notes", store: "shared", containers: ["first", "second"])
+        let key = house.newKey()
+        let token = try house.signIn("ada", by: key).accessToken.token
+        var request = WireIssueToken()
+        request.appID = "notes"
+        let reply: WireIssueTokenReply = try house.call(request, by: key, token: token)
+        #expect(reply.accessToken.app.storeID == "shared")
+        let me: WireWhoAmIReply = try house.call(WireWhoAmI(), by: key, token: reply.accessToken.token)
+        #expect(me.app.containerIds == ["first", "second"])
+    }
+
+    @Test func accountsAreListedWithTheirDevices() throws {
+        let house = try IdentityHouse()
+        try house.createAccount("bob")
+        try house.createAccount("ada")
+        _ = try house.signIn("ada", by: house.newKey())
+        let reply: WireListAccountsReply = try house.call(WireListAccounts(), by: house.runtime.operatorKey)
+        #expect(reply.accounts.map(\.accountName) == ["ada", "bob"])
+        #expect(reply.accounts.map(\.deviceCount) == [1, 0])
+    }
+
+    @Test func anAccountNameIsTakenOnce() throws {
+        let house = try IdentityHouse()
+        try house.createAccount("ada")
+        #expect(code { try house.createAccount("ADA") } == .alreadyExists)
+        #expect(code { try house.createAccount("a b") } == .invalidArguments)
+        #expect(code { try house.createAccount("eve", "short") } == .invalidArguments)
+    }
+}

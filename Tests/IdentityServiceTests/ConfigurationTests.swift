@@ -1,0 +1,22 @@
+import Configuration
+import Core
+import Testing
+@testable import IdentityService
+
+@Suite struct ConfigurationTests {
+    private func read(_ values: [AbsoluteConfigKey: ConfigValue]) throws -> IdentityConfiguration {
+        try IdentityConfiguration(ConfigReader(provider: InMemoryProvider(values: values)))
+    }
+
+    @Test func whatIsNotSaidHasItsDefault() throws {
+        let configuration = try read([["identity", "access_token_lifetime_seconds"]: 60])
+        #expect(configuration.accessTokenLifetime == .seconds(60))
+        #expect(configuration.refreshTokenLifetime == .seconds(90 * 86_400))
+        #expect(configuration.scryptCost == .standard)
+    }
+
+    @Test func weakPasswordHashingIsRefused() {
+        #expect(code { _ = try read([["identity", "scrypt_rounds"]: 1024]) } == .configurationInvalid)
+        #expect(code { _ = try read([["identity", "scrypt_rounds"]: 40_000]) } == .configurationInvalid)
+    }
+}

@@ -1,0 +1,111 @@
+import Core
+import Testing
+import Wire
+@testable import IdentityService
+
+@Suite struct EnrolmentTests {
+    @Test func theSameKeyWithTheSameAccountIsTheSameDevice() throws {
+        let house = try IdentityHouse()
+        try house.createAccount("ada")
+        let key = house.newKey()
+        let first = try house.signIn("ada", by: key)
+        let published = house.events.count
+        #expect(try house.signIn("ada", by: key).device.deviceID == first.device.deviceID)
+        #expect(house.events.count == published)
+    }
+
+    @Test func aKeyThatMovesToAnotherAccountEndsItsFirstEnrolment() throws {
+        let house = try IdentityHouse()
+        try house.createAccount("ada")
+        try house.createAccount("bob")
+        let key = house.newKey()
+        let first = try house.signIn("ada", by: key)
+        let second = try house.signIn("bob", by: key)
+        #expect(second.device.deviceID != first.device.deviceID)
+        let event = try #require(house.events.last)
+        let states = try house.deviceStates(in: event)
+        #expect(states.map(\.deviceID) == [first.device.deviceID, second.device.deviceID])
+        #expect(states.map(\.revoked) == [true, false])
+        #expect(code { _ = try house.refresh(first.refreshToken, by: key) } == .notAuthenticated)
+        #expect(
+            code { let _: WireWhoAmIReply = try house.call(WireWhoAmI(), by: key, token: first.accessToken.token) }
+                == .notAuthenticated)
+    }
+
+    @Test func signingOutEndsTheDeviceButNotTheKey() throws {
+        let house = try IdentityHouse()
+        try house.createAccount("ada")
+        let key = house.newKey()
+        let first = try house.signIn("ada", by: key)
+        let _: WireSignOutReply = try house.call(WireSignOut(), by: key, token: first.accessToken.token)
+        let states = try house.deviceStates(in: try #require(house.events.last))
+        #expect(states.map(\.revoked) == [true])
+        #expect(code { _ = try house.refresh(first.refreshToken, by: key) } == .notAuthenticated)
+
+        let second = try house.signIn("ada", by: key)
+        #expect(second.device.deviceID != first.device.deviceID)
+        let devices: WireListDevicesReply = try house.call(
+            WireListDevices(), by: key, token: second.accessToken.token)
+        #expect(devices.devices.map(\.deviceID) == [second.device.deviceID])
+    }
+
+    @Test func aRevokedKeyNeverSignsInAgain() throws {
+        let house = try IdentityHouse()
+        try house.createAccount("ada")
+        try house.createAccount("bob")
+        let lost = house.newKey()
+        let desk = house.newKey()
+        let lostReply = try house.signIn("ada", by: lost)
+        let token = try house.signIn("ada", by: desk).accessToken.token
+        var request = WireRevokeDevice()
+        request.deviceID = lostReply.device.deviceID
+        let reply: WireRevokeDeviceReply = try house.call(request, by: desk, token: token)
+        #expect(reply.device.revoked)
+        let states = try house.deviceStates(in: try #require(house.events.last))
+        #expect(states.map(\.deviceID) == [lostReply.device.deviceID])
+        #expect(states.map(\.revoked) == [true])
+
+        #expect(code { _ = try house.signIn("ada", by: lost) } == .deviceRevoked)
+        #expect(code { _ = try house.signIn("bob", by: lost) } == .deviceRevoked)
+        #expect(code { _ = try house.refresh(lostReply.refreshToken, by: lost) } == .deviceRevoked)
+        let whoAmI = { let _: WireWhoAmIReply = try house.call(
+            WireWhoAmI(), by: lost, token: lostReply.accessToken.token) }
+        #expect(code(whoAmI) == .deviceRevoked)
+        #expect(code { _ = try house.signIn("ada", by: house.newKey()) } == nil)
+    }
+
+    @Test func anotherAccountsDeviceAnswersLikeNone() throws {
+        let house = try IdentityHouse()
+        try house.createAccount("ada")
+        try house.createAccount("bob")
+        let adas = try house.signIn("ada", by: house.newKey())
+        let key = house.newKey()
+        let token = try house.signIn("bob", by: key).accessToken.token
+        var request = WireRevokeDevice()
+        request.deviceID = adas.device.deviceID
+        #expect(
+            code { let _: WireRevokeDeviceReply = try house.call(request, by: key, token: token) } == .unknownItem)
+    }
+
+    @Test func aRevocationDuringSignInWins() throws {
+        let house = try IdentityHouse()
+        try house.createAccount("ada")
+        let key = house.newKey()
+        let desk = house.newKey()
+        let device = try house.signIn("ada", by: key).device.deviceID
+        let token = try house.signIn("ada", by: desk).accessToken.token
+        var signIn = WireSignIn()
+        signIn.accountName = "ada"
+        signIn.password = "correct horse"
+        let race = {
+            let _: WireSignInReply = try house.call(
+                signIn, by: key,
+                beforeFinish: {
+                    var revoke = WireRevokeDevice()
+                    revoke.deviceID = device
+                    let _: WireRevokeDeviceReply = try house.call(revoke, by: desk, token: token)
+                })
+        }
+        #expect(code(race) == .deviceRevoked)
+    }
+}

@@ -1,0 +1,111 @@
+import Core
+@testable import NephosKit
+import Testing
+import Wire
+
+@Suite struct AccountTests {
+    @Test func anotherAccountDiscardsWhatTheFirstOneHad() throws {
+        let device = try Device.ready()
+        try device.store.set("secret", forKey: "a")
+        device.loop.advance(.milliseconds(200))
+        device.cloud.account = "acc_two"
+        device.cloud.items = [:]
+        device.cloud.head = ChangeToken(epoch: 1, sequence: 0)
+        try device.signIn("bert")
+        device.loop.advance(.seconds(1))
+        #expect(device.changes.map(\.reason) == [.accountChange, .initialSyncChange])
+        #expect(try device.store.dictionary().isEmpty)
+        #expect(device.engine.session?.identityToken == "identity-acc_two")
+    }
+
+    @Test func contentWrittenWhileSignedOutIsOfferedOnlyWhenTheAppSaysSo() throws {
+        let device = try Device()
+        try device.store.set("local", forKey: "a")
+        #expect(try device.store.read("a") == .value("local"))
+        try device.signIn()
+        device.loop.advance(.seconds(1))
+        #expect(try device.store.read("a") == .absent)
+        #expect(try device.store.adoptSignedOutContent() == ["a"])
+        device.loop.advance(.milliseconds(200))
+        #expect(device.cloud.items["a"]?.value == "local")
+    }
+
+    @Test func signedOutReadsNothingOfTheAccount() throws {
+        let device = try Device.ready()
+        try device.store.set("secret", forKey: "a")
+        device.loop.advance(.milliseconds(200))
+        device.engine.signOut { _ in }
+        device.loop.advance(.milliseconds(200))
+        #expect(try device.store.read("a") == .absent)
+        #expect(device.changes.map(\.reason) == [.accountChange])
+        #expect(device.cloud.requests("SignOut").count == 1)
+        try device.signIn()
+        device.loop.advance(.seconds(1))
+        #expect(try device.store.read("a") == .value("secret"))
+    }
+
+    @Test func tokenIsRenewedInTimeAndTheSubscriptionWithIt() throws {
+        let cloud = ScriptedCloud()
+        cloud.lifetime = 30_000
+        let device = try Device.ready(cloud)
+        device.loop.advance(.seconds(25))
+        #expect(cloud.requests("RefreshToken").count == 1)
+        #expect(cloud.requests("Subscribe").last?.accessToken == "access-2")
+    }
+
+    @Test func expiredTokenIsRenewedOnceForAllWhoWait() throws {
+        let device = try Device.ready()
+        device.cloud.overrides["PushKeys"] = { request in
+            request.accessToken == "access-1" ? .failure(CloudError(.tokenExpired, "Old.")) : nil
+        }
+        for key in ["a", "b", "c"] { try device.store.set(1, forKey: key) }
+        device.loop.advance(.seconds(1))
+        #expect(device.cloud.requests("RefreshToken").count == 1)
+        #expect(device.cloud.items.count == 3)
+    }
+
+    @Test func refreshWhoseReplyWasLostIsRepeatedUnderItsID() throws {
+        let cloud = ScriptedCloud()
+        cloud.lifetime = 30_000
+        let device = try Device.ready(cloud)
+        cloud.lossy = ["RefreshToken"]
+        device.loop.advance(.seconds(25))
+        try device.restart()
+        cloud.lossy = []
+        device.loop.advance(.seconds(60))
+        let refreshes = cloud.requests("RefreshToken")
+        #expect(refreshes.count > 1)
+        let bodies = refreshes.compactMap { try? $0.body.decode(WireRefreshToken.self).refreshToken }
+        for (id, body) in zip(refreshes.map(\.id), bodies) where body == "refresh-1" { #expect(id == refreshes[0].id) }
+    }
+
+    @Test func revokedDeviceStopsAndSaysWhy() throws {
+        let device = try Device.ready()
+        device.cloud.deliver { $0.ended = WireFailure(CloudError(.deviceRevoked, "Revoked.")) }
+        device.loop.advance(.milliseconds(100))
+        device.cloud.requests = []
+        try device.store.set(1, forKey: "a")
+        device.loop.advance(.seconds(60))
+        #expect(device.cloud.requests.isEmpty)
+        let pending = try #require(try device.store.status().pending.first)
+        #expect(pending.state == .blocked)
+        #expect(pending.blocker == .policy)
+    }
+
+    @Test func endedSubscriptionIsMadeAgain() throws {
+        let device = try Device.ready()
+        device.cloud.deliver { $0.ended = WireFailure(CloudError(.notAuthenticated, "Who are you?")) }
+        device.loop.advance(.milliseconds(100))
+        #expect(device.cloud.requests("Subscribe").count == 1)
+    }
+
+    @Test func missedHeartbeatsMakeANewConnection() throws {
+        let device = try Device.ready()
+        device.cloud.deliver { $0.heads = [device.cloud.scopeHead] }
+        device.loop.advance(.seconds(12))
+        #expect(device.cloud.requests("Subscribe").isEmpty)
+        device.loop.advance(.seconds(10))
+        #expect(device.cloud.requests("Subscribe").count == 1)
+        #expect(device.cloud.requests("PullKeys").isEmpty)
+    }
+}

@@ -1,0 +1,85 @@
+import Bus
+import Core
+import Logging
+@testable import NephosKit
+import Testing
+import Wire
+
+/// A device against a ``ScriptedCloud``.
+final class Device {
+    let cloud: ScriptedCloud
+    let loop: ManualLoop
+    let local: LocalStore
+    let secrets: any SecretStore
+    private(set) var engine: DeviceEngine
+    var changes: [ChangeNotification] = []
+    var store: KeyValueSync { engine.keyValue(AppID("app.one")) }
+
+    init(cloud: ScriptedCloud = ScriptedCloud(), local: LocalStore? = nil) throws {
+        self.cloud = cloud
+        loop = ManualLoop(cloud: cloud)
+        self.local = try local ?? LocalStore()
+        secrets = MemorySecrets()
+        engine = Self.makeEngine(loop, self.local, secrets, seed: 1)
+        try start()
+    }
+
+    private static func makeEngine(
+        _ loop: ManualLoop, _ local: LocalStore, _ secrets: any SecretStore, seed: UInt64
+    ) -> DeviceEngine {
+        var options = DeviceOptions()
+        options.seed = seed
+        return DeviceEngine(
+            loop: loop, local: local, secrets: secrets, options: options, logger: Logger(label: "test")
+        ) {
+            let bytes = [UInt8](repeating: 9, count: 32)
+            guard let publicKey = PublicKey(bytes: bytes), let secretKey = SecretKey(bytes: bytes) else {
+                throw CloudError(.internalError, "These are 32 bytes.")
+            }
+            return KeyPair(publicKey: publicKey, secretKey: secretKey)
+        }
+    }
+
+    private func start() throws {
+        engine.onEvent = { [weak self] event in
+            if case .change(_, let notification) = event { self?.changes.append(notification) }
+        }
+        try engine.start()
+        _ = store
+    }
+
+    /// The process ends, and another one begins on the same disk.
+    func restart() throws {
+        engine.stop()
+        engine = Self.makeEngine(loop, local, secrets, seed: 2)
+        try start()
+    }
+
+    func signIn(_ name: String = "anna") throws {
+        var result: Result<SessionRecord, CloudError>?
+        let identity = SessionRecord.Service(
+            service: "identity", publicKey: Z85.encode(Array(repeating: 1, count: 32)), requests: ["tcp://identity"],
+            subscriptions: [])
+        engine.signIn(
+            SignInRequest(identity: identity, accountName: name, password: "", deviceName: "here")
+        ) { result = $0 }
+        loop.advance(.milliseconds(100))
+        _ = try #require(result).get()
+    }
+
+    /// Signed in, with the first pull done and nothing to be told.
+    static func ready(_ cloud: ScriptedCloud = ScriptedCloud()) throws -> Device {
+        let device = try Device(cloud: cloud)
+        try device.signIn()
+        device.loop.advance(.seconds(1))
+        device.changes = []
+        cloud.requests = []
+        return device
+    }
+
+    func state() throws -> StoreState {
+        try local.read { try StoreTransaction($0, try #require(store.scope)).state() }
+    }
+
+    var now: Timestamp { loop.clock.now }
+}

@@ -1,0 +1,273 @@
+import Bus
+import Core
+@testable import NephosKit
+import Testing
+import Wire
+
+@Suite struct KeyValueSyncTests {
+    @Test func firstPullFinishesWithInitialSyncAlsoForAnEmptyStore() throws {
+        let device = try Device()
+        device.cloud.overrides["PullKeys"] = { _ in .failure(CloudError(.internalError, "Not yet.")) }
+        try device.signIn()
+        #expect(try device.store.read("a") == .notDownloadedYet)
+        device.cloud.overrides = [:]
+        device.loop.advance(.seconds(5))
+        #expect(try device.store.read("a") == .absent)
+        #expect(device.changes.filter { $0.reason == .initialSyncChange }.count == 1)
+        #expect(try device.store.status().initialSyncFinished)
+    }
+
+    @Test func writesAreHeldUntilTheFirstPull() throws {
+        let device = try Device()
+        device.cloud.overrides["PullKeys"] = { _ in .failure(CloudError(.internalError, "Not yet.")) }
+        try device.signIn()
+        try device.store.set("mine", forKey: "a")
+        device.loop.advance(.milliseconds(500))
+        #expect(device.cloud.pushes().isEmpty)
+        #expect(try device.store.read("a") == .value("mine"))
+        device.cloud.overrides = [:]
+        device.loop.advance(.seconds(5))
+        #expect(device.cloud.items["a"]?.value == "mine")
+    }
+
+    @Test func acceptedWriteAdvancesTheHeadWithoutAPullAndWithoutAnEvent() throws {
+        let device = try Device.ready()
+        try device.store.set(1, forKey: "a")
+        device.loop.advance(.milliseconds(200))
+        #expect(try device.state().head == device.cloud.head)
+        #expect(try device.state().digest == device.cloud.digest)
+        #expect(device.cloud.requests("PullKeys").isEmpty)
+        #expect(device.changes.isEmpty)
+        #expect(try device.store.status().isInSync)
+    }
+
+    @Test func offlineWritesAreKeptCoalescedAndSentLater() throws {
+        let device = try Device.ready()
+        device.cloud.online = false
+        try device.store.set(0, forKey: "a")
+        device.loop.advance(.milliseconds(50))
+        for value in 1...10 { try device.store.set(.integer(Int64(value)), forKey: "a") }
+        device.loop.advance(.seconds(20))
+        try device.restart()
+        let pending = try device.store.status().pending
+        #expect(pending.count == 2)
+        #expect(pending.allSatisfy { $0.attempts > 0 })
+        device.cloud.online = true
+        device.loop.advance(.seconds(90))
+        #expect(device.cloud.items["a"]?.value == 10)
+        #expect(try device.store.status().isInSync)
+    }
+
+    @Test func lostReplyIsRepeatedUnderTheSameOperationID() throws {
+        let device = try Device.ready()
+        device.cloud.lossy = ["PushKeys"]
+        try device.store.set("x", forKey: "a")
+        device.loop.advance(.seconds(11))
+        try device.store.set("y", forKey: "a")
+        device.cloud.lossy = []
+        device.loop.advance(.seconds(30))
+        let ids = device.cloud.requests("PushKeys").map(\.id)
+        #expect(Set(ids).count == 2)
+        #expect(ids.count > 2)
+        #expect(device.cloud.head.sequence == 2)
+        #expect(try device.store.read("a") == .value("y"))
+        #expect(try device.store.status().isInSync)
+    }
+
+    @Test func notificationThatContinuesTheHeadIsAppliedWithoutAPull() throws {
+        let device = try Device.ready()
+        device.cloud.deliver([device.cloud.write("a", "theirs", at: device.now)])
+        device.loop.advance(.milliseconds(20))
+        #expect(try device.store.read("a") == .value("theirs"))
+        #expect(device.changes.map(\.reason) == [.serverChange])
+        #expect(device.changes.first?.changedKeys == ["a"])
+        #expect(device.changes.first?.device == DeviceID("dev_other"))
+        #expect(device.cloud.requests("PullKeys").isEmpty)
+    }
+
+    @Test func gapIsFilledByAPull() throws {
+        let device = try Device.ready()
+        device.cloud.write("missed", 1, at: device.now)
+        device.cloud.deliver([device.cloud.write("seen", 2, at: device.now)])
+        device.loop.advance(.milliseconds(200))
+        #expect(try device.store.dictionary() == ["missed": 1, "seen": 2])
+        #expect(device.cloud.requests("PullKeys").count == 1)
+        #expect(try device.state().head == device.cloud.head)
+    }
+
+    @Test func overtakenNotificationsNeedNoPull() throws {
+        let device = try Device.ready()
+        let first = device.cloud.write("a", 1, at: device.now)
+        let second = device.cloud.write("b", 2, at: device.now)
+        device.cloud.deliver([second])
+        device.loop.advance(.milliseconds(10))
+        device.cloud.deliver([first])
+        device.loop.advance(.milliseconds(200))
+        #expect(try device.state().head == device.cloud.head)
+        #expect(device.cloud.requests("PullKeys").isEmpty)
+    }
+
+    @Test func heartbeatThatIsAheadCausesAPull() throws {
+        let device = try Device.ready()
+        device.cloud.write("a", 1, at: device.now)
+        device.cloud.deliver { $0.heads = [device.cloud.scopeHead] }
+        device.loop.advance(.milliseconds(100))
+        #expect(try device.store.read("a") == .value(1))
+    }
+
+    @Test func supersededWriteAdoptsTheWinnerAndTellsTheApp() throws {
+        let device = try Device.ready()
+        device.cloud.write("a", "winner", at: device.now.advanced(by: .seconds(30)))
+        try device.store.set("loser", forKey: "a")
+        device.loop.advance(.milliseconds(300))
+        #expect(try device.store.read("a") == .value("winner"))
+        #expect(device.changes.map(\.changedKeys) == [["a"]])
+        #expect(try device.store.status().isInSync)
+    }
+
+    @Test func quotaRefusalKeepsThePreviousValueAndTellsTheApp() throws {
+        let device = try Device.ready()
+        try device.store.set("before", forKey: "a")
+        device.loop.advance(.milliseconds(200))
+        device.cloud.overrides["PushKeys"] = { _ in .failure(CloudError(.quotaExceeded, "Full.")) }
+        try device.store.set("after", forKey: "a")
+        device.loop.advance(.milliseconds(200))
+        #expect(try device.store.read("a") == .value("before"))
+        #expect(device.changes.map(\.reason) == [.quotaViolationChange])
+        #expect(device.changes.first?.changedKeys == ["a"])
+        let status = try device.store.status()
+        #expect(status.pending.isEmpty)
+        #expect(status.refused.map(\.key) == ["a"])
+    }
+
+    @Test func limitsAreCheckedBeforeAnythingIsStored() throws {
+        let device = try Device.ready()
+        #expect(throws: CloudError.self) {
+            try device.store.set(1, forKey: String(repeating: "k", count: 65))
+        }
+        try device.store.set(.string(String(repeating: "x", count: 900_000)), forKey: "a")
+        #expect(throws: CloudError.self) {
+            try device.store.set(.string(String(repeating: "x", count: 200_000)), forKey: "b")
+        }
+        #expect(try device.store.read("b") == .absent)
+        try device.store.set(nil, forKey: "a")
+        try device.store.set(.string(String(repeating: "x", count: 200_000)), forKey: "b")
+    }
+
+    @Test func expiredOperationIsRenewedWithItsOriginalTime() throws {
+        let device = try Device.ready()
+        device.cloud.overrides["PushKeys"] = { [weak cloud = device.cloud] _ in
+            cloud?.requests("PushKeys").count == 1 ? .failure(CloudError(.operationExpired, "Too old.")) : nil
+        }
+        try device.store.set(1, forKey: "a")
+        device.loop.advance(.seconds(1))
+        let requests = device.cloud.requests("PushKeys")
+        #expect(requests.count == 2)
+        #expect(Set(requests.map(\.id)).count == 2)
+        #expect(Set(device.cloud.pushes().map(\.writes[0].timestamp)).count == 1)
+    }
+
+    @Test func rateLimitIsWaitedForWhileWritesCoalesce() throws {
+        let device = try Device.ready()
+        device.cloud.overrides["PushKeys"] = { _ in
+            .failure(CloudError(.requestRateLimited, "Slowly.", retryAfter: .seconds(60)))
+        }
+        try device.store.set(0, forKey: "a")
+        device.loop.advance(.milliseconds(200))
+        device.cloud.overrides = [:]
+        for value in 1...5 { try device.store.set(.integer(Int64(value)), forKey: "a") }
+        device.loop.advance(.seconds(5))
+        let pending = try device.store.status().pending
+        #expect(pending.count == 1)
+        #expect(pending.first?.blocker == .server)
+        #expect(pending.first?.nextAttempt != nil)
+        #expect(device.cloud.requests("PushKeys").count == 1)
+        device.loop.advance(.seconds(60))
+        #expect(device.cloud.items["a"]?.value == 5)
+        #expect(device.cloud.requests("PushKeys").count == 2)
+    }
+
+    @Test func smallBudgetSpacesWritesOut() throws {
+        let device = try Device.ready()
+        device.cloud.budget = Budget(capacity: 10, remaining: 3, refill: .seconds(2))
+        try device.store.set(0, forKey: "a")
+        device.loop.advance(.milliseconds(100))
+        for value in 1...20 {
+            try device.store.set(.integer(Int64(value)), forKey: "a")
+            device.loop.advance(.milliseconds(100))
+        }
+        device.loop.advance(.seconds(10))
+        #expect(device.cloud.items["a"]?.value == 20)
+        #expect(device.cloud.requests("PushKeys").count <= 4)
+    }
+
+    @Test func transactionTravelsWhole() throws {
+        let device = try Device.ready()
+        try device.store.write([LocalWrite(key: "a", value: 1), LocalWrite(key: "b", value: 2)])
+        try device.store.set(3, forKey: "a")
+        device.loop.advance(.milliseconds(200))
+        #expect(device.cloud.pushes().map { $0.writes.map(\.key) } == [["a", "b"], ["a"]])
+        #expect(try device.store.dictionary() == ["a": 3, "b": 2])
+    }
+
+    @Test func expiredChangeTokenFetchesEverythingAndKeepsUnsentWrites() throws {
+        let device = try Device.ready()
+        device.cloud.write("a", 1, at: device.now)
+        device.cloud.overrides["PushKeys"] = { _ in .failure(CloudError(.internalError, "Later.")) }
+        try device.store.set("mine", forKey: "b")
+        device.cloud.overrides["PullKeys"] = { request in
+            (try? request.body.decode(WirePullKeys.self))?.after.epoch == 0
+                ? nil : .failure(CloudError(.changeTokenExpired, "Too old."))
+        }
+        device.store.pull()
+        device.loop.advance(.milliseconds(200))
+        #expect(try device.store.dictionary() == ["a": 1, "b": "mine"])
+    }
+
+    @Test func restoredServerIsOfferedWhatItLost() throws {
+        let device = try Device.ready()
+        try device.store.set("old", forKey: "kept")
+        device.loop.advance(.milliseconds(200))
+        let backup = device.cloud.items
+        let sequence = device.cloud.head.sequence
+        try device.store.set("lost", forKey: "new")
+        device.loop.advance(.milliseconds(200))
+        device.cloud.deliver([device.cloud.write("foreign", "lost too", at: device.now)])
+        device.loop.advance(.milliseconds(200))
+        let before = device.cloud.items
+        device.cloud.restore(to: backup, sequence: sequence)
+        device.cloud.deliver { $0.heads = [device.cloud.scopeHead] }
+        device.loop.advance(.seconds(2))
+        #expect(device.cloud.items.mapValues(\.value) == before.mapValues(\.value))
+        #expect(device.cloud.items.mapValues(\.timestamp) == before.mapValues(\.timestamp))
+        #expect(device.cloud.items["foreign"]?.deviceID == DeviceID("dev_other"))
+        #expect(try device.state().digest == device.cloud.digest)
+    }
+
+    @Test func wrongDigestIsCuredByOneFullFetch() throws {
+        let device = try Device.ready()
+        try device.store.set(1, forKey: "a")
+        device.loop.advance(.milliseconds(200))
+        let scope = try #require(device.store.scope)
+        try device.local.write { try $0.execute(sql: "UPDATE stores SET digest = zeroblob(32)") }
+        device.store.pull()
+        device.loop.advance(.milliseconds(200))
+        #expect(device.cloud.requests("PullKeys").count == 2)
+        #expect(try device.local.read { try StoreTransaction($0, scope).state().digest } == device.cloud.digest)
+        #expect(try device.store.status().problem == nil)
+    }
+
+    @Test func lastingDifferenceIsReportedAfterOneFullFetch() throws {
+        let device = try Device.ready()
+        device.cloud.overrides["PullKeys"] = { [weak cloud = device.cloud] _ in
+            var reply = WirePullKeysReply()
+            reply.token = WireChangeToken(cloud?.head ?? .zero)
+            reply.complete = true
+            return .success(Frame(encoding: reply))
+        }
+        device.store.pull()
+        device.loop.advance(.milliseconds(500))
+        #expect(device.cloud.requests("PullKeys").count == 2)
+        #expect(try device.store.status().problem?.code == .storeOutOfStep)
+    }
+}

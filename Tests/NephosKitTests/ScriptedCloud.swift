@@ -1,0 +1,192 @@
+import Bus
+import Core
+import SwiftProtobuf
+import Wire
+import struct Foundation.Data
+
+/// A cloud of one account and one store, small enough to see through. A test
+/// can take any method over.
+final class ScriptedCloud {
+    var online = true
+    var sockets: [ScriptedSocket] = []
+    /// Every request, in order.
+    var requests: [RequestEnvelope] = []
+    /// Answers instead of the model: nil: let the model answer; a failure or a frame otherwise.
+    var overrides: [String: (RequestEnvelope) -> Result<Frame, CloudError>?] = [:]
+    /// Methods whose answers get lost.
+    var lossy: Set<String> = []
+    var budget: Budget?
+
+    var account = "acc_one"
+    var items: [String: KeyValueItem] = [:]
+    var head = ChangeToken(epoch: 1, sequence: 0)
+    var epochStart: UInt64 = 0
+    var digestKey: [UInt8] = Array(repeating: 7, count: 16)
+    var lifetime: UInt64 = 3_600_000
+    private var tokenCount = 0
+    private var answers: [OperationID: Frame] = [:]
+
+    func requests(_ method: String) -> [RequestEnvelope] { requests.filter { $0.method == method } }
+
+    func pushes() -> [WirePushKeys] { requests("PushKeys").compactMap { try? $0.body.decode(WirePushKeys.self) } }
+
+    var digest: SetDigest {
+        var digest = SetDigest.empty
+        for item in items.values where item.value != nil { digest.add(item.digest(key: digestKey)) }
+        return digest
+    }
+
+    func answer(_ request: RequestEnvelope, on socket: ScriptedSocket) {
+        requests.append(request)
+        let result = overrides[request.method]?(request) ?? model(request)
+        guard !lossy.contains(request.method) else { return }
+        socket.deliver(ReplyEnvelope(id: request.id, result: result, budget: budget))
+    }
+
+    private func model(_ request: RequestEnvelope) -> Result<Frame, CloudError> {
+        do {
+            switch request.method {
+            case "SignIn": return .success(Frame(encoding: signIn(try request.body.decode(WireSignIn.self))))
+            case "RefreshToken":
+                var reply = WireRefreshTokenReply()
+                reply.accessToken = token()
+                reply.refreshToken = "refresh-\(tokenCount)"
+                return .success(Frame(encoding: reply))
+            case "SignOut": return .success(Frame(encoding: WireSignOutReply()))
+            case "Subscribe":
+                var reply = WireSubscribeReply()
+                reply.heartbeatMilliseconds = 5000
+                reply.heads = [scopeHead]
+                return .success(Frame(encoding: reply))
+            case "PushKeys":
+                if let known = answers[request.id] { return .success(known) }
+                let reply = Frame(encoding: push(try request.body.decode(WirePushKeys.self)))
+                answers[request.id] = reply
+                return .success(reply)
+            case "PullKeys": return .success(Frame(encoding: try pull(request.body.decode(WirePullKeys.self))))
+            default: return .failure(CloudError(.unknownMethod, "The script has no such method."))
+            }
+        } catch { return .failure(CloudError(wrapping: error)) }
+    }
+
+    var scopeHead: WireScopeHead {
+        var wire = WireScopeHead()
+        wire.service = "keyvalue"
+        wire.scope = "store.one"
+        wire.token = WireChangeToken(head)
+        return wire
+    }
+
+    private func token() -> WireAccessToken {
+        tokenCount += 1
+        var token = WireAccessToken()
+        token.token = "access-\(tokenCount)"
+        token.lifetimeMilliseconds = lifetime
+        token.app.appID = "app.one"
+        token.app.storeID = "store.one"
+        return token
+    }
+
+    private func signIn(_ request: WireSignIn) -> WireSignInReply {
+        var reply = WireSignInReply()
+        reply.accountID = account
+        reply.accountName = request.accountName
+        reply.device.deviceID = "dev_here"
+        reply.accessToken = token()
+        reply.refreshToken = "refresh-\(tokenCount)"
+        reply.identityToken = "identity-" + account
+        reply.services = ["keyvalue", "notifications"].map { name in
+            var address = WireServiceAddress()
+            address.service = name
+            address.publicKey = Z85.encode(Array(repeating: 1, count: 32))
+            address.requestEndpoints = ["tcp://" + name]
+            if name == "notifications" { address.subscriptionEndpoints = ["tcp://subscriptions"] }
+            return address
+        }
+        return reply
+    }
+
+    private func push(_ request: WirePushKeys) -> WirePushKeysReply {
+        var reply = WirePushKeysReply()
+        reply.previousSequence = head.sequence
+        var next = head
+        next.sequence += 1
+        for write in request.writes {
+            var item = KeyValueItem(
+                key: write.key, value: write.hasValue ? try? PropertyValue(write.value) : nil,
+                timestamp: HybridTimestamp(rawValue: write.timestamp),
+                deviceID: DeviceID(write.deviceID.isEmpty ? "dev_here" : write.deviceID), sequence: next.sequence)
+            var outcome = WireKeyOutcome()
+            if let current = items[write.key], !item.wins(over: current) {
+                outcome.superseded = true
+                outcome.current = WireKeyValueItem(current)
+            } else {
+                items[write.key] = item
+                head = next
+                item.value = nil
+                outcome.current = WireKeyValueItem(item)
+            }
+            reply.outcomes.append(outcome)
+        }
+        reply.token = WireChangeToken(head)
+        return reply
+    }
+
+    private func pull(_ request: WirePullKeys) throws -> WirePullKeysReply {
+        let after = ChangeToken(request.after)
+        guard after == .zero || after.epoch == head.epoch else {
+            throw CloudError(.changeTokenExpired, "Fetch everything.")
+        }
+        var reply = WirePullKeysReply()
+        reply.token = WireChangeToken(head)
+        reply.complete = after == .zero
+        reply.items = items.values.filter { $0.sequence > after.sequence || after == .zero }.map(WireKeyValueItem.init)
+        reply.digest = Data(digest.bytes)
+        reply.digestKey = Data(digestKey)
+        reply.epochStart = epochStart
+        return reply
+    }
+
+    // MARK: Another device
+
+    /// Another device's write, without telling anyone.
+    @discardableResult
+    func write(_ key: String, _ value: PropertyValue?, at time: Timestamp, device: String = "dev_other") -> WireNotification {
+        let previous = head.sequence
+        head.sequence += 1
+        let item = KeyValueItem(
+            key: key, value: value, timestamp: HybridTimestamp(time), deviceID: DeviceID(device),
+            sequence: head.sequence)
+        items[key] = item
+        var notification = WireNotification()
+        notification.service = "keyvalue"
+        notification.scope = "store.one"
+        notification.token = WireChangeToken(head)
+        notification.previousSequence = previous
+        notification.deviceID = device
+        var change = WireChange()
+        change.item = key
+        change.deleted = value == nil
+        change.body = (try? WireKeyValueItem(item).serializedData()) ?? Data()
+        notification.changes = [change]
+        return notification
+    }
+
+    func deliver(_ notifications: [WireNotification] = [], _ edit: (inout WireDelivery) -> Void = { _ in }) {
+        var delivery = WireDelivery()
+        delivery.notifications = notifications
+        edit(&delivery)
+        let frame = Frame(encoding: delivery)
+        for socket in sockets where socket.isOpen && socket.endpoint == "tcp://subscriptions" {
+            socket.deliver(ReplyEnvelope(id: nil, result: .success(frame)))
+        }
+    }
+
+    /// The server is restored to an earlier state.
+    func restore(to earlier: [String: KeyValueItem], sequence: UInt64) {
+        items = earlier
+        epochStart = sequence
+        head = ChangeToken(epoch: head.epoch + 1, sequence: sequence)
+        answers = [:]
+    }
+}
