@@ -26,7 +26,6 @@ final class KeyValueHouse {
     private(set) var events: [OutgoingEvent] = []
     private let groups: GroupCommit
     private var methods: [String: Router.Method] = [:]
-    private var generator = SplitMix64(seed: 1)
 
     static let masterKey = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 
@@ -47,7 +46,7 @@ final class KeyValueHouse {
         events.last.flatMap { try? $0.notification.decode(WireNotification.self) }
     }
 
-    func operation() -> OperationID { OperationID(at: clock.now, using: &generator) }
+    func operation() -> OperationID { OperationID(at: clock.now) }
 
     func item(
         _ message: some SwiftProtobuf.Message, by caller: Caller?, id: OperationID? = nil

@@ -150,7 +150,7 @@ struct KeyHistoryTests {
 
     @Test func bytesOfAStoresHistoryAreBounded() throws {
         let house = try KeyValueHouse()
-        for index in 0..<15 {
+        for index in 0..<11 {
             let value = PropertyValue.string(String(repeating: "\(index % 10)", count: 1_000_000))
             let caller = house.caller(index.isMultiple(of: 2) ? "dev_a" : "dev_b")
             try house.push(house.write("k", value, after: .milliseconds(index)), by: caller)

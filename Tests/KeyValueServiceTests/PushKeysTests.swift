@@ -3,6 +3,7 @@ import Core
 @testable import KeyValueService
 @testable import ServiceKit
 import Storage
+import SwiftProtobuf
 import Testing
 import Wire
 import struct Foundation.Data

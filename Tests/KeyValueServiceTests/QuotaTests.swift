@@ -1,5 +1,7 @@
+import Bus
 import Core
 @testable import KeyValueService
+import ServiceKit
 import Storage
 import Testing
 import Wire
