@@ -258,7 +258,8 @@ enum Sent {
         }
         do {
             try await store.waitUntilSent(timeout: network.duration)
-        } catch where error.code == .deadlineExceeded {
+        } catch {
+            guard error.code == .deadlineExceeded else { throw error }
             let pending = try await store.status().pending.first
             try output.print(
                 Report(state: "queued", keys: keys),
