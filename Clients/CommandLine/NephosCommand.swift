@@ -18,6 +18,14 @@ struct NephosCommand: AsyncParsableCommand {
                 name: "Deployment",
                 subcommands: [InitCommand.self, UpCommand.self, DownCommand.self, StatusCommand.self]),
             CommandGroup(name: "Administration", subcommands: [AccountCommand.self, AppCommand.self]),
+            CommandGroup(
+                name: "Device",
+                subcommands: [
+                    SignInCommand.self, SignOutCommand.self, WhoAmICommand.self, DevicesCommand.self,
+                ]),
+            CommandGroup(
+                name: "Data",
+                subcommands: [KeyValueCommand.self, WatchCommand.self, WhyCommand.self, VerifyCommand.self]),
         ]
     )
 

@@ -29,7 +29,8 @@ enum HostStore {
     /// lives, after which identity gives the device no other.
     static let revocationRetention: Duration = .seconds(30 * 24 * 3600)
 
-    private static let selectCursors = SQL("SELECT \"partition\", epoch, sequence FROM follow_cursors WHERE service = ?1")
+    private static let selectCursors = SQL(
+        "SELECT \"partition\", epoch, sequence FROM follow_cursors WHERE service = ?1")
     private static let upsertCursor = SQL(
         """
         INSERT INTO follow_cursors (service, "partition", epoch, sequence) VALUES (?1, ?2, ?3, ?4)

@@ -400,7 +400,8 @@ public final class ServiceHost: ServiceRuntime {
     private func prune() {
         var more = false
         let now = loop.wallClock.now
-        let operations = OperationID.lowerBound(at: now.advanced(by: .zero - Router.operationRetention - Self.operationLead))
+        let oldest = now.advanced(by: .zero - Router.operationRetention - Self.operationLead)
+        let operations = OperationID.lowerBound(at: oldest)
         let tombstones = now.advanced(by: .zero - Self.tombstoneRetention)
         let failure = runNow { transaction in
             // The host's groups run on its own type alone.

@@ -1,7 +1,9 @@
+import Bus
 import Core
-@testable import NephosKit
 import Testing
 import Wire
+
+@testable import NephosKit
 
 @Suite struct AccountTests {
     @Test func anotherAccountDiscardsWhatTheFirstOneHad() throws {
@@ -90,6 +92,19 @@ import Wire
         let pending = try #require(try device.store.status().pending.first)
         #expect(pending.state == .blocked)
         #expect(pending.blocker == .policy)
+    }
+
+    @Test func blockedWriteIsSentAfterTheNextSignIn() throws {
+        let device = try Device.ready()
+        device.cloud.overrides["PushKeys"] = { _ in .failure(CloudError(.missingEntitlement, "Not for this app.")) }
+        try device.store.set(1, forKey: "a")
+        device.loop.advance(.seconds(120))
+        #expect(try device.store.status().pending.first?.state == .blocked)
+        #expect(device.cloud.requests("PushKeys").count == 1)
+        device.cloud.overrides = [:]
+        try device.signIn()
+        device.loop.advance(.seconds(1))
+        #expect(device.cloud.items["a"]?.value == 1)
     }
 
     @Test func endedSubscriptionIsMadeAgain() throws {

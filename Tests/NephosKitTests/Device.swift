@@ -1,9 +1,10 @@
 import Bus
 import Core
 import Logging
-@testable import NephosKit
 import Testing
 import Wire
+
+@testable import NephosKit
 
 /// A device against a ``ScriptedCloud``.
 final class Device {

@@ -1,8 +1,10 @@
 import Bus
 import Core
-@testable import NephosKit
+import GRDB
 import Testing
 import Wire
+
+@testable import NephosKit
 
 @Suite struct KeyValueSyncTests {
     @Test func firstPullFinishesWithInitialSyncAlsoForAnEmptyStore() throws {

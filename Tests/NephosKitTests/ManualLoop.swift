@@ -17,6 +17,7 @@ final class ManualLoop: BusLoop {
     var monotonicNow: Duration { now }
     var wallClock: any WallClock { clock }
 
+    @discardableResult
     func schedule(after delay: Duration, _ action: @escaping () -> Void) -> any LoopTimer {
         count += 1
         let timer = ManualTimer(due: now + max(.zero, delay), order: count, action: action)
@@ -34,7 +35,9 @@ final class ManualLoop: BusLoop {
     /// Runs everything that becomes due within this time.
     func advance(_ duration: Duration) {
         let end = now + duration
-        while let next = timers.filter({ !$0.cancelled && $0.due <= end }).min(by: { ($0.due, $0.order) < ($1.due, $1.order) }) {
+        while let next = timers.filter({ !$0.cancelled && $0.due <= end }).min(by: {
+            ($0.due, $0.order) < ($1.due, $1.order)
+        }) {
             timers.removeAll { $0 === next || $0.cancelled }
             if next.due > now {
                 clock.advance(next.due - now)

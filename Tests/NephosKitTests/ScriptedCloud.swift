@@ -2,6 +2,7 @@ import Bus
 import Core
 import SwiftProtobuf
 import Wire
+
 import struct Foundation.Data
 
 /// A cloud of one account and one store, small enough to see through. A test
@@ -151,7 +152,9 @@ final class ScriptedCloud {
 
     /// Another device's write, without telling anyone.
     @discardableResult
-    func write(_ key: String, _ value: PropertyValue?, at time: Timestamp, device: String = "dev_other") -> WireNotification {
+    func write(_ key: String, _ value: PropertyValue?, at time: Timestamp, device: String = "dev_other")
+        -> WireNotification
+    {
         let previous = head.sequence
         head.sequence += 1
         let item = KeyValueItem(

@@ -21,6 +21,6 @@ struct KeyValueCommand: AsyncParsableCommand {
     func run() async throws {
         try await runService(
             .keyValue, deployment: deployment, data: data, logLevel: logLevel, transport: ZeroMQTransport()
-        ) { _ in KeyValueService() }
+        ) { KeyValueService(configuration: try KeyValueConfiguration($0.configuration)) }
     }
 }

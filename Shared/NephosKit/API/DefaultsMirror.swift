@@ -127,7 +127,8 @@ public final class DefaultsMirror: Sendable {
         } catch { throw (error as? CloudError) ?? unusable }
     }
 
-    private func writeFile(_ values: [String: PropertyValue], ifNot current: [String: PropertyValue]) throws(CloudError) {
+    private func writeFile(_ values: [String: PropertyValue], ifNot current: [String: PropertyValue]) throws(CloudError)
+    {
         let values = representable(values)
         guard values != current || !FileManager.default.fileExists(atPath: path) else { return }
         do {

@@ -45,7 +45,8 @@ final class EngineHandle: Sendable {
     func perform<Value: Sendable>(
         _ start: @escaping @Sendable (DeviceEngine, @escaping @Sendable (Result<Value, CloudError>) -> Void) -> Void
     ) async throws(CloudError) -> Value {
-        let result = await withCheckedContinuation { (continuation: CheckedContinuation<Result<Value, CloudError>, Never>) in
+        let result = await withCheckedContinuation {
+            (continuation: CheckedContinuation<Result<Value, CloudError>, Never>) in
             let once = Once(continuation)
             handle.execute { [engine] loop in
                 engine.withValue(on: loop) { engine in

@@ -1,4 +1,5 @@
 public import Core
+
 public import struct Foundation.Data
 public import struct Foundation.Date
 

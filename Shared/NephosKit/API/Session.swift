@@ -4,6 +4,7 @@ private import Foundation
 public import Logging
 private import Synchronization
 internal import Wire
+private import ZeroMQBus
 
 /// A device's place in a Nephos deployment: its home on disk, who is signed in,
 /// and the stores that it follows.
@@ -25,12 +26,13 @@ public final class Session: Sendable {
     /// Opens a home, signed in or not, and creates it if it does not exist.
     /// Needs no network.
     ///
+    /// - Parameter transport: Nil: ZeroMQ.
     /// - Throws: ``CloudError`` `.storageFailure` or `.configurationInvalid`; the details name the path.
     public static func open(
-        home: String = Session.defaultHome, transport: any Transport, options: DeviceOptions? = nil,
+        home: String = Session.defaultHome, transport: (any Transport)? = nil, options: DeviceOptions? = nil,
         logger: Logger = Logger(label: "nephos.device")
     ) async throws(CloudError) -> Session {
-        try Session(home: home, transport: transport, options: options, logger: logger)
+        try Session(home: home, transport: transport ?? ZeroMQTransport(), options: options, logger: logger)
     }
 
     private init(

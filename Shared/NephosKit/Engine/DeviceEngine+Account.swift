@@ -1,5 +1,5 @@
-public import Core
 internal import Bus
+public import Core
 internal import GRDB
 internal import SwiftProtobuf
 internal import Wire

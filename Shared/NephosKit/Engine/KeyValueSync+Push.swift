@@ -22,7 +22,8 @@ extension KeyValueSync {
     }
 
     private func pumpNow() {
-        guard let scope, engine.session?.signedIn == true, engine.session?.revoked == false else { return }
+        guard let scope, !awaitsEpoch, engine.session?.signedIn == true, engine.session?.revoked == false
+        else { return }
         pushTimer?.cancel()
         pushTimer = nil
         deferred = false
@@ -111,7 +112,8 @@ extension KeyValueSync {
 
     // MARK: Accepted
 
-    private func pushed(_ operation: PendingOperation, _ reply: WirePushKeysReply, scope: StoreScope) throws(CloudError) {
+    private func pushed(_ operation: PendingOperation, _ reply: WirePushKeysReply, scope: StoreScope) throws(CloudError)
+    {
         let token = ChangeToken(reply.token)
         guard reply.outcomes.count == operation.writes.count else {
             return try pushFailed(
@@ -144,7 +146,9 @@ extension KeyValueSync {
         switch result.0 {
         case .elsewhere: break
         // The operation stays: after the pull it is sent again, under its id.
-        case .newEpoch: pull()
+        case .newEpoch:
+            awaitsEpoch = true
+            pull()
         case .stored(_, .next):
             announced = max(announced, token)
             absorbAhead()
@@ -220,6 +224,14 @@ extension KeyValueSync {
 }
 
 extension StoreTransaction {
+    /// Lets everything that waited for a person be tried again.
+    func unblock() throws {
+        try database.execute(
+            sql: "UPDATE pending SET state = 'sent', next_attempt = 0 "
+                + "WHERE state = 'blocked' AND account = ? AND store = ?",
+            arguments: [scope.account?.rawValue ?? "", scope.store.rawValue])
+    }
+
     func sendable(limit: Int) throws -> [PendingOperation] {
         try pending(limit: limit, where: "state <> 'blocked'")
     }

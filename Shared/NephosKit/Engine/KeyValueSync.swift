@@ -37,6 +37,8 @@ public final class KeyValueSync {
     var pushTimer: (any LoopTimer)?
     var pumpScheduled = false
     var deferred = false
+    /// The server was restored: what to send is only known after a pull.
+    var awaitsEpoch = false
     // Waiting
     var waiters: [Int: StoreWaiter] = [:]
     var waiterCount = 0
@@ -60,6 +62,10 @@ public final class KeyValueSync {
             announcedSync = state.synced
         } catch { note(error) }
         guard !session.revoked else { return }
+        // A new sign-in, or a new entitlement, may have removed what blocked.
+        do throws(CloudError) { try engine.local.write { try StoreTransaction($0, scope).unblock() } } catch {
+            note(error)
+        }
         engine.follower.follow(app, store: scope.store)
         pull()
     }
@@ -74,6 +80,7 @@ public final class KeyValueSync {
         pullAgain = false
         pullAttempts = 0
         pumpScheduled = false
+        awaitsEpoch = false
         inFlight = []
         ahead.clear()
         scope = nil

@@ -1,6 +1,6 @@
 public import Core
-internal import GRDB
 private import Foundation
+internal import GRDB
 
 /// The database of one device home: everything that must survive this process.
 ///

@@ -20,8 +20,9 @@ struct StoreTransaction {
 
     func state() throws -> StoreState {
         let row = try Row.fetchOne(
-            cached("SELECT epoch, sequence, digest, digest_key, synced, limits FROM stores "
-                + "WHERE account = ?1 AND store = ?2"),
+            cached(
+                "SELECT epoch, sequence, digest, digest_key, synced, limits FROM stores "
+                    + "WHERE account = ?1 AND store = ?2"),
             arguments: [account, store])
         guard let row else { return StoreState() }
         let limits: Data = row["limits"]
@@ -48,8 +49,9 @@ struct StoreTransaction {
 
     func item(_ key: String) throws -> KeyValueItem? {
         try Row.fetchOne(
-            cached("SELECT key, value, timestamp, device, sequence FROM items "
-                + "WHERE account = ?1 AND store = ?2 AND key = ?3"),
+            cached(
+                "SELECT key, value, timestamp, device, sequence FROM items "
+                    + "WHERE account = ?1 AND store = ?2 AND key = ?3"),
             arguments: [account, store, key]
         ).map(Self.item)
     }
@@ -57,8 +59,9 @@ struct StoreTransaction {
     /// All items, deleted ones included, in the order of their keys.
     func items(after sequence: UInt64? = nil) throws -> [KeyValueItem] {
         try Row.fetchAll(
-            cached("SELECT key, value, timestamp, device, sequence FROM items "
-                + "WHERE account = ?1 AND store = ?2 AND sequence > ?3 ORDER BY key"),
+            cached(
+                "SELECT key, value, timestamp, device, sequence FROM items "
+                    + "WHERE account = ?1 AND store = ?2 AND sequence > ?3 ORDER BY key"),
             arguments: [account, store, sequence.map { Int64($0) } ?? -1]
         ).map(Self.item)
     }
@@ -121,8 +124,9 @@ struct StoreTransaction {
 
     private func writes(of position: Int64) throws -> [KeyValueItem] {
         try Row.fetchAll(
-            cached("SELECT key, value, timestamp, device, 0 AS sequence FROM pending_writes WHERE position = ?1 "
-                + "ORDER BY key"),
+            cached(
+                "SELECT key, value, timestamp, device, 0 AS sequence FROM pending_writes WHERE position = ?1 "
+                    + "ORDER BY key"),
             arguments: [position]
         ).map(Self.item)
     }
@@ -130,8 +134,9 @@ struct StoreTransaction {
     /// The newest pending write of this key, and where it stands.
     func pendingWrite(_ key: String) throws -> (position: Int64, write: KeyValueItem)? {
         try Row.fetchOne(
-            cached("SELECT key, value, timestamp, device, 0 AS sequence, position FROM pending_writes "
-                + "WHERE account = ?1 AND store = ?2 AND key = ?3 ORDER BY position DESC LIMIT 1"),
+            cached(
+                "SELECT key, value, timestamp, device, 0 AS sequence, position FROM pending_writes "
+                    + "WHERE account = ?1 AND store = ?2 AND key = ?3 ORDER BY position DESC LIMIT 1"),
             arguments: [account, store, key]
         ).map { ($0["position"], try Self.item($0)) }
     }
@@ -139,8 +144,9 @@ struct StoreTransaction {
     /// Whether the operation has never been sent and has this one key.
     func canCoalesce(_ position: Int64) throws -> Bool {
         try Bool.fetchOne(
-            cached("SELECT state = 'unsent' AND (SELECT count(*) FROM pending_writes WHERE position = ?1) = 1 "
-                + "FROM pending WHERE position = ?1"),
+            cached(
+                "SELECT state = 'unsent' AND (SELECT count(*) FROM pending_writes WHERE position = ?1) = 1 "
+                    + "FROM pending WHERE position = ?1"),
             arguments: [position]) ?? false
     }
 
@@ -203,8 +209,9 @@ struct StoreTransaction {
         var visible: [String: KeyValueItem] = [:]
         for item in try items() { visible[item.key] = item }
         let writes = try Row.fetchCursor(
-            cached("SELECT key, value, timestamp, device, 0 AS sequence FROM pending_writes "
-                + "WHERE account = ?1 AND store = ?2 ORDER BY position"),
+            cached(
+                "SELECT key, value, timestamp, device, 0 AS sequence FROM pending_writes "
+                    + "WHERE account = ?1 AND store = ?2 ORDER BY position"),
             arguments: [account, store])
         while let row = try writes.next() {
             let write = try Self.item(row)
@@ -219,9 +226,10 @@ struct StoreTransaction {
     func usage(without keys: some Collection<String>) throws -> (keys: Int, bytes: Int) {
         var sizes: [String: Int] = [:]
         let rows = try Row.fetchCursor(
-            cached("SELECT key, length(value) AS size, 0 AS position FROM items WHERE account = ?1 AND store = ?2 "
-                + "UNION ALL SELECT key, length(value), position FROM pending_writes "
-                + "WHERE account = ?1 AND store = ?2 ORDER BY 3"),
+            cached(
+                "SELECT key, length(value) AS size, 0 AS position FROM items WHERE account = ?1 AND store = ?2 "
+                    + "UNION ALL SELECT key, length(value), position FROM pending_writes "
+                    + "WHERE account = ?1 AND store = ?2 ORDER BY 3"),
             arguments: [account, store])
         while let row = try rows.next() { sizes[row["key"]] = row["size"] as Int? }
         for key in keys { sizes[key] = nil }
@@ -250,7 +258,8 @@ struct StoreTransaction {
             arguments: [account, store]
         ).compactMap { row in
             StoredError.decode(row["error"]).map {
-                RefusedWrite(key: row["key"], at: Timestamp(milliseconds: UInt64(row["refused_at"] as Int64)), error: $0)
+                RefusedWrite(
+                    key: row["key"], at: Timestamp(milliseconds: UInt64(row["refused_at"] as Int64)), error: $0)
             }
         }
     }

@@ -28,7 +28,7 @@ final class NotebookService: CloudService {
     static let scope = ScopeName(account: account, name: "directory")
 
     func register(on router: inout Router) {
-        router.write(WireCreateAccount.self, access: .anyone, bytesMax: 1024) { [unowned self] request, context, group in
+        router.write(WireCreateAccount.self, access: .anyone, bytesMax: 1024) { [unowned self] request, _, group in
             runs += 1
             if request.accountName == "refused" { throw CloudError(.invalidArguments, "Refused.") }
             let change = try write(request.accountName, [1], group)

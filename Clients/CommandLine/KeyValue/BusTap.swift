@@ -1,0 +1,73 @@
+import Bus
+import Core
+import Foundation
+import ServiceKit
+import Synchronization
+import Wire
+import ZeroMQBus
+
+/// An operator's tap: every service's events as they are published.
+struct BusTap {
+    var deployment: DeploymentOptions
+    var service: String?
+    var output: OutputOptions
+    var exitAfter: Int?
+
+    private struct Line: Encodable {
+        var service: String
+        var partition: UInt32
+        var token: String
+        var previous: UInt64
+        var account: String
+        var scope: String
+        var reason: Int
+        var device: String
+        var items: [String]
+        var operation: String
+    }
+
+    func run() async throws {
+        let directory = deployment.directory
+        try directory.requireDeployment()
+        let files = DeploymentFiles(directory: directory.path)
+        let roster = try files.roster()
+        let keys = try files.operatorKeys()
+        let entries = roster.services.filter { service == nil || $0.service == service }
+        guard !entries.isEmpty else {
+            throw CloudError(.unknownItem, "There is no such service.", details: ["service": service ?? ""])
+        }
+        let (events, continuation) = AsyncStream.makeStream(of: WireEvent.self, bufferingPolicy: .bufferingNewest(10_000))
+        let loop = try ZeroMQTransport().startLoop(named: "tap") { loop in
+            for entry in entries {
+                let options = SubscribeSocketOptions(
+                    endpoints: [entry.events], serverKey: try entry.key, keys: keys, topics: ["\(entry.service)/"])
+                _ = try loop.makeSubscribeSocket(options) { messages in
+                    for message in messages where message.count > 1 {
+                        if let event = try? message[1].decode(WireEvent.self) { continuation.yield(event) }
+                    }
+                }
+            }
+        }
+        defer { loop.stop() }
+        var printed = 0
+        // Heartbeats, which only repeat a head, are left out.
+        for await event in events where event.hasNotification {
+            let line = Self.line(event)
+            try output.print(
+                line,
+                text: "\(WatchCommand.time) \(line.service)/\(line.partition) \(line.previous)→\(line.token) "
+                    + "\(line.scope) reason \(line.reason) \(line.items.joined(separator: ","))")
+            printed += 1
+            if let exitAfter, printed >= exitAfter { return }
+        }
+    }
+
+    private static func line(_ event: WireEvent) -> Line {
+        Line(
+            service: event.service, partition: event.partition, token: ChangeToken(event.position).description,
+            previous: event.previousSequence, account: event.accountID, scope: event.notification.scope,
+            reason: event.notification.reason.rawValue, device: event.notification.deviceID,
+            items: event.notification.changes.map(\.item),
+            operation: OperationID(bytes: event.notification.operationID)?.description ?? "")
+    }
+}

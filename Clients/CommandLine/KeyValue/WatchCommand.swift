@@ -1,0 +1,127 @@
+import ArgumentParser
+import Core
+import Foundation
+import NephosKit
+import Wire
+
+struct WatchCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "watch", abstract: "Print changes by other devices as they arrive, until Ctrl-C.",
+        discussion: """
+            Prints what this device missed first, then "in sync". With --bus it is an operator's tap on the events \
+            of all services; it needs the operator's secret.
+            """)
+
+    @Flag(help: "The services' events instead of this device's notifications.") var bus = false
+    @Option(help: "With --bus: only this service's events.") var service: String?
+    @Option(help: "End after so many changes.") var exitAfter: Int?
+    @OptionGroup var store: StoreOptions
+    @OptionGroup var deployment: DeploymentOptions
+    @OptionGroup var output: OutputOptions
+
+    func run() async throws {
+        if bus {
+            try await BusTap(deployment: deployment, service: service, output: output, exitAfter: exitAfter).run()
+        } else {
+            try await watchStore()
+        }
+    }
+
+    private struct Change: Encodable {
+        struct Item: Encodable {
+            var key: String
+            var value: JSONValue?
+            var deleted: Bool
+        }
+        var reason: Int
+        var reasonName: String
+        var keys: [String]
+        var items: [Item]
+        var device: String?
+        var deviceName: String?
+        var token: String
+        var error: String?
+    }
+
+    private func watchStore() async throws {
+        try await store.withStore { store, session in
+            _ = try session.requireAccount()
+            let changes = store.changes
+            var names = await Self.deviceNames(session)
+            var printed = 0
+            let announcing = Task { try await announceSync(store) }
+            defer { announcing.cancel() }
+            for await change in changes {
+                if let device = change.device?.rawValue, names[device] == nil {
+                    names = await Self.deviceNames(session)
+                }
+                try show(change, names)
+                printed += 1
+                if let exitAfter, printed >= exitAfter { return }
+            }
+        }
+    }
+
+    /// Says once that nothing is missing any more.
+    private func announceSync(_ store: KeyValueStore) async throws {
+        while try await !Self.becameCurrent(store) {}
+        let status = try await store.status()
+        try output.print(
+            ["state": "in_sync", "token": status.head.description, "digest": status.digest.description],
+            text: "\(Self.time) in sync at \(status.head), digest \(status.digest.short)")
+    }
+
+    /// Waits an hour at most: offline is normal, and no reason to end.
+    private static func becameCurrent(_ store: KeyValueStore) async throws(CloudError) -> Bool {
+        do {
+            try await store.waitUntilCurrent(timeout: .seconds(3600))
+            return true
+        } catch {
+            guard error.code == .deadlineExceeded else { throw error }
+            return false
+        }
+    }
+
+    private func show(_ change: ChangeNotification, _ names: [String: String]) throws {
+        let device = change.device?.rawValue
+        let items = change.items.map { item in
+            Change.Item(key: item.key, value: item.value.map(JSONValue.init), deleted: item.value == nil)
+        }
+        let report = Change(
+            reason: change.reason.rawValue, reasonName: "\(change.reason)", keys: change.changedKeys, items: items,
+            device: device, deviceName: device.flatMap { names[$0] }, token: change.token.description,
+            error: change.error?.description)
+        let origin = device.map { " by \(names[$0] ?? $0)" } ?? ""
+        var lines = ["\(Self.time) \(Self.name(change.reason)) (reason \(change.reason.rawValue))\(origin)"]
+        let known = Dictionary(items.map { ($0.key, $0) }) { $1 }
+        for key in change.changedKeys {
+            let text = known[key].map { $0.deleted ? "(deleted)" : $0.value?.value.text ?? "" }
+            lines.append("  \(key)" + (text.map { " = \($0)" } ?? ""))
+        }
+        if let error = change.error { lines.append("  \(error)") }
+        try output.print(report, text: lines.joined(separator: "\n"))
+    }
+
+    private static func name(_ reason: ChangeReason) -> String {
+        switch reason {
+        case .serverChange: "server change"
+        case .initialSyncChange: "initial sync"
+        case .quotaViolationChange: "quota violation"
+        case .accountChange: "account change"
+        }
+    }
+
+    /// Names of the account's devices; none while offline.
+    private static func deviceNames(_ session: Session) async -> [String: String] {
+        let devices = (try? await session.devices()) ?? []
+        return Dictionary(devices.map { ($0.id.rawValue, $0.name) }) { first, _ in first }
+    }
+
+    static var time: String {
+        let now = Date()
+        return now.formatted(
+            Date.VerbatimFormatStyle(
+                format: "\(hour: .twoDigits(clock: .twentyFourHour, hourCycle: .zeroBased)):\(minute: .twoDigits):\(second: .twoDigits)",
+                timeZone: .current, calendar: .current))
+    }
+}

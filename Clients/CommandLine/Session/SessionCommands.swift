@@ -1,0 +1,162 @@
+import ArgumentParser
+import Core
+import Foundation
+import NephosKit
+
+struct SignInCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "sign-in", abstract: "Sign this device in to an account.",
+        discussion: "The first sign-in makes the device's key; it stays in the home and is the device's identity.")
+
+    @Argument(help: "The deployment's connection string: nephos://HOST:PORT?key=...") var connection: String
+    @Option(help: "The account's name.") var account: String
+    @OptionGroup var password: PasswordOptions
+    @Option(help: "A name for this device (default: this machine's).") var deviceName: String?
+    @Option(help: "The app to sign in as (default: the deployment's default app).") var app: String?
+    @OptionGroup var device: DeviceOptionGroup
+    @OptionGroup var output: OutputOptions
+
+    func run() async throws {
+        let connection = try ConnectionString(connection)
+        let password = try password.password()
+        let name = deviceName ?? ProcessInfo.processInfo.hostName
+        let record = try await device.withSession { session in
+            try await session.signIn(
+                connection: connection, account: account, password: password, deviceName: name,
+                app: app.map { AppID($0) })
+        }
+        try output.print(
+            SessionReport(record), text: "Signed in as \(record.accountName), device \(record.deviceName).")
+    }
+}
+
+struct SignOutCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "sign-out", abstract: "Sign this device out. What is on it stays until another account signs in.")
+
+    @OptionGroup var device: DeviceOptionGroup
+    @OptionGroup var output: OutputOptions
+
+    func run() async throws {
+        try await device.withSession { session in
+            let account = try session.requireAccount()
+            try await session.signOut()
+            try output.print(SessionReport(account), text: "Signed out of \(account.accountName).")
+        }
+    }
+}
+
+struct WhoAmICommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "whoami", abstract: "Who is signed in on this device. Needs no network.")
+
+    @OptionGroup var device: DeviceOptionGroup
+    @OptionGroup var output: OutputOptions
+
+    func run() async throws {
+        try await device.withSession { session in
+            let report = SessionReport(try session.requireAccount())
+            try output.print(
+                report,
+                text: """
+                    account         \(report.account)
+                    device          \(report.device) (\(report.deviceId))
+                    app             \(report.app)
+                    store           \(report.store ?? "-")
+                    identity token  \(report.identityToken)
+                    home            \(session.home)
+                    """)
+        }
+    }
+}
+
+private struct SessionReport: Encodable {
+    var account: String
+    var accountId: String
+    var device: String
+    var deviceId: String
+    var app: String
+    var store: String?
+    var identityToken: String
+
+    init(_ record: SessionRecord) {
+        account = record.accountName
+        accountId = record.accountID.rawValue
+        device = record.deviceName
+        deviceId = record.deviceID.rawValue
+        app = record.defaultApp.rawValue
+        store = record.storeIDs[record.defaultApp.rawValue]
+        identityToken = record.identityToken
+    }
+}
+
+struct DevicesCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "devices", abstract: "The account's devices.", subcommands: [List.self, Revoke.self],
+        defaultSubcommand: List.self)
+
+    private struct Row: Encodable {
+        var id: String
+        var name: String
+        var platform: String
+        var lastSeen: UInt64
+        var revoked: Bool
+        var thisDevice: Bool
+
+        init(_ device: DeviceInformation, this: DeviceID?) {
+            id = device.id.rawValue
+            name = device.name
+            platform = device.platform
+            lastSeen = device.lastSeen.milliseconds
+            revoked = device.isRevoked
+            thisDevice = device.id == this
+        }
+
+        var cells: [String] {
+            let state = revoked ? "revoked" : thisDevice ? "this device" : "active"
+            return [name, state, describe(Timestamp(milliseconds: lastSeen)), id]
+        }
+    }
+
+    struct List: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(abstract: "List the account's devices.")
+
+        @OptionGroup var device: DeviceOptionGroup
+        @OptionGroup var output: OutputOptions
+
+        func run() async throws {
+            try await device.withSession { session in
+                let account = try session.requireAccount()
+                let rows = try await session.devices().map { Row($0, this: account.deviceID) }
+                try output.print(rows, text: table(["NAME", "STATE", "LAST SEEN", "ID"], rows.map(\.cells)))
+            }
+        }
+    }
+
+    struct Revoke: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Revoke a device: within seconds it can neither read nor write.")
+
+        @Argument(help: "The device's id or name.") var target: String
+        @OptionGroup var device: DeviceOptionGroup
+        @OptionGroup var output: OutputOptions
+
+        func run() async throws {
+            try await device.withSession { session in
+                let account = try session.requireAccount()
+                let matches = try await session.devices().filter {
+                    $0.id.rawValue == target || ($0.name == target && !$0.isRevoked)
+                }
+                guard let match = matches.first else {
+                    throw CloudError(.unknownItem, "The account has no such device. See: nephos devices")
+                }
+                guard matches.count == 1 else {
+                    throw CloudError(
+                        .invalidArguments, "Several devices have this name. Use the id. See: nephos devices")
+                }
+                let revoked = try await session.revoke(match.id)
+                try output.print(Row(revoked, this: account.deviceID), text: "Revoked \(revoked.name).")
+            }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+import Core
+@testable import KeyValueService
+import Storage
+import Testing
+import Wire
+
+struct KeyHistoryTests {
+    @Test func loserIsKeptWithItsWinner() throws {
+        let house = try KeyValueHouse()
+        let a = house.caller("dev_a")
+        let b = house.caller("dev_b")
+        let won = house.write("k", "won", after: .seconds(2))
+        try house.push(won, by: a)
+        try house.push(house.write("k", "lost", after: .seconds(1)), by: b)
+        let entries = try house.history(a, key: "k")
+        try #require(entries.count == 1)
+        #expect(entries[0].lostConflict && entries[0].item.deviceID == "dev_b")
+        #expect(try KeyValueItem(entries[0].item).value == "lost")
+        #expect(entries[0].winnerDeviceID == "dev_a" && entries[0].winnerTimestamp == won.timestamp)
+        #expect(entries[0].recordedAt == house.clock.now.milliseconds)
+    }
+
+    @Test func overwrittenValueOfAnotherDeviceIsKept() throws {
+        let house = try KeyValueHouse()
+        try house.push(house.write("k", "first"), by: house.caller("dev_a"))
+        try house.push(house.write("k", "second", after: .seconds(1)), by: house.caller("dev_b"))
+        try house.push(house.write("k", "third", after: .seconds(2)), by: house.caller("dev_b"))
+        let entries = try house.history(house.caller("dev_a"))
+        #expect(try entries.map { try KeyValueItem($0.item).value } == ["first"])
+        #expect(entries.first?.lostConflict == false && entries.first?.winnerDeviceID == "dev_b")
+    }
+
+    @Test func equalContentIsNoConflict() throws {
+        let house = try KeyValueHouse()
+        try house.push(house.write("k", "same", after: .seconds(1)), by: house.caller("dev_b"))
+        try house.push(house.write("k", "same"), by: house.caller("dev_a"))
+        try house.push(house.write("k", "same", after: .seconds(2)), by: house.caller("dev_a"))
+        #expect(try house.history(house.caller("dev_a")).isEmpty)
+    }
+
+    @Test func historyOfAKeyIsBounded() throws {
+        let house = try KeyValueHouse()
+        for index in 0..<KeyHistory.entriesPerKeyMax + 20 {
+            let device = index.isMultiple(of: 2) ? "dev_a" : "dev_b"
+            try house.push(house.write("k", .integer(Int64(index)), after: .milliseconds(index)), by: house.caller(device))
+        }
+        var list = WireListKeyHistory()
+        list.storeID = "notes"
+        list.limit = 1000
+        let entries = try house.call(list, by: house.caller("dev_a"), WireListKeyHistoryReply.self).entries
+        #expect(entries.count == KeyHistory.entriesPerKeyMax)
+        #expect(try entries.first.map { try KeyValueItem($0.item).value } == .integer(118))
+    }
+
+    @Test func bytesOfAStoresHistoryAreBounded() throws {
+        let house = try KeyValueHouse()
+        for index in 0..<11 {
+            let value = PropertyValue.string(String(repeating: "\(index % 10)", count: 1_000_000))
+            let caller = house.caller(index.isMultiple(of: 2) ? "dev_a" : "dev_b")
+            try house.push(house.write("k", value, after: .milliseconds(index)), by: caller)
+        }
+        let kept = try house.engine.write {
+            try $0.first(SQL("SELECT COUNT(*), SUM(size) FROM key_history")) { ($0.integer(0), $0.integer(1)) }
+        }
+        #expect(kept?.0 == 8)
+        #expect((kept?.1 ?? .max) <= Int64(KeyHistory.bytesPerStoreMax))
+    }
+
+    @Test func oldEntriesAreRemovedInSteps() throws {
+        let house = try KeyValueHouse()
+        for index in 0..<5 {
+            let device = index.isMultiple(of: 2) ? "dev_a" : "dev_b"
+            try house.push(house.write("k", .integer(Int64(index)), after: .milliseconds(index)), by: house.caller(device))
+        }
+        let later = house.clock.now.advanced(by: .seconds(1))
+        #expect(try house.engine.write { try KeyHistory.prune(recordedBefore: later, limit: 3, in: $0) })
+        #expect(try house.history(house.caller("dev_a")).count == 1)
+        #expect(try !house.engine.write { try KeyHistory.prune(recordedBefore: later, limit: 3, in: $0) })
+        #expect(try house.history(house.caller("dev_a")).isEmpty)
+    }
+}

@@ -1,0 +1,146 @@
+import Bus
+import Core
+@testable import KeyValueService
+@testable import ServiceKit
+import Storage
+import SwiftProtobuf
+import Synchronization
+import Wire
+
+/// The service on a database in memory, its requests run in the host's groups.
+final class KeyValueHouse {
+    final class Clock: WallClock {
+        private let time = Mutex(Timestamp(milliseconds: 1_750_000_000_000))
+        var now: Timestamp { time.withLock { $0 } }
+        func advance(by duration: Duration) { time.withLock { $0 = $0.advanced(by: duration) } }
+    }
+
+    struct Answer {
+        var result: Result<Frame, CloudError>
+        var budget: Budget?
+    }
+
+    let clock = Clock()
+    let engine: SQLiteEngine
+    let service: KeyValueService
+    private(set) var events: [OutgoingEvent] = []
+    private let groups: GroupCommit
+    private var methods: [String: Router.Method] = [:]
+
+    static let masterKey = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+
+    init(_ configuration: KeyValueConfiguration = KeyValueConfiguration(), engine: SQLiteEngine? = nil) throws {
+        self.engine = try engine ?? .inMemory()
+        let clock = clock
+        service = KeyValueService(configuration: configuration)
+        groups = GroupCommit(engine: self.engine, now: { .zero }, wallClock: clock)
+        try self.engine.migrate(ChangeFeedSchema.migrations + service.migrations)
+        let start = clock.now
+        try service.start(masterKeys: [Self.masterKey]) { clock.now.since(start) }
+        var router = Router()
+        service.register(on: &router)
+        methods = router.methods
+    }
+
+    var lastNotification: WireNotification? {
+        events.last.flatMap { try? $0.notification.decode(WireNotification.self) }
+    }
+
+    func operation() -> OperationID { OperationID(at: clock.now) }
+
+    func item(
+        _ message: some SwiftProtobuf.Message, by caller: Caller?, id: OperationID? = nil
+    ) throws -> GroupItem {
+        let name = String(type(of: message).protoMessageName.split(separator: ".").last ?? "")
+        guard let method = methods[name], let key = PublicKey(bytes: [UInt8](repeating: 7, count: 32)) else {
+            throw CloudError(.unknownMethod, "The service has no such method.")
+        }
+        let context = RequestContext(
+            id: id ?? operation(), causeID: nil, peer: Peer(connection: 1, publicKey: key), caller: caller,
+            now: clock.now)
+        return GroupItem(
+            work: .request(method, body: Frame(encoding: message)), context: context, mutates: method.mutates,
+            principal: method.remembersReply ? caller?.device.rawValue : nil)
+    }
+
+    func run(_ items: [GroupItem]) -> [Answer] {
+        var items = items
+        events += groups.run(&items).events
+        return items.map { item in
+            let result: Result<Frame, CloudError> =
+                switch item.outcome {
+                case .success(let frame): .success(frame)
+                case .failure(let error): .failure(error)
+                case .pending, .toPrepare: .failure(CloudError(.internalError, "The request was not run."))
+                }
+            return Answer(result: result, budget: item.budget)
+        }
+    }
+
+    func call<Reply: SwiftProtobuf.Message>(
+        _ message: some SwiftProtobuf.Message, by caller: Caller?, id: OperationID? = nil, _ reply: Reply.Type
+    ) throws -> Reply {
+        try run([item(message, by: caller, id: id)])[0].result.get().decode(reply)
+    }
+
+    // MARK: What the tests say
+
+    func caller(
+        _ device: String, account: String = "acct_one", app: String = "com.example.notes", store: String = "notes"
+    ) -> Caller {
+        Caller(
+            account: AccountID(account), device: DeviceID(device), app: AppID(app), store: StoreID(store),
+            containers: [], expires: clock.now.advanced(by: .seconds(900)))
+    }
+
+    /// A write stamped this long after the house's clock.
+    func write(_ key: String, _ value: PropertyValue?, after delay: Duration = .zero) -> WireKeyWrite {
+        var write = WireKeyWrite()
+        write.key = key
+        if let value { write.value = WirePropertyValue(value) }
+        write.timestamp = HybridTimestamp(clock.now.advanced(by: delay)).rawValue
+        return write
+    }
+
+    func push(_ writes: [WireKeyWrite], store: String = "notes") -> WirePushKeys {
+        var push = WirePushKeys()
+        push.storeID = store
+        push.writes = writes
+        return push
+    }
+
+    @discardableResult
+    func push(_ writes: WireKeyWrite..., by caller: Caller, id: OperationID? = nil) throws -> WirePushKeysReply {
+        try call(push(writes, store: caller.store?.rawValue ?? ""), by: caller, id: id, WirePushKeysReply.self)
+    }
+
+    func pull(_ caller: Caller, after token: WireChangeToken = WireChangeToken()) throws -> WirePullKeysReply {
+        var pull = WirePullKeys()
+        pull.storeID = caller.store?.rawValue ?? ""
+        pull.after = token
+        return try call(pull, by: caller, WirePullKeysReply.self)
+    }
+
+    func values(_ caller: Caller) throws -> [String: PropertyValue] {
+        var values: [String: PropertyValue] = [:]
+        for item in try pull(caller).items { values[item.key] = try KeyValueItem(item).value }
+        return values
+    }
+
+    func history(_ caller: Caller, key: String = "") throws -> [WireKeyHistoryEntry] {
+        var list = WireListKeyHistory()
+        list.storeID = caller.store?.rawValue ?? ""
+        list.key = key
+        return try call(list, by: caller, WireListKeyHistoryReply.self).entries
+    }
+}
+
+/// The error that the body throws, or nil.
+func failure(_ body: () throws -> Void) -> CloudError? {
+    do {
+        try body()
+        return nil
+    } catch {
+        return error as? CloudError
+    }
+}

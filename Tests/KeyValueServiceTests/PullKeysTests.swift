@@ -1,0 +1,101 @@
+import Core
+@testable import KeyValueService
+import Storage
+import Testing
+import Wire
+
+struct PullKeysTests {
+    @Test func changesAfterATokenIncludeTombstones() throws {
+        let house = try KeyValueHouse()
+        let caller = house.caller("dev_a")
+        try house.push(house.write("old", 1), by: caller)
+        let token = try house.push(house.write("gone", 1), by: caller).token
+        try house.push(house.write("gone", nil, after: .seconds(1)), house.write("new", 2), by: caller)
+        let reply = try house.pull(caller, after: token)
+        #expect(!reply.complete)
+        #expect(reply.items.map(\.key) == ["gone", "new"])
+        #expect(!reply.items[0].hasValue && reply.items[1].hasValue)
+        #expect(try house.pull(caller, after: reply.token).items.isEmpty)
+    }
+
+    @Test func pullFromTheBeginningIsTheWholeLiveStore() throws {
+        let house = try KeyValueHouse()
+        let caller = house.caller("dev_a")
+        try house.push(house.write("a", 1), house.write("b", 2), by: caller)
+        try house.push(house.write("a", nil, after: .seconds(1)), by: caller)
+        let reply = try house.pull(caller)
+        #expect(reply.complete && reply.items.map(\.key) == ["b"])
+        #expect(reply.usage.profile == "standard" && reply.usage.keyCount == 1 && reply.usage.keyCountMax == 1024)
+    }
+
+    @Test func neverWrittenStoreIsEmpty() throws {
+        let house = try KeyValueHouse()
+        let reply = try house.pull(house.caller("dev_a"))
+        #expect(reply.complete && reply.items.isEmpty && reply.digestKey.isEmpty)
+        #expect(SetDigest(bytes: reply.digest) == .empty)
+    }
+
+    @Test func tokensOfAnotherHistoryHaveExpired() throws {
+        let house = try KeyValueHouse()
+        let caller = house.caller("dev_a")
+        let token = try house.push(house.write("a", 1), by: caller).token
+        var future = token
+        future.sequence += 5
+        #expect(failure { _ = try house.pull(caller, after: future) }?.code == .changeTokenExpired)
+        _ = try house.engine.write { try Feed.raiseEpoch(in: $0) }
+        #expect(failure { _ = try house.pull(caller, after: token) }?.code == .changeTokenExpired)
+        let reply = try house.pull(caller)
+        #expect(reply.complete && reply.token.epoch == token.epoch + 1 && reply.epochStart == token.sequence)
+    }
+
+    @Test func tokensBelowTheFloorHaveExpired() throws {
+        let house = try KeyValueHouse()
+        let caller = house.caller("dev_a")
+        let first = try house.push(house.write("a", 1), by: caller).token
+        let last = try house.push(house.write("a", nil, after: .seconds(1)), by: caller).token
+        let later = house.clock.now.advanced(by: .seconds(60))
+        try house.engine.write {
+            let feed = Feed(over: $0, at: later)
+            _ = try feed.compactTombstones(before: later, limit: 10)
+            try feed.flush()
+        }
+        #expect(failure { _ = try house.pull(caller, after: first) }?.code == .changeTokenExpired)
+        #expect(try house.pull(caller, after: last).items.isEmpty)
+    }
+
+    @Test func readerFarBehindGetsTheWholeStoreInstead() throws {
+        let house = try KeyValueHouse()
+        let caller = house.caller("dev_a")
+        let token = try house.push(house.write("live", 1), by: caller).token
+        for batch in 0...PullRule.changesMax / 2000 {
+            let writes = (0..<2000).map { house.write("k\(batch).\($0)", nil) }
+            _ = try house.call(house.push(writes), by: caller, WirePushKeysReply.self)
+        }
+        let reply = try house.pull(caller, after: token)
+        #expect(reply.complete && reply.items.map(\.key) == ["live"])
+    }
+
+    @Test func digestsEqualTheirRecomputation() throws {
+        let house = try KeyValueHouse()
+        let caller = house.caller("dev_a")
+        for (index, value) in PushKeysTests.values.enumerated() {
+            try house.push(house.write("k\(index)", value), by: caller)
+        }
+        try house.push(house.write("k1", nil, after: .seconds(1)), house.write("k2", 5, after: .seconds(1)), by: caller)
+        let reply = try house.pull(caller)
+        var digest = SetDigest.empty
+        var byKey: [String: [UInt8]] = [:]
+        for item in reply.items {
+            let share = try KeyValueItem(item).digest(key: [UInt8](reply.digestKey))
+            digest.add(share)
+            byKey[item.key] = share.bytes
+        }
+        #expect(reply.digestKey.count == 32)
+        #expect([UInt8](reply.digest) == digest.bytes)
+        var list = WireListKeyDigests()
+        list.storeID = "notes"
+        let listed = try house.call(list, by: caller, WireListKeyDigestsReply.self)
+        #expect([UInt8](listed.digest) == digest.bytes && listed.token == reply.token)
+        #expect(Dictionary(uniqueKeysWithValues: listed.entries.map { ($0.key, [UInt8]($0.digest)) }) == byKey)
+    }
+}

@@ -1,0 +1,99 @@
+import Core
+@testable import KeyValueService
+@testable import ServiceKit
+import Storage
+import Testing
+import Wire
+import struct Foundation.Data
+import class Foundation.FileManager
+import struct Foundation.URL
+import struct Foundation.UUID
+
+struct SealingTests {
+    @Test func databaseFilesDoNotContainTheValues() throws {
+        let folder = FileManager.default.temporaryDirectory.appendingPathComponent("keyvalue-\(UUID())")
+        try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+        defer { try? FileManager.default.removeItem(at: folder) }
+        let engine = try SQLiteEngine(path: folder.appendingPathComponent("keyvalue.sqlite").path)
+        let house = try KeyValueHouse(engine: engine)
+        let marker = "plain-text-marker"
+        let values: [PropertyValue] = [
+            .string(marker), .data(Data(marker.utf8)), [.string(marker)], ["k": .string(marker)], [marker: 1],
+        ]
+        for (index, value) in values.enumerated() {
+            try house.push(house.write("k\(index)", value, after: .seconds(1)), by: house.caller("dev_a"))
+            // A loser (in the history, and the winner in its stored reply), and one overwritten.
+            try house.push(house.write("k\(index)", .string("other " + marker)), by: house.caller("dev_b"))
+            try house.push(house.write("k\(index)", .string("new " + marker), after: .seconds(2)), by: house.caller("dev_c"))
+        }
+        #expect(try house.history(house.caller("dev_a")).count == 2 * values.count)
+        for file in try FileManager.default.contentsOfDirectory(at: folder, includingPropertiesForKeys: nil) {
+            #expect(try Data(contentsOf: file).range(of: Data(marker.utf8)) == nil)
+        }
+        // The names are there, so the files are the right ones and already written.
+        let wal = try Data(contentsOf: folder.appendingPathComponent("keyvalue.sqlite-wal"))
+        #expect(wal.range(of: Data("dev_a".utf8)) != nil)
+        engine.close()
+    }
+
+    @Test func sealedValueOpensOnlyInItsPlace() throws {
+        let key = AccountKey.random()
+        let sealed = try key.seal([1, 2, 3], boundTo: "here")
+        #expect(sealed.bytes.count == 3 + Sealed.overhead)
+        #expect(try key.open(sealed, boundTo: "here") == [1, 2, 3])
+        #expect(failure { _ = try key.open(sealed, boundTo: "there") } != nil)
+        #expect(failure { _ = try AccountKey.random().open(sealed, boundTo: "here") } != nil)
+        #expect(failure { _ = try key.open(Sealed(bytes: [1]), boundTo: "here") } != nil)
+        #expect(try key.seal([1, 2, 3], boundTo: "here") != sealed)
+    }
+
+    private struct Undone: Error {}
+
+    @Test func keyWhoseMakingWasRolledBackIsNeverUsedAgain() throws {
+        let house = try KeyValueHouse()
+        let keys = try AccountKeys(masterKeys: [KeyValueHouse.masterKey])
+        let account = AccountID("acct_new")
+        var lost: [UInt8] = []
+        _ = try? house.engine.write { transaction in
+            lost = try keys.key(of: account, in: transaction).bytes
+            #expect(try keys.key(of: account, in: transaction).bytes == lost)
+            throw Undone()
+        }
+        let kept = try house.engine.write { try keys.key(of: account, in: $0).bytes }
+        #expect(kept != lost)
+        let fresh = try AccountKeys(masterKeys: [KeyValueHouse.masterKey])
+        #expect(try house.engine.write { try fresh.existingKey(of: account, in: $0)?.bytes } == kept)
+    }
+
+    @Test func masterKeyCanBeRotated() throws {
+        let house = try KeyValueHouse()
+        let newKey = Data(repeating: 9, count: 32).base64EncodedString()
+        let account = AccountID("acct_one")
+        let old = try AccountKeys(masterKeys: [KeyValueHouse.masterKey])
+        let bytes = try house.engine.write { try old.key(of: account, in: $0).bytes }
+        let both = try AccountKeys(masterKeys: [newKey, KeyValueHouse.masterKey])
+        #expect(try !house.engine.write { try both.rewrap(limit: 10, in: $0) })
+        let new = try AccountKeys(masterKeys: [newKey])
+        #expect(try house.engine.write { try new.existingKey(of: account, in: $0)?.bytes } == bytes)
+        let stale = try AccountKeys(masterKeys: [KeyValueHouse.masterKey])
+        let error = failure { _ = try house.engine.write { try stale.existingKey(of: account, in: $0) } }
+        #expect(error?.code == .configurationInvalid)
+    }
+
+    @Test func destroyedKeyLeavesNothingReadable() throws {
+        let house = try KeyValueHouse()
+        let keys = try AccountKeys(masterKeys: [KeyValueHouse.masterKey])
+        let account = AccountID("acct_one")
+        try house.engine.write { transaction in
+            _ = try keys.key(of: account, in: transaction)
+            try keys.destroy(account, in: transaction)
+            let left = try keys.existingKey(of: account, in: transaction)
+            #expect(left == nil)
+        }
+    }
+
+    @Test(arguments: [[], ["short"], ["AAAA"]])
+    func malformedMasterKeysAreRefused(_ masterKeys: [String]) {
+        #expect(failure { _ = try AccountKeys(masterKeys: masterKeys) }?.code == .configurationInvalid)
+    }
+}
