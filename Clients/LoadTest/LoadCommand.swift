@@ -37,6 +37,8 @@ struct LoadOptions: ParsableArguments {
 struct Numbers: ExpressibleByArgument {
     var values: [Int]
 
+    init(_ values: [Int]) { self.values = values }
+
     init?(argument: String) {
         let parts = argument.split(separator: ",").map { Int($0) }
         guard !parts.isEmpty, parts.allSatisfy({ ($0 ?? 0) > 0 }) else { return nil }

@@ -3,10 +3,11 @@ import Foundation
 
 /// The deployment under load: a given one, or one of its own.
 ///
-/// Its own has no write budget and a cheap password hash, so that thousands of
-/// devices can be signed in before the measuring starts; everything that is
-/// measured (CURVE, fsync before each acknowledgement, sealing) is as always.
-final class LoadDeployment {
+/// Its own has no write budget, the cheapest password hash that is allowed,
+/// tokens that outlive a long run, and as many connections for one device as
+/// there are subscribers; everything that is measured (CURVE, fsync before each
+/// acknowledgement, sealing) is as always.
+final class LoadDeployment: Sendable {
     let directory: String
     private let isOwn: Bool
 
@@ -19,8 +20,9 @@ final class LoadDeployment {
         isOwn = true
         directory = NSTemporaryDirectory() + "nephos-load-\(getpid())"
         setenv("NEPHOS_KEYVALUE_BUDGET_CAPACITY", "0", 1)
-        setenv("NEPHOS_IDENTITY_SCRYPT_COST", "1024", 1)
-        setenv("NEPHOS_IDENTITY_RATE_LIMITED", "false", 1)
+        setenv("NEPHOS_IDENTITY_SCRYPT_ROUNDS", "16384", 1)
+        setenv("NEPHOS_IDENTITY_ACCESS_TOKEN_LIFETIME_SECONDS", "86400", 1)
+        setenv("NEPHOS_NOTIFICATIONS_CONNECTIONS_PER_DEVICE_MAX", "50000", 1)
         let port = try Self.freePorts(count: 11)
         try Self.nephos(["init", "--deployment", directory, "--port", "\(port)"])
         try Self.nephos(["up", "--deployment", directory])
@@ -43,6 +45,28 @@ final class LoadDeployment {
             let kilobytes = Int(line.split(separator: " ").dropFirst().first ?? "")
         else { return nil }
         return kilobytes * 1024
+    }
+
+    /// Processor time that a service's process has used.
+    func processorTime(of service: ServiceName) -> Duration {
+        guard
+            let pid = try? String(contentsOfFile: "\(directory)/run/\(service).pid", encoding: .utf8)
+                .trimmingCharacters(in: .whitespacesAndNewlines)
+        else { return .zero }
+        return Self.processorTime(ofProcess: pid)
+    }
+
+    /// Processor time of this process, the load's generator.
+    static var ownProcessorTime: Duration { processorTime(ofProcess: "self") }
+
+    private static func processorTime(ofProcess pid: String) -> Duration {
+        // The fields after the name, which may have spaces, in ticks of 1/100 s: user and system time.
+        guard let text = try? String(contentsOfFile: "/proc/\(pid)/stat", encoding: .utf8),
+            let end = text.lastIndex(of: ")")
+        else { return .zero }
+        let fields = text[end...].split(separator: " ")
+        guard fields.count > 13, let user = Int(fields[12]), let system = Int(fields[13]) else { return .zero }
+        return .milliseconds((user + system) * 10)
     }
 
     private static func nephos(_ arguments: [String]) throws {
@@ -70,7 +94,7 @@ final class LoadDeployment {
 
     private static func isFree(_ port: Int) -> Bool {
         let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
-        defer { close(descriptor) }
+        defer { _ = Foundation.close(descriptor) }
         var address = sockaddr_in()
         address.sin_family = sa_family_t(AF_INET)
         address.sin_port = in_port_t(UInt16(port).bigEndian)

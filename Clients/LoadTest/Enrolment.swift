@@ -1,0 +1,108 @@
+import Bus
+import Core
+import Foundation
+import ServiceKit
+import SwiftProtobuf
+import Synchronization
+import Wire
+import ZeroMQBus
+
+/// Where a service answers, and what proves that it is the one.
+struct ServerAddress: Sendable {
+    var endpoint: String
+    var key: PublicKey
+}
+
+/// A device that was signed in for a run.
+struct LoadDevice: Sendable {
+    var keys: KeyPair
+    var accessToken: String
+}
+
+/// An account and an app of their own in the deployment under load, with a
+/// fresh store, and the devices that are signed in to it.
+struct Enrolment {
+    let store: String
+    let keyValue: ServerAddress
+    let subscriptions: ServerAddress
+    private let identity: ServerAddress
+    private let account: String
+    private let transport: ZeroMQTransport
+    private static let password = "a password for measuring"
+
+    /// Makes the account and the app, as the operator.
+    ///
+    /// - Throws: ``CloudError`` of the deployment's files, and of the calls.
+    init(deployment directory: String, transport: ZeroMQTransport) throws {
+        let files = DeploymentFiles(directory: directory)
+        let roster = try files.roster()
+        self.transport = transport
+        identity = try Self.address(of: .identity, in: roster) { $0.publicRequests ?? $0.requests }
+        keyValue = try Self.address(of: .keyValue, in: roster) { $0.publicRequests ?? $0.requests }
+        subscriptions = try Self.address(of: .notifications, in: roster) { $0.publicSubscriptions ?? $0.subscriptions }
+        var generator = SystemRandomNumberGenerator()
+        let name = "load-" + String(UInt64.random(in: 0..<1 << 48, using: &generator), radix: 32)
+        account = name
+        store = name
+        let keys = try files.operatorKeys()
+        var app = WireCreateApp()
+        app.app.appID = name
+        app.app.storeID = name
+        _ = try call(app, keys: keys, returning: WireCreateAppReply.self)
+        var person = WireCreateAccount()
+        person.accountName = name
+        person.password = Self.password
+        _ = try call(person, keys: keys, returning: WireCreateAccountReply.self)
+    }
+
+    private static func address(
+        of service: ServiceName, in roster: Roster, _ endpoint: (Roster.Entry) -> String?
+    ) throws -> ServerAddress {
+        let entry = try roster.entry(of: service)
+        guard let endpoint = endpoint(entry) else {
+            throw CloudError(
+                .configurationInvalid, "The roster has no such address.", details: ["service": service.rawValue])
+        }
+        return ServerAddress(endpoint: endpoint, key: try entry.key)
+    }
+
+    /// Signs in as many devices, each with a key pair of its own.
+    func devices(_ count: Int) throws -> [LoadDevice] {
+        try (0..<count).map { index in
+            let keys = try transport.makeKeyPair()
+            var request = WireSignIn()
+            request.accountName = account
+            request.password = Self.password
+            request.deviceName = "load \(index)"
+            request.appID = store
+            let reply = try call(request, keys: keys, returning: WireSignInReply.self)
+            return LoadDevice(keys: keys, accessToken: reply.accessToken.token)
+        }
+    }
+
+    private func call<Request: SwiftProtobuf.Message, Response: SwiftProtobuf.Message>(
+        _ request: Request, keys: KeyPair, returning: Response.Type
+    ) throws -> Response {
+        let answer = Mutex<Result<Frame, CloudError>?>(nil)
+        let answered = DispatchSemaphore(value: 0)
+        let method = String(Request.protoMessageName.split(separator: ".").last ?? "")
+        let body = Frame(encoding: request)
+        let address = identity
+        let loop = try transport.startLoop(named: "enrolment") { loop in
+            let client = try RequestClient(
+                loop: loop,
+                socket: RequestSocketOptions(endpoints: [address.endpoint], serverKey: address.key, keys: keys))
+            client.call(method, body: body, timeout: .seconds(30)) { reply in
+                // The pending call keeps its client.
+                withExtendedLifetime(client) { answer.withLock { $0 = reply.result } }
+                answered.signal()
+            }
+        }
+        defer { loop.stop() }
+        answered.wait()
+        guard let result = answer.withLock({ $0 }) else {
+            throw CloudError(.internalError, "A call ended without an answer.")
+        }
+        return try result.get().decode(Response.self)
+    }
+}

@@ -1,0 +1,76 @@
+import ArgumentParser
+import Bus
+import Core
+import Foundation
+import Synchronization
+import ZeroMQBus
+
+struct FanOutCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "fan-out", abstract: "Deliveries a second to many subscribers, and the memory of each.",
+        discussion: """
+            One writer pushes to a store that many connections follow. At --window 1 the next push is sent when every \
+            subscriber has been told of the last; a wider window keeps more pushes on their way. NOTIFIED counts \
+            from the write to the last delivery. The subscribers are connections of one device, spread over \
+            loopback addresses.
+            """)
+
+    @OptionGroup var options: LoadOptions
+    @Option(help: "Subscribed connections.") var subscribers = Numbers([100, 1000, 5000])
+    @Option(help: "Pushes on their way at once.") var window = Numbers([1, 16])
+
+    func run() throws {
+        let deployment = try LoadDeployment(directory: options.deployment)
+        defer { deployment.close() }
+        let transport = ZeroMQTransport()
+        var results: [LoadResult] = []
+        for count in subscribers.values {
+            for width in window.values {
+                var runs: [LoadResult] = []
+                for number in 1...options.runs {
+                    let label = "\(count) subscribers, window \(width), run \(number) of \(options.runs)"
+                    runs.append(try run(count, window: width, on: deployment, transport, label: label))
+                }
+                if let result = median(runs) { results.append(result) }
+            }
+        }
+        try report(results, columns: ["subscribers", "window"], json: options.json)
+    }
+
+    private func run(
+        _ count: Int, window: Int, on deployment: LoadDeployment, _ transport: ZeroMQTransport, label: String
+    ) throws -> LoadResult {
+        let enrolment = try Enrolment(deployment: deployment.directory, transport: transport)
+        let devices = try enrolment.devices(2)
+        let plan = FanOutPlan(
+            store: enrolment.store, keyValue: enrolment.keyValue, subscriptions: enrolment.subscriptions,
+            writer: devices[0], subscriber: devices[1], subscribers: count, window: window,
+            valueBytes: options.bytes, warmUp: .seconds(options.warmUp), duration: .seconds(options.seconds))
+        let outcome = WriteOutcome()
+        let before = deployment.residentBytes(of: .notifications) ?? 0
+        let held = Mutex<LoopBound<FanOutGenerator>?>(nil)
+        let loop = try transport.startLoop(named: "load") { loop in
+            let generator = try FanOutGenerator(loop: loop, plan: plan, outcome: outcome) {
+                deployment.residentBytes(of: .notifications) ?? 0
+            }
+            let bound = LoopBound(generator, to: loop)
+            held.withLock { $0 = bound }
+        }
+        defer {
+            loop.stop()
+            held.withLock { $0 = nil }
+        }
+        let used = ProcessorTimes(of: deployment, while: outcome, label: label, quiet: options.quiet)
+        let figures = outcome.figures.withLock { $0 }
+        if let error = figures.error { throw error }
+        var extra = used.microseconds(perEachOf: figures.delivered)
+        extra["frames_per_s"] = (Double(figures.frames) / figures.seconds).rounded()
+        if figures.residentBytes > before {
+            extra["kb_per_subscriber"] = (Double(figures.residentBytes - before) / 102.4 / Double(count)).rounded() / 10
+        }
+        return LoadResult(
+            scenario: "fan-out", parameters: ["subscribers": Double(count), "window": Double(window)],
+            perSecond: Double(figures.delivered) / figures.seconds, reply: figures.replies.summary,
+            notified: figures.notified.summary, failures: figures.failures, extra: extra)
+    }
+}

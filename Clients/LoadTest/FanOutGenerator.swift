@@ -1,0 +1,252 @@
+import Bus
+import Core
+import Foundation
+import Synchronization
+import Wire
+
+/// What a fan-out run does.
+struct FanOutPlan: Sendable {
+    var store: String
+    var keyValue: ServerAddress
+    var subscriptions: ServerAddress
+    var writer: LoadDevice
+    var subscriber: LoadDevice
+    var subscribers: Int
+    /// Pushes whose deliveries are not complete yet.
+    var window: Int
+    var valueBytes: Int
+    var warmUp: Duration
+    var duration: Duration
+}
+
+/// One writer, and many connections that follow its store, on one loop.
+///
+/// The connections hang on one DEALER, which receives from all of them: what
+/// counts is when the last of them was told, not which. Each comes from
+/// another loopback address, so that they are as many endpoints to libzmq.
+final class FanOutGenerator {
+    private static let patience: Duration = .seconds(60)
+    private static let ringSize = 1 << 12
+
+    private struct Event {
+        var number: UInt64 = .max
+        var sent: UInt64 = 0
+        var delivered = 0
+    }
+
+    private let loop: any BusLoop
+    private let plan: FanOutPlan
+    private let outcome: WriteOutcome
+    private let residentBytes: () -> Int
+    private var figures = WriteOutcome.Figures()
+    private var template: PushTemplate
+    private var writer: (any RequestSocket)?
+    private var followers: (any RequestSocket)?
+    private var greeted = 0
+    private var asked = 0
+    private var confirmed = 0
+    private var events = [Event](repeating: Event(), count: ringSize)
+    private var number: UInt64 = 0
+    private var stamp: UInt64 = 0
+    private var incomplete = 0
+    private var isSending = false
+    private var window: (start: UInt64, end: UInt64) = (.max, .max)
+    private var ended = false
+
+    /// - Parameter residentBytes: The server's memory at this moment.
+    init(loop: any BusLoop, plan: FanOutPlan, outcome: WriteOutcome, residentBytes: @escaping () -> Int) throws {
+        self.loop = loop
+        self.plan = plan
+        self.outcome = outcome
+        self.residentBytes = residentBytes
+        template = try PushTemplate(
+            store: plan.store, key: "key", valueBytes: plan.valueBytes, accessToken: plan.writer.accessToken)
+        writer = try loop.makeRequestSocket(
+            RequestSocketOptions(
+                endpoints: [plan.keyValue.endpoint], serverKey: plan.keyValue.key, keys: plan.writer.keys)
+        ) { [unowned self] in answered($0) }
+        followers = try loop.makeRequestSocket(
+            RequestSocketOptions(
+                endpoints: try Self.endpoints(of: plan), serverKey: plan.subscriptions.key,
+                keys: plan.subscriber.keys)
+        ) { [unowned self] in delivered($0) }
+        loop.schedule(after: Self.patience) { [self] in
+            guard confirmed < plan.subscribers else { return }
+            fail("Not all subscribers were connected.", ["greeted": "\(greeted)", "confirmed": "\(confirmed)"])
+        }
+    }
+
+    /// The same address from as many sources.
+    private static func endpoints(of plan: FanOutPlan) throws -> [String] {
+        let scheme = "tcp://"
+        guard plan.subscriptions.endpoint.hasPrefix(scheme + "127."), plan.subscribers < 1 << 16 else {
+            throw CloudError(
+                .configurationInvalid, "The subscribers need a deployment on this machine's loopback address.")
+        }
+        let address = plan.subscriptions.endpoint.dropFirst(scheme.count)
+        return (0..<plan.subscribers).map { "\(scheme)127.1.\($0 >> 8).\($0 & 255):0;\(address)" }
+    }
+
+    // MARK: Subscribing
+
+    /// The DEALER gives each connection its turn, so as many requests as connections reach every one.
+    private func subscribe() {
+        var scope = WireSubscribedScope()
+        scope.service = ServiceName.keyValue.rawValue
+        scope.scope = plan.store
+        var body = WireSubscribe()
+        body.scopes = [scope]
+        while asked < plan.subscribers {
+            let request = RequestEnvelope(
+                method: "Subscribe", id: PushID.foreign(at: loop.wallClock.now),
+                accessToken: plan.subscriber.accessToken, body: Frame(encoding: body))
+            guard followers?.send(request.encoded()) == .sent else {
+                loop.schedule(after: .milliseconds(5)) { [self] in subscribe() }
+                return
+            }
+            asked += 1
+        }
+    }
+
+    private func confirm() {
+        confirmed += 1
+        guard confirmed == plan.subscribers else { return }
+        // Once it is quiet, the server's memory tells what an idle subscriber costs.
+        loop.schedule(after: .milliseconds(500)) { [self] in
+            figures.residentBytes = residentBytes()
+            begin()
+        }
+    }
+
+    private func begin() {
+        isSending = true
+        let start = monotonicNanoseconds()
+        window.start = start + UInt64(plan.warmUp.nanoseconds)
+        window.end = window.start + UInt64(plan.duration.nanoseconds)
+        loop.schedule(after: plan.warmUp) { [self] in outcome.isMeasuring.store(true, ordering: .relaxed) }
+        loop.schedule(after: plan.warmUp + plan.duration) { [self] in
+            isSending = false
+            outcome.isMeasuring.store(false, ordering: .relaxed)
+            drain(since: loop.monotonicNow)
+        }
+        push()
+    }
+
+    // MARK: Pushing
+
+    private func push() {
+        while isSending, incomplete < plan.window {
+            let time = loop.wallClock.now
+            stamp = max(stamp + 1, time.milliseconds << 16)
+            let frame = template.frame(
+                id: PushID(number: number, writer: 0).operation(at: time), timestamp: stamp, number: number)
+            let now = monotonicNanoseconds()
+            guard writer?.send([frame]) == .sent else {
+                loop.schedule(after: .milliseconds(5)) { [self] in push() }
+                return
+            }
+            events[Int(number) & (Self.ringSize - 1)] = Event(number: number, sent: now)
+            number += 1
+            incomplete += 1
+        }
+    }
+
+    private func answered(_ messages: [Message]) {
+        let now = monotonicNanoseconds()
+        for message in messages {
+            message.first?.withUnsafeBytes { bytes in
+                guard case .answer(let number, _, let failed) = ScannedReply(bytes) else { return }
+                guard !failed else { return fail("A write was refused.") }
+                let sent = events[Int(number) & (Self.ringSize - 1)].sent
+                guard sent >= window.start, sent < window.end else { return }
+                figures.answered += 1
+                figures.replies.record(.nanoseconds(Int64(clamping: now &- sent)))
+            }
+        }
+    }
+
+    // MARK: Deliveries
+
+    private func delivered(_ messages: [Message]) {
+        let now = monotonicNanoseconds()
+        var count = 0
+        for message in messages {
+            message.first?.withUnsafeBytes { bytes in
+                switch ScannedReply(bytes) {
+                case .delivery(let delivery): count += scan(delivery, now)
+                case .other(let failed), .answer(_, _, let failed):
+                    guard !failed else { return fail("A subscription was refused.") }
+                    confirm()
+                }
+            }
+        }
+        outcome.answered.add(count, ordering: .relaxed)
+        if now >= window.start, now < window.end { figures.delivered += count }
+        push()
+    }
+
+    /// The notifications in a delivery.
+    private func scan(_ delivery: UnsafeRawBufferPointer, _ now: UInt64) -> Int {
+        var scan = FieldScan(delivery)
+        var count = 0
+        while let field = scan.next() {
+            switch field.number {
+            case 1:
+                var notification = FieldScan(field.bytes)
+                while let part = notification.next() {
+                    guard part.number == 8, let id = PushID(part.bytes) else { continue }
+                    note(id.number, now)
+                    count += 1
+                }
+            case 3:
+                // Left out for being too slow: what is missing will never be complete.
+                figures.failures += 1
+            case 4:
+                // Each new connection is told that the server does not know it.
+                greeted += 1
+                if greeted == plan.subscribers { subscribe() }
+                if confirmed == plan.subscribers { fail("A subscriber lost its connection.") }
+            default: break
+            }
+        }
+        if count > 0, now >= window.start, now < window.end { figures.frames += 1 }
+        return count
+    }
+
+    private func note(_ number: UInt64, _ now: UInt64) {
+        let place = Int(number) & (Self.ringSize - 1)
+        guard events[place].number == number else { return }
+        events[place].delivered += 1
+        guard events[place].delivered == plan.subscribers else { return }
+        incomplete -= 1
+        let sent = events[place].sent
+        guard sent >= window.start, sent < window.end else { return }
+        figures.notified.record(.nanoseconds(Int64(clamping: now &- sent)))
+    }
+
+    // MARK: End
+
+    private func drain(since: Duration) {
+        guard incomplete == 0 || loop.monotonicNow - since > .seconds(5) else {
+            loop.schedule(after: .milliseconds(10)) { [self] in drain(since: since) }
+            return
+        }
+        figures.failures += incomplete
+        finish()
+    }
+
+    private func fail(_ message: String, _ details: [String: String] = [:]) {
+        figures.error = CloudError(.serviceUnavailable, message, details: details)
+        finish()
+    }
+
+    private func finish() {
+        guard !ended else { return }
+        ended = true
+        isSending = false
+        figures.seconds = Double(plan.duration.nanoseconds) / 1e9
+        let result = figures
+        outcome.figures.withLock { $0 = result }
+        outcome.end()
+    }
+}

@@ -1,0 +1,326 @@
+import Bus
+import Core
+import Foundation
+import Synchronization
+import Wire
+
+/// What a run of writers does.
+struct WritePlan: Sendable {
+    var store: String
+    var keyValue: ServerAddress
+    /// One connection for each.
+    var devices: [LoadDevice]
+    /// Writers, each with a key of its own and one push in flight; with a rate, only keys.
+    var writers: Int
+    /// Pushes a second that arrive whether or not earlier ones were answered; nil: closed loop.
+    var rate: Double?
+    var valueBytes: Int
+    /// A device that follows the store, whose deliveries are measured.
+    var subscriber: (address: ServerAddress, device: LoadDevice)?
+    var warmUp: Duration
+    var duration: Duration
+}
+
+/// What came of it. Written by the generator's loop, read by the command's thread.
+final class WriteOutcome: Sendable {
+    struct Figures {
+        var replies = Latencies()
+        var notified = Latencies()
+        var answered = 0
+        var delivered = 0
+        var failures = 0
+        /// Messages in which the deliveries came.
+        var frames = 0
+        /// Of the server, when everything was connected and nothing sent.
+        var residentBytes = 0
+        var seconds = 0.0
+        var error: CloudError?
+    }
+
+    let figures = Mutex(Figures())
+    let answered = Atomic(0)
+    let isMeasuring = Atomic(false)
+    let over = Atomic(false)
+    let done = DispatchSemaphore(value: 0)
+}
+
+/// Nanoseconds of the monotonic clock.
+func monotonicNanoseconds() -> UInt64 {
+    var time = timespec()
+    clock_gettime(CLOCK_MONOTONIC, &time)
+    return UInt64(time.tv_sec) * 1_000_000_000 + UInt64(time.tv_nsec)
+}
+
+/// Writers on one loop, and perhaps the device that is told of their writes.
+///
+/// Closed loop: a writer pushes again when it was answered. Open loop: pushes
+/// have intended times, and a latency counts from there, so that a stall
+/// shows in all the requests it delayed and not in one (coordinated omission).
+final class WriteGenerator {
+    /// Pushes whose times are kept; more in flight are not sent but fail.
+    private static let ringSize = 1 << 17
+    private static let drainMax: Duration = .seconds(5)
+
+    private let loop: any BusLoop
+    private let plan: WritePlan
+    private let outcome: WriteOutcome
+    private var figures = WriteOutcome.Figures()
+    private var sockets: [any RequestSocket] = []
+    private var subscription: (any RequestSocket)?
+    private var isSubscribed = false
+    private var templates: [PushTemplate] = []
+    private var stamps: [UInt64]
+    /// Intended times by push number.
+    private var times = [UInt64](repeating: 0, count: ringSize)
+    private var number: UInt64 = 0
+    private var inFlight = 0
+    private var isSending = false
+    private var window: (start: UInt64, end: UInt64) = (.max, .max)
+    private var nextIntended: UInt64 = 0
+    private var arrivals = 0.0
+    private var connected = 0
+    private var ended = false
+
+    init(loop: any BusLoop, plan: WritePlan, outcome: WriteOutcome) throws {
+        self.loop = loop
+        self.plan = plan
+        self.outcome = outcome
+        stamps = Array(repeating: 0, count: plan.writers)
+        templates = try (0..<plan.writers).map {
+            try PushTemplate(
+                store: plan.store, key: "key-\($0)", valueBytes: plan.valueBytes,
+                accessToken: plan.devices[$0 % plan.devices.count].accessToken)
+        }
+        for device in plan.devices {
+            sockets.append(
+                try loop.makeRequestSocket(
+                    RequestSocketOptions(
+                        endpoints: [plan.keyValue.endpoint], serverKey: plan.keyValue.key, keys: device.keys)
+                ) { [unowned self] in answered($0) })
+        }
+        if let subscriber = plan.subscriber {
+            subscription = try loop.makeRequestSocket(
+                RequestSocketOptions(
+                    endpoints: [subscriber.address.endpoint], serverKey: subscriber.address.key,
+                    keys: subscriber.device.keys)
+            ) { [unowned self] in delivered($0) }
+            subscribe(tries: 500)
+        } else {
+            connect(tries: 500)
+        }
+    }
+
+    // MARK: Start
+
+    private func subscribe(tries: Int) {
+        guard !isSubscribed, let subscriber = plan.subscriber else { return }
+        guard tries > 0 else { return fail("The subscription was not confirmed.") }
+        var scope = WireSubscribedScope()
+        scope.service = ServiceName.keyValue.rawValue
+        scope.scope = plan.store
+        var body = WireSubscribe()
+        body.scopes = [scope]
+        let request = RequestEnvelope(
+            method: "Subscribe", id: PushID.foreign(at: loop.wallClock.now),
+            accessToken: subscriber.device.accessToken, body: Frame(encoding: body))
+        _ = subscription?.send(request.encoded())
+        loop.schedule(after: .milliseconds(50)) { [self] in subscribe(tries: tries - 1) }
+    }
+
+    /// Each connection has to be up before the first push: sending tells.
+    private func connect(tries: Int) {
+        guard tries > 0 else { return fail("A connection was not made.") }
+        while let socket = sockets.dropFirst(connected).first {
+            let request = RequestEnvelope(
+                method: "CheckHealth", id: PushID.foreign(at: loop.wallClock.now), body: Frame([]))
+            guard socket.send(request.encoded()) == .sent else {
+                loop.schedule(after: .milliseconds(10)) { [self] in connect(tries: tries - 1) }
+                return
+            }
+            connected += 1
+        }
+        begin()
+    }
+
+    private func begin() {
+        isSending = true
+        let start = monotonicNanoseconds()
+        window.start = start + UInt64(plan.warmUp.nanoseconds)
+        window.end = window.start + UInt64(plan.duration.nanoseconds)
+        loop.schedule(after: plan.warmUp) { [self] in outcome.isMeasuring.store(true, ordering: .relaxed) }
+        loop.schedule(after: plan.warmUp + plan.duration) { [self] in
+            isSending = false
+            outcome.isMeasuring.store(false, ordering: .relaxed)
+            drain(since: loop.monotonicNow)
+        }
+        if let rate = plan.rate {
+            nextIntended = start
+            pace(rate)
+        } else {
+            for writer in 0..<plan.writers { push(writer, intended: start) }
+        }
+    }
+
+    /// The loop's own timers are good to a millisecond; this thread's to about 0.05.
+    private func pace(_ rate: Double) {
+        let interval = max(1_000_000_000 / rate, 100_000)
+        let bound = LoopBound(self, to: loop)
+        let handle = loop.handle
+        let outcome = outcome
+        let duration = UInt64((plan.warmUp + plan.duration).nanoseconds)
+        let start = nextIntended
+        let thread = Thread {
+            var tick = 0.0
+            while tick < Double(duration), !outcome.isOver {
+                let at = start + UInt64(tick)
+                var time = timespec(tv_sec: Int(at / 1_000_000_000), tv_nsec: Int(at % 1_000_000_000))
+                clock_nanosleep(CLOCK_MONOTONIC, Int32(TIMER_ABSTIME), &time, nil)
+                handle.execute { loop in bound.withValue(on: loop) { $0.pushDue(interval: 1_000_000_000 / rate) } }
+                tick += interval
+            }
+        }
+        thread.name = "pacer"
+        thread.start()
+    }
+
+    private func pushDue(interval: Double) {
+        let now = monotonicNanoseconds()
+        let start = nextIntended
+        while isSending, start + UInt64(arrivals * interval) <= now {
+            guard inFlight < Self.ringSize / 2 else {
+                figures.failures += 1
+                arrivals += 1
+                continue
+            }
+            guard push(Int(number % UInt64(plan.writers)), intended: start + UInt64(arrivals * interval)) else { return }
+            arrivals += 1
+        }
+    }
+
+    // MARK: Pushing
+
+    @discardableResult
+    private func push(_ writer: Int, intended: UInt64) -> Bool {
+        let time = loop.wallClock.now
+        stamps[writer] = max(stamps[writer] + 1, time.milliseconds << 16)
+        let id = PushID(number: number, writer: writer)
+        let frame = templates[writer].frame(id: id.operation(at: time), timestamp: stamps[writer], number: number)
+        guard sockets[writer % sockets.count].send([frame]) == .sent else {
+            if plan.rate == nil {
+                loop.schedule(after: .milliseconds(1)) { [self] in push(writer, intended: intended) }
+            }
+            return false
+        }
+        times[Int(number) & (Self.ringSize - 1)] = intended
+        number += 1
+        inFlight += 1
+        return true
+    }
+
+    private func isCounted(_ intended: UInt64) -> Bool { intended >= window.start && intended < window.end }
+
+    private func answered(_ messages: [Message]) {
+        let now = monotonicNanoseconds()
+        var count = 0
+        for message in messages {
+            guard let first = message.first else { continue }
+            first.withUnsafeBytes { bytes in
+                guard case .answer(let number, let writer, let failed) = ScannedReply(bytes), writer < plan.writers
+                else { return }
+                inFlight -= 1
+                let intended = times[Int(number) & (Self.ringSize - 1)]
+                if failed {
+                    figures.failures += 1
+                    if figures.error == nil { figures.error = Self.failure(in: first) }
+                } else {
+                    count += 1
+                    if isCounted(intended) {
+                        figures.replies.record(.nanoseconds(Int64(clamping: now &- intended)))
+                    }
+                }
+                if isSending, plan.rate == nil { push(writer, intended: now) }
+            }
+        }
+        if now >= window.start, now < window.end { figures.answered += count }
+        outcome.answered.add(count, ordering: .relaxed)
+    }
+
+    private static func failure(in frame: Frame) -> CloudError? {
+        guard let reply = try? ReplyEnvelope(decoding: [frame]), case .failure(let error) = reply.result else {
+            return nil
+        }
+        return error
+    }
+
+    // MARK: Deliveries
+
+    private func delivered(_ messages: [Message]) {
+        let now = monotonicNanoseconds()
+        for message in messages {
+            message.first?.withUnsafeBytes { bytes in
+                switch ScannedReply(bytes) {
+                case .delivery(let delivery):
+                    scan(delivery, now)
+                case .other(let failed), .answer(_, _, let failed):
+                    guard !failed else { return fail("The subscription was refused.") }
+                    guard !isSubscribed else { return }
+                    isSubscribed = true
+                    connect(tries: 500)
+                }
+            }
+        }
+    }
+
+    private func scan(_ delivery: UnsafeRawBufferPointer, _ now: UInt64) {
+        var scan = FieldScan(delivery)
+        while let field = scan.next() {
+            // Lagging: what was left out is missing from the counts, and said.
+            if field.number == 3 { figures.failures += 1 }
+            guard field.number == 1 else { continue }
+            var notification = FieldScan(field.bytes)
+            while let part = notification.next() {
+                guard part.number == 8, let id = PushID(part.bytes) else { continue }
+                let intended = times[Int(id.number) & (Self.ringSize - 1)]
+                guard isCounted(intended) else { continue }
+                figures.delivered += 1
+                figures.notified.record(.nanoseconds(Int64(clamping: now &- intended)))
+            }
+        }
+    }
+
+    // MARK: End
+
+    private func drain(since: Duration) {
+        let isComplete = inFlight == 0 && (plan.subscriber == nil || figures.delivered >= figures.replies.count)
+        guard isComplete || loop.monotonicNow - since > Self.drainMax else {
+            loop.schedule(after: .milliseconds(10)) { [self] in drain(since: since) }
+            return
+        }
+        // What never came counts as failed.
+        figures.failures += inFlight
+        finish()
+    }
+
+    private func fail(_ message: String) {
+        figures.error = CloudError(.serviceUnavailable, message)
+        finish()
+    }
+
+    private func finish() {
+        guard !ended else { return }
+        ended = true
+        figures.seconds = Double(plan.duration.nanoseconds) / 1e9
+        let result = figures
+        outcome.figures.withLock { $0 = result }
+        outcome.end()
+    }
+}
+
+extension WriteOutcome {
+    func end() {
+        over.store(true, ordering: .relaxed)
+        done.signal()
+    }
+
+    var isOver: Bool { over.load(ordering: .relaxed) }
+}
