@@ -14,7 +14,7 @@ struct WatchCommand: AsyncParsableCommand {
 
     @Flag(help: "The services' events instead of this device's notifications.") var bus = false
     @Option(help: "With --bus: only this service's events.") var service: String?
-    @Option(help: "End after so many changes.") var exitAfter: Int?
+    @Option(help: "End after so many changes by other devices.") var exitAfter: Int?
     @OptionGroup var store: StoreOptions
     @OptionGroup var deployment: DeploymentOptions
     @OptionGroup var output: OutputOptions
@@ -56,7 +56,7 @@ struct WatchCommand: AsyncParsableCommand {
                     names = await Self.deviceNames(session)
                 }
                 try show(change, names)
-                printed += 1
+                if change.reason == .serverChange { printed += 1 }
                 if let exitAfter, printed >= exitAfter { return }
             }
         }
