@@ -130,7 +130,9 @@ let package = Package(
             tests("IdentityServiceTests", [
                 "IdentityService", "ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf,
             ]),
-            tests("KeyValueServiceTests", ["KeyValueService", "ServiceKit", "Storage", "Bus", "Wire", "Core", protobuf]),
+            tests("KeyValueServiceTests", [
+                "KeyValueService", "ServiceKit", "Storage", "Bus", "Wire", "Core", protobuf,
+            ]),
             tests("NephosKitTests", ["NephosKit", "Bus", "Wire", "Core", grdb, logging, protobuf]),
         ],
     swiftLanguageModes: [.v6]
