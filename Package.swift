@@ -125,6 +125,8 @@ let package = Package(
                 swiftSettings: strict
             ),
             tests("CoreTests", ["Core"]),
+            tests("BusTests", ["Bus", "Core"]),
+            tests("ConvergenceTests", ["TestKit", "NephosKit", "Bus", "Wire", "Core"]),
             tests("StorageTests", ["Storage", "Core"]),
             tests("ServiceKitTests", ["ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf, logging]),
             tests("IdentityServiceTests", [
