@@ -125,6 +125,7 @@ let package = Package(
                 swiftSettings: strict
             ),
             tests("CoreTests", ["Core"]),
+            tests("ZeroMQBusTests", ["ZeroMQBus", "Bus", "Core"]),
             tests("StorageTests", ["Storage", "Core"]),
             tests("IdentityServiceTests", [
                 "IdentityService", "ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf,

@@ -5,36 +5,50 @@ internal import Foundation
 
 /// A socket as its loop sees it.
 protocol LoopSocket: AnyObject {
-    var pointer: UnsafeMutableRawPointer { get }
-    /// Whether messages can arrive at it.
-    var receives: Bool { get }
-    /// Handles what is ready, at most one batch; false when there was nothing.
+    var core: SocketCore { get }
+    /// Handles what is ready, at most one batch; false, having cleared
+    /// ``SocketCore/mayHaveMore``, when there was nothing.
     func receiveReady() -> Bool
     func close()
 }
 
-/// What all four kinds share: options, receiving, sending, closing.
+/// What all kinds share: options, receiving, sending, closing.
 final class SocketCore {
     private static let linger: Int32 = 500
+    /// Keeps one batch of large messages from filling the memory.
+    static let batchBytesMax = 16 << 20
+    /// Frames of one message; one with more is dropped.
+    private static let framesMax = 1024
 
     let pointer: UnsafeMutableRawPointer
-    private var encoder = FrameEncoder()
+    /// Readable when libzmq has news for this socket. Any call on the socket may
+    /// take the news away, so each one sets ``mayHaveMore``.
+    let descriptor: Int32
+    /// The loop must not sleep before ``receive()`` has found nothing.
+    var mayHaveMore = true
     private(set) var isOpen = true
+    private var spare: ReceivedFrame?
+    private unowned let loop: ZeroMQLoop
 
-    init(_ context: ZeroMQContext, type: Int32) throws {
-        guard let pointer = zmq_socket(context.pointer, type) else {
+    init(_ loop: ZeroMQLoop, type: Int32) throws {
+        guard let pointer = zmq_socket(loop.context.pointer, type) else {
             throw ZeroMQFailure.last("A socket could not be opened.")
         }
         self.pointer = pointer
-        set(ZMQ_LINGER, Self.linger)
+        self.loop = loop
+        var descriptor: Int32 = -1
+        var size = MemoryLayout<Int32>.size
+        zmq_getsockopt(pointer, ZMQ_FD, &descriptor, &size)
+        self.descriptor = descriptor
+        try set(ZMQ_LINGER, Self.linger)
         // A dead peer is noticed within 15 seconds, whatever TCP thinks.
-        set(ZMQ_HEARTBEAT_IVL, Int32(5_000))
-        set(ZMQ_HEARTBEAT_TIMEOUT, Int32(15_000))
-        set(ZMQ_HANDSHAKE_IVL, Int32(10_000))
-        set(ZMQ_RECONNECT_IVL, Int32(50))
-        set(ZMQ_RECONNECT_IVL_MAX, Int32(2_000))
-        set(ZMQ_TCP_KEEPALIVE, Int32(1))
-        set(ZMQ_BACKLOG, Int32(1024))
+        try set(ZMQ_HEARTBEAT_IVL, Int32(5_000))
+        try set(ZMQ_HEARTBEAT_TIMEOUT, Int32(15_000))
+        try set(ZMQ_HANDSHAKE_IVL, Int32(10_000))
+        try set(ZMQ_RECONNECT_IVL, Int32(50))
+        try set(ZMQ_RECONNECT_IVL_MAX, Int32(2_000))
+        try set(ZMQ_TCP_KEEPALIVE, Int32(1))
+        try set(ZMQ_BACKLOG, Int32(1024))
     }
 
     deinit { close() }
@@ -45,30 +59,44 @@ final class SocketCore {
         zmq_close(pointer)
     }
 
-    func set(_ option: Int32, _ value: Int32) {
+    func set(_ option: Int32, _ value: Int32) throws {
         var value = value
-        zmq_setsockopt(pointer, option, &value, MemoryLayout<Int32>.size)
+        try set(option, &value, MemoryLayout<Int32>.size)
     }
 
-    func set(_ option: Int32, _ value: Int64) {
+    func set(_ option: Int32, _ value: Int64) throws {
         var value = value
-        zmq_setsockopt(pointer, option, &value, MemoryLayout<Int64>.size)
+        try set(option, &value, MemoryLayout<Int64>.size)
     }
 
-    func set(_ option: Int32, _ bytes: [UInt8]) {
-        zmq_setsockopt(pointer, option, bytes, bytes.count)
+    func set(_ option: Int32, _ bytes: [UInt8]) throws {
+        try set(option, bytes, bytes.count)
     }
 
-    func beCurveServer(_ keys: KeyPair, domain: String) {
-        set(ZMQ_CURVE_SERVER, Int32(1))
-        set(ZMQ_CURVE_SECRETKEY, keys.secretKey.bytes)
-        set(ZMQ_ZAP_DOMAIN, Array(domain.utf8))
+    // A failure must not pass: a socket without its CURVE options would be open to all.
+    private func set(_ option: Int32, _ value: UnsafeRawPointer, _ size: Int) throws {
+        guard zmq_setsockopt(pointer, option, value, size) == 0 else {
+            throw ZeroMQFailure.last("libzmq does not take an option.", ["option": "\(option)"])
+        }
     }
 
-    func beCurveClient(_ keys: KeyPair, of server: PublicKey) {
-        set(ZMQ_CURVE_SERVERKEY, server.bytes)
-        set(ZMQ_CURVE_PUBLICKEY, keys.publicKey.bytes)
-        set(ZMQ_CURVE_SECRETKEY, keys.secretKey.bytes)
+    /// Messages and bytes that may wait for one peer, or come from it.
+    func setLimits(sending: Int, receiving: Int, frameBytesMax: Int) throws {
+        try set(ZMQ_SNDHWM, Int32(clamping: max(1, sending)))
+        try set(ZMQ_RCVHWM, Int32(clamping: max(1, receiving)))
+        try set(ZMQ_MAXMSGSIZE, Int64(frameBytesMax))
+    }
+
+    func beCurveServer(_ keys: KeyPair, domain: String) throws {
+        try set(ZMQ_CURVE_SERVER, Int32(1))
+        try set(ZMQ_CURVE_SECRETKEY, keys.secretKey.bytes)
+        try set(ZMQ_ZAP_DOMAIN, Array(domain.utf8))
+    }
+
+    func beCurveClient(_ keys: KeyPair, of server: PublicKey) throws {
+        try set(ZMQ_CURVE_SERVERKEY, server.bytes)
+        try set(ZMQ_CURVE_PUBLICKEY, keys.publicKey.bytes)
+        try set(ZMQ_CURVE_SECRETKEY, keys.secretKey.bytes)
     }
 
     func bind(_ endpoint: String) throws -> String {
@@ -90,160 +118,113 @@ final class SocketCore {
     }
 
     /// Receives the next message without waiting; nil when there is none.
-    /// `first` sees the first frame's message of libzmq.
-    func receive(first: (UnsafeMutablePointer<zmq_msg_t>) -> Void = { _ in }) -> Message? {
+    func receive() -> Message? {
+        while let message = receiveAny() {
+            if message.count <= Self.framesMax { return message }
+        }
+        mayHaveMore = false
+        return nil
+    }
+
+    // Keeps one frame more than allowed, so that the caller sees the excess.
+    private func receiveAny() -> Message? {
         guard isOpen else { return nil }
-        var message = zmq_msg_t()
         var frames: Message = []
         while true {
-            zmq_msg_init(&message)
-            guard zmq_msg_recv(&message, pointer, ZMQ_DONTWAIT) >= 0 else {
-                zmq_msg_close(&message)
+            let frame = spare ?? ReceivedFrame()
+            spare = nil
+            let reception = frame.receive(from: pointer)
+            guard reception != .nothing else {
+                spare = frame
                 return nil
             }
-            if frames.isEmpty { first(&message) }
-            let more = zmq_msg_more(&message) != 0
-            frames.append(Frame(storage: ReceivedFrame(taking: &message)))
-            zmq_msg_close(&message)
-            if !more { return frames }
+            if frames.count <= Self.framesMax { frames.append(Frame(storage: frame)) }
+            if reception == .last { return frames }
         }
+    }
+
+    /// Receives what is ready, up to about this many messages and ``batchBytesMax``.
+    func receiveBatch(max: Int) -> [Message] {
+        var batch: [Message] = []
+        var byteCount = 0
+        while batch.count < max, byteCount < Self.batchBytesMax, let message = receive() {
+            for frame in message { byteCount += frame.count }
+            batch.append(message)
+        }
+        return batch
+    }
+
+    /// Lets libzmq take in news of which no message comes: subscriptions, peers that leave.
+    func takeNews() {
+        mayHaveMore = false
+        var events: Int32 = 0
+        var size = MemoryLayout<Int32>.size
+        zmq_getsockopt(pointer, ZMQ_EVENTS, &events, &size)
     }
 
     /// Sends the frames after an optional prefix, all or none, without waiting.
     func send(prefix: [UInt8]? = nil, _ message: Message) -> SendResult {
         guard isOpen, !message.isEmpty else { return .gone }
+        mayHaveMore = true
         if let prefix {
             // With ROUTER_MANDATORY the first part decides; the others follow it into the same queue.
-            guard zmq_send(pointer, prefix, prefix.count, ZMQ_DONTWAIT | ZMQ_SNDMORE) >= 0 else { return failure }
-        }
-        for (index, frame) in message.enumerated() {
-            var part = zmq_msg_t()
-            encoder.encode(frame, into: &part)
-            let flags = ZMQ_DONTWAIT | (index == message.count - 1 ? 0 : ZMQ_SNDMORE)
-            guard zmq_msg_send(&part, pointer, flags) >= 0 else {
-                zmq_msg_close(&part)
-                return failure
+            while zmq_send(pointer, prefix, prefix.count, ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0 {
+                guard zmq_errno() == EINTR else { return failure }
             }
         }
-        return .sent
-    }
-
-    private var failure: SendResult { zmq_errno() == EAGAIN ? .full : .gone }
-}
-
-/// A ROUTER. Knows each peer by the routing id that libzmq gave it, and by its key.
-final class RouterSocket: ReplySocket, LoopSocket {
-    /// Beyond it the table is emptied and learned anew from the messages.
-    private static let knownPeersMax = 65_536
-
-    private let core: SocketCore
-    private unowned let loop: ZeroMQLoop
-    private let options: ReplySocketOptions
-    private let handler: ([Incoming]) -> Void
-    private let domain: String
-    private var keys: [UInt64: PublicKey] = [:]
-    let endpoint: String
-
-    var pointer: UnsafeMutableRawPointer { core.pointer }
-    var receives: Bool { true }
-
-    init(loop: ZeroMQLoop, _ options: ReplySocketOptions, _ handler: @escaping ([Incoming]) -> Void) throws {
-        self.loop = loop
-        self.options = options
-        self.handler = handler
-        domain = loop.context.addDomain(options.admission)
-        core = try SocketCore(loop.context, type: ZMQ_ROUTER)
-        core.beCurveServer(options.keys, domain: domain)
-        core.set(ZMQ_ROUTER_MANDATORY, Int32(1))
-        core.set(ZMQ_SNDHWM, Int32(clamping: options.sendQueueMax))
-        core.set(ZMQ_RCVHWM, Int32(10_000))
-        core.set(ZMQ_MAXMSGSIZE, Int64(options.frameBytesMax))
-        endpoint = try core.bind(options.endpoint)
-    }
-
-    func receiveReady() -> Bool {
-        var batch: [Incoming] = []
-        while batch.count < options.batchMax {
-            var user: String?
-            guard let message = core.receive(first: { [keys] in user = Self.user($0, unlessIn: keys) }) else { break }
-            if let incoming = incoming(message, user: user) { batch.append(incoming) }
+        var result = SendResult.sent
+        for (index, frame) in message.enumerated() {
+            let isLast = index == message.count - 1
+            guard !send(frame, at: index, isLast ? 0 : ZMQ_SNDMORE) else { continue }
+            result = failure
+            // A connection that ends in the middle takes the first frames with it;
+            // libzmq drops the rest, and wants to see all of it to know the end.
+            if prefix == nil, index == 0 { return result }
         }
-        guard !batch.isEmpty else { return false }
-        handler(batch)
-        return true
-    }
-
-    /// The key that the peer proved, as the admission wrote it down, unless it is known already.
-    private static func user(
-        _ message: UnsafeMutablePointer<zmq_msg_t>, unlessIn keys: [UInt64: PublicKey]
-    ) -> String? {
-        let id = UnsafeRawBufferPointer(start: zmq_msg_data(message), count: zmq_msg_size(message))
-        guard let connection = connection(id), keys[connection] == nil, let text = zmq_msg_gets(message, "User-Id")
-        else { return nil }
-        return String(cString: text)
-    }
-
-    /// The number in a routing id that libzmq made: a zero byte, and four of a counter.
-    /// Nil for one that the client chose, which could be another's.
-    private static func connection(_ id: UnsafeRawBufferPointer) -> UInt64? {
-        guard id.count == 5, id[0] == 0 else { return nil }
-        return UInt64(id.loadUnaligned(fromByteOffset: 1, as: UInt32.self))
-    }
-
-    private func incoming(_ message: Message, user: String?) -> Incoming? {
-        guard message.count > 1, let connection = message[0].withUnsafeBytes(Self.connection) else { return nil }
-        if let user, let key = PublicKey(z85: user) {
-            if keys.count >= Self.knownPeersMax { keys = [:] }
-            keys[connection] = key
-        }
-        guard let key = keys[connection] else { return nil }
-        return Incoming(peer: Peer(connection: connection, publicKey: key), message: Array(message.dropFirst()))
-    }
-
-    func send(_ message: Message, to peer: Peer) -> SendResult {
-        let id = [0] + withUnsafeBytes(of: UInt32(truncatingIfNeeded: peer.connection)) { [UInt8]($0) }
-        let result = core.send(prefix: id, message)
-        if result == .gone { keys[peer.connection] = nil }
         return result
     }
 
-    func close() {
-        core.close()
-        loop.context.removeDomain(domain)
-        loop.remove(self)
+    private func send(_ frame: Frame, at place: Int, _ flags: Int32) -> Bool {
+        var part = zmq_msg_t()
+        loop.encoder.encode(frame, at: place, into: &part)
+        while zmq_msg_send(&part, pointer, ZMQ_DONTWAIT | flags) < 0 {
+            let number = zmq_errno()
+            guard number != EINTR else { continue }
+            zmq_msg_close(&part)
+            errno = number
+            return false
+        }
+        return true
     }
+
+    private var failure: SendResult { zmq_errno() == EAGAIN ? .full : .gone }
 }
 
 /// A DEALER.
 final class DealerSocket: RequestSocket, LoopSocket {
     private static let batchMax = 512
 
-    private let core: SocketCore
+    let core: SocketCore
     private unowned let loop: ZeroMQLoop
-    private let handler: ([Message]) -> Void
-
-    var pointer: UnsafeMutableRawPointer { core.pointer }
-    var receives: Bool { true }
+    private var handler: (([Message]) -> Void)?
 
     init(loop: ZeroMQLoop, _ options: RequestSocketOptions, _ handler: @escaping ([Message]) -> Void) throws {
         self.loop = loop
         self.handler = handler
-        core = try SocketCore(loop.context, type: ZMQ_DEALER)
-        core.beCurveClient(options.keys, of: options.serverKey)
+        core = try SocketCore(loop, type: ZMQ_DEALER)
+        try core.beCurveClient(options.keys, of: options.serverKey)
         // Together they make every connection known to the server.
-        core.set(ZMQ_PROBE_ROUTER, Int32(1))
-        core.set(ZMQ_IMMEDIATE, Int32(1))
-        core.set(ZMQ_SNDHWM, Int32(clamping: options.sendQueueMax))
-        core.set(ZMQ_RCVHWM, Int32(10_000))
-        core.set(ZMQ_MAXMSGSIZE, Int64(options.frameBytesMax))
+        try core.set(ZMQ_PROBE_ROUTER, Int32(1))
+        try core.set(ZMQ_IMMEDIATE, Int32(1))
+        try core.setLimits(
+            sending: options.sendQueueMax, receiving: options.sendQueueMax, frameBytesMax: options.frameBytesMax)
         try core.connect(options.endpoints)
     }
 
     func receiveReady() -> Bool {
-        var batch: [Message] = []
-        while batch.count < Self.batchMax, let message = core.receive() { batch.append(message) }
+        let batch = core.receiveBatch(max: Self.batchMax)
         guard !batch.isEmpty else { return false }
-        handler(batch)
+        handler?(batch)
         return true
     }
 
@@ -251,30 +232,34 @@ final class DealerSocket: RequestSocket, LoopSocket {
 
     func close() {
         core.close()
+        // It usually holds what holds this socket.
+        handler = nil
         loop.remove(self)
     }
 }
 
 /// A PUB.
 final class PubSocket: PublishSocket, LoopSocket {
-    private let core: SocketCore
+    let core: SocketCore
     private unowned let loop: ZeroMQLoop
     private let domain: String
     let endpoint: String
 
-    var pointer: UnsafeMutableRawPointer { core.pointer }
-    var receives: Bool { false }
-
     init(loop: ZeroMQLoop, _ options: PublishSocketOptions) throws {
         self.loop = loop
         domain = loop.context.addDomain(options.admission)
-        core = try SocketCore(loop.context, type: ZMQ_PUB)
-        core.beCurveServer(options.keys, domain: domain)
-        core.set(ZMQ_SNDHWM, Int32(clamping: options.sendQueueMax))
+        core = try SocketCore(loop, type: ZMQ_PUB)
+        try core.beCurveServer(options.keys, domain: domain)
+        // What subscribers send are prefixes of topics.
+        try core.setLimits(sending: options.sendQueueMax, receiving: 1000, frameBytesMax: 4096)
         endpoint = try core.bind(options.endpoint)
     }
 
-    func receiveReady() -> Bool { false }
+    func receiveReady() -> Bool {
+        core.takeNews()
+        return false
+    }
+
     func publish(_ message: Message) { _ = core.send(message) }
 
     func close() {
@@ -288,33 +273,31 @@ final class PubSocket: PublishSocket, LoopSocket {
 final class SubSocket: SubscribeSocket, LoopSocket {
     private static let batchMax = 1024
 
-    private let core: SocketCore
+    let core: SocketCore
     private unowned let loop: ZeroMQLoop
-    private let handler: ([Message]) -> Void
-
-    var pointer: UnsafeMutableRawPointer { core.pointer }
-    var receives: Bool { true }
+    private var handler: (([Message]) -> Void)?
 
     init(loop: ZeroMQLoop, _ options: SubscribeSocketOptions, _ handler: @escaping ([Message]) -> Void) throws {
         self.loop = loop
         self.handler = handler
-        core = try SocketCore(loop.context, type: ZMQ_SUB)
-        core.beCurveClient(options.keys, of: options.serverKey)
-        core.set(ZMQ_RCVHWM, Int32(clamping: options.receiveQueueMax))
-        for topic in options.topics { core.set(ZMQ_SUBSCRIBE, Array(topic.utf8)) }
+        core = try SocketCore(loop, type: ZMQ_SUB)
+        try core.beCurveClient(options.keys, of: options.serverKey)
+        try core.setLimits(sending: 1000, receiving: options.receiveQueueMax, frameBytesMax: SocketCore.batchBytesMax)
+        for topic in options.topics { try core.set(ZMQ_SUBSCRIBE, Array(topic.utf8)) }
         try core.connect(options.endpoints)
     }
 
     func receiveReady() -> Bool {
-        var batch: [Message] = []
-        while batch.count < Self.batchMax, let message = core.receive() { batch.append(message) }
+        let batch = core.receiveBatch(max: Self.batchMax)
         guard !batch.isEmpty else { return false }
-        handler(batch)
+        handler?(batch)
         return true
     }
 
     func close() {
         core.close()
+        // It usually holds what holds this socket.
+        handler = nil
         loop.remove(self)
     }
 }

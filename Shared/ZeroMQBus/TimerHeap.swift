@@ -3,7 +3,7 @@ internal import Bus
 /// Scheduled actions, the next one first (a binary heap). Equal times keep the
 /// order in which they were added.
 struct TimerHeap {
-    private final class Entry: LoopTimer {
+    fileprivate final class Entry: LoopTimer {
         let deadline: Duration
         let number: UInt64
         var action: (() -> Void)?
@@ -22,10 +22,19 @@ struct TimerHeap {
     private var entries: [Entry] = []
     private var count: UInt64 = 0
 
+    private var sweepAt = 64
+
     /// When the next action is due; nil when there is none.
-    var next: Duration? { entries.first?.deadline }
+    mutating func nextDeadline() -> Duration? {
+        while let first = entries.first {
+            if first.action != nil { return first.deadline }
+            _ = removeFirst(first)
+        }
+        return nil
+    }
 
     mutating func add(at deadline: Duration, _ action: @escaping () -> Void) -> any LoopTimer {
+        sweepIfCrowded()
         count += 1
         let entry = Entry(deadline: deadline, number: count, action: action)
         entries.append(entry)
@@ -37,19 +46,31 @@ struct TimerHeap {
         return entry
     }
 
-    /// Runs what is due. An action may add others; those that are due at once
-    /// run in the next turn, so that sockets get theirs.
-    mutating func runDue(now: Duration) -> Bool {
-        var due: [Entry] = []
-        while let first = entries.first, first.deadline <= now { due.append(removeFirst(first)) }
-        var ran = false
-        for entry in due {
-            guard let action = entry.action else { continue }
+    /// Takes out what is due, for the caller to run: an action may add timers.
+    mutating func takeDue(now: Duration) -> [Due] {
+        var due: [Due] = []
+        while let first = entries.first, first.deadline <= now { due.append(Due(entry: removeFirst(first))) }
+        return due
+    }
+
+    /// An action that is due, unless one before it cancels it.
+    struct Due {
+        fileprivate let entry: Entry
+
+        func run() {
+            guard let action = entry.action else { return }
             entry.action = nil
             action()
-            ran = true
         }
-        return ran
+    }
+
+    /// Most timers are deadlines, and cancelled: they go before they are due.
+    private mutating func sweepIfCrowded() {
+        guard entries.count >= sweepAt else { return }
+        entries.removeAll { $0.action == nil }
+        // In ascending order an array is a heap.
+        entries.sort { $0.isBefore($1) }
+        sweepAt = max(64, entries.count * 2)
     }
 
     private mutating func removeFirst(_ first: Entry) -> Entry {

@@ -4,7 +4,10 @@ internal import Core
 internal import Foundation
 internal import Synchronization
 
-/// libzmq's context, and the thread that decides who may connect.
+/// A loop's libzmq context, and the thread that decides who may connect.
+///
+/// Each loop has its own, so that the end of a loop waits for exactly what that
+/// loop has queued.
 ///
 /// ZAP (ZeroMQ RFC 27) asks one handler per context, at a fixed address,
 /// before a CURVE handshake completes. Each server socket has a domain of its
@@ -15,26 +18,34 @@ final class ZeroMQContext: @unchecked Sendable {
     let pointer: UnsafeMutableRawPointer
     private let domains = Mutex<(next: Int, admissions: [String: Admission])>((0, [:]))
     private let descriptorLimit: Int
+    /// Only there to be duplicated.
+    private let probe: Int32
 
     /// Descriptors kept free: at its limit libzmq's accept spins a core, so
     /// connections are refused before.
     private static let descriptorHeadroom = 64
 
-    init(ioThreads: Int) {
+    init(ioThreads: Int) throws {
         var limit: UInt = 1024
         _ = nephos_raise_descriptor_limit(&limit)
         descriptorLimit = Int(clamping: limit)
-        guard let context = zmq_ctx_new() else { preconditionFailure("out of memory") }
+        guard let context = zmq_ctx_new() else { throw ZeroMQFailure.last("The bus could not be started.") }
         pointer = context
+        probe = eventfd(0, Int32(EFD_CLOEXEC))
         zmq_ctx_set(context, ZMQ_IO_THREADS, Int32(ioThreads))
         zmq_ctx_set(context, ZMQ_MAX_SOCKETS, Int32(min(16_384, descriptorLimit)))
-        startAdmitting()
+        do { try startAdmitting() } catch {
+            zmq_ctx_term(context)
+            throw error
+        }
     }
 
-    deinit {
-        // Every socket is closed by now but the admitting thread's, which closes
-        // it when this makes its receive fail. Does not wait for that.
-        zmq_ctx_shutdown(pointer)
+    deinit { close(probe) }
+
+    /// Returns when all that the closed sockets had queued is sent, or their
+    /// linger time is over. No socket can be opened afterwards.
+    func terminate() {
+        while zmq_ctx_term(pointer) != 0, zmq_errno() == EINTR {}
     }
 
     /// A domain for a server socket that admits these peers.
@@ -51,15 +62,23 @@ final class ZeroMQContext: @unchecked Sendable {
         domains.withLock { $0.admissions[domain] = nil }
     }
 
-    private func startAdmitting() {
-        guard let socket = zmq_socket(pointer, ZMQ_REP) else { return }
+    private func startAdmitting() throws {
+        guard let socket = zmq_socket(pointer, ZMQ_REP) else {
+            throw ZeroMQFailure.last("The bus could not be started.")
+        }
+        var none: Int32 = 0
+        zmq_setsockopt(socket, ZMQ_LINGER, &none, MemoryLayout<Int32>.size)
         // Bound before the thread runs, so that no server socket can come earlier.
-        zmq_bind(socket, "inproc://zeromq.zap.01")
+        guard zmq_bind(socket, "inproc://zeromq.zap.01") == 0 else {
+            let failure = ZeroMQFailure.last("The bus could not be started.")
+            zmq_close(socket)
+            throw failure
+        }
         let address = UInt(bitPattern: socket)
         let thread = Thread { [weak self] in
             guard let socket = UnsafeMutableRawPointer(bitPattern: address) else { return }
             while let request = Self.receive(socket) {
-                Self.reply(socket, request, admitted: self?.admits(request) ?? false)
+                Self.reply(socket, request, self?.decide(request) ?? .refused)
             }
             zmq_close(socket)
         }
@@ -88,33 +107,37 @@ final class ZeroMQContext: @unchecked Sendable {
         return zmq_getsockopt(socket, ZMQ_RCVMORE, &more, &size) == 0 && more != 0
     }
 
+    private enum Decision: String {
+        case admitted = "200"
+        /// Cut silently; the other end tries again later.
+        case notNow = "300"
+        case refused = "400"
+    }
+
     // Parts: version, request id, domain, address, routing id, mechanism, key.
-    private func admits(_ request: [[UInt8]]) -> Bool {
+    private func decide(_ request: [[UInt8]]) -> Decision {
         guard request.count == 7, request[5] == Array("CURVE".utf8), let key = PublicKey(bytes: request[6]) else {
-            return false
+            return .refused
         }
         let domain = String(decoding: request[2], as: UTF8.self)
-        guard let admission = domains.withLock({ $0.admissions[domain] }) else { return false }
-        guard hasRoom() else { return false }
-        switch admission {
-        case .anyone: return true
-        case .roster(let keys): return keys.contains(key)
-        }
+        guard let admission = domains.withLock({ $0.admissions[domain] }) else { return .refused }
+        if case .roster(let keys) = admission, !keys.contains(key) { return .refused }
+        return hasRoom() ? .admitted : .notNow
     }
 
     /// A new descriptor takes the lowest free number, so its number tells how full the table is.
     private func hasRoom() -> Bool {
-        let descriptor = dup(0)
+        let descriptor = dup(probe)
         guard descriptor >= 0 else { return false }
         close(descriptor)
         return Int(descriptor) < descriptorLimit - Self.descriptorHeadroom
     }
 
-    private static func reply(_ socket: UnsafeMutableRawPointer, _ request: [[UInt8]], admitted: Bool) {
+    private static func reply(_ socket: UnsafeMutableRawPointer, _ request: [[UInt8]], _ decision: Decision) {
         let id = request.count > 1 ? request[1] : []
-        let user = admitted ? Array(Z85.encode(request[6]).utf8) : []
+        let user = decision == .admitted ? Array(Z85.encode(request[6]).utf8) : []
         let parts: [[UInt8]] = [
-            Array("1.0".utf8), id, Array((admitted ? "200" : "400").utf8), [], user, [],
+            Array("1.0".utf8), id, Array(decision.rawValue.utf8), [], user, [],
         ]
         for (index, part) in parts.enumerated() {
             zmq_send(socket, part, part.count, index == parts.count - 1 ? 0 : ZMQ_SNDMORE)

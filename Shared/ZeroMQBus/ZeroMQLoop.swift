@@ -10,12 +10,15 @@ internal import Synchronization
 /// messages. It waits only when a whole turn found nothing to do.
 final class ZeroMQLoop: BusLoop {
     let context: ZeroMQContext
+    var encoder = FrameEncoder()
     private let mailbox: LoopMailbox
     private var timers = TimerHeap()
-    private var sockets: [ObjectIdentifier: any LoopSocket] = [:]
-    /// In the order in which they were opened, so that turns are fair and alike.
-    private var order: [any LoopSocket] = []
-    private var pollItems: [zmq_pollitem_t] = []
+    /// In the order in which they were opened, so that turns are alike.
+    private var sockets: [any LoopSocket] = []
+    private var polled: [pollfd] = []
+    private var serials: UInt32 = 0
+    /// Turns in which busy sockets go on before the others are looked at again.
+    private static let turnsBetweenPolls = 2
     private let pool: OffloadPool
     let wallClock: any WallClock = SystemClock()
 
@@ -23,7 +26,7 @@ final class ZeroMQLoop: BusLoop {
         self.context = context
         self.mailbox = mailbox
         pool = OffloadPool(mailbox: mailbox)
-        rebuildPollItems()
+        rebuildPolled()
     }
 
     var handle: any LoopHandle { mailbox }
@@ -36,8 +39,9 @@ final class ZeroMQLoop: BusLoop {
 
     /// Starts the thread; returns once `setUp` has run on it.
     static func start(
-        named name: String, context: ZeroMQContext, _ setUp: @escaping @Sendable (any BusLoop) throws -> Void
+        named name: String, ioThreads: Int, _ setUp: @escaping @Sendable (any BusLoop) throws -> Void
     ) throws -> any LoopHandle {
+        let context = try ZeroMQContext(ioThreads: ioThreads)
         let mailbox = try LoopMailbox()
         let result = Mutex<Result<Void, any Error>?>(nil)
         let started = DispatchSemaphore(value: 0)
@@ -63,27 +67,46 @@ final class ZeroMQLoop: BusLoop {
     }
 
     private func run() {
+        var turnsToPoll = 0
         while !mailbox.isStopping {
             var progressed = mailbox.runAll(on: self)
-            progressed = timers.runDue(now: monotonicNow) || progressed
-            for socket in order where sockets[ObjectIdentifier(socket)] != nil {
+            progressed = runTimers() || progressed
+            for socket in sockets where socket.core.isOpen && socket.core.mayHaveMore {
                 progressed = socket.receiveReady() || progressed
             }
-            if !progressed { wait() }
+            encoder.forget()
+            turnsToPoll -= 1
+            if !progressed, !sockets.contains(where: { $0.core.mayHaveMore }) {
+                poll(milliseconds: millisecondsToTimer)
+                turnsToPoll = Self.turnsBetweenPolls
+            } else if turnsToPoll <= 0 {
+                poll(milliseconds: 0)
+                turnsToPoll = Self.turnsBetweenPolls
+            }
         }
         // What was given before the stop still runs.
         _ = mailbox.runAll(on: self)
     }
 
-    private func wait() {
-        var timeout = -1
-        if let deadline = timers.next {
-            // Rounded up: waking before a timer is due would spin.
-            timeout = Int(max(0, (deadline - monotonicNow).nanoseconds + 999_999) / 1_000_000)
-        }
-        let count = Int32(pollItems.count)
-        pollItems.withUnsafeMutableBufferPointer { _ = zmq_poll($0.baseAddress, count, timeout) }
-        if pollItems[0].revents != 0 { mailbox.acknowledge() }
+    private func runTimers() -> Bool {
+        guard timers.nextDeadline() != nil else { return false }
+        // Those that an action adds wait for the next turn, so that sockets get theirs.
+        let due = timers.takeDue(now: monotonicNow)
+        for timer in due { timer.run() }
+        return !due.isEmpty
+    }
+
+    /// Finds the sockets that libzmq has news for.
+    private func poll(milliseconds: Int32) {
+        guard Foundation.poll(&polled, nfds_t(polled.count), milliseconds) > 0 else { return }
+        if polled[0].revents != 0 { mailbox.acknowledge() }
+        for index in sockets.indices where polled[index + 1].revents != 0 { sockets[index].core.mayHaveMore = true }
+    }
+
+    /// Rounded up: waking before a timer is due would spin. -1 without a timer.
+    private var millisecondsToTimer: Int32 {
+        guard let deadline = timers.nextDeadline() else { return -1 }
+        return Int32(clamping: max(0, (deadline - monotonicNow).nanoseconds + 999_999) / 1_000_000)
     }
 
     func schedule(after delay: Duration, _ action: @escaping () -> Void) -> any LoopTimer {
@@ -131,31 +154,31 @@ final class ZeroMQLoop: BusLoop {
     }
 
     func add<Socket: LoopSocket>(_ socket: Socket) -> Socket {
-        sockets[ObjectIdentifier(socket)] = socket
-        order.append(socket)
-        rebuildPollItems()
+        sockets.append(socket)
+        rebuildPolled()
         return socket
     }
 
     func remove(_ socket: some LoopSocket) {
-        guard sockets.removeValue(forKey: ObjectIdentifier(socket)) != nil else { return }
-        order.removeAll { $0 === socket }
-        rebuildPollItems()
+        sockets.removeAll { $0 === socket }
+        rebuildPolled()
     }
 
-    private func rebuildPollItems() {
-        let wake = zmq_pollitem_t(socket: nil, fd: mailbox.descriptor, events: Int16(ZMQ_POLLIN), revents: 0)
-        pollItems =
-            [wake]
-            + order.compactMap { socket in
-                socket.receives
-                    ? zmq_pollitem_t(socket: socket.pointer, fd: 0, events: Int16(ZMQ_POLLIN), revents: 0) : nil
-            }
+    func nextSerial() -> UInt32 {
+        serials += 1
+        return serials
+    }
+
+    private func rebuildPolled() {
+        polled = [pollfd(fd: mailbox.descriptor, events: Int16(POLLIN), revents: 0)]
+        polled += sockets.map { pollfd(fd: $0.core.descriptor, events: Int16(POLLIN), revents: 0) }
     }
 
     private func closeAll() {
-        for socket in order { socket.close() }
+        for socket in sockets { socket.close() }
         timers = TimerHeap()
+        encoder.forget()
+        context.terminate()
     }
 }
 

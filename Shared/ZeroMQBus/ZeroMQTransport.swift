@@ -6,20 +6,21 @@ internal import Logging
 
 /// The bus over TCP: ZeroMQ with CURVE on every socket.
 ///
-/// One for each process is enough; it owns libzmq's context, its I/O thread
-/// and the thread that admits connections (ZAP).
+/// One for each process is enough. Every loop has a libzmq context of its own,
+/// with its I/O threads and the thread that admits connections (ZAP).
 public final class ZeroMQTransport: Transport {
-    let context: ZeroMQContext
+    private let ioThreads: Int
 
     /// - Parameter ioThreads: Threads that encrypt and move bytes. One carries about 250,000 small messages a second.
+    ///   Each loop has this many.
     public init(ioThreads: Int = 1) {
-        context = ZeroMQContext(ioThreads: ioThreads)
+        self.ioThreads = max(1, ioThreads)
     }
 
     public func startLoop(
         named name: String, _ setUp: @escaping @Sendable (any BusLoop) throws -> Void
     ) throws -> any LoopHandle {
-        try ZeroMQLoop.start(named: name, context: context, setUp)
+        try ZeroMQLoop.start(named: name, ioThreads: ioThreads, setUp)
     }
 
     public func makeKeyPair() throws -> KeyPair {
