@@ -107,6 +107,7 @@ struct TransportContract {
         let peer = try #require(echo.probes.first)
         // The client's loop is held up, so that nobody empties the queues.
         let release = DispatchSemaphore(value: 0)
+        defer { release.signal() }
         client.handle.execute { _ in release.wait() }
         let chunk = Frame([UInt8](repeating: 1, count: 1 << 20))
         try eventually { echo.send([chunk, chunk], to: peer) == .full }
