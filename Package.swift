@@ -127,6 +127,7 @@ let package = Package(
             tests("CoreTests", ["Core"]),
             tests("BusTests", ["Bus", "Core"]),
             tests("ConvergenceTests", ["TestKit", "NephosKit", "Bus", "Wire", "Core"]),
+            tests("ZeroMQBusTests", ["ZeroMQBus", "Bus", "Core"]),
             tests("StorageTests", ["Storage", "Core"]),
             tests("ServiceKitTests", ["ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf, logging]),
             tests("IdentityServiceTests", [
