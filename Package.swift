@@ -125,12 +125,17 @@ let package = Package(
                 swiftSettings: strict
             ),
             tests("CoreTests", ["Core"]),
+            tests("BusTests", ["Bus", "Core"]),
+            tests("ConvergenceTests", ["TestKit", "NephosKit", "Bus", "Wire", "Core"]),
+            tests("ZeroMQBusTests", ["ZeroMQBus", "Bus", "Core"]),
             tests("StorageTests", ["Storage", "Core"]),
             tests("ServiceKitTests", ["ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf, logging]),
             tests("IdentityServiceTests", [
                 "IdentityService", "ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf,
             ]),
-            tests("KeyValueServiceTests", ["KeyValueService", "ServiceKit", "Storage", "Bus", "Wire", "Core", protobuf]),
+            tests("KeyValueServiceTests", [
+                "KeyValueService", "ServiceKit", "Storage", "Bus", "Wire", "Core", protobuf,
+            ]),
             tests("NephosKitTests", ["NephosKit", "Bus", "Wire", "Core", grdb, logging, protobuf]),
         ],
     swiftLanguageModes: [.v6]

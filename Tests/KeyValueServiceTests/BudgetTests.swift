@@ -1,8 +1,9 @@
 import Bus
 import Core
-@testable import KeyValueService
 import Testing
 import Wire
+
+@testable import KeyValueService
 
 struct BudgetTests {
     private func house(capacity: Int) throws -> KeyValueHouse {

@@ -1,8 +1,9 @@
 import Core
-@testable import KeyValueService
 import Storage
 import Testing
 import Wire
+
+@testable import KeyValueService
 
 struct KeyHistoryTests {
     @Test func loserIsKeptWithItsWinner() throws {
@@ -42,7 +43,8 @@ struct KeyHistoryTests {
         let house = try KeyValueHouse()
         for index in 0..<KeyHistory.entriesPerKeyMax + 20 {
             let device = index.isMultiple(of: 2) ? "dev_a" : "dev_b"
-            try house.push(house.write("k", .integer(Int64(index)), after: .milliseconds(index)), by: house.caller(device))
+            try house.push(
+                house.write("k", .integer(Int64(index)), after: .milliseconds(index)), by: house.caller(device))
         }
         var list = WireListKeyHistory()
         list.storeID = "notes"
@@ -70,7 +72,8 @@ struct KeyHistoryTests {
         let house = try KeyValueHouse()
         for index in 0..<5 {
             let device = index.isMultiple(of: 2) ? "dev_a" : "dev_b"
-            try house.push(house.write("k", .integer(Int64(index)), after: .milliseconds(index)), by: house.caller(device))
+            try house.push(
+                house.write("k", .integer(Int64(index)), after: .milliseconds(index)), by: house.caller(device))
         }
         let later = house.clock.now.advanced(by: .seconds(1))
         #expect(try house.engine.write { try KeyHistory.prune(recordedBefore: later, limit: 3, in: $0) })

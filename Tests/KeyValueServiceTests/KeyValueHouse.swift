@@ -1,11 +1,12 @@
 import Bus
 import Core
-@testable import KeyValueService
-@testable import ServiceKit
 import Storage
 import SwiftProtobuf
 import Synchronization
 import Wire
+
+@testable import KeyValueService
+@testable import ServiceKit
 
 /// The service on a database in memory, its requests run in the host's groups.
 final class KeyValueHouse {

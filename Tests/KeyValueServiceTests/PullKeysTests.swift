@@ -1,8 +1,9 @@
 import Core
-@testable import KeyValueService
 import Storage
 import Testing
 import Wire
+
+@testable import KeyValueService
 
 struct PullKeysTests {
     @Test func changesAfterATokenIncludeTombstones() throws {

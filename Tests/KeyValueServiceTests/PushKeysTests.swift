@@ -1,13 +1,15 @@
 import Bus
 import Core
-@testable import KeyValueService
-@testable import ServiceKit
 import Storage
 import SwiftProtobuf
 import Testing
 import Wire
+
 import struct Foundation.Data
 import struct Foundation.Date
+
+@testable import KeyValueService
+@testable import ServiceKit
 
 struct PushKeysTests {
     static let values: [PropertyValue] = [

@@ -1,11 +1,13 @@
 import Bus
 import Core
-@testable import KeyValueService
 import ServiceKit
 import Storage
 import Testing
 import Wire
+
 import struct Foundation.Data
+
+@testable import KeyValueService
 
 struct QuotaTests {
     /// A house whose limits are these.

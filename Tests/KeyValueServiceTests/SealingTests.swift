@@ -1,13 +1,15 @@
 import Core
-@testable import KeyValueService
-@testable import ServiceKit
 import Storage
 import Testing
 import Wire
+
 import struct Foundation.Data
 import class Foundation.FileManager
 import struct Foundation.URL
 import struct Foundation.UUID
+
+@testable import KeyValueService
+@testable import ServiceKit
 
 struct SealingTests {
     @Test func databaseFilesDoNotContainTheValues() throws {
@@ -24,7 +26,8 @@ struct SealingTests {
             try house.push(house.write("k\(index)", value, after: .seconds(1)), by: house.caller("dev_a"))
             // A loser (in the history, and the winner in its stored reply), and one overwritten.
             try house.push(house.write("k\(index)", .string("other " + marker)), by: house.caller("dev_b"))
-            try house.push(house.write("k\(index)", .string("new " + marker), after: .seconds(2)), by: house.caller("dev_c"))
+            try house.push(
+                house.write("k\(index)", .string("new " + marker), after: .seconds(2)), by: house.caller("dev_c"))
         }
         #expect(try house.history(house.caller("dev_a")).count == 2 * values.count)
         for file in try FileManager.default.contentsOfDirectory(at: folder, includingPropertiesForKeys: nil) {

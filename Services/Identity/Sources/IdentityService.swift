@@ -14,7 +14,7 @@ public final class IdentityService: CloudService {
 
     /// Sign-ins by account name and by key. On the loop, as everything here.
     var attempts = AttemptLimit()
-    var generator: any RandomNumberGenerator = SystemRandomNumberGenerator()
+    var generator: any RandomNumberGenerator
     private var running: Running?
 
     /// What there is only once the host has started the service.
@@ -26,8 +26,13 @@ public final class IdentityService: CloudService {
         var addresses: [WireServiceAddress]
     }
 
-    public init(configuration: IdentityConfiguration = IdentityConfiguration()) {
+    /// - Parameter generator: Where ids and salts come from; seeded in simulations alone.
+    public init(
+        configuration: IdentityConfiguration = IdentityConfiguration(),
+        generator: any RandomNumberGenerator = SystemRandomNumberGenerator()
+    ) {
         self.configuration = configuration
+        self.generator = generator
     }
 
     public var migrations: [Migration] { IdentityMigrations.all }

@@ -251,8 +251,9 @@ extension KeyValueSync {
     ) throws -> (FeedSegment.Position, ChangeNotification?) {
         let store = StoreTransaction(database, scope)
         var state = try store.state()
-        // Before the first pull nothing can be continued.
-        guard state.synced else { return (.foreign, nil) }
+        // Before the first pull nothing can be continued. A store that was empty then has no
+        // digest key yet, and without it no digest can be kept.
+        guard state.synced, !state.digestKey.isEmpty else { return (.foreign, nil) }
         let position = segment.position(at: state.head)
         guard position == .next else { return (position, nil) }
         var before: [String: KeyValueItem?] = [:]

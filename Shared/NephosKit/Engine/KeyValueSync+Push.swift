@@ -136,7 +136,8 @@ extension KeyValueSync {
                 try store.put(item, &state)
             }
             let segment = FeedSegment(previous: reply.previousSequence, token: token, items: [])
-            let position = segment.position(at: state.head)
+            // The first push into an empty store: its digest key comes with the next pull.
+            let position = state.digestKey.isEmpty ? .foreign : segment.position(at: state.head)
             if position == .next { state.head = token }
             try store.save(state)
             let notification = try self.announce(before, in: store, head: state.head)

@@ -1,7 +1,8 @@
 public import Core
 internal import Crypto
-private import struct Foundation.Data
 public import Storage
+
+private import struct Foundation.Data
 
 /// The data keys of a service's accounts, each wrapped by the deployment's
 /// master key in the table `account_keys`.

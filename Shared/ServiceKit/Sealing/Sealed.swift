@@ -1,7 +1,8 @@
 public import Core
 internal import Crypto
-private import struct Foundation.Data
 private import Synchronization
+
+private import struct Foundation.Data
 
 #if canImport(Glibc)
     private import Glibc

@@ -2,9 +2,10 @@ internal import Bus
 internal import Core
 internal import ServiceKit
 internal import Storage
-internal import Wire
-private import struct Foundation.Data
 private import SwiftProtobuf
+internal import Wire
+
+private import struct Foundation.Data
 
 /// What the service publishes: one notification for each push that changed
 /// something, or that was refused by a limit.

@@ -2,6 +2,7 @@ internal import Core
 internal import ServiceKit
 internal import Storage
 internal import Wire
+
 private import struct Foundation.Data
 
 extension KeyValueService {

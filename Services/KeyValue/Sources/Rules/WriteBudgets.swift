@@ -32,7 +32,8 @@ struct WriteBudgets {
         let wait = full - now - refill * capacity
         guard wait <= .zero else {
             throw CloudError(
-                .requestRateLimited, "The device has used up its budget of pushes. Wait, and send several keys at once.",
+                .requestRateLimited,
+                "The device has used up its budget of pushes. Wait, and push several keys at once.",
                 details: ["capacity": "\(capacity)"], retryAfter: wait)
         }
         if fullAt.count >= Self.devicesMax, fullAt[device] == nil { makeRoom(now) }

@@ -35,7 +35,8 @@ enum KeyHistory {
         ON CONFLICT (account, store) DO UPDATE SET bytes = key_history_totals.bytes + ?3
         """)
     private static let bytes = SQL("SELECT bytes FROM key_history_totals WHERE account = ?1 AND store = ?2")
-    private static let columns = "item, written, device, lost_conflict, winner_written, winner_device, recorded_at, size"
+    private static let columns =
+        "item, written, device, lost_conflict, winner_written, winner_device, recorded_at, size"
     private static let ofStore = SQL(
         """
         SELECT \(columns), sealed FROM key_history WHERE account = ?1 AND store = ?2

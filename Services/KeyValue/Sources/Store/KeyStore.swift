@@ -1,8 +1,8 @@
 internal import Core
 internal import ServiceKit
 internal import Storage
-internal import Wire
 private import SwiftProtobuf
+internal import Wire
 
 /// One store within a group's transaction: its keys with their values opened.
 struct KeyStore {

@@ -34,7 +34,9 @@ struct StoredKey {
         let device = 10..<10 + Int(body[9])
         stamp = MergeRule.Stamp(
             timestamp: HybridTimestamp(
-                rawValue: body.withUnsafeBytes { UInt64(bigEndian: $0.loadUnaligned(fromByteOffset: 1, as: UInt64.self)) }
+                rawValue: body.withUnsafeBytes {
+                    UInt64(bigEndian: $0.loadUnaligned(fromByteOffset: 1, as: UInt64.self))
+                }
             ),
             device: DeviceID(String(decoding: body[device], as: UTF8.self)))
         key = item.name

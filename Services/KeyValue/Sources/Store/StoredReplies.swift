@@ -2,8 +2,8 @@ internal import Bus
 internal import Core
 internal import ServiceKit
 internal import Storage
-internal import Wire
 private import SwiftProtobuf
+internal import Wire
 
 /// Replies to pushes, kept for repeats. One that holds values is sealed: the
 /// values at rest are too.

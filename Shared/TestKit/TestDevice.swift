@@ -1,0 +1,114 @@
+internal import Bus
+public import Core
+internal import Logging
+public import NephosKit
+
+/// One device of a ``TestCloud``: a loop, a local database, secrets, and the engine over them.
+public final class TestDevice {
+    public let name: String
+    public let local: LocalStore
+    private let secrets = MemorySecrets()
+    private unowned let cloud: TestCloud
+    private var generator: SplitMix64
+    private(set) public var isOffline = false
+    /// What the app has been told, in order, over all restarts.
+    private(set) public var changes: [ChangeNotification] = []
+    /// Nil while the device is switched off.
+    private(set) public var engine: DeviceEngine?
+    private var record: SessionRecord?
+
+    init(name: String, cloud: TestCloud, seed: UInt64) throws {
+        self.name = name
+        self.cloud = cloud
+        generator = SplitMix64(seed: seed)
+        local = try LocalStore()
+        try start()
+    }
+
+    /// The store of the app that signed in.
+    public var store: KeyValueSync? {
+        guard let engine, let record else { return nil }
+        return engine.keyValue(record.defaultApp)
+    }
+
+    /// Who is signed in.
+    public var session: SessionRecord? { record }
+
+    /// Switches the device on, with what its database holds.
+    public func start() throws {
+        guard engine == nil else { return }
+        var options = DeviceOptions()
+        options.seed = generator.next()
+        let transport = cloud.transport
+        let made = Unshared(Holder())
+        let local = local
+        let secrets = secrets
+        let logger = cloud.logger
+        let onEvent = Unshared<(DeviceEvent) -> Void> { [weak self] in
+            if case .change(_, let change) = $0 { self?.changes.append(change) }
+        }
+        let fixed = options
+        _ = try transport.startLoop(named: name) { loop in
+            let engine = DeviceEngine(
+                loop: loop, local: local, secrets: secrets, options: fixed, logger: logger,
+                makeKeyPair: { try transport.makeKeyPair() })
+            engine.onEvent = { onEvent.value($0) }
+            try engine.start()
+            made.value.engine = engine
+        }
+        engine = made.value.engine
+        cloud.network.setOffline(name, isOffline)
+        _ = store
+    }
+
+    /// Switches the device off at once, as a crash does. What it accepted is on its disk.
+    public func stop() {
+        engine?.stop()
+        engine = nil
+        cloud.network.crash(name)
+    }
+
+    /// Cuts the device off, or lets it back.
+    public func setOffline(_ offline: Bool) {
+        isOffline = offline
+        cloud.network.setOffline(name, offline)
+    }
+
+    /// Sets how far the device's wall clock is ahead.
+    public func setClockOffset(_ offset: Duration) { cloud.network.setClockOffset(name, offset) }
+
+    private final class Holder {
+        var engine: DeviceEngine?
+    }
+
+    func signIn(to connection: ConnectionString) throws {
+        guard let engine else { return }
+        let request = SignInRequest(
+            identity: SessionRecord.Service(
+                service: ServiceName.identity.rawValue, publicKey: connection.key.z85,
+                requests: [connection.endpoint], subscriptions: []),
+            accountName: TestCloud.accountName, password: TestCloud.password, deviceName: name)
+        var result: Result<SessionRecord, CloudError>?
+        engine.signIn(request) { result = $0 }
+        cloud.network.run(within: .seconds(60)) { result != nil }
+        guard let result else { throw CloudError(.networkFailure, "The device could not sign in in time.") }
+        record = try result.get()
+        _ = store
+    }
+
+    // MARK: What tests ask
+
+    /// Nothing waits, and the first pull has finished.
+    public var isSettled: Bool {
+        guard let status = try? store?.status() else { return false }
+        return status.isInSync
+    }
+
+    /// The device's place in the store's feed.
+    public var head: ChangeToken? { try? store?.status().head }
+
+    public var digest: SetDigest? { try? store?.status().digest }
+
+    /// What the app sees.
+    public var values: [String: PropertyValue] { (try? store?.dictionary()) ?? [:] }
+}

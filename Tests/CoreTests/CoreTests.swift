@@ -1,0 +1,142 @@
+import Core
+import Testing
+
+@Suite struct HybridClockTests {
+    private let noon = Timestamp(milliseconds: 1_767_268_800_000)
+
+    @Test func neverGoesBackWhenTheWallClockDoes() {
+        var clock = HybridClock()
+        let first = clock.tick(now: noon)
+        let second = clock.tick(now: noon.advanced(by: .seconds(-3600)))
+        #expect(second > first)
+    }
+
+    @Test func whatIsWrittenAfterSomethingWasSeenIsLater() {
+        var clock = HybridClock()
+        let ahead = HybridTimestamp(noon.advanced(by: .seconds(30)))
+        clock.observe(ahead)
+        #expect(clock.tick(now: noon) > ahead)
+    }
+
+    @Test func aRunawayClockIsCutBack() {
+        let wrong = HybridTimestamp(noon.advanced(by: .seconds(86_400)))
+        #expect(HybridClock.accept(wrong, now: noon) == HybridTimestamp(noon))
+        let close = HybridTimestamp(noon.advanced(by: .seconds(59)))
+        #expect(HybridClock.accept(close, now: noon) == close)
+    }
+}
+
+@Suite struct SetDigestTests {
+    private func item(_ text: String) -> SetDigest { SetDigest(ofItem: Array(text.utf8)) }
+
+    @Test func doesNotDependOnTheOrder() {
+        var left = SetDigest.empty
+        var right = SetDigest.empty
+        for text in ["a", "b", "c"] { left.add(item(text)) }
+        for text in ["c", "a", "b"] { right.add(item(text)) }
+        #expect(left == right)
+        #expect(left != .empty)
+    }
+
+    @Test func removingWhatWasAddedGivesTheDigestBefore() {
+        var digest = item("a")
+        digest.add(item("b"))
+        digest.remove(item("b"))
+        #expect(digest == item("a"))
+    }
+
+    @Test func survivesItsBytes() {
+        let digest = item("a")
+        #expect(SetDigest(bytes: digest.bytes) == digest)
+        #expect(SetDigest(bytes: digest.bytes.dropLast()) == nil)
+    }
+}
+
+@Suite struct OperationIDTests {
+    @Test func carriesItsTimeAndSortsByIt() {
+        var generator = SplitMix64(seed: 1)
+        let early = OperationID(at: Timestamp(milliseconds: 1000), using: &generator)
+        let late = OperationID(at: Timestamp(milliseconds: 1001), using: &generator)
+        #expect(early.time == Timestamp(milliseconds: 1000))
+        #expect(early < late)
+        #expect(OperationID.lowerBound(at: Timestamp(milliseconds: 1001)) <= late)
+        #expect(OperationID.lowerBound(at: Timestamp(milliseconds: 1001)) > early)
+    }
+
+    @Test func isAUUIDOfVersion7InTextAndBytes() {
+        var generator = SplitMix64(seed: 2)
+        let id = OperationID(at: Timestamp(milliseconds: 1_767_268_800_123), using: &generator)
+        #expect(OperationID(id.description) == id)
+        #expect(OperationID(bytes: id.bytes) == id)
+        #expect(id.description.dropFirst(14).first == "7")
+        #expect(OperationID(bytes: [1, 2, 3]) == nil)
+        #expect(OperationID("not a uuid") == nil)
+    }
+}
+
+@Suite struct KeyTests {
+    /// The example of ZeroMQ RFC 32.
+    @Test func z85IsTheRFCs() {
+        let bytes: [UInt8] = [0x86, 0x4f, 0xd2, 0x6f, 0xb5, 0x59, 0xf7, 0x5b]
+        #expect(Z85.encode(bytes) == "HelloWorld")
+        #expect(Z85.decode("HelloWorld") == bytes)
+        #expect(Z85.decode("Hello") == [0x86, 0x4f, 0xd2, 0x6f])
+        #expect(Z85.decode("Hell") == nil)
+        #expect(Z85.decode("%%%%%") == nil)
+        #expect(Z85.decode("Hell\u{e9}") == nil)
+    }
+
+    @Test func secretKeysDoNotPrintThemselves() throws {
+        let key = try #require(SecretKey(bytes: [UInt8](repeating: 7, count: 32)))
+        #expect("\(key)" == "(secret key)")
+    }
+
+    @Test func connectionStringsSurviveTheirText() throws {
+        let key = try #require(PublicKey(bytes: (0..<32).map { UInt8($0) }))
+        let connection = try ConnectionString(host: "cloud.example", port: 7400, key: key)
+        #expect(try ConnectionString(connection.description) == connection)
+        for text in ["http://a:1?key=x", "nephos://a", "nephos://a:0?key=x", "nephos://a:1", ""] {
+            #expect(throws: CloudError.self) { try ConnectionString(text) }
+        }
+    }
+}
+
+@Suite struct LimitTests {
+    @Test func tellsWhichLimitAndByHowMuch() throws {
+        let limits = KeyValueLimits.standard
+        do {
+            try limits.check(keyBytes: 65, valueBytes: 1)
+            Issue.record("A key of 65 bytes was accepted")
+        } catch {
+            #expect(error.code == .quotaExceeded)
+            #expect(error.details["limit"] == "key_bytes")
+            #expect(error.details["over_by"] == "1")
+        }
+    }
+
+    @Test func whatMakesAStoreSmallerIsNeverRefused() throws {
+        let limits = KeyValueLimits.original
+        try limits.check(keyCount: 2000, totalBytes: 1 << 20, previousKeyCount: 2001, previousTotalBytes: 2 << 20)
+        #expect(throws: CloudError.self) {
+            try limits.check(keyCount: 2001, totalBytes: 10, previousKeyCount: 2000, previousTotalBytes: 10)
+        }
+    }
+}
+
+@Suite struct NameRuleTests {
+    @Test(arguments: ["com.example.notes", "a", "A_b-9"]) func acceptsIDs(_ name: String) {
+        #expect(NameRule.accepts(name))
+    }
+
+    @Test(arguments: ["", "com.example.*", "a b", "ä", String(repeating: "a", count: 129)])
+    func refusesWildcardsAndTheRest(_ name: String) {
+        #expect(!NameRule.accepts(name))
+    }
+}
+
+@Suite struct ErrorCodeTests {
+    @Test func everyCodeSurvivesItsNumber() {
+        for code in CloudError.Code.all { #expect(CloudError.Code(number: code.number) == code) }
+        #expect(CloudError.Code(number: 9999) == nil)
+    }
+}
