@@ -25,6 +25,7 @@ struct FanOutPlan: Sendable {
 /// counts is when the last of them was told, not which. Each comes from
 /// another loopback address, so that they are as many endpoints to libzmq.
 final class FanOutGenerator {
+    private static let standstill: Duration = .milliseconds(500)
     private static let patience: Duration = .seconds(60)
     private static let ringSize = 1 << 12
 
@@ -49,6 +50,9 @@ final class FanOutGenerator {
     private var number: UInt64 = 0
     private var stamp: UInt64 = 0
     private var incomplete = 0
+    private var completed: UInt64 = 0
+    /// Whether the first push has come through, and with it the warm-up begun.
+    private var hasBegun = false
     private var isSending = false
     private var window: (start: UInt64, end: UInt64) = (.max, .max)
     private var ended = false
@@ -114,12 +118,27 @@ final class FanOutGenerator {
         // Once it is quiet, the server's memory tells what an idle subscriber costs.
         loop.schedule(after: .milliseconds(500)) { [self] in
             figures.residentBytes = residentBytes()
-            begin()
+            isSending = true
+            watch(seen: nil)
         }
     }
 
+    /// Gives up what stands still: an event that reached a service by its
+    /// catching up (as a partition's first does) does not say which push it was.
+    private func watch(seen: UInt64?) {
+        guard isSending else { return }
+        if seen == completed {
+            for index in events.indices { events[index].number = .max }
+            if hasBegun { figures.failures += incomplete }
+            incomplete = 0
+        }
+        push()
+        let completed = completed
+        loop.schedule(after: Self.standstill) { [self] in watch(seen: completed) }
+    }
+
     private func begin() {
-        isSending = true
+        hasBegun = true
         let start = monotonicNanoseconds()
         window.start = start + UInt64(plan.warmUp.nanoseconds)
         window.end = window.start + UInt64(plan.duration.nanoseconds)
@@ -129,7 +148,6 @@ final class FanOutGenerator {
             outcome.isMeasuring.store(false, ordering: .relaxed)
             drain(since: loop.monotonicNow)
         }
-        push()
     }
 
     // MARK: Pushing
@@ -219,6 +237,8 @@ final class FanOutGenerator {
         events[place].delivered += 1
         guard events[place].delivered == plan.subscribers else { return }
         incomplete -= 1
+        completed += 1
+        if !hasBegun { begin() }
         let sent = events[place].sent
         guard sent >= window.start, sent < window.end else { return }
         figures.notified.record(.nanoseconds(Int64(clamping: now &- sent)))
