@@ -37,8 +37,9 @@ public final class KeyValueSync {
     var pushTimer: (any LoopTimer)?
     var pumpScheduled = false
     var deferred = false
-    /// The server was restored: what to send is only known after a pull.
-    var awaitsEpoch = false
+    /// The server was restored, or has newer writes than this device knows: what to do with a push is only known
+    /// after a pull.
+    var awaitsPull = false
     // Waiting
     var waiters: [Int: StoreWaiter] = [:]
     var waiterCount = 0
@@ -80,7 +81,7 @@ public final class KeyValueSync {
         pullAgain = false
         pullAttempts = 0
         pumpScheduled = false
-        awaitsEpoch = false
+        awaitsPull = false
         inFlight = []
         ahead.clear()
         scope = nil
