@@ -135,6 +135,8 @@ extension KeyValueSync {
             for (write, outcome) in zip(operation.writes, reply.outcomes) {
                 let item = try Self.stored(write, outcome, token: token)
                 try Facts(database).withClock { $0.observe(item.timestamp) }
+                // What is not above the head is here already, or was deleted since: a late answer must not bring it back.
+                guard item.sequence > state.head.sequence else { continue }
                 if let mine = try store.item(item.key), mine.sequence > item.sequence { continue }
                 try store.put(item, &state)
             }

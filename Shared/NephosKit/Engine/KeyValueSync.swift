@@ -125,9 +125,20 @@ public final class KeyValueSync {
     ///
     /// - Throws: ``CloudError`` `.quotaExceeded` and `.invalidArguments`: nothing is stored.
     public func write(_ writes: [LocalWrite]) throws(CloudError) {
-        try engine.local.accept(
-            writes, app: app, id: engine.makeOperationID(), writer: engine.writer, now: engine.loop.wallClock.now)
+        do throws(CloudError) {
+            try engine.local.accept(
+                writes, app: app, id: engine.makeOperationID(), writer: engine.writer, now: engine.loop.wallClock.now)
+        } catch {
+            refusedHere(writes, error)
+            throw error
+        }
         pump()
+    }
+
+    /// Tells of a write that this device refused by itself, as of one that the server refused.
+    func refusedHere(_ writes: [LocalWrite], _ error: CloudError) {
+        guard error.code == .quotaExceeded else { return }
+        emit(ChangeNotification(reason: .quotaViolationChange, changedKeys: writes.map(\.key), error: error))
     }
 
     public func set(_ value: PropertyValue?, forKey key: String) throws(CloudError) {
