@@ -119,7 +119,7 @@ let package = Package(
             .executableTarget(
                 name: "nephos-load",
                 dependencies: [
-                    "NephosKit", "ServiceKit", "ZeroMQBus", "Bus", "Wire", "Core", argumentParser, histogram, logging,
+                    "ServiceKit", "ZeroMQBus", "Bus", "Wire", "Core", argumentParser, histogram, protobuf,
                 ],
                 path: "Clients/LoadTest",
                 swiftSettings: strict

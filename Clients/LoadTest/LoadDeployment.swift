@@ -25,7 +25,10 @@ final class LoadDeployment: Sendable {
         setenv("NEPHOS_NOTIFICATIONS_CONNECTIONS_PER_DEVICE_MAX", "50000", 1)
         let port = try Self.freePorts(count: 11)
         try Self.nephos(["init", "--deployment", directory, "--port", "\(port)"])
-        try Self.nephos(["up", "--deployment", directory])
+        do { try Self.nephos(["up", "--deployment", directory]) } catch {
+            close()
+            throw error
+        }
     }
 
     /// Stops and removes a deployment of our own.
@@ -71,13 +74,18 @@ final class LoadDeployment: Sendable {
 
     private static func nephos(_ arguments: [String]) throws {
         let own = try FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe")
-        let process = Process()
-        process.executableURL = URL(fileURLWithPath: own).deletingLastPathComponent().appendingPathComponent("nephos")
-        process.arguments = arguments
-        process.standardOutput = FileHandle.nullDevice
-        try process.run()
-        process.waitUntilExit()
-        guard process.terminationStatus == 0 else {
+        let program = URL(fileURLWithPath: own).deletingLastPathComponent().appendingPathComponent("nephos").path
+        // Not Foundation's Process: it waits for all that the command leaves running, too.
+        var actions = posix_spawn_file_actions_t()
+        posix_spawn_file_actions_init(&actions)
+        defer { posix_spawn_file_actions_destroy(&actions) }
+        posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0)
+        var words = ([program] + arguments).map { strdup($0) } + [nil]
+        defer { words.forEach { free($0) } }
+        var pid = pid_t()
+        var status: Int32 = -1
+        let started = posix_spawn(&pid, program, &actions, nil, &words, environ) == 0
+        guard started, waitpid(pid, &status, 0) == pid, status == 0 else {
             throw CloudError(
                 .serviceUnavailable, "The deployment under load could not be started or stopped.",
                 details: ["command": "nephos " + arguments.joined(separator: " ")])

@@ -19,18 +19,26 @@ public struct SetDigest: Hashable, Sendable, CustomStringConvertible {
     private init(lanes: SIMD4<UInt64>) { self.lanes = lanes }
 
     /// The digest of the set with this one item, given as canonical bytes.
+    @inlinable
     public init(ofItem bytes: some Sequence<UInt8>) {
         self.init(hashing: [UInt8](bytes))
     }
 
-    private init(hashing bytes: [UInt8]) {
+    @usableFromInline
+    init(hashing bytes: [UInt8]) {
         lanes = SHA256.hash(data: bytes).withUnsafeBytes { $0.loadUnaligned(as: SIMD4<UInt64>.self) }
     }
 
     /// The digest in these 32 bytes, or nil if there are not 32.
+    @inlinable
     public init?(bytes: some Collection<UInt8>) {
+        self.init(stored: [UInt8](bytes))
+    }
+
+    @usableFromInline
+    init?(stored bytes: [UInt8]) {
         guard bytes.count == Self.byteCount else { return nil }
-        lanes = [UInt8](bytes).withUnsafeBytes { $0.loadUnaligned(as: SIMD4<UInt64>.self) }
+        lanes = bytes.withUnsafeBytes { $0.loadUnaligned(as: SIMD4<UInt64>.self) }
     }
 
     /// The 32 bytes on the wire.

@@ -3,7 +3,10 @@ internal import Core
 internal import Storage
 
 /// One thing to run in a group: a request, or what someone submitted.
-struct GroupItem {
+///
+/// An object, because it holds a dozen others: copying it would count references
+/// to each of them, several times for every request.
+final class GroupItem {
     enum Work {
         case request(Router.Method, body: Frame)
         /// A request whose long work is done, with its result.
@@ -31,6 +34,18 @@ struct GroupItem {
     var budget: Budget?
     /// Runs after the commit; for submissions.
     var completion: ((CloudError?) -> Void)?
+
+    init(
+        work: Work, context: RequestContext, mutates: Bool, principal: String? = nil, deadline: Duration? = nil,
+        completion: ((CloudError?) -> Void)? = nil
+    ) {
+        self.work = work
+        self.context = context
+        self.mutates = mutates
+        self.principal = principal
+        self.deadline = deadline
+        self.completion = completion
+    }
 }
 
 /// What a committed group leaves to be done.
@@ -52,7 +67,7 @@ struct GroupCommit {
     private struct HalfDone: Error {}
 
     /// Sets every item's outcome. What succeeded is on disk when this returns.
-    func run(_ items: inout [GroupItem]) -> GroupEffects {
+    func run(_ items: [GroupItem]) -> GroupEffects {
         do {
             return try engine.write { transaction -> GroupEffects in
                 let group = GroupTransaction(transaction, at: wallClock.now)
@@ -68,7 +83,7 @@ struct GroupCommit {
                         group.dropEvents(after: eventCount)
                         items[index].outcome = .failure(CloudError(wrapping: error))
                     }
-                    group.publish(group.takeNotices(for: &items[index]))
+                    group.publish(group.takeNotices(for: items[index]))
                 }
                 try group.flush()
                 effects.events = group.events
@@ -76,17 +91,17 @@ struct GroupCommit {
                 return effects
             }
         } catch is HalfDone {
-            return runSeparately(&items) { _ in true }
+            return runSeparately(items) { _ in true }
         } catch {
             // Nothing was stored. What only reads may have seen what is now gone, so it runs again.
             let failure = Self.storageFailure(error)
             for index in items.indices where items[index].mutates { items[index].outcome = .failure(failure) }
-            return runSeparately(&items) { !$0.mutates }
+            return runSeparately(items) { !$0.mutates }
         }
     }
 
     /// Each item in a transaction of its own, so that one that fails takes nobody with it.
-    private func runSeparately(_ items: inout [GroupItem], where included: (GroupItem) -> Bool) -> GroupEffects {
+    private func runSeparately(_ items: [GroupItem], where included: (GroupItem) -> Bool) -> GroupEffects {
         var effects = GroupEffects()
         effects.wasSplit = true
         for index in items.indices where included(items[index]) {
@@ -96,7 +111,7 @@ struct GroupCommit {
                     let group = GroupTransaction(transaction, at: wallClock.now)
                     var alone = GroupEffects()
                     // After what the request itself published, and also when it throws.
-                    defer { notices = group.takeNotices(for: &items[index]) }
+                    defer { notices = group.takeNotices(for: items[index]) }
                     let outcome = try self.outcome(of: items[index], in: group, at: now(), &alone)
                     try group.flush()
                     alone.events = group.events

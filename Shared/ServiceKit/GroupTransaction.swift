@@ -39,7 +39,7 @@ final class GroupTransaction: HandlerTransaction {
     func report(_ budget: Budget) { self.budget = budget }
 
     /// What the request that just ran leaves behind, failed or not.
-    func takeNotices(for item: inout GroupItem) -> [OutgoingEvent] {
+    func takeNotices(for item: GroupItem) -> [OutgoingEvent] {
         defer {
             notices = []
             budget = nil

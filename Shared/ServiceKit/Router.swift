@@ -157,6 +157,16 @@ public struct Router {
         }
     }
 
+    /// The same for a handler that encodes its reply itself, because it stores the bytes too.
+    public mutating func write<Request: SwiftProtobuf.Message>(
+        _ request: Request.Type, access: Access = .device, bytesMax: Int = 64 << 10, remembersReply: Bool = true,
+        encoding handler: @escaping (Request, RequestContext, any HandlerTransaction) throws -> Frame
+    ) {
+        add(request, access: access, mutates: true, remembersReply: remembersReply, bytesMax: bytesMax) {
+            try handler($0.decode(Request.self), $1, $2)
+        }
+    }
+
     /// A method with long work (password hashing) between reading and writing.
     ///
     /// What the work needs must be read before it, and may have changed after

@@ -216,7 +216,7 @@ public final class ServiceHost: ServiceRuntime {
                     details: ["bytes_max": "\(method.bytesMax)", "bytes": "\(envelope.body.count)"])
             }
             let caller = try authorise(method.access, envelope, incoming.peer, time)
-            var item = GroupItem(
+            let item = GroupItem(
                 work: .request(method, body: envelope.body),
                 context: RequestContext(
                     id: envelope.id, causeID: envelope.causeID, peer: incoming.peer, caller: caller, now: time),
@@ -259,10 +259,9 @@ public final class ServiceHost: ServiceRuntime {
 
     // MARK: Groups
 
-    private func run(_ work: [GroupItem]) {
-        guard !work.isEmpty, !isClosed else { return }
-        var items = work
-        let effects = groups.run(&items)
+    private func run(_ items: [GroupItem]) {
+        guard !items.isEmpty, !isClosed else { return }
+        let effects = groups.run(items)
         count("groups")
         if effects.repeats > 0 { count("requests.repeated", by: effects.repeats) }
         if effects.wasSplit { count("groups.split") }
@@ -305,7 +304,6 @@ public final class ServiceHost: ServiceRuntime {
         loop.offload({ Prepared(value: try work()) }) { [weak self] result in
             guard let self else { return }
             preparing.remove(operation)
-            var item = item
             switch result {
             case .success(let prepared):
                 item.work = .prepared(method, result: prepared.value)

@@ -32,8 +32,12 @@ struct ScopeKey: Hashable {
     let name: ScopeName
 
     static func == (left: ScopeKey, right: ScopeKey) -> Bool {
-        left.name.name.utf8.elementsEqual(right.name.name.utf8)
-            && left.name.account.rawValue.utf8.elementsEqual(right.name.account.rawValue.utf8)
+        isSame(left.name.name, right.name.name) && isSame(left.name.account.rawValue, right.name.account.rawValue)
+    }
+
+    private static func isSame(_ left: String, _ right: String) -> Bool {
+        var (left, right) = (left, right)
+        return left.withUTF8 { left in right.withUTF8 { left.count == $0.count && left.elementsEqual($0) } }
     }
 
     func hash(into hasher: inout Hasher) {
@@ -60,8 +64,16 @@ struct FeedHeads {
     private var places: [ScopeKey: Int] = [:]
     private var undo: [Undo] = []
     private var depth = 0
+    private var latest = 0
 
-    func place(of name: ScopeName) -> Int? { places[ScopeKey(name: name)] }
+    /// A request asks for the same scope several times, and so do its neighbours.
+    mutating func place(of name: ScopeName) -> Int? {
+        let key = ScopeKey(name: name)
+        if latest < scopes.count, ScopeKey(name: scopes[latest].name) == key { return latest }
+        guard let place = places[key] else { return nil }
+        latest = place
+        return place
+    }
 
     mutating func add(_ scope: ScopeState) -> Int {
         scopes.append(scope)

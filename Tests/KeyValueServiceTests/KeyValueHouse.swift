@@ -65,8 +65,7 @@ final class KeyValueHouse {
     }
 
     func run(_ items: [GroupItem]) -> [Answer] {
-        var items = items
-        events += groups.run(&items).events
+        events += groups.run(items).events
         return items.map { item in
             let result: Result<Frame, CloudError> =
                 switch item.outcome {

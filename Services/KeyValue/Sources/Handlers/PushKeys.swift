@@ -1,3 +1,4 @@
+internal import Bus
 internal import Core
 internal import ServiceKit
 internal import Storage
@@ -12,7 +13,7 @@ extension KeyValueService {
     ///   `.missingEntitlement`.
     func pushKeys(
         _ request: WirePushKeys, _ context: RequestContext, _ transaction: any HandlerTransaction
-    ) throws -> WirePushKeysReply {
+    ) throws -> Frame {
         let store = try openStore(request.storeID, context, transaction)
         if let reply = try StoredReplies.reply(to: context, of: store) { return reply }
         try takeFromBudget(try context.requireCaller().device, transaction)
@@ -22,9 +23,7 @@ extension KeyValueService {
             transaction.publishRegardless(try KeyValueEvents.quotaViolation(violation.keys, in: store, context))
             throw violation.error
         }
-        let reply = try push.write(context)
-        try StoredReplies.remember(reply, to: context, of: store)
-        return reply
+        return try StoredReplies.remember(try push.write(context), to: context, of: store)
     }
 
     private func takeFromBudget(_ device: DeviceID, _ transaction: any HandlerTransaction) throws {

@@ -1,3 +1,4 @@
+internal import Bus
 internal import Core
 internal import ServiceKit
 internal import Storage
@@ -10,21 +11,23 @@ enum StoredReplies {
     private static let plain: UInt8 = 0
     private static let sealed: UInt8 = 1
 
-    static func reply(to context: RequestContext, of store: KeyStore) throws -> WirePushKeysReply? {
+    static func reply(to context: RequestContext, of store: KeyStore) throws -> Frame? {
         let principal = try context.requireCaller().device.rawValue
         guard let stored = try store.transaction.reply(to: context.id, by: principal), let form = stored.first
         else { return nil }
         var bytes = [UInt8](stored.dropFirst())
         if form == sealed { bytes = try store.open(Sealed(bytes: bytes), as: .reply(context.id)) }
-        return try WirePushKeysReply(serializedBytes: bytes)
+        return Frame(bytes)
     }
 
-    static func remember(_ reply: WirePushKeysReply, to context: RequestContext, of store: KeyStore) throws {
+    /// Returns the reply encoded, as it is sent.
+    static func remember(_ reply: WirePushKeysReply, to context: RequestContext, of store: KeyStore) throws -> Frame {
         let principal = try context.requireCaller().device.rawValue
         let bytes: [UInt8] = try reply.serializedBytes()
         let stored =
             reply.outcomes.contains { $0.current.hasValue }
             ? [sealed] + (try store.seal(bytes, as: .reply(context.id)).bytes) : [plain] + bytes
         try store.transaction.remember(stored, of: context.id, by: principal)
+        return Frame(bytes)
     }
 }
