@@ -202,9 +202,12 @@ final class History {
     private func state() -> String {
         cloud.devices.map { device in
             let status = try? device.store?.status()
+            let key = device.session?.scope(of: AppID("default")).flatMap { scope in
+                try? device.local.read { try StoreTransaction($0, scope).state().digestKey.prefix(3) }
+            }
             let pending = status?.pending.map { "\($0.keys):\($0.reason)" } ?? []
             return "\(device.name) \(device.head?.description ?? "-") \(device.digest?.short ?? "-") "
-                + "pending \(pending) problem \(status?.problem?.description ?? "none")"
+                + "key \(key ?? []) pending \(pending) problem \(status?.problem?.description ?? "none")"
         }.joined(separator: "; ")
     }
 

@@ -45,20 +45,32 @@ struct WatchCommand: AsyncParsableCommand {
 
     private func watchStore() async throws {
         try await store.withStore { store, session in
-            _ = try session.requireAccount()
+            // Before anything else, so that nothing arrives unseen.
             let changes = store.changes
-            var names = await Self.deviceNames(session)
-            var printed = 0
-            let announcing = Task { try await announceSync(store) }
-            defer { announcing.cancel() }
-            for await change in changes {
-                if let device = change.device?.rawValue, names[device] == nil {
-                    names = await Self.deviceNames(session)
+            _ = try session.requireAccount()
+            try await withThrowingTaskGroup(of: Void.self) { group in
+                group.addTask { try await printChanges(changes, session) }
+                group.addTask {
+                    try await announceSync(store)
+                    try await waitUntilTurnedAway(store)
                 }
-                try show(change, names)
-                if change.reason == .serverChange { printed += 1 }
-                if let exitAfter, printed >= exitAfter { return }
+                // Whichever ends first ends the watch.
+                try await group.next()
+                group.cancelAll()
             }
+        }
+    }
+
+    private func printChanges(_ changes: AsyncStream<ChangeNotification>, _ session: Session) async throws {
+        var names = await Self.deviceNames(session)
+        var printed = 0
+        for await change in changes {
+            if let device = change.device?.rawValue, names[device] == nil {
+                names = await Self.deviceNames(session)
+            }
+            try show(change, names)
+            if change.reason == .serverChange { printed += 1 }
+            if let exitAfter, printed >= exitAfter { return }
         }
     }
 
@@ -69,6 +81,16 @@ struct WatchCommand: AsyncParsableCommand {
         try output.print(
             ["state": "in_sync", "token": status.head.description, "digest": status.digest.description],
             text: "\(Self.time) in sync at \(status.head), digest \(status.digest.short)")
+    }
+
+    /// Ends the watch when nothing can arrive any more: the device was revoked or signed out.
+    ///
+    /// - Throws: ``CloudError`` with the reason.
+    private func waitUntilTurnedAway(_ store: KeyValueStore) async throws {
+        while !Task.isCancelled {
+            if let problem = try await store.status().problem, ExitStatus.of(problem) == 4 { throw problem }
+            try await Task.sleep(for: .milliseconds(500))
+        }
     }
 
     /// Waits an hour at most: offline is normal, and no reason to end.

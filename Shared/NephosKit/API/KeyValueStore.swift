@@ -112,8 +112,13 @@ public final class KeyValueStore: Sendable {
     /// Writes several keys, all or none.
     public func write(_ writes: [LocalWrite]) throws(CloudError) {
         let (id, now, writer) = session.engine.stamp
-        try session.local.accept(writes, app: app, id: id, writer: writer, now: now)
         let app = app
+        do throws(CloudError) {
+            try session.local.accept(writes, app: app, id: id, writer: writer, now: now)
+        } catch {
+            session.engine.execute { $0.keyValue(app).refusedHere(writes, error) }
+            throw error
+        }
         session.engine.execute { $0.keyValue(app).pump() }
     }
 

@@ -99,7 +99,7 @@ extension KeyValueSync {
             pullAttempts = 0
             if applied.needsEverything { return pull(everything: true) }
             markApplied()
-            awaitsEpoch = false
+            awaitsPull = false
             announced = max(announced, applied.head)
             announcedSync = true
             if let notification = applied.notification { emit(notification) }

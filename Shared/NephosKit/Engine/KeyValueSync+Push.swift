@@ -22,7 +22,7 @@ extension KeyValueSync {
     }
 
     private func pumpNow() {
-        guard let scope, !awaitsEpoch, engine.session?.signedIn == true, engine.session?.revoked == false
+        guard let scope, !awaitsPull, engine.session?.signedIn == true, engine.session?.revoked == false
         else { return }
         pushTimer?.cancel()
         pushTimer = nil
@@ -123,7 +123,10 @@ extension KeyValueSync {
             let store = StoreTransaction(database, scope)
             var state = try store.state()
             guard try store.isPending(operation) else { return (.elsewhere, nil) }
-            if token.epoch > state.head.epoch { return (.newEpoch, nil) }
+            if token.epoch > state.head.epoch { return (.pullFirst, nil) }
+            // A winner that was not fetched yet may be part of a transaction: taken alone it would show half of that.
+            guard !reply.outcomes.contains(where: { $0.superseded && $0.current.sequence > state.head.sequence })
+            else { return (.pullFirst, nil) }
             var before: [String: KeyValueItem?] = [:]
             for write in operation.writes { before[write.key] = .some(try store.visible(write.key)) }
             try store.removePending(operation.position)
@@ -132,6 +135,8 @@ extension KeyValueSync {
             for (write, outcome) in zip(operation.writes, reply.outcomes) {
                 let item = try Self.stored(write, outcome, token: token)
                 try Facts(database).withClock { $0.observe(item.timestamp) }
+                // What is not above the head is here already, or was deleted since: a late answer must not bring it back.
+                guard item.sequence > state.head.sequence else { continue }
                 if let mine = try store.item(item.key), mine.sequence > item.sequence { continue }
                 try store.put(item, &state)
             }
@@ -147,8 +152,8 @@ extension KeyValueSync {
         switch result.0 {
         case .elsewhere: break
         // The operation stays: after the pull it is sent again, under its id.
-        case .newEpoch:
-            awaitsEpoch = true
+        case .pullFirst:
+            awaitsPull = true
             pull()
         case .stored(_, .next):
             announced = max(announced, token)
@@ -163,7 +168,7 @@ extension KeyValueSync {
 
     private enum Settled {
         case stored(FeedSegment, FeedSegment.Position)
-        case newEpoch
+        case pullFirst
         /// Another process has dealt with it.
         case elsewhere
     }

@@ -58,6 +58,9 @@ extension KeyValueSync {
             pending.reason = "It is held back so that the write budget lasts."
             pending.blocker = .server
             pending.nextAttempt = now.advanced(by: pacing.wait(now: engine.loop.monotonicNow))
+        } else if operation.attempts > 0 {
+            pending.reason = "It was sent, and no answer has come. It is sent again."
+            pending.blocker = .network
         } else if inFlight.count >= engine.options.pushesInFlightMax {
             pending.reason = "It waits for those before it."
             pending.blocker = .network

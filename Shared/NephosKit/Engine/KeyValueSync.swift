@@ -37,8 +37,9 @@ public final class KeyValueSync {
     var pushTimer: (any LoopTimer)?
     var pumpScheduled = false
     var deferred = false
-    /// The server was restored: what to send is only known after a pull.
-    var awaitsEpoch = false
+    /// The server was restored, or has newer writes than this device knows: what to do with a push is only known
+    /// after a pull.
+    var awaitsPull = false
     // Waiting
     var waiters: [Int: StoreWaiter] = [:]
     var waiterCount = 0
@@ -80,7 +81,7 @@ public final class KeyValueSync {
         pullAgain = false
         pullAttempts = 0
         pumpScheduled = false
-        awaitsEpoch = false
+        awaitsPull = false
         inFlight = []
         ahead.clear()
         scope = nil
@@ -124,9 +125,20 @@ public final class KeyValueSync {
     ///
     /// - Throws: ``CloudError`` `.quotaExceeded` and `.invalidArguments`: nothing is stored.
     public func write(_ writes: [LocalWrite]) throws(CloudError) {
-        try engine.local.accept(
-            writes, app: app, id: engine.makeOperationID(), writer: engine.writer, now: engine.loop.wallClock.now)
+        do throws(CloudError) {
+            try engine.local.accept(
+                writes, app: app, id: engine.makeOperationID(), writer: engine.writer, now: engine.loop.wallClock.now)
+        } catch {
+            refusedHere(writes, error)
+            throw error
+        }
         pump()
+    }
+
+    /// Tells of a write that this device refused by itself, as of one that the server refused.
+    func refusedHere(_ writes: [LocalWrite], _ error: CloudError) {
+        guard error.code == .quotaExceeded else { return }
+        emit(ChangeNotification(reason: .quotaViolationChange, changedKeys: writes.map(\.key), error: error))
     }
 
     public func set(_ value: PropertyValue?, forKey key: String) throws(CloudError) {
