@@ -126,6 +126,9 @@ let package = Package(
             ),
             tests("CoreTests", ["Core"]),
             tests("BusTests", ["Bus", "Core"]),
+            tests("NotificationsServiceTests", [
+                "NotificationsService", "ServiceKit", "TestKit", "NephosKit", "Bus", "Core",
+            ]),
             tests("ConvergenceTests", ["TestKit", "NephosKit", "Bus", "Wire", "Core"]),
             tests("ZeroMQBusTests", ["ZeroMQBus", "Bus", "Core"]),
             tests("StorageTests", ["Storage", "Core"]),
