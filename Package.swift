@@ -101,7 +101,7 @@ let package = Package(
         shared("DeviceSync", ["NephosKit", "Core"]),
         shared("TestKit", [
             "ServiceKit", "NephosKit", "Storage", "Bus", "Wire", "Core", "IdentityService", "KeyValueService",
-            "NotificationsService", logging,
+            "NotificationsService", logging, protobuf,
         ]),
     ]
         + service("Identity", product: "nephos-identity", [crypto, cryptoExtras, jwtKit])
@@ -127,7 +127,7 @@ let package = Package(
             tests("CoreTests", ["Core"]),
             tests("BusTests", ["Bus", "Core"]),
             tests("NotificationsServiceTests", [
-                "NotificationsService", "ServiceKit", "TestKit", "NephosKit", "Bus", "Core",
+                "NotificationsService", "ServiceKit", "TestKit", "NephosKit", "Bus", "Wire", "Core",
             ]),
             tests("ConvergenceTests", ["TestKit", "NephosKit", "Bus", "Wire", "Core"]),
             tests("ZeroMQBusTests", ["ZeroMQBus", "Bus", "Core"]),

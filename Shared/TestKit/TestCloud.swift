@@ -7,7 +7,8 @@ internal import NephosKit
 internal import NotificationsService
 internal import ServiceKit
 internal import Storage
-internal import Wire
+internal import SwiftProtobuf
+public import Wire
 
 /// The whole cloud in one process: identity, key-value and notifications, any
 /// number of devices, the lines between them, and the time.
@@ -24,13 +25,19 @@ public final class TestCloud {
     private let deployment: Deployment
     /// What survives a crash of its service.
     private var disks: [ServiceName: Disk] = [:]
+    private let subscriberQueueMax: Int
+    private var clientCount = 0
     private var generator: SplitMix64
     private(set) public var devices: [TestDevice] = []
 
     /// Starts the services, and creates the account that the devices sign in to.
     ///
+    /// - Parameter subscriberQueueMax: Deliveries that may wait for one device before it lags.
     /// - Throws: ``CloudError`` when a service does not start.
-    public init(seed: UInt64, faults: Faults = .none, logger: Logger? = nil) throws {
+    public init(
+        seed: UInt64, faults: Faults = .none, subscriberQueueMax: Int = 1000, logger: Logger? = nil
+    ) throws {
+        self.subscriberQueueMax = subscriberQueueMax
         generator = SplitMix64(seed: seed ^ 0x5eed)
         network = SimulatedNetwork(seed: seed)
         transport = InProcessTransport(network)
@@ -64,15 +71,18 @@ public final class TestCloud {
         let roster = deployment.roster
         let logger = logger
         let seed = generator.next()
+        let subscriberQueueMax = subscriberQueueMax
         let bound = Unshared(disk)
         _ = try transport.startLoop(named: service.rawValue) { loop in
             _ = try ServiceHost(
-                loop: loop, service: Self.make(service, seed: seed), roster: roster, secrets: secrets,
+                loop: loop, service: Self.make(service, seed: seed, subscriberQueueMax: subscriberQueueMax), roster: roster, secrets: secrets,
                 engine: bound.value, logger: logger, generator: SplitMix64(seed: seed))
         }
     }
 
-    private static func make(_ service: ServiceName, seed: UInt64) throws -> any CloudService {
+    private static func make(
+        _ service: ServiceName, seed: UInt64, subscriberQueueMax: Int
+    ) throws -> any CloudService {
         switch service {
         case .identity:
             return IdentityService(configuration: .cheapPasswords, generator: SplitMix64(seed: seed ^ 1))
@@ -81,7 +91,9 @@ public final class TestCloud {
             configuration.budgetCapacity = 0
             return KeyValueService(configuration: configuration)
         default:
-            return NotificationsService()
+            var configuration = NotificationsConfiguration()
+            configuration.subscriberQueueMax = subscriberQueueMax
+            return NotificationsService(configuration: configuration)
         }
     }
 
@@ -97,37 +109,44 @@ public final class TestCloud {
 
     // MARK: The account
 
-    static let accountName = "demo"
-    static let password = "correct horse battery"
+    /// The account that devices sign in to where a test names no other.
+    public static let accountName = "demo"
+    public static let password = "correct horse battery"
 
-    private func createAccount() throws {
-        let entry = try deployment.roster.entry(of: .identity)
-        let keys = deployment.operatorKeys
-        let done = Unshared(Answer())
+    /// Creates an account, with ``password``.
+    public func createAccount(_ name: String = accountName) throws {
         var request = WireCreateAccount()
-        request.accountName = Self.accountName
+        request.accountName = name
         request.password = Self.password
-        let body = Frame(encoding: request)
-        let handle = try transport.startLoop(named: "operator") { loop in
-            let client = try RequestClient(
-                loop: loop,
-                socket: RequestSocketOptions(
-                    endpoints: [entry.requests], serverKey: try entry.key, keys: keys),
-                generator: SplitMix64(seed: 7))
-            client.call("CreateAccount", body: body) { reply in
-                withExtendedLifetime(client) { done.value.result = reply.result.map { _ in () } }
-            }
-        }
-        network.run(within: .seconds(30)) { done.value.result != nil }
-        handle.stop()
-        guard let result = done.value.result else {
-            throw CloudError(.serviceUnavailable, "The account was not created in time.")
-        }
-        try result.get()
+        try operate("CreateAccount", request, as: WireCreateAccountReply.self)
     }
 
-    private final class Answer {
-        var result: Result<Void, CloudError>?
+    /// Creates an app, whose store and containers it names.
+    public func createApp(_ app: WireApp) throws {
+        var request = WireCreateApp()
+        request.app = app
+        try operate("CreateApp", request, as: WireCreateAppReply.self)
+    }
+
+    @discardableResult
+    private func operate<Reply: SwiftProtobuf.Message>(
+        _ method: String, _ request: some SwiftProtobuf.Message, as _: Reply.Type
+    ) throws -> Reply {
+        clientCount += 1
+        let client = TestClient(
+            name: "operator-\(clientCount)", keys: deployment.operatorKeys, cloud: self, seed: generator.next())
+        return try client.call(method, request, at: .requests(.identity))
+    }
+
+    // MARK: Clients
+
+    var roster: Roster { deployment.roster }
+
+    /// A bare connection under a key of its own, for what no well-behaved device would say.
+    public func makeClient() throws -> TestClient {
+        clientCount += 1
+        return TestClient(
+            name: "client-\(clientCount)", keys: try transport.makeKeyPair(), cloud: self, seed: generator.next())
     }
 
     // MARK: Devices
@@ -136,11 +155,11 @@ public final class TestCloud {
     ///
     /// - Throws: ``CloudError`` when it cannot sign in within a virtual minute.
     @discardableResult
-    public func addDevice() throws -> TestDevice {
+    public func addDevice(to account: String = accountName) throws -> TestDevice {
         let device = try TestDevice(
             name: "device-\(devices.count)", cloud: self, seed: generator.next())
         devices.append(device)
-        try device.signIn(to: deployment.roster.connectionString())
+        try device.signIn(to: deployment.roster.connectionString(), as: account)
         return device
     }
 }

@@ -81,13 +81,13 @@ public final class TestDevice {
         var engine: DeviceEngine?
     }
 
-    func signIn(to connection: ConnectionString) throws {
+    func signIn(to connection: ConnectionString, as account: String) throws {
         guard let engine else { return }
         let request = SignInRequest(
             identity: SessionRecord.Service(
                 service: ServiceName.identity.rawValue, publicKey: connection.key.z85,
                 requests: [connection.endpoint], subscriptions: []),
-            accountName: TestCloud.accountName, password: TestCloud.password, deviceName: name)
+            accountName: account, password: TestCloud.password, deviceName: name)
         var result: Result<SessionRecord, CloudError>?
         engine.signIn(request) { result = $0 }
         cloud.network.run(within: .seconds(60)) { result != nil }

@@ -8,6 +8,7 @@ public import Core
 /// | `notifications.heartbeat.milliseconds` | `NEPHOS_NOTIFICATIONS_HEARTBEAT_MILLISECONDS` | 5000 |
 /// | `notifications.connections.max` | `NEPHOS_NOTIFICATIONS_CONNECTIONS_MAX` | 50000 |
 /// | `notifications.connections.per.device.max` | `NEPHOS_NOTIFICATIONS_CONNECTIONS_PER_DEVICE_MAX` | 64 |
+/// | `notifications.subscriber.queue.max` | `NEPHOS_NOTIFICATIONS_SUBSCRIBER_QUEUE_MAX` | 1000 |
 public struct NotificationsConfiguration: Sendable {
     /// How often each connection gets the heads of what it follows.
     public var heartbeat: Duration = .seconds(5)
@@ -15,6 +16,9 @@ public struct NotificationsConfiguration: Sendable {
     public var connectionsMax = 50_000
     /// Subscribed connections of one device (its processes).
     public var connectionsPerDeviceMax = 64
+    /// Deliveries that may wait for one connection. One that is slower than that
+    /// is told to refetch instead.
+    public var subscriberQueueMax = 1000
     /// Scopes that one connection may follow.
     public var scopesPerConnectionMax = 256
 
@@ -34,5 +38,6 @@ public struct NotificationsConfiguration: Sendable {
         heartbeat = .milliseconds(try positive("heartbeat.milliseconds", 5000))
         connectionsMax = try positive("connections.max", connectionsMax)
         connectionsPerDeviceMax = try positive("connections.per.device.max", connectionsPerDeviceMax)
+        subscriberQueueMax = try positive("subscriber.queue.max", subscriberQueueMax)
     }
 }

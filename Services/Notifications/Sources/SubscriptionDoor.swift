@@ -43,7 +43,9 @@ final class SubscriptionDoor {
             throw CloudError(.configurationInvalid, "The roster has no `subscriptions` address for notifications.")
         }
         let keys = KeyPair(publicKey: try entry.key, secretKey: try host.secrets.key)
-        socket = try host.loop.makeReplySocket(ReplySocketOptions(endpoint: endpoint, keys: keys)) { [weak self] in
+        let options = ReplySocketOptions(
+            endpoint: endpoint, keys: keys, sendQueueMax: configuration.subscriberQueueMax)
+        socket = try host.loop.makeReplySocket(options) { [weak self] in
             for incoming in $0 { self?.receive(incoming) }
         }
         scheduleBeat()

@@ -1,0 +1,78 @@
+internal import Bus
+public import Core
+internal import ServiceKit
+public import SwiftProtobuf
+public import Wire
+
+/// A connection that says exactly what a test wants said, under any key and token.
+public final class TestClient {
+    /// The socket of a service that a call goes to.
+    public enum Door: Hashable, Sendable {
+        case requests(ServiceName)
+        case subscriptions
+    }
+
+    /// What the server sent by itself, in order.
+    public private(set) var deliveries: [WireDelivery] = []
+    /// All changes in it.
+    public var notifications: [WireNotification] { deliveries.flatMap(\.notifications) }
+
+    private unowned let cloud: TestCloud
+    private let name: String
+    private let keys: KeyPair
+    private var clients: [Door: RequestClient] = [:]
+    private var generator: SplitMix64
+
+    init(name: String, keys: KeyPair, cloud: TestCloud, seed: UInt64) {
+        self.name = name
+        self.keys = keys
+        self.cloud = cloud
+        generator = SplitMix64(seed: seed)
+    }
+
+    /// Calls a method and lets time pass until it is answered.
+    ///
+    /// - Throws: ``CloudError`` as the service answered it, or `.deadlineExceeded` after a virtual minute.
+    @discardableResult
+    public func call<Request: SwiftProtobuf.Message, Reply: SwiftProtobuf.Message>(
+        _ method: String, _ request: Request, at door: Door, accessToken: String = "", as _: Reply.Type = Reply.self
+    ) throws -> Reply {
+        let client = try connect(to: door)
+        var result: Result<Frame, CloudError>?
+        client.call(method, body: Frame(encoding: request), accessToken: accessToken) { result = $0.result }
+        cloud.network.run(within: .seconds(60)) { result != nil }
+        guard let result else { throw CloudError(.deadlineExceeded, "The service did not answer in time.") }
+        return try result.get().decode(Reply.self)
+    }
+
+    private func connect(to door: Door) throws -> RequestClient {
+        if let client = clients[door] { return client }
+        let entry: Roster.Entry
+        let endpoint: String
+        switch door {
+        case .requests(let service):
+            entry = try cloud.roster.entry(of: service)
+            endpoint = entry.requests
+        case .subscriptions:
+            entry = try cloud.roster.entry(of: .notifications)
+            endpoint = entry.subscriptions ?? ""
+        }
+        let options = RequestSocketOptions(endpoints: [endpoint], serverKey: try entry.key, keys: keys)
+        let made = Unshared(Holder())
+        let seed = generator.next()
+        _ = try cloud.transport.startLoop(named: "\(name) to \(endpoint)") { loop in
+            made.value.client = try RequestClient(loop: loop, socket: options, generator: SplitMix64(seed: seed))
+        }
+        guard let client = made.value.client else { throw CloudError(.internalError, "The loop made no client.") }
+        client.onDelivery = { [weak self] envelope in
+            guard let delivery = try? envelope.result.get().decode(WireDelivery.self) else { return }
+            self?.deliveries.append(delivery)
+        }
+        clients[door] = client
+        return client
+    }
+
+    private final class Holder {
+        var client: RequestClient?
+    }
+}
