@@ -10,7 +10,8 @@ internal import Wire
 ///
 /// It subscribes first and asks for the heads then, so that nothing falls in
 /// between. What arrives in order is applied at once; a gap, a new epoch, or an
-/// unknown partition is closed by reading the feed from the cursor.
+/// unknown partition (but for its first event) is closed by reading the feed
+/// from the cursor.
 final class Follower {
     /// Reads in flight at one time.
     static let readsMax = 4
@@ -152,7 +153,9 @@ final class Follower {
                 heads[partition] = position
                 continue
             }
-            let cursor = cursors[partition] ?? state.cursor
+            // Before a partition's first event there is nothing to miss.
+            let start = event.previousSequence == 0 ? ChangeToken(epoch: position.epoch, sequence: 0) : nil
+            let cursor = cursors[partition] ?? state.cursor ?? start
             guard let cursor, cursor.epoch == position.epoch else {
                 heads[partition] = position
                 continue
