@@ -37,7 +37,8 @@ struct EventPublisher {
     }
 
     func beat() {
-        for (partition, head) in heads {
+        // In order, as everything that a simulation must be able to repeat.
+        for (partition, head) in heads.sorted(by: { $0.key < $1.key }) {
             var event = WireEvent()
             event.service = service.rawValue
             event.partition = UInt32(partition)

@@ -175,7 +175,7 @@ final class Follower {
         if !steps.isEmpty, !apply(steps) {
             for step in steps { readLater(step.partition) }
         }
-        for (partition, head) in heads {
+        for (partition, head) in heads.sorted(by: { $0.key < $1.key }) {
             if partitions[partition]?.isReading == true {
                 let target = partitions[partition]?.target ?? .zero
                 if head.epoch != target.epoch || head > target { partitions[partition]?.target = head }

@@ -171,6 +171,12 @@ public final class DeviceEngine {
         guard let keys = try secrets.load().keys else {
             throw CloudError(.notSignedIn, "This home has no keys. Sign in.")
         }
+        return try makeClient(to: address, endpoints: endpoints, keys: keys)
+    }
+
+    func makeClient(
+        to address: SessionRecord.Service, endpoints: [String], keys: KeyPair
+    ) throws -> RequestClient {
         guard let serverKey = PublicKey(z85: address.publicKey), !endpoints.isEmpty else {
             throw CloudError(.configurationInvalid, "A service's address is not valid.")
         }

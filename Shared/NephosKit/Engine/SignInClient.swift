@@ -8,13 +8,9 @@ final class SignInClient {
     private let engine: DeviceEngine
 
     init(_ engine: DeviceEngine, _ address: SessionRecord.Service, keys secrets: DeviceSecrets) throws {
-        guard let keys = secrets.keys, let serverKey = PublicKey(z85: address.publicKey) else {
-            throw CloudError(.configurationInvalid, "A service's address is not valid.")
-        }
+        guard let keys = secrets.keys else { throw CloudError(.internalError, "A sign-in needs keys.") }
         self.engine = engine
-        client = try RequestClient(
-            loop: engine.loop,
-            socket: RequestSocketOptions(endpoints: address.requests, serverKey: serverKey, keys: keys))
+        client = try engine.makeClient(to: address, endpoints: address.requests, keys: keys)
     }
 
     func call(
