@@ -119,7 +119,8 @@ let package = Package(
             .executableTarget(
                 name: "nephos-load",
                 dependencies: [
-                    "ServiceKit", "ZeroMQBus", "Bus", "Wire", "Core", argumentParser, histogram, protobuf,
+                    "NephosKit", "ServiceKit", "ZeroMQBus", "Bus", "Wire", "Core", argumentParser, histogram,
+                    protobuf, logging,
                 ],
                 path: "Clients/LoadTest",
                 swiftSettings: strict

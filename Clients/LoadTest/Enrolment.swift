@@ -1,6 +1,7 @@
 import Bus
 import Core
 import Foundation
+import NephosKit
 import ServiceKit
 import SwiftProtobuf
 import Synchronization
@@ -17,6 +18,7 @@ struct ServerAddress: Sendable {
 struct LoadDevice: Sendable {
     var keys: KeyPair
     var accessToken: String
+    var refreshToken: String
 }
 
 /// An account and an app of their own in the deployment under load, with a
@@ -25,7 +27,7 @@ struct Enrolment {
     let store: String
     let keyValue: ServerAddress
     let subscriptions: ServerAddress
-    private let identity: ServerAddress
+    let identity: ServerAddress
     private let account: String
     private let transport: ZeroMQTransport
     private static let password = "a password for measuring"
@@ -76,23 +78,49 @@ struct Enrolment {
             request.deviceName = "load \(index)"
             request.appID = store
             let reply = try call(request, keys: keys, returning: WireSignInReply.self)
-            return LoadDevice(keys: keys, accessToken: reply.accessToken.token)
+            return LoadDevice(keys: keys, accessToken: reply.accessToken.token, refreshToken: reply.refreshToken)
         }
     }
 
+    /// What a device of the SDK needs to sign in.
+    func signIn(deviceName: String) -> SignInRequest {
+        SignInRequest(
+            identity: SessionRecord.Service(
+                service: ServiceName.identity.rawValue, publicKey: identity.key.z85, requests: [identity.endpoint],
+                subscriptions: []),
+            accountName: account, password: Self.password, deviceName: deviceName, app: AppID(store))
+    }
+
+    /// The whole store, as the server has it now, under a fresh token.
+    func pull() throws -> (values: [String: PropertyValue], head: ChangeToken, digest: SetDigest) {
+        let device = try devices(1)[0]
+        var request = WirePullKeys()
+        request.storeID = store
+        let reply = try call(
+            request, to: keyValue, keys: device.keys, accessToken: device.accessToken,
+            returning: WirePullKeysReply.self)
+        var values: [String: PropertyValue] = [:]
+        for item in reply.items { values[item.key] = try KeyValueItem(item).value }
+        guard let digest = SetDigest(bytes: Array(reply.digest)) else {
+            throw CloudError(.internalError, "The server's digest is not one.")
+        }
+        return (values, ChangeToken(reply.token), digest)
+    }
+
     private func call<Request: SwiftProtobuf.Message, Response: SwiftProtobuf.Message>(
-        _ request: Request, keys: KeyPair, returning: Response.Type
+        _ request: Request, to service: ServerAddress? = nil, keys: KeyPair, accessToken: String = "",
+        returning: Response.Type
     ) throws -> Response {
         let answer = Mutex<Result<Frame, CloudError>?>(nil)
         let answered = DispatchSemaphore(value: 0)
         let method = String(Request.protoMessageName.split(separator: ".").last ?? "")
         let body = Frame(encoding: request)
-        let address = identity
+        let address = service ?? identity
         let loop = try transport.startLoop(named: "enrolment") { loop in
             let client = try RequestClient(
                 loop: loop,
                 socket: RequestSocketOptions(endpoints: [address.endpoint], serverKey: address.key, keys: keys))
-            client.call(method, body: body, timeout: .seconds(30)) { reply in
+            client.call(method, body: body, accessToken: accessToken, timeout: .seconds(30)) { reply in
                 // The pending call keeps its client.
                 withExtendedLifetime(client) { answer.withLock { $0 = reply.result } }
                 answered.signal()

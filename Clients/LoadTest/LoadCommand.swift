@@ -4,13 +4,13 @@ import ArgumentParser
 struct LoadCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "nephos-load",
-        abstract: "Measures a deployment: throughput, latency, fan-out.",
+        abstract: "Measures a deployment: throughput, latency, fan-out; and kills it to see what is left.",
         discussion: """
             Without --deployment it makes one of its own in a temporary folder, on this machine's loopback, and \
             removes it afterwards. Every run has a warm-up that is not counted. Latencies are percentiles of all \
             requests, from HDR histograms.
             """,
-        subcommands: [KVWriteCommand.self, KVPropagationCommand.self, FanOutCommand.self]
+        subcommands: [KVWriteCommand.self, KVPropagationCommand.self, FanOutCommand.self, CrashCommand.self]
     )
 }
 

@@ -11,7 +11,7 @@ final class LoadDeployment: Sendable {
     let directory: String
     private let isOwn: Bool
 
-    init(directory given: String?) throws {
+    init(directory given: String?, tokenLifetime: Duration = .seconds(86_400)) throws {
         if let given {
             directory = given
             isOwn = false
@@ -21,7 +21,7 @@ final class LoadDeployment: Sendable {
         directory = NSTemporaryDirectory() + "nephos-load-\(getpid())"
         setenv("NEPHOS_KEYVALUE_BUDGET_CAPACITY", "0", 1)
         setenv("NEPHOS_IDENTITY_SCRYPT_ROUNDS", "16384", 1)
-        setenv("NEPHOS_IDENTITY_ACCESS_TOKEN_LIFETIME_SECONDS", "86400", 1)
+        setenv("NEPHOS_IDENTITY_ACCESS_TOKEN_LIFETIME_SECONDS", "\(tokenLifetime.components.seconds)", 1)
         setenv("NEPHOS_NOTIFICATIONS_CONNECTIONS_PER_DEVICE_MAX", "50000", 1)
         let port = try Self.freePorts(count: 11)
         try Self.nephos(["init", "--deployment", directory, "--port", "\(port)"])
@@ -38,11 +38,22 @@ final class LoadDeployment: Sendable {
         try? FileManager.default.removeItem(atPath: directory)
     }
 
+    /// The process that a service runs as.
+    ///
+    /// - Throws: ``CloudError`` `.serviceUnavailable` when it runs as none.
+    func processID(of service: ServiceName) throws(CloudError) -> pid_t {
+        guard let text = try? String(contentsOfFile: "\(directory)/run/\(service).pid", encoding: .utf8),
+            let pid = pid_t(text.trimmingCharacters(in: .whitespacesAndNewlines)), kill(pid, 0) == 0
+        else {
+            throw CloudError(
+                .serviceUnavailable, "The service does not run.", details: ["service": service.rawValue])
+        }
+        return pid
+    }
+
     /// Resident bytes of a service's process.
     func residentBytes(of service: ServiceName) -> Int? {
-        guard
-            let pid = try? String(contentsOfFile: "\(directory)/run/\(service).pid", encoding: .utf8)
-                .trimmingCharacters(in: .whitespacesAndNewlines),
+        guard let pid = try? processID(of: service),
             let status = try? String(contentsOfFile: "/proc/\(pid)/status", encoding: .utf8),
             let line = status.split(separator: "\n").first(where: { $0.hasPrefix("VmRSS:") }),
             let kilobytes = Int(line.split(separator: " ").dropFirst().first ?? "")
@@ -52,11 +63,8 @@ final class LoadDeployment: Sendable {
 
     /// Processor time that a service's process has used.
     func processorTime(of service: ServiceName) -> Duration {
-        guard
-            let pid = try? String(contentsOfFile: "\(directory)/run/\(service).pid", encoding: .utf8)
-                .trimmingCharacters(in: .whitespacesAndNewlines)
-        else { return .zero }
-        return Self.processorTime(ofProcess: pid)
+        guard let pid = try? processID(of: service) else { return .zero }
+        return Self.processorTime(ofProcess: "\(pid)")
     }
 
     /// Processor time of this process, the load's generator.

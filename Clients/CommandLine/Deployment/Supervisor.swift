@@ -10,7 +10,7 @@ struct Supervisor {
 
     /// A service that ends is started again after this long; longer each time it ends soon, up to ``pauseMax``.
     static let pauseMin: Duration = .milliseconds(200)
-    static let pauseMax: Duration = .seconds(30)
+    static let pauseMax: Duration = .seconds(5)
 
     private struct Child {
         var service: ServiceName
