@@ -8,8 +8,8 @@ struct CrashCommand: ParsableCommand {
         discussion: """
             Writers push transactions of three keys, and renew tokens that live ten seconds, while real devices \
             follow the store. In each round every service gets a SIGKILL in its turn. After each, all writers have \
-            to be served again; every acknowledged write has to be there, and no half transaction, on the server and \
-            on the devices. In the end all digests have to be equal. Anything else is exit code 1.
+            to be served; the last transactions of each have to be there, and no half one, on the server and on the \
+            devices; and no two may have been acknowledged with the same place in the feed. In the end all digests have to be equal. Anything else is exit code 1.
             """)
 
     @Option(help: "Rounds: how often each service is killed.") var kills = 20
@@ -19,8 +19,8 @@ struct CrashCommand: ParsableCommand {
     @Flag(name: .long, help: "No progress on standard error.") var quiet = false
 
     func validate() throws {
-        guard kills > 0, followers >= 0, (1...300).contains(writers) else {
-            throw ValidationError("--kills must be above zero, and --writers at most 300 (three keys each).")
+        guard kills > 0, followers >= 0, (1...68).contains(writers) else {
+            throw ValidationError("--kills must be above zero, and --writers at most 68 (15 keys each of 1024).")
         }
     }
 

@@ -2,13 +2,30 @@ import Bus
 import Core
 import Wire
 
+/// The places in the store's feed that acknowledged transactions were given.
+///
+/// A server that lost one gives its place away again.
+final class AcknowledgedPlaces {
+    private var places: Set<UInt64> = []
+
+    /// False: another transaction was acknowledged with this place.
+    func take(_ place: UInt64) -> Bool { places.insert(place).inserted }
+}
+
 /// A writer of transactions: three keys that always change together, one
 /// transaction in flight, and what was acknowledged of them.
 ///
-/// Renews its tokens as a device does, so that identity is under load as well.
+/// Goes round several such groups of keys, so that its last few transactions
+/// can all be seen. Renews its tokens as a device does, so that identity is under load as well.
 final class TransactionWriter {
-    /// The keys of a writer.
-    static func keys(of index: Int) -> [String] { ["a", "b", "c"].map { "\(index)-\($0)" } }
+    /// Transactions after which a group of keys is written again.
+    static let groupCount = 5
+    static let keysPerTransaction = 3
+
+    /// The keys of a writer's transaction.
+    static func keys(of writer: Int, number: Int) -> [String] {
+        (0..<keysPerTransaction).map { "\(writer)-\(number % groupCount)-\($0)" }
+    }
 
     /// A transaction must be answered within this, whatever is killed meanwhile.
     private static let patience: Duration = .seconds(60)
@@ -28,11 +45,14 @@ final class TransactionWriter {
     private let lifetime: Duration
     private var accessToken: String
     private var refreshToken: String
+    private let places: AcknowledgedPlaces
     private var isWriting = true
 
     init(
-        index: Int, loop: any BusLoop, enrolment: Enrolment, device: LoadDevice, tokenLifetime: Duration
+        index: Int, loop: any BusLoop, enrolment: Enrolment, device: LoadDevice, places: AcknowledgedPlaces,
+        tokenLifetime: Duration
     ) throws {
+        self.places = places
         self.index = index
         self.loop = loop
         store = enrolment.store
@@ -53,7 +73,12 @@ final class TransactionWriter {
     }
 
     /// Lets the transaction in flight finish, and sends no other.
-    func stop() { isWriting = false }
+    func pause() { isWriting = false }
+
+    func resume() {
+        isWriting = true
+        if isIdle { write() }
+    }
 
     private func write() {
         guard isWriting, error == nil else { return }
@@ -62,7 +87,7 @@ final class TransactionWriter {
         let now = loop.wallClock.now
         var push = WirePushKeys()
         push.storeID = store
-        push.writes = Self.keys(of: index).map { key in
+        push.writes = Self.keys(of: index, number: number).map { key in
             var write = WireKeyWrite()
             write.key = key
             write.value = WirePropertyValue(.integer(Int64(number)))
@@ -76,8 +101,14 @@ final class TransactionWriter {
         keyValue.call("PushKeys", body: body, accessToken: accessToken, timeout: Self.patience, id: id) {
             [weak self] reply in
             guard let self else { return }
-            switch reply.result {
-            case .success:
+            switch reply.result.decoded(as: WirePushKeysReply.self) {
+            case .success(let stored):
+                guard places.take(stored.token.sequence) else {
+                    error = CloudError(
+                        .constraintViolation, "An acknowledged write is gone: its place in the feed was given away.",
+                        details: ["sequence": "\(stored.token.sequence)"])
+                    return
+                }
                 acknowledged = number
                 write()
             case .failure(let failure) where failure.code == .tokenExpired:
@@ -96,7 +127,7 @@ final class TransactionWriter {
             request.appID = store
             identity.call("RefreshToken", body: Frame(encoding: request), timeout: Self.patience) { [weak self] reply in
                 guard let self else { return }
-                switch reply.result.flatMap({ body in Result { () throws(CloudError) in try body.decode(WireRefreshTokenReply.self) } }) {
+                switch reply.result.decoded(as: WireRefreshTokenReply.self) {
                 case .success(let tokens):
                     accessToken = tokens.accessToken.token
                     refreshToken = tokens.refreshToken

@@ -49,6 +49,17 @@ public struct ReplyEnvelope: Sendable {
         self.budget = budget
         self.attachments = attachments
     }
+
+    /// What a service says on each new connection: that it knows of it.
+    ///
+    /// A client that had asked something on an earlier connection learns by
+    /// this that the answer will not come there.
+    public static let greeting = ReplyEnvelope(id: nil, result: .success(Frame([])))
+
+    var isGreeting: Bool {
+        guard id == nil, case .success(let body) = result else { return false }
+        return body.isEmpty
+    }
 }
 
 /// What remains of a caller's request budget: a token bucket.
@@ -199,6 +210,15 @@ extension Frame {
         } catch {
             throw CloudError(
                 .malformedRequest, "The bytes do not decode.", details: ["message": Decoded.protoMessageName])
+        }
+    }
+}
+
+extension Result where Success == Frame, Failure == CloudError {
+    /// The reply in the frame, or why there is none.
+    public func decoded<Reply: SwiftProtobuf.Message>(as type: Reply.Type) -> Result<Reply, CloudError> {
+        flatMap { frame in
+            do throws(CloudError) { return .success(try frame.decode(type)) } catch { return .failure(error) }
         }
     }
 }

@@ -48,6 +48,10 @@ public final class RequestClient {
     private var timer: (any LoopTimer)?
     private var timerSlice = Int64.max
 
+    /// Connections that are made without any having been lost.
+    private let endpointCount: Int
+    private var greetings = 0
+
     private let loop: any BusLoop
     private let policy: Policy
     private var generator: any RandomNumberGenerator
@@ -64,6 +68,7 @@ public final class RequestClient {
         self.loop = loop
         self.policy = policy
         self.generator = generator
+        endpointCount = options.endpoints.count
         socket = try loop.makeRequestSocket(options) { [weak self] messages in self?.receive(messages) }
     }
 
@@ -197,7 +202,7 @@ public final class RequestClient {
             // Bytes that are no reply can only come from a faulty server; the call is repeated in time.
             guard let reply = try? ReplyEnvelope(decoding: message) else { continue }
             guard let id = reply.id else {
-                onDelivery(reply)
+                if reply.isGreeting { greeted() } else { onDelivery(reply) }
                 continue
             }
             // An answer to a call that was answered before (it had been repeated) or given up.
@@ -205,6 +210,21 @@ public final class RequestClient {
             if case .failure(let error) = reply.result, putOff(id, call, error) { continue }
             pending[id] = nil
             call.completion(reply)
+        }
+    }
+
+    /// A connection was made. If it replaces one that was lost, what waits for
+    /// an answer may have been lost with it: it is repeated at once, and not
+    /// only when its time is up.
+    private func greeted() {
+        greetings += 1
+        guard greetings > endpointCount else { return }
+        let now = loop.monotonicNow
+        for id in pending.keys.sorted() {
+            guard var call = pending[id], call.wasSent, call.lastError == nil else { continue }
+            attempt(&call, now: now)
+            pending[id] = call
+            enqueue(id, due: call.due)
         }
     }
 

@@ -185,7 +185,11 @@ public final class ServiceHost: ServiceRuntime {
         var items = queued
         queued = []
         items.reserveCapacity(items.count + incoming.count)
-        for one in incoming where !one.isProbe {
+        for one in incoming {
+            guard !one.isProbe else {
+                send(.greeting, to: one.peer)
+                continue
+            }
             count("requests")
             do throws(Refusal) {
                 items.append(try admit(one, now: now, time: time))

@@ -191,9 +191,10 @@ struct TransportContract {
         let client = try Client(transport, echo)
         try eventually { echo.probes.count == 1 }
         let payload = Frame([UInt8](repeating: 1, count: 2000))
-        for _ in 0..<1000 { try client.send([payload]) }
+        // What a busy machine, too, seals and sends within the linger time.
+        for _ in 0..<200 { try client.send([payload]) }
         client.handle.stop()
-        try eventually { echo.requests.count == 1000 }
+        try eventually { echo.requests.count == 200 }
     }
 
     func failedSetUpIsThrown() throws {

@@ -264,14 +264,6 @@ public final class DeviceEngine {
     }
 }
 
-extension Result where Success == Frame, Failure == CloudError {
-    func decoded<Response: SwiftProtobuf.Message>(as type: Response.Type) -> Result<Response, CloudError> {
-        flatMap { frame in
-            do throws(CloudError) { return .success(try frame.decode(type)) } catch { return .failure(error) }
-        }
-    }
-}
-
 extension SystemRandomNumberGenerator {
     fileprivate var seed: UInt64 {
         var generator = self

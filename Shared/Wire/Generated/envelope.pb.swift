@@ -61,8 +61,10 @@ public nonisolated struct WireReply: Sendable {
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  /// The request's. Empty: this is not a reply but a Delivery that the server
-  /// sends by itself to a subscriber; the body holds it.
+  /// The request's. Empty: this is not a reply but what the server says by
+  /// itself. To a subscriber that is a Delivery, in the body. On a `requests`
+  /// socket it is the greeting of a new connection, without a body: what was
+  /// asked on an earlier one and not answered yet, ask again.
   public var requestID: Data = Data()
 
   /// Set: the call failed, and there is no body.
