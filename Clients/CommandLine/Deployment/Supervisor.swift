@@ -11,6 +11,8 @@ struct Supervisor {
     /// A service that ends is started again after this long; longer each time it ends soon, up to ``pauseMax``.
     static let pauseMin: Duration = .milliseconds(200)
     static let pauseMax: Duration = .seconds(5)
+    /// What lived this long did not end because it cannot start.
+    static let steadyAfter: Duration = .seconds(2)
 
     private struct Child {
         var service: ServiceName
@@ -61,7 +63,7 @@ struct Supervisor {
             guard waitpid(children[index].pid, &status, WNOHANG) == children[index].pid else { continue }
             let lived = children[index].started.duration(to: .now)
             children[index].pause =
-                lived > Self.pauseMax ? Self.pauseMin : min(children[index].pause * 2, Self.pauseMax)
+                lived > Self.steadyAfter ? Self.pauseMin : min(children[index].pause * 2, Self.pauseMax)
             children[index].startAt = .now + children[index].pause
             print("\(children[index].service) ended (status \(status)); starting again in \(children[index].pause)")
             fflush(nil)
