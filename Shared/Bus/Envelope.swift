@@ -150,24 +150,10 @@ extension ReplyEnvelope {
     /// twice on the way: nearly every message that a service sends is one.
     private static func encoded(_ id: OperationID?, _ body: Frame) -> Frame {
         body.withUnsafeBytes { body in
-            var bytes: [UInt8] = []
-            bytes.reserveCapacity(body.count + OperationID.byteCount + 12)
-            if let id {
-                bytes.append(1 << 3 | 2)
-                bytes.append(UInt8(OperationID.byteCount))
-                withUnsafeBytes(of: (id.high.bigEndian, id.low.bigEndian)) { bytes.append(contentsOf: $0) }
-            }
-            if !body.isEmpty {
-                bytes.append(3 << 3 | 2)
-                var length = UInt(body.count)
-                while length >= 0x80 {
-                    bytes.append(UInt8(truncatingIfNeeded: length) | 0x80)
-                    length >>= 7
-                }
-                bytes.append(UInt8(length))
-                bytes.append(contentsOf: body)
-            }
-            return Frame(bytes)
+            var writer = FieldWriter(reserving: body.count + OperationID.byteCount + 12)
+            if let id { writer.operation(1, id) }
+            writer.data(3, body)
+            return Frame(writer.bytes)
         }
     }
 

@@ -49,27 +49,15 @@ struct EventPublisher {
     }
 
     private func encode(_ outgoing: OutgoingEvent) -> Frame {
-        var event = WireEvent()
-        event.service = service.rawValue
-        event.partition = UInt32(outgoing.partition)
-        event.position = WireChangeToken(outgoing.position)
-        event.previousSequence = outgoing.previousSequence
-        event.accountID = outgoing.account.rawValue
-        // The notification is encoded already: its bytes are appended as field 6
-        // (wire type 2), which is what encoding it again would give.
-        let head: [UInt8] = (try? event.serializedBytes()) ?? []
-        return outgoing.notification.withUnsafeBytes { notification in
-            var bytes = head
-            bytes.reserveCapacity(head.count + notification.count + 6)
-            bytes.append(6 << 3 | 2)
-            var length = UInt(notification.count)
-            while length >= 0x80 {
-                bytes.append(UInt8(truncatingIfNeeded: length) | 0x80)
-                length >>= 7
-            }
-            bytes.append(UInt8(length))
-            bytes.append(contentsOf: notification)
-            return Frame(bytes)
+        outgoing.notification.withUnsafeBytes { notification in
+            var writer = FieldWriter(reserving: notification.count + 96)
+            writer.text(1, service.rawValue)
+            writer.number(2, UInt64(outgoing.partition))
+            writer.token(3, outgoing.position)
+            writer.number(4, outgoing.previousSequence)
+            writer.text(5, outgoing.account.rawValue)
+            writer.data(6, notification, isPresent: true)
+            return Frame(writer.bytes)
         }
     }
 }

@@ -43,13 +43,16 @@ public struct RequestContext: Sendable {
 }
 
 /// What a verified access token says.
-public struct Caller: Hashable, Sendable {
-    public var account: AccountID
-    public var device: DeviceID
-    public var app: AppID
-    public var store: StoreID?
-    public var containers: [String]
-    public var expires: Timestamp
+///
+/// An object, because it goes along with every request, and copying it would
+/// count references to each of its parts.
+public final class Caller: Sendable {
+    public let account: AccountID
+    public let device: DeviceID
+    public let app: AppID
+    public let store: StoreID?
+    public let containers: [String]
+    public let expires: Timestamp
 
     public init(
         account: AccountID, device: DeviceID, app: AppID, store: StoreID?, containers: [String], expires: Timestamp

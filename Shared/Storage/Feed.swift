@@ -10,6 +10,24 @@ public final class Feed: FeedTransaction {
     private let now: Timestamp
     private var cachedEpoch: UInt64?
     private var heads = FeedHeads()
+    /// The last few items that were read: who changes an item has read it
+    /// before, and its row does not have to be looked for again.
+    var recentReads: [RecentRead] = []
+    private static let recentReadsMax = 8
+
+    /// An item's share in its scope's head.
+    struct Share {
+        var isLive: Bool
+        var digest: SetDigest
+        var size: Int
+    }
+
+    struct RecentRead {
+        var scope: Int64
+        var name: String
+        /// Nil: there is no row.
+        var share: Share?
+    }
 
     /// - Parameter now: The time recorded with deletions.
     public init(over transaction: any Transaction, at now: Timestamp) {
@@ -44,6 +62,7 @@ public final class Feed: FeedTransaction {
             return result
         } catch {
             heads.end(mark, undoing: true)
+            recentReads = []
             // When the storage itself has failed these throw too, and the group ends.
             try execute(FeedStatements.rollBackTo, [])
             try execute(FeedStatements.release, [])
@@ -176,7 +195,21 @@ public final class Feed: FeedTransaction {
 
     public func item(_ scope: ScopeName, _ name: String) throws -> FeedItem? {
         guard let id = try self.scope(scope).id else { return nil }
-        return try first(FeedStatements.item, [.integer(id), .text(name)], FeedItem.init(row:))
+        let item = try first(FeedStatements.item, [.integer(id), .text(name)], FeedItem.init(row:))
+        if recentReads.count == Self.recentReadsMax { recentReads.removeAll(keepingCapacity: true) }
+        let share = item.map { Share(isLive: !$0.deleted, digest: $0.digest, size: $0.size) }
+        recentReads.append(RecentRead(scope: id, name: name, share: share))
+        return item
+    }
+
+    /// The stored item's share, or nil when there is no row.
+    private func share(ofScopeWithID id: Int64, _ name: String) throws -> Share? {
+        if let read = recentReads.last(where: { $0.scope == id && $0.name == name }) { return read.share }
+        return try first(FeedStatements.itemShare, [.integer(id), .text(name)]) {
+            Share(
+                isLive: $0.integer(0) == 0, digest: SetDigest(bytes: $0.blob(2)) ?? .empty,
+                size: Int($0.integer(1)))
+        }
     }
 
     public func put(_ scope: ScopeName, _ items: [FeedItem]) throws -> ScopeChange {
@@ -191,16 +224,11 @@ public final class Feed: FeedTransaction {
         var liveCount = heads.scopes[place].liveCount
         var liveBytes = heads.scopes[place].liveBytes
         for item in items {
-            let key: [SQLValue] = [.integer(id), .text(item.name)]
-            var isStored = false
-            try query(FeedStatements.itemShare, key) { row in
-                isStored = true
-                if row.integer(0) == 0 {
-                    digest.remove(SetDigest(bytes: row.blob(2)) ?? .empty)
-                    liveCount -= 1
-                    liveBytes -= Int(row.integer(1))
-                }
-                return false
+            let stored = try share(ofScopeWithID: id, item.name)
+            if let stored, stored.isLive {
+                digest.remove(stored.digest)
+                liveCount -= 1
+                liveBytes -= stored.size
             }
             if !item.deleted {
                 digest.add(item.digest)
@@ -212,7 +240,8 @@ public final class Feed: FeedTransaction {
                 .integer(item.deleted ? max(1, Int64(clamping: now.milliseconds)) : 0), .integer(Int64(item.size)),
                 .blob(item.deleted ? [] : item.digest.bytes), .blob(item.body),
             ]
-            try execute(isStored ? FeedStatements.updateItem : FeedStatements.insertItem, values)
+            try execute(stored == nil ? FeedStatements.insertItem : FeedStatements.updateItem, values)
+            recentReads.removeAll { $0.scope == id && $0.name == item.name }
         }
 
         let previous = heads.scopes[place].sequence

@@ -57,6 +57,19 @@ extension KeyValueItem {
     }
 }
 
+extension FieldWriter {
+    /// The fields of a `KeyValueItem`; its value in the canonical encoding, or nil for none.
+    public mutating func item(
+        key: String, timestamp: HybridTimestamp, deviceID: DeviceID, sequence: UInt64, canonicalValue: [UInt8]?
+    ) {
+        text(1, key)
+        if let canonicalValue { data(2, canonicalValue, isPresent: true) }
+        number(3, timestamp.rawValue)
+        text(4, deviceID.rawValue)
+        number(5, sequence)
+    }
+}
+
 extension WireKeyValueItem {
     public init(_ item: KeyValueItem) {
         self.init()

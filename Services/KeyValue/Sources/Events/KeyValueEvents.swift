@@ -7,6 +7,22 @@ internal import Wire
 
 private import struct Foundation.Data
 
+/// A key that a push has changed.
+struct ChangedKey {
+    var key: String
+    var stamp: MergeRule.Stamp
+    /// Canonical; nil: deleted.
+    var value: [UInt8]?
+
+    /// The encoded `KeyValueItem`.
+    func encoded(sequence: UInt64) -> [UInt8] {
+        var writer = FieldWriter(reserving: key.utf8.count + (value?.count ?? 0) + 64)
+        writer.item(
+            key: key, timestamp: stamp.timestamp, deviceID: stamp.device, sequence: sequence, canonicalValue: value)
+        return writer.bytes
+    }
+}
+
 /// What the service publishes: one notification for each push that changed
 /// something, or that was refused by a limit.
 enum KeyValueEvents {
@@ -17,28 +33,31 @@ enum KeyValueEvents {
 
     /// The keys that a push changed, for the account's other devices.
     static func changed(
-        _ items: [WireKeyValueItem], by change: ScopeChange, _ context: RequestContext
+        _ items: [ChangedKey], by change: ScopeChange, _ context: RequestContext
     ) throws -> OutgoingEvent {
-        var notification = try notification(in: change.scope, context)
-        notification.reason = .serverChange
-        notification.token = WireChangeToken(change.token)
-        notification.previousSequence = change.previousSequence
+        let device = try context.requireCaller().device
+        var writer = FieldWriter(reserving: 256)
+        writer.text(1, ServiceName.keyValue.rawValue)
+        writer.text(2, change.scope.name)
+        // Field 3, the reason, is 0: a server change.
+        writer.token(4, change.token)
+        writer.number(5, change.previousSequence)
+        writer.text(6, device.rawValue)
         var bytesLeft = itemsBytesMax
-        notification.changes.reserveCapacity(items.count)
         for item in items {
-            var change = WireChange()
-            change.item = item.key
-            change.deleted = !item.hasValue
-            let body: Data = try item.serializedBytes()
-            if body.count <= min(itemBytesMax, bytesLeft) {
-                change.body = body
+            let body = item.encoded(sequence: change.token.sequence)
+            writer.message(7) {
+                $0.text(1, item.key)
+                $0.flag(2, item.value == nil)
+                guard body.count <= min(itemBytesMax, bytesLeft) else { return }
+                $0.data(3, body)
                 bytesLeft -= body.count
             }
-            notification.changes.append(change)
         }
+        writer.operation(8, context.id)
         return OutgoingEvent(
             account: change.scope.account, partition: change.scope.partition, position: change.token,
-            previousSequence: change.previousPartitionSequence, notification: Frame(encoding: notification))
+            previousSequence: change.previousPartitionSequence, notification: Frame(writer.bytes))
     }
 
     /// The keys that a refused push offered, for the device that offered them. Stores nothing.

@@ -123,43 +123,35 @@ private struct Push {
     }
 
     /// Stores what was accepted as one change, keeps what lost, and publishes.
-    func write(_ context: RequestContext) throws -> WirePushKeysReply {
-        var reply = WirePushKeysReply()
+    func write(_ context: RequestContext) throws -> PushReply {
+        var reply = PushReply(token: head.token, previousSequence: head.token.sequence)
+        reply.outcomes.reserveCapacity(writes.count)
         var rows: [FeedItem] = []
-        var changed: [WireKeyValueItem] = []
-        var acceptedAt: [Int] = []
+        var changed: [ChangedKey] = []
         var digestKey = try store.digestKey(head)
         for write in writes {
-            var outcome = WireKeyOutcome()
             switch write.decision {
             case .accepted(let timestamp):
                 let stamp = MergeRule.Stamp(timestamp: timestamp, device: write.device)
                 try keepOverwritten(write, by: stamp, context)
                 if digestKey == nil { digestKey = try store.makeDigestKey() }
                 rows.append(try row(write, stamp, digestKey ?? []))
-                changed.append(try store.item(write.key, stamp, sequence: 0, value: write.value))
-                acceptedAt.append(reply.outcomes.count)
-                outcome.current = try store.item(write.key, stamp, sequence: 0, value: nil)
+                changed.append(ChangedKey(key: write.key, stamp: stamp, value: write.value))
+                reply.outcomes.append(.accepted(key: write.key, stamp))
             case .unchanged:
-                if let current = write.current { outcome.current = try store.item(current, withValue: false) }
+                guard let current = write.current else { continue }
+                reply.outcomes.append(.unchanged(current))
             case .superseded(let isConflict):
-                outcome.superseded = true
-                guard let current = write.current else { break }
-                outcome.current = try store.item(current, withValue: true)
+                guard let current = write.current else { continue }
+                let value = try current.sealed.map { try store.open($0, as: .value(key: current.key)) }
+                reply.outcomes.append(.superseded(by: current, value: value))
                 if isConflict { try keepLoser(write, to: current.stamp, context) }
             }
-            reply.outcomes.append(outcome)
         }
-        guard !rows.isEmpty else {
-            reply.token = WireChangeToken(head.token)
-            reply.previousSequence = head.token.sequence
-            return reply
-        }
+        guard !rows.isEmpty else { return reply }
         let change = try store.transaction.put(store.scope, rows)
-        reply.token = WireChangeToken(change.token)
+        reply.token = change.token
         reply.previousSequence = change.previousSequence
-        for index in acceptedAt { reply.outcomes[index].current.sequence = change.token.sequence }
-        for index in changed.indices { changed[index].sequence = change.token.sequence }
         store.transaction.publish(try KeyValueEvents.changed(changed, by: change, context))
         return reply
     }
@@ -197,5 +189,53 @@ private struct Push {
         let entry = KeyHistory.Entry(
             loser: loser, lostConflict: lostConflict, winner: winner, recordedAt: context.now)
         try KeyHistory.add(entry, to: store.scope, in: store.transaction)
+    }
+}
+
+/// What a push is answered with, in the order of its writes: a `PushKeysReply`.
+struct PushReply {
+    enum Outcome {
+        case accepted(key: String, MergeRule.Stamp)
+        case unchanged(StoredKey)
+        case superseded(by: StoredKey, value: [UInt8]?)
+    }
+
+    var token: ChangeToken
+    var previousSequence: UInt64
+    var outcomes: [Outcome] = []
+
+    var holdsValues: Bool {
+        outcomes.contains { if case .superseded(_, .some) = $0 { true } else { false } }
+    }
+
+    var encoded: [UInt8] {
+        var writer = FieldWriter(reserving: 32 + outcomes.count * 96)
+        writer.token(1, token)
+        writer.number(2, previousSequence)
+        for outcome in outcomes {
+            writer.message(3) { writer in
+                switch outcome {
+                case .accepted(let key, let stamp):
+                    writer.message(1) {
+                        $0.item(
+                            key: key, timestamp: stamp.timestamp, deviceID: stamp.device, sequence: token.sequence,
+                            canonicalValue: nil)
+                    }
+                case .unchanged(let current): writer.message(1) { $0.item(current, value: nil) }
+                case .superseded(let current, let value):
+                    writer.message(1) { $0.item(current, value: value) }
+                    writer.flag(2, true)
+                }
+            }
+        }
+        return writer.bytes
+    }
+}
+
+extension FieldWriter {
+    fileprivate mutating func item(_ stored: StoredKey, value: [UInt8]?) {
+        item(
+            key: stored.key, timestamp: stored.stamp.timestamp, deviceID: stored.stamp.device,
+            sequence: stored.sequence, canonicalValue: value)
     }
 }

@@ -47,21 +47,13 @@ struct KeyStore {
 
     /// The state of a key as it travels, with its value if asked for.
     func item(_ stored: StoredKey, withValue: Bool) throws -> WireKeyValueItem {
-        try item(
-            stored.key, stored.stamp, sequence: stored.sequence,
-            value: withValue ? stored.sealed.map { try open($0, as: .value(key: stored.key)) } : nil)
-    }
-
-    /// The same for a value at hand in its canonical bytes.
-    func item(
-        _ key: String, _ stamp: MergeRule.Stamp, sequence: UInt64, value: [UInt8]?
-    ) throws -> WireKeyValueItem {
         var item = WireKeyValueItem()
-        item.key = key
-        item.timestamp = stamp.timestamp.rawValue
-        item.deviceID = stamp.device.rawValue
-        item.sequence = sequence
-        if let value {
+        item.key = stored.key
+        item.timestamp = stored.stamp.timestamp.rawValue
+        item.deviceID = stored.stamp.device.rawValue
+        item.sequence = stored.sequence
+        if withValue, let sealed = stored.sealed {
+            let value = try open(sealed, as: .value(key: stored.key))
             do { item.value = try WirePropertyValue(serializedBytes: value) } catch {
                 throw CloudError(.internalError, "A stored value is damaged. Restore the last backup.")
             }

@@ -2,7 +2,6 @@ internal import Bus
 internal import Core
 internal import ServiceKit
 internal import Storage
-private import SwiftProtobuf
 internal import Wire
 
 /// Replies to pushes, kept for repeats. One that holds values is sealed: the
@@ -20,12 +19,12 @@ enum StoredReplies {
         return Frame(bytes)
     }
 
-    /// Returns the reply encoded, as it is sent.
-    static func remember(_ reply: WirePushKeysReply, to context: RequestContext, of store: KeyStore) throws -> Frame {
+    /// Returns the reply as it is sent.
+    static func remember(_ reply: PushReply, to context: RequestContext, of store: KeyStore) throws -> Frame {
         let principal = try context.requireCaller().device.rawValue
-        let bytes: [UInt8] = try reply.serializedBytes()
+        let bytes = reply.encoded
         let stored =
-            reply.outcomes.contains { $0.current.hasValue }
+            reply.holdsValues
             ? [sealed] + (try store.seal(bytes, as: .reply(context.id)).bytes) : [plain] + bytes
         try store.transaction.remember(stored, of: context.id, by: principal)
         return Frame(bytes)

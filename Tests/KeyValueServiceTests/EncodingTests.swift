@@ -1,0 +1,74 @@
+import Bus
+import Core
+import ServiceKit
+import Storage
+import SwiftProtobuf
+import Testing
+import Wire
+
+@testable import KeyValueService
+
+/// What is encoded by hand is, byte for byte, what the generated code makes of it.
+@Suite struct EncodingTests {
+    private let device = DeviceID("dev_1")
+    private var stamp: MergeRule.Stamp {
+        MergeRule.Stamp(timestamp: HybridTimestamp(rawValue: 0x0123_4567_89ab_cdef), device: device)
+    }
+
+    private func same<Wire: SwiftProtobuf.Message>(_ bytes: [UInt8], _: Wire.Type) throws -> Wire {
+        let wire = try Wire(serializedBytes: bytes)
+        let again: [UInt8] = try wire.serializedBytes()
+        #expect(again == bytes)
+        return wire
+    }
+
+    @Test(arguments: [0, 1, 127, 128, 300, 40_000])
+    func aReplyWithEveryOutcome(valueBytes: Int) throws {
+        let value = PropertyValue.string(String(repeating: "v", count: valueBytes)).canonicalBytes
+        let stored = StoredKey(key: "k", stamp: stamp, sealed: Sealed(bytes: [1]), size: 1, sequence: 5)
+        let reply = PushReply(
+            token: ChangeToken(epoch: 1, sequence: 300), previousSequence: 299,
+            outcomes: [
+                .accepted(key: "a", stamp), .unchanged(stored), .superseded(by: stored, value: value),
+                .superseded(by: stored, value: nil),
+            ])
+        let wire = try same(reply.encoded, WirePushKeysReply.self)
+        #expect(ChangeToken(wire.token) == reply.token)
+        #expect(wire.previousSequence == 299)
+        #expect(wire.outcomes.map(\.superseded) == [false, false, true, true])
+        #expect(wire.outcomes.map(\.current.sequence) == [300, 5, 5, 5])
+        #expect(wire.outcomes.map(\.current.hasValue) == [false, false, true, false])
+        #expect(wire.outcomes[2].current.value.string.utf8.count == valueBytes)
+        #expect(wire.outcomes.allSatisfy { $0.current.deviceID == "dev_1" && $0.current.timestamp == 0x0123_4567_89ab_cdef })
+    }
+
+    @Test func aNotificationOfSmallLargeAndDeletedKeys() throws {
+        let caller = Caller(
+            account: AccountID("acct_1"), device: device, app: AppID("app"), store: StoreID("store"), containers: [],
+            expires: Timestamp(milliseconds: 1))
+        let context = RequestContext(
+            id: OperationID(high: 1, low: 2), causeID: nil,
+            peer: Peer(connection: 1, publicKey: try #require(PublicKey(bytes: [UInt8](repeating: 1, count: 32)))),
+            caller: caller, now: Timestamp(milliseconds: 2))
+        let change = ScopeChange(
+            scope: ScopeName(account: AccountID("acct_1"), name: "store"), token: ChangeToken(epoch: 1, sequence: 7),
+            previousSequence: 6, previousPartitionSequence: 0)
+        let event = try KeyValueEvents.changed(
+            [
+                ChangedKey(key: "small", stamp: stamp, value: PropertyValue.integer(0).canonicalBytes),
+                ChangedKey(
+                    key: "large", stamp: stamp,
+                    value: PropertyValue.string(String(repeating: "x", count: 5000)).canonicalBytes),
+                ChangedKey(key: "gone", stamp: stamp, value: nil),
+            ], by: change, context)
+        let wire = try same(event.notification.bytes, WireNotification.self)
+        #expect(wire.service == "keyvalue" && wire.scope == "store" && wire.deviceID == "dev_1")
+        #expect(ChangeToken(wire.token) == change.token && wire.previousSequence == 6)
+        #expect(wire.changes.map(\.item) == ["small", "large", "gone"])
+        #expect(wire.changes.map(\.deleted) == [false, false, true])
+        #expect(wire.changes.map(\.body.isEmpty) == [false, true, false])
+        let small = try same([UInt8](wire.changes[0].body), WireKeyValueItem.self)
+        #expect(small.key == "small" && small.sequence == 7 && small.value.integer == 0 && small.hasValue)
+        #expect(OperationID(bytes: wire.operationID) == context.id)
+    }
+}
