@@ -1,13 +1,14 @@
 internal import Bus
 internal import Core
 internal import Storage
-internal import SwiftProtobuf
 internal import Wire
 
 /// Puts a service's events on its PUB, and repeats the heads of its partitions
 /// as heartbeats, so that a follower notices even the loss of a last event.
 struct EventPublisher {
     static let heartbeat: Duration = .seconds(1)
+    /// A batch that is larger goes out, and the next events in another.
+    private static let batchBytesMax = 256 << 10
 
     /// The heads of the partitions that have ever changed.
     private(set) var heads: [Int: ChangeToken]
@@ -29,35 +30,56 @@ struct EventPublisher {
     }
 
     /// Publishes what a group left to be published. It is on disk already.
+    ///
+    /// Events of one partition go in one frame: under CURVE each frame is sealed
+    /// by itself, which for small events costs more than all the rest.
     mutating func publish(_ effects: GroupEffects) {
+        var batches: [(partition: Int, events: FieldWriter)] = []
         for event in effects.events where topics.indices.contains(event.partition) {
-            socket.publish([topics[event.partition], encode(event)])
+            let place =
+                batches.firstIndex { $0.partition == event.partition }
+                ?? {
+                    batches.append((event.partition, FieldWriter(reserving: event.notification.count + 128)))
+                    return batches.count - 1
+                }()
+            append(event, to: &batches[place].events)
+            if batches[place].events.count >= Self.batchBytesMax {
+                send(batches[place].events, of: event.partition)
+                batches[place].events = FieldWriter()
+            }
         }
+        for (partition, events) in batches where events.count > 0 { send(events, of: partition) }
         for (partition, head) in effects.heads { heads[partition] = head }
+    }
+
+    private func send(_ events: FieldWriter, of partition: Int) {
+        socket.publish([topics[partition], Frame(events.bytes)])
     }
 
     func beat() {
         // In order, as everything that a simulation must be able to repeat.
         for (partition, head) in heads.sorted(by: { $0.key < $1.key }) {
-            var event = WireEvent()
-            event.service = service.rawValue
-            event.partition = UInt32(partition)
-            event.position = WireChangeToken(head)
-            event.previousSequence = head.sequence
-            socket.publish([topics[partition], Frame(encoding: event)])
+            var batch = FieldWriter()
+            batch.message(1) {
+                $0.text(1, service.rawValue)
+                $0.number(2, UInt64(partition))
+                $0.token(3, head)
+                $0.number(4, head.sequence)
+            }
+            send(batch, of: partition)
         }
     }
 
-    private func encode(_ outgoing: OutgoingEvent) -> Frame {
+    private func append(_ outgoing: OutgoingEvent, to batch: inout FieldWriter) {
         outgoing.notification.withUnsafeBytes { notification in
-            var writer = FieldWriter(reserving: notification.count + 96)
-            writer.text(1, service.rawValue)
-            writer.number(2, UInt64(outgoing.partition))
-            writer.token(3, outgoing.position)
-            writer.number(4, outgoing.previousSequence)
-            writer.text(5, outgoing.account.rawValue)
-            writer.data(6, notification, isPresent: true)
-            return Frame(writer.bytes)
+            batch.message(1) {
+                $0.text(1, service.rawValue)
+                $0.number(2, UInt64(outgoing.partition))
+                $0.token(3, outgoing.position)
+                $0.number(4, outgoing.previousSequence)
+                $0.text(5, outgoing.account.rawValue)
+                $0.data(6, notification, isPresent: true)
+            }
         }
     }
 }

@@ -139,10 +139,8 @@ final class Follower {
         /// Cursors as they will be after the steps.
         var cursors: [Int: ChangeToken] = [:]
         var heads: [Int: ChangeToken] = [:]
-        for message in messages {
-            guard message.count == 2, let event = try? message[1].decode(WireEvent.self),
-                event.service == service.rawValue, Int(event.partition) < partitionCount
-            else {
+        for event in messages.flatMap(events) {
+            guard event.service == service.rawValue, Int(event.partition) < partitionCount else {
                 host.count("follower.malformed", by: 1)
                 continue
             }
@@ -184,6 +182,14 @@ final class Follower {
                 note(head, of: partition)
             }
         }
+    }
+
+    private func events(_ message: Bus.Message) -> [WireEvent] {
+        guard message.count == 2, let batch = try? message[1].decode(WireEventBatch.self) else {
+            host.count("follower.malformed", by: 1)
+            return []
+        }
+        return batch.events
     }
 
     // MARK: Reading the feed

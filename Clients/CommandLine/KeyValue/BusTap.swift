@@ -43,7 +43,9 @@ struct BusTap {
                     endpoints: [entry.events], serverKey: try entry.key, keys: keys, topics: ["\(entry.service)/"])
                 _ = try loop.makeSubscribeSocket(options) { messages in
                     for message in messages where message.count > 1 {
-                        if let event = try? message[1].decode(WireEvent.self) { continuation.yield(event) }
+                        for event in (try? message[1].decode(WireEventBatch.self))?.events ?? [] {
+                            continuation.yield(event)
+                        }
                     }
                 }
             }
