@@ -1,45 +1,24 @@
 import Core
+import Wire
 
 /// The fields of one encoded message, in place: what the generator needs of a
 /// reply without the cost of decoding all of it.
 struct FieldScan {
-    private var rest: UnsafeRawBufferPointer
+    private let message: UnsafeRawBufferPointer
+    private var reader: FieldReader
 
-    init(_ bytes: UnsafeRawBufferPointer) { rest = bytes }
+    init(_ bytes: UnsafeRawBufferPointer) {
+        message = bytes
+        reader = FieldReader(bytes)
+    }
 
     /// The next field's number, and its bytes if it has a length; nil at the end, or where the bytes are malformed.
     mutating func next() -> (number: Int, bytes: UnsafeRawBufferPointer)? {
-        guard let tag = varint() else { return nil }
-        let number = Int(truncatingIfNeeded: tag >> 3)
-        switch tag & 7 {
-        case 0: return varint().map { _ in (number, UnsafeRawBufferPointer(start: nil, count: 0)) }
-        case 1: return take(8).map { (number, $0) }
-        case 5: return take(4).map { (number, $0) }
-        case 2:
-            guard let length = varint(), length <= UInt64(rest.count) else { return nil }
-            return take(Int(length)).map { (number, $0) }
-        default: return nil
+        guard let field = try? reader.next() else { return nil }
+        guard case .range(let range) = field.value else {
+            return (field.number, UnsafeRawBufferPointer(start: nil, count: 0))
         }
-    }
-
-    private mutating func varint() -> UInt64? {
-        var value: UInt64 = 0
-        var shift: UInt64 = 0
-        for (index, byte) in rest.enumerated() where index < 10 {
-            value |= UInt64(byte & 0x7f) << shift
-            shift += 7
-            if byte & 0x80 == 0 {
-                rest = UnsafeRawBufferPointer(rebasing: rest[(index + 1)...])
-                return value
-            }
-        }
-        return nil
-    }
-
-    private mutating func take(_ count: Int) -> UnsafeRawBufferPointer? {
-        guard count <= rest.count else { return nil }
-        defer { rest = UnsafeRawBufferPointer(rebasing: rest[count...]) }
-        return UnsafeRawBufferPointer(rebasing: rest[..<count])
+        return (field.number, UnsafeRawBufferPointer(rebasing: message[range]))
     }
 }
 

@@ -96,35 +96,65 @@ extension RequestEnvelope {
         public var id: OperationID?
     }
 
-    /// The request in this message.
+    /// The request in this message. Its body stays where it arrived.
     ///
     /// - Throws: ``Rejection`` with `.malformedRequest` or `.incompatibleVersion`.
     public init(decoding message: Message) throws(Rejection) {
         guard let first = message.first else {
             throw Rejection(error: CloudError(.malformedRequest, "The message is empty."), id: nil)
         }
-        let wire: WireRequest
-        do { wire = try first.decode(WireRequest.self) } catch { throw Rejection(error: error, id: nil) }
-        guard let id = OperationID(bytes: wire.requestID) else {
-            throw Rejection(
-                error: CloudError(.malformedRequest, "A request id must have 16 bytes."), id: nil)
+        let fields: Fields
+        do { fields = try first.withUnsafeBytes(Fields.init) } catch {
+            throw Rejection(error: CloudError(.malformedRequest, "The bytes are no request."), id: nil)
         }
-        guard wire.version == protocolVersion else {
+        guard let id = fields.id else {
+            throw Rejection(error: CloudError(.malformedRequest, "A request id must have 16 bytes."), id: nil)
+        }
+        guard fields.version == UInt64(protocolVersion) else {
             throw Rejection(
                 error: CloudError(
                     .incompatibleVersion, "This server speaks another version of the protocol.",
-                    details: ["server_version": "\(protocolVersion)", "client_version": "\(wire.version)"]),
+                    details: ["server_version": "\(protocolVersion)", "client_version": "\(fields.version)"]),
                 id: id)
         }
         self.init(
-            method: wire.method,
-            id: id,
-            accessToken: wire.accessToken,
-            timeout: wire.timeoutMilliseconds == 0 ? nil : .milliseconds(Int64(wire.timeoutMilliseconds)),
-            causeID: OperationID(bytes: wire.causeID),
-            body: Frame(storage: DataStorage(wire.body)),
-            attachments: message.dropFirst()
-        )
+            method: fields.method, id: id, accessToken: fields.accessToken,
+            timeout: fields.timeout == 0 ? nil : .milliseconds(Int64(fields.timeout)), causeID: fields.causeID,
+            body: Frame(storage: PartStorage(of: first.storage, fields.body)), attachments: message.dropFirst())
+    }
+
+    /// The fields of a `Request`.
+    private struct Fields {
+        var version: UInt64 = 0
+        var method = ""
+        var id: OperationID?
+        var accessToken = ""
+        var timeout: UInt32 = 0
+        var causeID: OperationID?
+        var body = 0..<0
+
+        init(_ message: UnsafeRawBufferPointer) throws(FieldReader.Malformed) {
+            var reader = FieldReader(message)
+            func text(_ range: Range<Int>) throws(FieldReader.Malformed) -> String {
+                guard let text = String(validating: message[range], as: UTF8.self) else {
+                    throw FieldReader.Malformed()
+                }
+                return text
+            }
+            while let field = try reader.next() {
+                switch (field.number, field.value) {
+                case (1, .number(let value)): version = value & 0xffff_ffff
+                case (2, .range(let range)): method = try text(range)
+                case (3, .range(let range)): id = OperationID(bytes: message[range])
+                case (4, .range(let range)): accessToken = try text(range)
+                case (5, .number(let value)): timeout = UInt32(truncatingIfNeeded: value)
+                case (6, .range(let range)): causeID = OperationID(bytes: message[range])
+                case (7, .range(let range)): body = range
+                case (1...7, _): throw FieldReader.Malformed()
+                default: break
+                }
+            }
+        }
     }
 }
 
@@ -209,7 +239,25 @@ extension Result where Success == Frame, Failure == CloudError {
     }
 }
 
-/// The body of an envelope, without another copy.
+/// A part of another frame's bytes, which it keeps alive.
+private final class PartStorage: FrameStorage {
+    private let whole: any FrameStorage
+    private let range: Range<Int>
+
+    /// - Parameter range: Within the whole.
+    init(of whole: any FrameStorage, _ range: Range<Int>) {
+        self.whole = whole
+        self.range = range
+    }
+
+    var count: Int { range.count }
+
+    func withUnsafeBytes<Result>(_ body: (UnsafeRawBufferPointer) throws -> Result) rethrows -> Result {
+        try whole.withUnsafeBytes { try body(UnsafeRawBufferPointer(rebasing: $0[range])) }
+    }
+}
+
+/// The body of a reply, without another copy.
 private final class DataStorage: FrameStorage {
     private let data: Data
 
