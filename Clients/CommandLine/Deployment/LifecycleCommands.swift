@@ -58,10 +58,15 @@ struct UpCommand: ParsableCommand {
             try Supervisor(directory: directory).run()
             return
         }
+        try requireFreePorts(directory)
         _ = try Spawn.detached(
             Spawn.sibling("nephos"), ["up", "--foreground", "--deployment", directory.path],
             log: directory.supervisorLog)
-        try waitUntilHealthy(directory)
+        do { try waitUntilHealthy(directory) } catch {
+            // Nothing is left behind that nobody asked for.
+            if let pid = directory.supervisor { kill(pid, SIGTERM) }
+            throw error
+        }
         try output.print(
             ["state": "running", "deployment": directory.path],
             text: "The five services are up. Logs: \(directory.path)/log. Stop them with: nephos down")
@@ -76,9 +81,27 @@ struct UpCommand: ParsableCommand {
             waitingFor = missing.service.rawValue
             usleep(50_000)
         }
+        let log = directory.log(of: ServiceName(waitingFor))
+        let text = (try? String(contentsOfFile: log, encoding: .utf8)) ?? ""
         throw CloudError(
             .serviceUnavailable, "A service does not answer. Its log says why.",
-            details: ["service": waitingFor, "log": directory.log(of: ServiceName(waitingFor))])
+            details: [
+                "service": waitingFor, "log": log,
+                "last_line": text.split(separator: "\n").last.map(String.init) ?? "(empty)",
+            ])
+    }
+
+    /// - Throws: ``CloudError`` `.configurationInvalid` that names the address another program listens at.
+    private func requireFreePorts(_ directory: DeploymentDirectory) throws {
+        for entry in try DeploymentFiles(directory: directory.path).roster().services {
+            for endpoint in [entry.requests, entry.events] + [entry.subscriptions].compactMap({ $0 })
+            where !Ports.isFree(endpoint) {
+                throw CloudError(
+                    .configurationInvalid,
+                    "Another program listens at an address of this deployment. Stop it, or make a deployment with another --port.",
+                    details: ["address": endpoint, "service": entry.service])
+            }
+        }
     }
 }
 
