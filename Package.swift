@@ -93,16 +93,20 @@ let package = Package(
         shared("Bus", ["Core", "Wire", protobuf, logging]),
         shared("ZeroMQBus", ["Bus", "Core", "CZeroMQ", logging]),
         shared("Storage", ["Core", grdb, sqlite, logging]),
-        shared("ServiceKit", [
-            "Storage", "Bus", "Wire", "Core", protobuf, logging, configuration, crypto, jwtKit, lifecycle,
-            unixSignals,
-        ]),
+        shared(
+            "ServiceKit",
+            [
+                "Storage", "Bus", "Wire", "Core", protobuf, logging, configuration, crypto, jwtKit, lifecycle,
+                unixSignals,
+            ]),
         shared("NephosKit", ["Bus", "Wire", "Core", "ZeroMQBus", grdb, protobuf, logging]),
         shared("DeviceSync", ["NephosKit", "Core"]),
-        shared("TestKit", [
-            "ServiceKit", "NephosKit", "Storage", "Bus", "Wire", "Core", "IdentityService", "KeyValueService",
-            "NotificationsService", logging, protobuf,
-        ]),
+        shared(
+            "TestKit",
+            [
+                "ServiceKit", "NephosKit", "Storage", "Bus", "Wire", "Core", "IdentityService", "KeyValueService",
+                "NotificationsService", logging, protobuf,
+            ]),
     ]
         + service("Identity", product: "nephos-identity", [crypto, cryptoExtras, jwtKit])
         + service("KeyValue", product: "nephos-keyvalue", [crypto])
@@ -127,19 +131,25 @@ let package = Package(
             ),
             tests("CoreTests", ["Core"]),
             tests("BusTests", ["Bus", "Core"]),
-            tests("NotificationsServiceTests", [
-                "NotificationsService", "ServiceKit", "TestKit", "NephosKit", "Bus", "Wire", "Core",
-            ]),
+            tests(
+                "NotificationsServiceTests",
+                [
+                    "NotificationsService", "ServiceKit", "TestKit", "NephosKit", "Bus", "Wire", "Core",
+                ]),
             tests("ConvergenceTests", ["TestKit", "NephosKit", "Bus", "Wire", "Core"]),
             tests("ZeroMQBusTests", ["ZeroMQBus", "Bus", "Core"]),
             tests("StorageTests", ["Storage", "Core"]),
             tests("ServiceKitTests", ["ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf, logging]),
-            tests("IdentityServiceTests", [
-                "IdentityService", "ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf,
-            ]),
-            tests("KeyValueServiceTests", [
-                "KeyValueService", "ServiceKit", "Storage", "Bus", "Wire", "Core", protobuf,
-            ]),
+            tests(
+                "IdentityServiceTests",
+                [
+                    "IdentityService", "ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf,
+                ]),
+            tests(
+                "KeyValueServiceTests",
+                [
+                    "KeyValueService", "ServiceKit", "Storage", "Bus", "Wire", "Core", protobuf,
+                ]),
             tests("NephosKitTests", ["NephosKit", "Bus", "Wire", "Core", grdb, logging, protobuf]),
         ],
     swiftLanguageModes: [.v6]

@@ -192,7 +192,9 @@ final class WriteGenerator {
                 arrivals += 1
                 continue
             }
-            guard push(Int(number % UInt64(plan.writers)), intended: start + UInt64(arrivals * interval)) else { return }
+            guard push(Int(number % UInt64(plan.writers)), intended: start + UInt64(arrivals * interval)) else {
+                return
+            }
             arrivals += 1
         }
     }

@@ -1,6 +1,7 @@
 public import Core
 public import SwiftProtobuf
 private import Wire
+
 private import struct Foundation.Data
 
 /// The protocol version that this build speaks.

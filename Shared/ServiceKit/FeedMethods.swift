@@ -2,6 +2,7 @@ internal import Bus
 internal import Core
 internal import Storage
 internal import Wire
+
 private import struct Foundation.Data
 
 /// What every service answers to those who follow it: where its feed stands,

@@ -1,9 +1,9 @@
 internal import Core
 
 #if canImport(Musl)
-internal import Musl
+    internal import Musl
 #else
-internal import Glibc
+    internal import Glibc
 #endif
 
 /// Holds a database for one writer, through a file `<database>.lock` beside it.

@@ -75,7 +75,8 @@ public final class TestCloud {
         let bound = Unshared(disk)
         _ = try transport.startLoop(named: service.rawValue) { loop in
             _ = try ServiceHost(
-                loop: loop, service: Self.make(service, seed: seed, subscriberQueueMax: subscriberQueueMax), roster: roster, secrets: secrets,
+                loop: loop, service: Self.make(service, seed: seed, subscriberQueueMax: subscriberQueueMax),
+                roster: roster, secrets: secrets,
                 engine: bound.value, logger: logger, generator: SplitMix64(seed: seed))
         }
     }

@@ -1,7 +1,8 @@
 public import Core
+private import SwiftProtobuf
+
 private import struct Foundation.Data
 private import struct Foundation.Date
-private import SwiftProtobuf
 
 extension WirePropertyValue {
     /// The value in its canonical form: dictionary entries sorted by their keys' UTF-8 bytes.
@@ -14,7 +15,8 @@ extension WirePropertyValue {
         case .string(let value): string = value
         case .date(let value):
             // Dates beyond the range of microseconds (about 292,000 years) stop at its ends.
-            date = Int64(exactly: (value.timeIntervalSince1970 * 1_000_000).rounded())
+            date =
+                Int64(exactly: (value.timeIntervalSince1970 * 1_000_000).rounded())
                 ?? (value.timeIntervalSince1970 < 0 ? .min : .max)
         case .data(let value): data = value
         case .array(let values):

@@ -36,9 +36,10 @@ final class ReceivedFrame: FrameStorage, @unchecked Sendable {
 
     /// What the transport knows of the connection that the frame came on.
     func withProperty<Result>(_ name: StaticString, _ body: (UnsafePointer<CChar>?) -> Result) -> Result {
-        body(name.withUTF8Buffer { bytes in
-            bytes.withMemoryRebound(to: CChar.self) { zmq_msg_gets(&message, $0.baseAddress) }
-        })
+        body(
+            name.withUTF8Buffer { bytes in
+                bytes.withMemoryRebound(to: CChar.self) { zmq_msg_gets(&message, $0.baseAddress) }
+            })
     }
 
     enum Reception {

@@ -178,7 +178,9 @@ final class History {
             else { continue }
             for key in group.keys.sorted() {
                 // A key that is not held was deleted later; a complete fetch leaves its tombstone out.
-                guard let other = held[key], other.timestamp != stamp.timestamp, stamp.wins(over: other) else { continue }
+                guard let other = held[key], other.timestamp != stamp.timestamp, stamp.wins(over: other) else {
+                    continue
+                }
                 throw Violation("\(device.name) holds half of a transaction: \(other) is older than \(stamp)")
             }
         }

@@ -3,6 +3,7 @@ import Core
 import ServiceKit
 import Testing
 import Wire
+
 @testable import IdentityService
 
 @Suite struct AdministrationTests {

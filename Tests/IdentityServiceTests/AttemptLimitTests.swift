@@ -1,5 +1,6 @@
 import Core
 import Testing
+
 @testable import IdentityService
 
 @Suite struct AttemptLimitTests {

@@ -1,6 +1,7 @@
 import Configuration
 import Core
 import Testing
+
 @testable import IdentityService
 
 @Suite struct ConfigurationTests {

@@ -1,6 +1,7 @@
 import Core
 import Testing
 import Wire
+
 @testable import IdentityService
 
 @Suite struct EnrolmentTests {
@@ -68,8 +69,10 @@ import Wire
         #expect(code { _ = try house.signIn("ada", by: lost) } == .deviceRevoked)
         #expect(code { _ = try house.signIn("bob", by: lost) } == .deviceRevoked)
         #expect(code { _ = try house.refresh(lostReply.refreshToken, by: lost) } == .deviceRevoked)
-        let whoAmI = { let _: WireWhoAmIReply = try house.call(
-            WireWhoAmI(), by: lost, token: lostReply.accessToken.token) }
+        let whoAmI = {
+            let _: WireWhoAmIReply = try house.call(
+                WireWhoAmI(), by: lost, token: lostReply.accessToken.token)
+        }
         #expect(code(whoAmI) == .deviceRevoked)
         #expect(code { _ = try house.signIn("ada", by: house.newKey()) } == nil)
     }

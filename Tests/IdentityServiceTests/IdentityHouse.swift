@@ -3,7 +3,9 @@ import Core
 import Storage
 import SwiftProtobuf
 import Wire
+
 import struct Foundation.Data
+
 @testable import IdentityService
 @testable import ServiceKit
 

@@ -2,6 +2,7 @@ import Core
 import Storage
 import Testing
 import Wire
+
 @testable import IdentityService
 
 @Suite struct RefreshTokenTests {

@@ -1,6 +1,7 @@
 import Core
 import Testing
 import Wire
+
 @testable import IdentityService
 
 @Suite struct SignInTests {

@@ -39,7 +39,9 @@ import Wire
         #expect(wire.outcomes.map(\.current.sequence) == [300, 5, 5, 5])
         #expect(wire.outcomes.map(\.current.hasValue) == [false, false, true, false])
         #expect(wire.outcomes[2].current.value.string.utf8.count == valueBytes)
-        #expect(wire.outcomes.allSatisfy { $0.current.deviceID == "dev_1" && $0.current.timestamp == 0x0123_4567_89ab_cdef })
+        #expect(
+            wire.outcomes.allSatisfy { $0.current.deviceID == "dev_1" && $0.current.timestamp == 0x0123_4567_89ab_cdef }
+        )
     }
 
     @Test func aNotificationOfSmallLargeAndDeletedKeys() throws {

@@ -13,7 +13,8 @@ import Wire
         }
         var request = WireRequest()
         request.version = Bool.random(using: &generator) ? 1 : UInt32.random(in: 0...3, using: &generator)
-        request.method = ["", "PushKeys", "Größe", String(repeating: "m", count: 200)].randomElement(using: &generator) ?? ""
+        request.method =
+            ["", "PushKeys", "Größe", String(repeating: "m", count: 200)].randomElement(using: &generator) ?? ""
         request.requestID = bytes(Bool.random(using: &generator) ? 16 : Int.random(in: 0...20, using: &generator))
         request.accessToken = String(repeating: "t", count: Int.random(in: 0...300, using: &generator))
         request.timeoutMilliseconds = Bool.random(using: &generator) ? 0 : .random(in: 0...(.max), using: &generator)
@@ -29,7 +30,9 @@ import Wire
             #expect(envelope.method == wire?.method)
             #expect(Data(envelope.id.bytes) == wire?.requestID)
             #expect(envelope.accessToken == wire?.accessToken)
-            let timeout = wire.map { $0.timeoutMilliseconds == 0 ? nil : Duration.milliseconds(Int64($0.timeoutMilliseconds)) }
+            let timeout = wire.map {
+                $0.timeoutMilliseconds == 0 ? nil : Duration.milliseconds(Int64($0.timeoutMilliseconds))
+            }
             #expect(envelope.timeout == timeout)
             #expect(envelope.causeID == wire.flatMap { OperationID(bytes: $0.causeID) })
             #expect(Data(envelope.body.bytes) == wire?.body)

@@ -2,9 +2,9 @@ import Core
 import Storage
 
 #if canImport(Musl)
-import Musl
+    import Musl
 #else
-import Glibc
+    import Glibc
 #endif
 
 /// A directory of its own for each test, removed with it.

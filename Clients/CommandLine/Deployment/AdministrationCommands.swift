@@ -144,7 +144,8 @@ struct AppCommand: ParsableCommand {
                 rows,
                 text: table(
                     ["APP", "STORE", "CONTAINERS"],
-                    rows.map { [$0.app, $0.store, $0.containers.isEmpty ? "-" : $0.containers.joined(separator: " ")] }))
+                    rows.map { [$0.app, $0.store, $0.containers.isEmpty ? "-" : $0.containers.joined(separator: " ")] })
+            )
         }
     }
 }

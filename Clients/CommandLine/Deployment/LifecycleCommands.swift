@@ -176,7 +176,8 @@ struct StatusCommand: ParsableCommand {
                 service.followerLag.isEmpty
                     ? "-"
                     : service.followerLag.sorted { $0.key < $1.key }
-                        .map { "\($0.key) \($0.value == 0 ? "in step" : "\($0.value) behind")" }.joined(separator: ", "),
+                        .map { "\($0.key) \($0.value == 0 ? "in step" : "\($0.value) behind")" }.joined(
+                            separator: ", "),
             ]
         }
         let report = Report(connection: try operatorConnection.connectionString.description, services: services)

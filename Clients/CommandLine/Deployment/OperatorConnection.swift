@@ -2,10 +2,10 @@ import Bus
 import Core
 import Foundation
 import ServiceKit
+import SwiftProtobuf
 import Synchronization
 import Wire
 import ZeroMQBus
-import SwiftProtobuf
 
 /// The operator's way to the services of a deployment: with the operator's
 /// key, from the deployment's folder.
@@ -61,7 +61,8 @@ final class OperatorConnection {
                 let client = try RequestClient(
                     loop: loop,
                     socket: RequestSocketOptions(
-                        endpoints: [address.publicRequests ?? address.requests], serverKey: try address.key, keys: keys))
+                        endpoints: [address.publicRequests ?? address.requests], serverKey: try address.key, keys: keys)
+                )
                 client.call(method, body: body, timeout: timeout) { reply in
                     // The pending call keeps its client.
                     withExtendedLifetime(client) { answers.set(index, reply.result) }

@@ -36,7 +36,8 @@ struct BusTap {
         guard !entries.isEmpty else {
             throw CloudError(.unknownItem, "There is no such service.", details: ["service": service ?? ""])
         }
-        let (events, continuation) = AsyncStream.makeStream(of: WireEvent.self, bufferingPolicy: .bufferingNewest(10_000))
+        let (events, continuation) = AsyncStream.makeStream(
+            of: WireEvent.self, bufferingPolicy: .bufferingNewest(10_000))
         let loop = try ZeroMQTransport().startLoop(named: "tap") { loop in
             for entry in entries {
                 let options = SubscribeSocketOptions(

@@ -68,7 +68,8 @@ struct KeyValueCommand: AsyncParsableCommand {
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
-            let text = value == "-" ? String(decoding: FileHandle.standardInput.readDataToEndOfFile(), as: UTF8.self) : value
+            let text =
+                value == "-" ? String(decoding: FileHandle.standardInput.readDataToEndOfFile(), as: UTF8.self) : value
             let value = try PropertyValue(text: text, type: type)
             try await store.withStore { store, _ in
                 try store.set(value, forKey: key)
@@ -89,7 +90,8 @@ struct KeyValueCommand: AsyncParsableCommand {
             try await store.withStore { store, _ in
                 try store.write(Swift.Set(keys).sorted().map { LocalWrite(key: $0, value: nil) })
                 try await Sent.wait(
-                    store, keys: keys, network: network, output: output, done: "Deleted \(keys.joined(separator: ", ")).")
+                    store, keys: keys, network: network, output: output,
+                    done: "Deleted \(keys.joined(separator: ", ")).")
             }
         }
     }
@@ -121,7 +123,8 @@ struct KeyValueCommand: AsyncParsableCommand {
     struct Import: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Set the keys of a JSON object, all or none.",
-            discussion: "What `nephos kv export` writes; {\"$date\": ...} and {\"$data\": ...} stand for dates and data.")
+            discussion:
+                "What `nephos kv export` writes; {\"$date\": ...} and {\"$data\": ...} stand for dates and data.")
 
         @Argument(help: "The file; `-` is standard input.", completion: .file()) var file: String
         @OptionGroup var store: StoreOptions
@@ -136,7 +139,9 @@ struct KeyValueCommand: AsyncParsableCommand {
             guard case .dictionary(let values) = PropertyValue(json: String(decoding: data, as: UTF8.self)) else {
                 throw CloudError(.invalidArguments, "The file is not a JSON object without nulls.")
             }
-            guard !values.isEmpty else { return try output.print([String: Int](), text: "There was nothing to import.") }
+            guard !values.isEmpty else {
+                return try output.print([String: Int](), text: "There was nothing to import.")
+            }
             try await store.withStore { store, _ in
                 try store.write(values.sorted { $0.key < $1.key }.map { LocalWrite(key: $0.key, value: $0.value) })
                 try await Sent.wait(
@@ -179,7 +184,8 @@ struct KeyValueCommand: AsyncParsableCommand {
         func run() async throws {
             try await store.withStore { store, session in
                 let names = Dictionary(
-                    ((try? await session.devices()) ?? []).map { ($0.id.rawValue, $0.name) }) { first, _ in first }
+                    ((try? await session.devices()) ?? []).map { ($0.id.rawValue, $0.name) }
+                ) { first, _ in first }
                 let rows = try await store.history(forKey: key, limit: limit).map { entry in
                     Row(
                         key: entry.item.key, value: entry.item.value.map(JSONValue.init),

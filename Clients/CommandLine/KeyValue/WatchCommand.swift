@@ -143,7 +143,8 @@ struct WatchCommand: AsyncParsableCommand {
         let now = Date()
         return now.formatted(
             Date.VerbatimFormatStyle(
-                format: "\(hour: .twoDigits(clock: .twentyFourHour, hourCycle: .zeroBased)):\(minute: .twoDigits):\(second: .twoDigits)",
+                format:
+                    "\(hour: .twoDigits(clock: .twentyFourHour, hourCycle: .zeroBased)):\(minute: .twoDigits):\(second: .twoDigits)",
                 timeZone: .current, calendar: .current))
     }
 }

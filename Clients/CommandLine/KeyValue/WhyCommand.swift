@@ -5,7 +5,8 @@ import NephosKit
 
 struct WhyCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "why", abstract: "Why a key is not in sync, or everything that waits: state, reason, who blocks it.")
+        commandName: "why",
+        abstract: "Why a key is not in sync, or everything that waits: state, reason, who blocks it.")
 
     @Argument(help: "A key (default: everything that waits or was refused).") var key: String?
     @OptionGroup var store: StoreOptions

@@ -4,6 +4,7 @@ internal import ServiceKit
 internal import Storage
 internal import SwiftProtobuf
 internal import Wire
+
 private import struct Foundation.Data
 
 /// What the other services must know: the one scope in which identity keeps it,
