@@ -14,6 +14,8 @@ final class Device {
     let secrets: any SecretStore
     private(set) var engine: DeviceEngine
     var changes: [ChangeNotification] = []
+    /// How many changes had been told at the end of each fetch.
+    private(set) var changesAtFetches: [Int] = []
     var store: KeyValueSync { engine.keyValue(AppID("app.one")) }
 
     init(cloud: ScriptedCloud = ScriptedCloud(), local: LocalStore? = nil) throws {
@@ -43,7 +45,11 @@ final class Device {
 
     private func start() throws {
         engine.onEvent = { [weak self] event in
-            if case .change(_, let notification) = event { self?.changes.append(notification) }
+            switch event {
+            case .change(_, let notification): self?.changes.append(notification)
+            case .didFetchChanges: self?.changesAtFetches.append(self?.changes.count ?? 0)
+            default: break
+            }
         }
         try engine.start()
         _ = store

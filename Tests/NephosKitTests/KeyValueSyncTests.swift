@@ -19,6 +19,15 @@ import Wire
         #expect(try device.store.status().initialSyncFinished)
     }
 
+    @Test func aFetchEndsAfterAllThatItBrought() throws {
+        let device = try Device()
+        try device.signIn()
+        device.loop.advance(.seconds(5))
+        #expect(device.changes.map(\.reason) == [.accountChange, .initialSyncChange])
+        #expect(!device.changesAtFetches.isEmpty)
+        #expect(device.changesAtFetches.allSatisfy { $0 == 2 })
+    }
+
     @Test func writesAreHeldUntilTheFirstPull() throws {
         let device = try Device()
         device.cloud.overrides["PullKeys"] = { _ in .failure(CloudError(.internalError, "Not yet.")) }

@@ -14,7 +14,7 @@ struct WatchCommand: AsyncParsableCommand {
 
     @Flag(help: "The services' events instead of this device's notifications.") var bus = false
     @Option(help: "With --bus: only this service's events.") var service: String?
-    @Option(help: "End after so many changes by other devices.") var exitAfter: Int?
+    @Option(help: "End after so many notifications of changes by other devices.") var exitAfter: Int?
     @OptionGroup var store: StoreOptions
     @OptionGroup var deployment: DeploymentOptions
     @OptionGroup var output: OutputOptions
@@ -46,12 +46,12 @@ struct WatchCommand: AsyncParsableCommand {
     private func watchStore() async throws {
         try await store.withStore { store, session in
             // Before anything else, so that nothing arrives unseen.
-            let changes = store.changes
+            let events = store.events
             _ = try session.requireAccount()
             try await withThrowingTaskGroup(of: Void.self) { group in
-                group.addTask { try await printChanges(changes, session) }
+                group.addTask { try await printEvents(events, session) }
                 group.addTask {
-                    try await announceSync(store)
+                    while try await !Self.becameCurrent(store) {}
                     try await waitUntilTurnedAway(store)
                 }
                 // Whichever ends first ends the watch.
@@ -61,26 +61,28 @@ struct WatchCommand: AsyncParsableCommand {
         }
     }
 
-    private func printChanges(_ changes: AsyncStream<ChangeNotification>, _ session: Session) async throws {
-        var names = await Self.deviceNames(session)
+    private func printEvents(_ events: some AsyncSequence<StoreEvent, Never>, _ session: Session) async throws {
+        var names: [String: String] = [:]
         var printed = 0
-        for await change in changes {
-            if let device = change.device?.rawValue, names[device] == nil {
-                names = await Self.deviceNames(session)
+        var isInSync = false
+        for await event in events {
+            switch event {
+            case .change(let change):
+                if let device = change.device?.rawValue, names[device] == nil {
+                    names = await Self.deviceNames(session)
+                }
+                try show(change, names)
+                if change.reason == .serverChange { printed += 1 }
+                if let exitAfter, printed >= exitAfter { return }
+            case .didFetchChanges(let status):
+                // Said once: nothing is missing any more.
+                guard !isInSync, status.initialSyncFinished, status.problem == nil else { continue }
+                isInSync = true
+                try output.print(
+                    ["state": "in_sync", "token": status.head.description, "digest": status.digest.description],
+                    text: "\(Self.time) in sync at \(status.head), digest \(status.digest.short)")
             }
-            try show(change, names)
-            if change.reason == .serverChange { printed += 1 }
-            if let exitAfter, printed >= exitAfter { return }
         }
-    }
-
-    /// Says once that nothing is missing any more.
-    private func announceSync(_ store: KeyValueStore) async throws {
-        while try await !Self.becameCurrent(store) {}
-        let status = try await store.status()
-        try output.print(
-            ["state": "in_sync", "token": status.head.description, "digest": status.digest.description],
-            text: "\(Self.time) in sync at \(status.head), digest \(status.digest.short)")
     }
 
     /// Ends the watch when nothing can arrive any more: the device was revoked or signed out.

@@ -181,17 +181,30 @@ public final class KeyValueStore: Sendable {
     // MARK: Changes
 
     /// What changes from outside, from now on. This device's own writes are not among it.
-    public var changes: AsyncStream<ChangeNotification> {
-        let source = session.subscribe()
+    ///
+    /// A listener that lags behind by 10,000 keeps the newest.
+    public var changes: some AsyncSequence<ChangeNotification, Never> & Sendable {
+        events.compactMap { if case .change(let notification) = $0 { notification } else { nil } }
+    }
+
+    /// The same, and in its place the end of each fetch.
+    public var events: some AsyncSequence<StoreEvent, Never> & Sendable {
         let app = app
-        return AsyncStream { continuation in
-            let task = Task {
-                for await event in source {
-                    if case .change(app, let notification) = event { continuation.yield(notification) }
-                }
-                continuation.finish()
+        return session.subscribe().compactMap { event in
+            switch event {
+            case .change(app, let notification): .change(notification)
+            case .didFetchChanges(app, let status): .didFetchChanges(status)
+            default: nil
             }
-            continuation.onTermination = { _ in task.cancel() }
         }
     }
+}
+
+/// What happens to a store.
+public enum StoreEvent: Sendable {
+    /// Something changed from outside.
+    case change(ChangeNotification)
+    /// A fetch has ended. All that it brought came before: this device has what
+    /// the server had when the fetch began.
+    case didFetchChanges(StoreStatus)
 }

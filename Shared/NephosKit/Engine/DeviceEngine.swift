@@ -11,6 +11,8 @@ public enum DeviceEvent: Sendable {
     case accountChanged(SessionRecord?)
     /// A store's ``StoreStatus`` may have changed.
     case statusChanged(app: AppID)
+    /// A fetch has ended; what it brought was told before.
+    case didFetchChanges(app: AppID, StoreStatus)
 }
 
 /// How an engine behaves.

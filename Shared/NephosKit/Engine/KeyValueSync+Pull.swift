@@ -117,9 +117,11 @@ extension KeyValueSync {
                 note(nil)
             case nil: note(nil)
             }
+            let isLast = !pullAgain
             if pullAgain { pull() }
             pump()
             changed()
+            if isLast { engine.onEvent(.didFetchChanges(app: app, try status())) }
         } catch {
             pullFailed(error)
         }
