@@ -1,0 +1,66 @@
+import Bus
+import Core
+import Testing
+
+/// What a client does when its connection is lost while it waits.
+@Suite struct RequestClientTests {
+    // Unchecked: a simulation has one thread.
+    private final class Seen: @unchecked Sendable {
+        var requests: [OperationID] = []
+        var replies: [(id: OperationID?, at: Duration)] = []
+        var client: RequestClient?
+    }
+
+    private let network = SimulatedNetwork(seed: 1)
+
+    /// A server that greets, as services do, and answers only if told to.
+    private func startServer(_ transport: InProcessTransport, _ keys: KeyPair, answers: Bool, _ seen: Seen) throws {
+        _ = try transport.startLoop(named: "server") { loop in
+            final class Holder: @unchecked Sendable {
+                var socket: (any ReplySocket)?
+            }
+            let holder = Holder()
+            holder.socket = try loop.makeReplySocket(ReplySocketOptions(endpoint: "tcp://server:1", keys: keys)) {
+                for incoming in $0 {
+                    if incoming.isProbe {
+                        _ = holder.socket?.send(ReplyEnvelope.greeting.encoded(), to: incoming.peer)
+                    } else if let request = try? RequestEnvelope(decoding: incoming.message) {
+                        seen.requests.append(request.id)
+                        let reply = ReplyEnvelope(id: request.id, result: .success(Frame([1])))
+                        if answers { _ = holder.socket?.send(reply.encoded(), to: incoming.peer) }
+                    }
+                }
+            }
+        }
+    }
+
+    @Test func whatWasLostWithAConnectionIsRepeatedAtOnce() throws {
+        defer { network.close() }
+        let transport = InProcessTransport(network)
+        let keys = try transport.makeKeyPair()
+        let clientKeys = try transport.makeKeyPair()
+        let seen = Seen()
+        try startServer(transport, keys, answers: false, seen)
+        _ = try transport.startLoop(named: "client") { loop in
+            let options = RequestSocketOptions(
+                endpoints: ["tcp://server:1"], serverKey: keys.publicKey, keys: clientKeys)
+            seen.client = try RequestClient(loop: loop, socket: options, generator: SplitMix64(seed: 2))
+        }
+        network.run(for: .milliseconds(200))
+        let id = seen.client?.call("Ask", body: Frame([])) { [network] in seen.replies.append(($0.id, network.now)) }
+        network.run(for: .milliseconds(200))
+        // The first greeting is no reason to send anything twice.
+        #expect(seen.requests == [id])
+
+        network.crash("server")
+        network.run(for: .milliseconds(200))
+        let restart = network.now
+        try startServer(transport, keys, answers: true, seen)
+        network.run(for: .seconds(60))
+        #expect(seen.requests == [id, id])
+        #expect(seen.replies.count == 1)
+        // Its time would be up after two seconds.
+        let reply = try #require(seen.replies.first)
+        #expect(reply.id == id && reply.at - restart < .milliseconds(500))
+    }
+}
