@@ -1,5 +1,6 @@
 import Core
 import Foundation
+import ServiceKit
 
 /// The deployment under load: a given one, or one of its own.
 ///
@@ -23,7 +24,9 @@ final class LoadDeployment: Sendable {
         setenv("NEPHOS_IDENTITY_SCRYPT_ROUNDS", "16384", 1)
         setenv("NEPHOS_IDENTITY_ACCESS_TOKEN_LIFETIME_SECONDS", "\(tokenLifetime.components.seconds)", 1)
         setenv("NEPHOS_NOTIFICATIONS_CONNECTIONS_PER_DEVICE_MAX", "50000", 1)
-        let port = try Self.freePorts(count: 11)
+        guard let port = LocalPorts.firstFree(from: 20_000 + Int(getpid()) % 10_000) else {
+            throw CloudError(.serviceUnavailable, "No free ports were found on this machine.")
+        }
         try Self.nephos(["init", "--deployment", directory, "--port", "\(port)"])
         do { try Self.nephos(["up", "--deployment", directory]) } catch {
             close()
@@ -98,28 +101,5 @@ final class LoadDeployment: Sendable {
                 .serviceUnavailable, "The deployment under load could not be started or stopped.",
                 details: ["command": "nephos " + arguments.joined(separator: " ")])
         }
-    }
-
-    /// The first of some neighbouring ports that nobody listens on.
-    private static func freePorts(count: Int) throws -> Int {
-        for first in stride(from: 20_000 + Int(getpid()) % 10_000, to: 60_000, by: count) {
-            if (first..<first + count).allSatisfy(isFree) { return first }
-        }
-        throw CloudError(.serviceUnavailable, "No free ports were found on this machine.")
-    }
-
-    private static func isFree(_ port: Int) -> Bool {
-        let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
-        defer { _ = Foundation.close(descriptor) }
-        var address = sockaddr_in()
-        address.sin_family = sa_family_t(AF_INET)
-        address.sin_port = in_port_t(UInt16(port).bigEndian)
-        address.sin_addr.s_addr = inet_addr("127.0.0.1")
-        let bound = withUnsafePointer(to: &address) {
-            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                bind(descriptor, $0, socklen_t(MemoryLayout<sockaddr_in>.size))
-            }
-        }
-        return bound == 0
     }
 }

@@ -95,7 +95,7 @@ struct UpCommand: ParsableCommand {
     private func requireFreePorts(_ directory: DeploymentDirectory) throws {
         for entry in try DeploymentFiles(directory: directory.path).roster().services {
             for endpoint in [entry.requests, entry.events] + [entry.subscriptions].compactMap({ $0 })
-            where !Ports.isFree(endpoint) {
+            where !LocalPorts.isFree(endpoint) {
                 throw CloudError(
                     .configurationInvalid,
                     "Another program listens at an address of this deployment. Stop it, or make a deployment with another --port.",
