@@ -47,6 +47,12 @@ private struct Push {
         var current: StoredKey?
         var decision: MergeRule.Decision
 
+        /// What a write that was not accepted was compared with: every write has its outcome.
+        func requireCurrent() throws(CloudError) -> StoredKey {
+            guard let current else { throw CloudError(.internalError, "A write lost to nothing.") }
+            return current
+        }
+
         var sizeChange: SizeChange {
             SizeChange(key: key, size: value?.count, previousSize: current?.sealed == nil ? nil : current?.size)
         }
@@ -139,10 +145,9 @@ private struct Push {
                 changed.append(ChangedKey(key: write.key, stamp: stamp, value: write.value))
                 reply.outcomes.append(.accepted(key: write.key, stamp))
             case .unchanged:
-                guard let current = write.current else { continue }
-                reply.outcomes.append(.unchanged(current))
+                reply.outcomes.append(.unchanged(try write.requireCurrent()))
             case .superseded(let isConflict):
-                guard let current = write.current else { continue }
+                let current = try write.requireCurrent()
                 let value = try current.sealed.map { try store.open($0, as: .value(key: current.key)) }
                 reply.outcomes.append(.superseded(by: current, value: value))
                 if isConflict { try keepLoser(write, to: current.stamp, context) }
