@@ -20,11 +20,20 @@ struct DeploymentDirectory {
     var supervisorLog: String { "\(path)/log/supervisor.log" }
 
     /// Makes the folders of a local deployment.
-    func prepare() throws {
+    ///
+    /// - Throws: ``CloudError`` `.configurationInvalid` that names the folder which cannot be made.
+    func prepare() throws(CloudError) {
         for folder in ["run", "log"] + ServiceName.all.map({ "data/\($0)" }) {
-            try FileManager.default.createDirectory(
-                atPath: "\(path)/\(folder)", withIntermediateDirectories: true,
-                attributes: [.posixPermissions: 0o700])
+            do {
+                try FileManager.default.createDirectory(
+                    atPath: "\(path)/\(folder)", withIntermediateDirectories: true,
+                    attributes: [.posixPermissions: 0o700])
+            } catch {
+                throw CloudError(
+                    .configurationInvalid,
+                    "A folder of the deployment cannot be made. Is a file in its place, or the disk read-only?",
+                    details: ["folder": "\(path)/\(folder)"])
+            }
         }
     }
 
@@ -51,6 +60,22 @@ extension DeploymentDirectory {
 
     /// The running supervisor, or nil.
     var supervisor: pid_t? { readPid("supervisor") }
+
+    /// Ends the supervisor, and with it the services; returns when they have ended.
+    ///
+    /// - Returns: False if nothing was running.
+    /// - Throws: ``CloudError`` `.deadlineExceeded` after 30 seconds.
+    func stopServices() throws(CloudError) -> Bool {
+        guard let pid = supervisor else { return false }
+        kill(pid, SIGTERM)
+        let deadline = ContinuousClock.now + .seconds(30)
+        while Spawn.isRunning(pid), ContinuousClock.now < deadline { usleep(20_000) }
+        guard !Spawn.isRunning(pid) else {
+            throw CloudError(
+                .deadlineExceeded, "The services did not stop within 30 seconds.", details: ["pid": "\(pid)"])
+        }
+        return true
+    }
 
     /// The service's running process, or nil.
     func pid(of service: ServiceName) -> pid_t? { readPid(service.rawValue) }

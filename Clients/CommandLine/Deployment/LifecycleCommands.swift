@@ -63,8 +63,8 @@ struct UpCommand: ParsableCommand {
             Spawn.sibling("nephos"), ["up", "--foreground", "--deployment", directory.path],
             log: directory.supervisorLog)
         do { try waitUntilHealthy(directory) } catch {
-            // Nothing is left behind that nobody asked for.
-            if let pid = directory.supervisor { kill(pid, SIGTERM) }
+            // Nothing is left behind. What went wrong first is what the caller has to hear.
+            _ = try? directory.stopServices()
             throw error
         }
         try output.print(
@@ -114,18 +114,8 @@ struct DownCommand: ParsableCommand {
     func run() throws {
         let directory = deployment.directory
         try directory.requireDeployment()
-        guard let pid = directory.supervisor else {
-            try output.print(["state": "stopped"], text: "It is not running.")
-            return
-        }
-        kill(pid, SIGTERM)
-        let deadline = ContinuousClock.now + .seconds(30)
-        while Spawn.isRunning(pid), ContinuousClock.now < deadline { usleep(20_000) }
-        guard !Spawn.isRunning(pid) else {
-            throw CloudError(
-                .deadlineExceeded, "The services did not stop within 30 seconds.", details: ["pid": "\(pid)"])
-        }
-        try output.print(["state": "stopped"], text: "Stopped.")
+        let text = try directory.stopServices() ? "Stopped." : "It is not running."
+        try output.print(["state": "stopped"], text: text)
     }
 }
 

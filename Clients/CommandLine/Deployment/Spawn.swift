@@ -47,6 +47,12 @@ enum Spawn {
         return URL(fileURLWithPath: own).deletingLastPathComponent().appendingPathComponent(name).path
     }
 
-    /// Whether a process with this id runs.
-    static func isRunning(_ pid: pid_t) -> Bool { kill(pid, 0) == 0 || errno == EPERM }
+    /// Whether a process with this id runs; one that has ended and waits to be reaped does not.
+    static func isRunning(_ pid: pid_t) -> Bool {
+        guard kill(pid, 0) == 0 || errno == EPERM else { return false }
+        // The state is the first field after the name, which may have parentheses of its own.
+        let text = (try? String(contentsOfFile: "/proc/\(pid)/stat", encoding: .utf8)) ?? ""
+        guard let end = text.lastIndex(of: ")") else { return true }
+        return text[end...].split(separator: " ").dropFirst().first != "Z"
+    }
 }
