@@ -2,7 +2,6 @@ import ArgumentParser
 import Bus
 import Core
 import Foundation
-import Synchronization
 import ZeroMQBus
 
 struct FanOutCommand: ParsableCommand {
@@ -48,21 +47,11 @@ struct FanOutCommand: ParsableCommand {
             valueBytes: options.bytes, warmUp: .seconds(options.warmUp), duration: .seconds(options.seconds))
         let outcome = WriteOutcome()
         let before = deployment.residentBytes(of: .notifications) ?? 0
-        let held = Mutex<LoopBound<FanOutGenerator>?>(nil)
-        let loop = try transport.startLoop(named: "load") { loop in
-            let generator = try FanOutGenerator(loop: loop, plan: plan, outcome: outcome) {
+        let (figures, used) = try measure(deployment, transport, outcome, label: label, quiet: options.quiet) {
+            try FanOutGenerator(loop: $0, plan: plan, outcome: outcome) {
                 deployment.residentBytes(of: .notifications) ?? 0
             }
-            let bound = LoopBound(generator, to: loop)
-            held.withLock { $0 = bound }
         }
-        defer {
-            loop.stop()
-            held.withLock { $0 = nil }
-        }
-        let used = ProcessorTimes(of: deployment, while: outcome, label: label, quiet: options.quiet)
-        let figures = outcome.figures.withLock { $0 }
-        if let error = figures.error { throw error }
         var extra = used.microseconds(perEachOf: figures.delivered)
         extra["frames_per_s"] = (Double(figures.frames) / figures.seconds).rounded()
         if figures.residentBytes > before {

@@ -124,7 +124,7 @@ final class FanOutGenerator {
     }
 
     /// Gives up what stands still: an event that reached a service by its
-    /// catching up (as a partition's first does) does not say which push it was.
+    /// catching up does not say which push it was.
     private func watch(seen: UInt64?) {
         guard isSending else { return }
         if seen == completed {

@@ -65,29 +65,33 @@ struct WriteRun {
             subscriber: isFollowed ? (enrolment.subscriptions, devices[connections]) : nil,
             warmUp: .seconds(options.warmUp), duration: .seconds(options.seconds))
         let outcome = WriteOutcome()
-        let held = Mutex<LoopBound<WriteGenerator>?>(nil)
-        let loop = try transport.startLoop(named: "load") { loop in
-            let generator = try WriteGenerator(loop: loop, plan: plan, outcome: outcome)
-            // Held here: a loop's sockets do not hold their handlers' owner.
-            let bound = LoopBound(generator, to: loop)
-            held.withLock { $0 = bound }
+        let (figures, used) = try measure(deployment, transport, outcome, label: label, quiet: options.quiet) {
+            try WriteGenerator(loop: $0, plan: plan, outcome: outcome)
         }
-        defer {
-            loop.stop()
-            held.withLock { $0 = nil }
-        }
-        let used = ProcessorTimes(of: deployment, while: outcome, label: label, quiet: options.quiet)
-        var figures = outcome.figures.withLock { $0 }
-        if let error = figures.error { throw error }
         var parameters = ["writers": Double(setting.writers), "connections": Double(connections)]
         if let rate = setting.rate { parameters["rate"] = rate }
-        let result = LoadResult(
+        return LoadResult(
             scenario: scenario, parameters: parameters, perSecond: Double(figures.answered) / figures.seconds,
             reply: figures.replies.summary, notified: isFollowed ? figures.notified.summary : nil,
             failures: figures.failures, extra: used.microseconds(perEachOf: figures.answered))
-        figures.error = nil
-        return result
     }
+}
+
+/// Runs a generator on a loop of its own until its outcome has ended.
+///
+/// - Throws: ``CloudError`` that ended the run.
+func measure<Generator>(
+    _ deployment: LoadDeployment, _ transport: ZeroMQTransport, _ outcome: WriteOutcome, label: String, quiet: Bool,
+    _ makeGenerator: @escaping @Sendable (any BusLoop) throws -> Generator
+) throws -> (figures: WriteOutcome.Figures, used: ProcessorTimes) {
+    // Held here: a loop's sockets do not hold their handlers' owner.
+    let held = Shelf<Generator>()
+    let loop = try transport.startLoop(named: "load") { loop in held.put(try makeGenerator(loop), on: loop) }
+    defer { loop.stop() }
+    let used = ProcessorTimes(of: deployment, while: outcome, label: label, quiet: quiet)
+    let figures = outcome.figures.withLock { $0 }
+    if let error = figures.error { throw error }
+    return (figures, used)
 }
 
 /// The processor time that each process of a run used while it was measured.
