@@ -122,7 +122,7 @@ public final class RequestClient {
         socket = nil
         timer?.cancel()
         timer = nil
-        let calls = pending.values
+        let calls = pending.sorted { $0.key < $1.key }.map(\.value)
         pending = [:]
         buckets = [:]
         for call in calls {

@@ -16,6 +16,7 @@ import Testing
     /// A server that greets, as services do, and answers only if told to.
     private func startServer(_ transport: InProcessTransport, _ keys: KeyPair, answers: Bool, _ seen: Seen) throws {
         _ = try transport.startLoop(named: "server") { loop in
+            // Unchecked: as above.
             final class Holder: @unchecked Sendable {
                 var socket: (any ReplySocket)?
             }
