@@ -43,8 +43,8 @@ struct Enrolment {
         keyValue = try Self.address(of: .keyValue, in: roster) { $0.publicRequests ?? $0.requests }
         subscriptions = try Self.address(of: .notifications, in: roster) { $0.publicSubscriptions ?? $0.subscriptions }
         var generator = SystemRandomNumberGenerator()
-        let name = "load-" + String(UInt64.random(in: 0..<1 << 48, using: &generator), radix: 32)
-        account = name
+        let name = "LOAD." + String(UInt64.random(in: 0..<1 << 48, using: &generator), radix: 32)
+        account = name.lowercased()
         store = name
         let keys = try files.operatorKeys()
         var app = WireCreateApp()
@@ -52,7 +52,7 @@ struct Enrolment {
         app.app.storeID = name
         _ = try call(app, keys: keys, returning: WireCreateAppReply.self)
         var person = WireCreateAccount()
-        person.accountName = name
+        person.accountName = account
         person.password = Self.password
         _ = try call(person, keys: keys, returning: WireCreateAccountReply.self)
     }

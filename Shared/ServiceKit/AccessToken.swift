@@ -14,9 +14,8 @@ public struct AccessClaims: Hashable, Sendable {
     public var account: AccountID
     public var device: DeviceID
     public var app: AppID
-    /// The app's key-value store, if it has one.
-    public var store: StoreID?
-    public var containers: [String]
+    /// What the app was entitled to when the token was issued.
+    public var entitlements: Entitlements
     /// The device's CURVE key, which the token is bound to (`cnf`).
     public var deviceKey: PublicKey
     /// Whole seconds count.
@@ -26,15 +25,14 @@ public struct AccessClaims: Hashable, Sendable {
     public var tokenID: String
 
     public init(
-        deployment: String, account: AccountID, device: DeviceID, app: AppID, store: StoreID?,
-        containers: [String], deviceKey: PublicKey, issued: Timestamp, expires: Timestamp, tokenID: String
+        deployment: String, account: AccountID, device: DeviceID, app: AppID, entitlements: Entitlements,
+        deviceKey: PublicKey, issued: Timestamp, expires: Timestamp, tokenID: String
     ) {
         self.deployment = deployment
         self.account = account
         self.device = device
         self.app = app
-        self.store = store
-        self.containers = containers
+        self.entitlements = entitlements
         self.deviceKey = deviceKey
         self.issued = issued
         self.expires = expires
@@ -50,6 +48,9 @@ struct TokenPayload: Codable {
     var app: String
     var kvs: String?
     var ctr: [String]
+    /// ``Entitlements/Capabilities``.
+    var cap: UInt8
+    var ver: UInt64
     var cnf: String
     var iat: UInt64
     var exp: UInt64
@@ -64,30 +65,48 @@ struct TokenHeader: Codable {
 
 /// Signs access tokens, with a key that only identity holds.
 public struct TokenSigner: Sendable {
+    /// What the tokens name the key by.
+    public let keyID: String
     private let key: Curve25519.Signing.PrivateKey
     private let header: String
+
+    /// Ed25519, 32 bytes: what the tokens are verified with.
+    public var publicKey: [UInt8] { [UInt8](key.publicKey.rawRepresentation) }
+
+    /// A fresh private key, 32 bytes.
+    public static func makeKey() -> [UInt8] { [UInt8](Curve25519.Signing.PrivateKey().rawRepresentation) }
 
     /// The signer of a deployment.
     ///
     /// - Throws: ``CloudError`` `.configurationInvalid` if the secrets hold no signing key.
     public init(secrets: ServiceSecrets) throws(CloudError) {
         guard let text = secrets.tokenSigningKey, let id = secrets.tokenSigningKeyID,
-            let raw = Data(base64Encoded: text), let key = try? Curve25519.Signing.PrivateKey(rawRepresentation: raw),
+            let raw = Data(base64Encoded: text)
+        else { throw Self.unusable }
+        try self.init(key: [UInt8](raw), id: id)
+    }
+
+    /// - Throws: ``CloudError`` `.configurationInvalid` if these bytes are no key.
+    public init(key bytes: [UInt8], id: String) throws(CloudError) {
+        guard let key = try? Curve25519.Signing.PrivateKey(rawRepresentation: bytes),
             let header = try? JSONEncoder().encode(TokenHeader(alg: "EdDSA", typ: "JWT", kid: id))
-        else {
-            throw CloudError(
-                .configurationInvalid, "The secret file holds no usable token signing key. Identity needs one.")
-        }
+        else { throw Self.unusable }
+        keyID = id
         self.key = key
         self.header = Base64URL.encode(header)
+    }
+
+    private static var unusable: CloudError {
+        CloudError(.configurationInvalid, "There is no usable token signing key. Identity needs one.")
     }
 
     /// The signed token.
     public func sign(_ claims: AccessClaims) throws(CloudError) -> String {
         let payload = TokenPayload(
             iss: claims.deployment, sub: claims.account.rawValue, dev: claims.device.rawValue,
-            app: claims.app.rawValue, kvs: claims.store?.rawValue, ctr: claims.containers,
-            cnf: claims.deviceKey.z85, iat: claims.issued.milliseconds / 1000,
+            app: claims.app.rawValue, kvs: claims.entitlements.store?.rawValue,
+            ctr: claims.entitlements.containers, cap: claims.entitlements.capabilities.rawValue,
+            ver: claims.entitlements.version, cnf: claims.deviceKey.z85, iat: claims.issued.milliseconds / 1000,
             exp: claims.expires.milliseconds / 1000, jti: claims.tokenID)
         do {
             let signed = header + "." + Base64URL.encode(try JSONEncoder().encode(payload))

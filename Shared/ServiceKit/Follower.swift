@@ -279,21 +279,23 @@ final class Follower {
     }
 
     private func tryToApply(_ steps: [Step]) -> CloudError? {
-        var revoked: [DeviceID] = []
+        var facts: [Directory.Fact] = []
         var cursors: [Int: ChangeToken] = [:]
         for step in steps { if let cursor = step.cursor { cursors[step.partition] = cursor } }
         let isDurable = following.cursorDelay == .zero
         let now = host.loop.wallClock.now
-        let failure = host.runNow { [service, handler] transaction in
-            revoked = []
+        let failure = host.runNow { [service, handler, host] transaction in
+            facts = []
             for step in steps {
                 if step.restarts {
                     try handler?.restartFollowing(service, partition: step.partition, in: transaction)
+                    if service == .identity { try host.storage.tellAll(in: transaction) }
                 }
                 guard let event = step.event else { continue }
-                for device in Self.revocations(in: event, of: service) {
-                    try HostStore.addRevoked(device, at: now, in: transaction)
-                    revoked.append(device)
+                for item in Directory.items(in: event, of: service) {
+                    guard let fact = Directory.fact(item) else { continue }
+                    try host.store(fact, in: item, at: now, transaction)
+                    facts.append(fact)
                 }
                 try handler?.handle(event, in: transaction)
             }
@@ -303,7 +305,7 @@ final class Follower {
             }
         }
         if let failure { return failure }
-        for device in revoked { host.refuseTokens(of: device) }
+        host.learn(facts)
         for (partition, cursor) in cursors {
             partitions[partition, default: Partition()].cursor = cursor
             if let target = partitions[partition]?.target, target.epoch != cursor.epoch || target < cursor {
@@ -312,17 +314,6 @@ final class Follower {
         }
         if !isDurable { saveLater(cursors.keys) }
         return nil
-    }
-
-    /// Identity's feed holds every device's state in the scope `directory`.
-    private static func revocations(in event: WireEvent, of service: ServiceName) -> [DeviceID] {
-        guard service == .identity, event.notification.scope == "directory" else { return [] }
-        return event.notification.changes.compactMap { change in
-            guard change.item.hasPrefix("device/"), !change.body.isEmpty,
-                let device = try? WireDeviceState(serializedBytes: change.body), device.revoked
-            else { return nil }
-            return DeviceID(String(change.item.dropFirst("device/".count)))
-        }
     }
 
     // MARK: Cursors that may lag

@@ -67,6 +67,11 @@ final class GroupTransaction: HandlerTransaction {
         try feed.setMetadata(scope, metadata)
     }
 
+    func removeAccount(_ account: AccountID, limit: Int) throws -> Bool {
+        wrote = true
+        return try feed.removeAccount(account, limit: limit)
+    }
+
     func remember(_ reply: [UInt8], of operation: OperationID, by principal: String) throws {
         wrote = true
         try feed.remember(reply, of: operation, by: principal)
@@ -88,6 +93,10 @@ final class GroupTransaction: HandlerTransaction {
 
     func scopes(inPartition partition: Int, after sequence: UInt64, limit: Int) throws -> [(ScopeName, ScopeHead)] {
         try feed.scopes(inPartition: partition, after: sequence, limit: limit)
+    }
+
+    func scopeSizes(of account: AccountID) throws -> [(name: String, bytes: Int)] {
+        try feed.scopeSizes(of: account)
     }
 
     func position(ofPartition partition: Int) throws -> ChangeToken { try feed.position(ofPartition: partition) }

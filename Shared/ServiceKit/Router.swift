@@ -9,6 +9,8 @@ public enum Access: Sendable {
     case anyone
     /// A device with a valid access token, bound to the connection's key.
     case device
+    /// A device with a valid access token for its own account, or the operator for a named one.
+    case account
     /// A connection with the operator's key.
     case operatorOnly
     /// A connection with the key of a service on the roster, or the operator's.
@@ -20,7 +22,7 @@ public struct RequestContext: Sendable {
     public var id: OperationID
     public var causeID: OperationID?
     public var peer: Peer
-    /// Set when the method's access is ``Access/device``.
+    /// Set when the method's access is ``Access/device``, or ``Access/account`` and it is not the operator who calls.
     public var caller: Caller?
     /// The server's wall clock when the group began.
     public var now: Timestamp
@@ -50,18 +52,16 @@ public final class Caller: Sendable {
     public let account: AccountID
     public let device: DeviceID
     public let app: AppID
-    public let store: StoreID?
-    public let containers: [String]
+    public let entitlements: Entitlements
     public let expires: Timestamp
 
     public init(
-        account: AccountID, device: DeviceID, app: AppID, store: StoreID?, containers: [String], expires: Timestamp
+        account: AccountID, device: DeviceID, app: AppID, entitlements: Entitlements, expires: Timestamp
     ) {
         self.account = account
         self.device = device
         self.app = app
-        self.store = store
-        self.containers = containers
+        self.entitlements = entitlements
         self.expires = expires
     }
 }

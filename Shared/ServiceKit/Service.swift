@@ -24,6 +24,16 @@ public protocol CloudService: AnyObject {
     /// Called with an event of a service that it follows, in a transaction that
     /// also moves the cursor. Must be harmless when called twice with one event.
     func handle(_ event: WireEvent, in transaction: any HandlerTransaction) throws
+    /// What is stored for the account, of a service whose content does not
+    /// count on the plan; nil: it counts, and the ledger knows.
+    func uncountedUsage(
+        of account: AccountID, in transaction: any HandlerTransaction
+    ) throws -> [StorageLedger.Usage]?
+    /// Removes some of what the service's own tables hold of a closed account.
+    /// Its key is destroyed already, and what the feed holds of it the host removes.
+    ///
+    /// - Returns: Whether there may be more; it is called again in a later group.
+    func removeRemains(of account: AccountID, in transaction: any HandlerTransaction) throws -> Bool
     /// A followed service's history could not be followed without a hole (it
     /// was restored, or this database is new): what was learned from that
     /// partition before may be outdated. The events of its present state follow.
@@ -37,6 +47,10 @@ extension CloudService {
     public func start(_ host: any ServiceRuntime) throws {}
     public func stop() {}
     public func handle(_ event: WireEvent, in transaction: any HandlerTransaction) throws {}
+    public func uncountedUsage(
+        of account: AccountID, in transaction: any HandlerTransaction
+    ) throws -> [StorageLedger.Usage]? { nil }
+    public func removeRemains(of account: AccountID, in transaction: any HandlerTransaction) throws -> Bool { false }
     public func restartFollowing(
         _ service: ServiceName, partition: Int, in transaction: any HandlerTransaction
     ) throws {}
@@ -60,6 +74,10 @@ public protocol ServiceRuntime: AnyObject {
     var loop: any BusLoop { get }
     var roster: Roster { get }
     var secrets: ServiceSecrets { get }
+    /// What this service seals accounts' content with. The host destroys a closed account's key.
+    var accountKeys: AccountKeys { get }
+    /// What this service stores for each owner of a plan, and how much it may.
+    var storage: StorageLedger { get }
     /// Runs the body in the next group's transaction, as if it were a request.
     func submit(_ body: @escaping (any HandlerTransaction) throws -> Void)
     /// Calls another service's method, as this service.
@@ -68,8 +86,8 @@ public protocol ServiceRuntime: AnyObject {
         then completion: @escaping (Result<Frame, CloudError>) -> Void)
     /// Verifies a token for sockets that the service serves by itself.
     func verify(accessToken: String, of peer: Peer) throws(CloudError) -> Caller
-    /// From now on the device's requests are refused with `.deviceRevoked`.
-    func revoke(_ device: DeviceID)
+    /// Begins to close an account in this service; in the others the event does.
+    func closeAccount(_ account: AccountID, in transaction: any HandlerTransaction) throws
     /// Adds to a counter that `CheckHealth` and the metrics report.
     func count(_ counter: String, by amount: Int)
 }

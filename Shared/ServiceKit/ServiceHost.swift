@@ -21,6 +21,7 @@ public final class ServiceHost: ServiceRuntime {
     public let loop: any BusLoop
     public let roster: Roster
     public let secrets: ServiceSecrets
+    public let accountKeys: AccountKeys
     /// Where `requests` is bound, with the port that was chosen.
     public var endpoint: String { replies?.endpoint ?? "" }
     /// Where `events` is bound.
@@ -46,8 +47,12 @@ public final class ServiceHost: ServiceRuntime {
     private var backlog = ReplyBacklog()
     private var clients: [ServiceName: RequestClient] = [:]
     private var followers: [Follower] = []
+    public private(set) lazy var storage = StorageLedger(host: self)
+    private lazy var closures = AccountClosures(host: self, engine: engine)
+    /// Older master keys are not needed any more.
+    private var hasRewrapped = false
     private var timers: [String: any LoopTimer] = [:]
-    private var isClosed = false
+    private(set) var isClosed = false
 
     /// Joins the next group, before what arrives with it.
     private var queued: [GroupItem] = []
@@ -99,29 +104,44 @@ public final class ServiceHost: ServiceRuntime {
         keys = KeyPair(publicKey: try entry.key, secretKey: try secrets.key)
         servicePeers = Set(try roster.services.map { try $0.key })
         operatorKey = PublicKey(z85: roster.operatorKey)
+        accountKeys = try AccountKeys(masterKeys: secrets.masterKeys)
         verifier = try TokenVerifier(roster: roster)
         groups = GroupCommit(engine: engine, now: { [unowned loop] in loop.monotonicNow }, wallClock: loop.wallClock)
         try open(entry)
     }
 
     private func open(_ entry: Roster.Entry) throws {
-        try engine.migrate(ChangeFeedSchema.migrations + HostStore.migrations + service.migrations)
+        try engine.migrate(
+            ChangeFeedSchema.migrations + HostStore.migrations + Directory.migrations + AccountClosures.migrations
+                + AccountKeys.migrations + StorageLedger.migrations + service.migrations)
         let now = loop.wallClock.now
         var heads: [Int: ChangeToken] = [:]
-        let revoked = try engine.write { transaction in
+        var isClosingAccounts = false
+        let facts = try engine.write { transaction in
             let feed = Feed(over: transaction)
             for partition in 0..<partitionCount {
                 let head = try feed.position(ofPartition: partition)
                 if head.sequence > 0 { heads[partition] = head }
             }
-            try HostStore.pruneRevoked(now: now, in: transaction)
-            return try HostStore.revokedDevices(in: transaction)
+            isClosingAccounts = try AccountClosures.isPending(in: transaction)
+            try Directory.prune(now: now, in: transaction)
+            guard service.name == .identity else { return try Directory.stored(in: transaction) }
+            // Identity knows what it has said.
+            var facts: [Directory.Fact] = []
+            try feed.items(directoryScope, after: 0) { item in
+                if let fact = Directory.fact(item) { facts.append(fact) }
+                return true
+            }
+            return facts
         }
-        for device in revoked { verifier.revoke(device) }
+        for fact in facts { verifier.learn(fact) }
 
         var router = Router()
         service.register(on: &router)
         FeedMethods.register(on: &router, of: service.name, itemsIncluded: service.eventsCarryItems)
+        router.read(WireListUsage.self) { [unowned self] _, context, transaction in
+            try usage(of: try context.requireCaller().account, in: transaction)
+        }
         router.read(WireCheckHealth.self, access: .anyone) { [unowned self] _, _, _ in health() }
         methods = router.methods
 
@@ -139,6 +159,9 @@ public final class ServiceHost: ServiceRuntime {
         repeating("heartbeat", every: EventPublisher.heartbeat) { $0.publisher?.beat() }
         prune()
         try follow()
+        if isClosingAccounts { closures.resume() }
+        rewrapKeys()
+        storage.start()
         logger.info("The service answers", metadata: ["requests": "\(endpoint)", "events": "\(eventsEndpoint)"])
     }
 
@@ -248,6 +271,9 @@ public final class ServiceHost: ServiceRuntime {
             return nil
         case .device:
             return try verifier.verify(envelope.accessToken, of: peer, now: now)
+        case .account:
+            if envelope.accessToken.isEmpty, peer.publicKey == operatorKey { return nil }
+            return try verifier.verify(envelope.accessToken, of: peer, now: now)
         case .operatorOnly:
             guard peer.publicKey == operatorKey else {
                 throw CloudError(.permissionFailure, "Only the operator may do this. Use the operator's key.")
@@ -270,6 +296,7 @@ public final class ServiceHost: ServiceRuntime {
         if effects.repeats > 0 { count("requests.repeated", by: effects.repeats) }
         if effects.wasSplit { count("groups.split") }
         publisher?.publish(effects)
+        if service.name == .identity { learnOwn(effects.events) }
         if !effects.heads.isEmpty { scheduleCheckpoint() }
         for item in items { finish(item) }
     }
@@ -414,6 +441,20 @@ public final class ServiceHost: ServiceRuntime {
         timers["prune"] = loop.schedule(after: more ? .milliseconds(20) : .seconds(10)) { [weak self] in self?.prune() }
     }
 
+    /// Wraps with the newest master key what an older one wraps, a little at a time.
+    private func rewrapKeys() {
+        var more = false
+        let failure = runNow { [accountKeys] in more = try accountKeys.rewrap(limit: 200, in: $0) }
+        if let failure { logger.error("Account keys could not be wrapped anew", failure) }
+        guard failure != nil || more else {
+            hasRewrapped = true
+            return
+        }
+        timers["rewrap"] = loop.schedule(after: more ? .milliseconds(20) : .seconds(10)) { [weak self] in
+            self?.rewrapKeys()
+        }
+    }
+
     private func scheduleCheckpoint() {
         guard timers["checkpoint"] == nil else { return }
         timers["checkpoint"] = loop.schedule(after: .seconds(1)) { [weak self] in
@@ -429,10 +470,26 @@ public final class ServiceHost: ServiceRuntime {
         reply.version = serviceKitVersion
         reply.uptimeMilliseconds = UInt64(clamping: (loop.monotonicNow - started).milliseconds)
         reply.counters = counters
+        reply.usesNewestMasterKey = hasRewrapped
         for (number, count) in failures {
             reply.counters["failures.\(CloudError.Code(number: number)?.description ?? "\(number)")"] = count
         }
         for follower in followers { reply.followerLag[follower.service.rawValue] = follower.lag }
+        return reply
+    }
+
+    private func usage(of account: AccountID, in transaction: any HandlerTransaction) throws -> WireListUsageReply {
+        var reply = WireListUsageReply()
+        let uncounted = try service.uncountedUsage(of: account, in: transaction)
+        reply.countsOnPlan = uncounted == nil
+        let usage = try uncounted ?? storage.usage(of: StorageOwner(account), in: transaction)
+        reply.items = usage.map {
+            var item = WireListUsageReply.Item()
+            item.appID = $0.app.rawValue
+            item.deviceID = $0.device.rawValue
+            item.usedBytes = $0.bytes
+            return item
+        }
         return reply
     }
 
@@ -470,14 +527,42 @@ public final class ServiceHost: ServiceRuntime {
         try verifier.verify(accessToken, of: peer, now: loop.wallClock.now)
     }
 
-    public func revoke(_ device: DeviceID) {
-        verifier.revoke(device)
-        let time = loop.wallClock.now
-        submit { try HostStore.addRevoked(device, at: time, in: $0) }
+    // MARK: Identity's directory
+
+    /// Notes what identity has said, in the transaction that also moves the cursor.
+    func store(
+        _ fact: Directory.Fact, in item: FeedItem, at now: Timestamp, _ transaction: any HandlerTransaction
+    ) throws {
+        try Directory.store(item, fact, at: now, in: transaction)
+        guard case .account(let account, .closed) = fact else { return }
+        try closeAccount(account, in: transaction)
     }
 
-    /// Refuses the device in memory; its revocation is stored already.
-    func refuseTokens(of device: DeviceID) { verifier.revoke(device) }
+    public func closeAccount(_ account: AccountID, in transaction: any HandlerTransaction) throws {
+        try closures.begin(account, in: transaction)
+    }
+
+    /// Heeds what identity has said, now that it is stored.
+    func learn(_ facts: [Directory.Fact]) {
+        for fact in facts {
+            verifier.learn(fact)
+            switch fact {
+            case .account(_, .closed): closures.resume()
+            case .recall(let owner): storage.recall(StorageOwner(owner))
+            default: break
+            }
+        }
+    }
+
+    /// Identity follows nobody: what it publishes of its directory it heeds itself.
+    private func learnOwn(_ events: [OutgoingEvent]) {
+        for event in events where event.account == directoryScope.account {
+            guard let notification = try? event.notification.decode(WireNotification.self) else { continue }
+            var wire = WireEvent()
+            wire.notification = notification
+            learn(Directory.items(in: wire, of: .identity).compactMap(Directory.fact))
+        }
+    }
 
     public func count(_ counter: String, by amount: Int) {
         guard amount > 0 else { return }

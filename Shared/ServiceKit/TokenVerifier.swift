@@ -1,5 +1,5 @@
 internal import Bus
-internal import Core
+public import Core
 internal import Crypto
 internal import Foundation
 
@@ -16,11 +16,13 @@ struct TokenVerifier {
     private struct Verified {
         var token: String
         var caller: Caller
+        var keyID: String
+        /// When it has to be looked at again.
+        var until: Timestamp
     }
 
     private let deployment: String
-    private let keys: [String: Curve25519.Signing.PublicKey]
-    private var revoked: Set<DeviceID> = []
+    private(set) var directory = Directory()
 
     // Two generations instead of an order of use: when the young one is full,
     // the old one is forgotten. Who is still there is promoted at its next request.
@@ -32,7 +34,6 @@ struct TokenVerifier {
     init(roster: Roster, rememberedConnectionsMax: Int = 20_000) throws(CloudError) {
         deployment = roster.deployment
         generationMax = max(1, rememberedConnectionsMax / 2)
-        var keys: [String: Curve25519.Signing.PublicKey] = [:]
         for (id, text) in roster.tokenKeys {
             guard let raw = Data(base64Encoded: text),
                 let key = try? Curve25519.Signing.PublicKey(rawRepresentation: raw)
@@ -41,21 +42,26 @@ struct TokenVerifier {
                     .configurationInvalid, "A token key in the roster is not an Ed25519 key in base64.",
                     details: ["key_id": id])
             }
-            keys[id] = key
+            directory.learn(.tokenKey(Directory.TokenKey(id: id, key: key)))
         }
-        self.keys = keys
     }
 
-    /// From now on the device's tokens are refused.
-    mutating func revoke(_ device: DeviceID) {
-        guard revoked.insert(device).inserted else { return }
-        // Looked for here, which is rare, and not with every request.
-        for (connection, list) in young where list.contains(where: { $0.caller.device == device }) {
-            young[connection] = nil
+    /// Heeds from now on what identity has said.
+    mutating func learn(_ fact: Directory.Fact) {
+        directory.learn(fact)
+        // Whom it concerns is looked for here, which is rare, and not with every request.
+        switch fact {
+        case .ended(let device): forget { $0.caller.device == device }
+        case .account(let account, .locked), .account(let account, .closed): forget { $0.caller.account == account }
+        case .app(let app, _): forget { $0.caller.app == app }
+        case .tokenKey(let key): if key.retires != nil { forget { $0.keyID == key.id } }
+        case .account(_, .active), .recall: break
         }
-        for (connection, list) in old where list.contains(where: { $0.caller.device == device }) {
-            old[connection] = nil
-        }
+    }
+
+    private mutating func forget(where concerns: (Verified) -> Bool) {
+        for (connection, list) in young where list.contains(where: concerns) { young[connection] = nil }
+        for (connection, list) in old where list.contains(where: concerns) { old[connection] = nil }
     }
 
     /// Who the token's bearer is.
@@ -64,14 +70,15 @@ struct TokenVerifier {
     mutating func verify(_ token: String, of peer: Peer, now: Timestamp) throws(CloudError) -> Caller {
         if let known = remembered(peer.connection)?.first(where: { $0.token == token }) {
             guard known.caller.expires > now else { throw Self.expired }
-            return known.caller
+            if known.until > now { return known.caller }
         }
-        let caller = try check(token, of: peer, now: now)
+        let verified = try check(token, of: peer, now: now)
         var list = young[peer.connection] ?? []
+        list.removeAll { $0.token == token }
         if list.count >= Self.tokensPerConnection { list.removeFirst() }
-        list.append(Verified(token: token, caller: caller))
+        list.append(verified)
         remember(list, for: peer.connection)
-        return caller
+        return verified.caller
     }
 
     private mutating func remembered(_ connection: UInt64) -> [Verified]? {
@@ -91,7 +98,7 @@ struct TokenVerifier {
 
     // MARK: The check itself
 
-    private func check(_ token: String, of peer: Peer, now: Timestamp) throws(CloudError) -> Caller {
+    private func check(_ token: String, of peer: Peer, now: Timestamp) throws(CloudError) -> Verified {
         guard !token.isEmpty else {
             throw CloudError(.notAuthenticated, "The request carries no access token. Sign in.")
         }
@@ -103,9 +110,10 @@ struct TokenVerifier {
         else { throw Self.invalid("form") }
         // The one algorithm: whatever else the header asks for ("none", a public key used as an HMAC's) is refused.
         guard header.alg == "EdDSA" else { throw Self.invalid("algorithm") }
-        guard let key = keys[header.kid] else { throw Self.invalid("key") }
+        guard let signer = directory.tokenKeys[header.kid] else { throw Self.invalid("key") }
+        guard signer.retires.map({ $0 > now }) != false else { throw Self.invalid("key retired") }
         let signed = token.utf8.prefix(parts[0].utf8.count + 1 + parts[1].utf8.count)
-        guard key.isValidSignature(signature, for: Data(signed)) else { throw Self.invalid("signature") }
+        guard signer.key.isValidSignature(signature, for: Data(signed)) else { throw Self.invalid("signature") }
         // Signed by identity from here on.
         guard let payload = try? JSONDecoder().decode(TokenPayload.self, from: payloadBytes) else {
             throw Self.invalid("claims")
@@ -121,12 +129,26 @@ struct TokenVerifier {
             throw Self.invalid("not valid yet")
         }
         let device = DeviceID(payload.dev)
-        guard !revoked.contains(device) else {
+        guard !directory.ended.contains(device) else {
             throw CloudError(.deviceRevoked, "This device was revoked. Sign in again.")
         }
-        return Caller(
-            account: AccountID(payload.sub), device: device, app: AppID(payload.app),
-            store: payload.kvs.map { StoreID($0) }, containers: payload.ctr, expires: expires)
+        let account = AccountID(payload.sub)
+        switch directory.standing(of: account) {
+        case .active: break
+        case .locked: throw CloudError.accountLocked
+        case .closed: throw CloudError.accountClosed
+        }
+        let app = AppID(payload.app)
+        let entitlements = directory.entitlements(
+            of: app,
+            inToken: Entitlements(
+                version: payload.ver, capabilities: Entitlements.Capabilities(rawValue: payload.cap),
+                store: payload.kvs.map { StoreID($0) }, containers: payload.ctr))
+        return Verified(
+            token: token,
+            caller: Caller(
+                account: account, device: device, app: app, entitlements: entitlements, expires: expires),
+            keyID: header.kid, until: min(expires, signer.retires ?? expires))
     }
 
     private static func timestamp(seconds: UInt64) -> Timestamp {
@@ -139,4 +161,13 @@ struct TokenVerifier {
     private static func invalid(_ what: String) -> CloudError {
         CloudError(.notAuthenticated, "The access token is not valid. Sign in again.", details: ["reason": what])
     }
+}
+
+extension CloudError {
+    /// The operator has locked the account.
+    public static let accountLocked = CloudError(
+        .accountTemporarilyUnavailable, "The account is locked. What is on this device stays; ask the operator.",
+        retryAfter: .seconds(60))
+    /// The account was closed for good.
+    public static let accountClosed = CloudError(.notAuthenticated, "The account was closed.")
 }

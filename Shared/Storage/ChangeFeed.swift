@@ -121,8 +121,16 @@ public protocol FeedTransaction: Transaction {
     /// Heads of the partition's scopes changed after the sequence, in the order of their heads.
     func scopes(inPartition partition: Int, after sequence: UInt64, limit: Int) throws -> [(ScopeName, ScopeHead)]
 
+    /// The bytes of each of the account's scopes.
+    func scopeSizes(of account: AccountID) throws -> [(name: String, bytes: Int)]
+
     /// The partition's head; (current epoch, 0) if nothing was written there.
     func position(ofPartition partition: Int) throws -> ChangeToken
+
+    /// Removes some of what the feed holds of an account, for good: readers are not told.
+    ///
+    /// - Returns: Whether there may be more; call again in a later group.
+    func removeAccount(_ account: AccountID, limit: Int) throws -> Bool
 
     /// The stored reply of this caller's operation, or nil if it is new.
     func reply(to operation: OperationID, by principal: String) throws -> [UInt8]?

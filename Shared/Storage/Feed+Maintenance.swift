@@ -44,6 +44,18 @@ extension Feed {
         return found.count == limit
     }
 
+    public func removeAccount(_ account: AccountID, limit: Int) throws -> Bool {
+        // What the group's heads say must not be written over it later.
+        try flush()
+        guard let scope = try first(FeedStatements.scopeOfAccount, [.text(account.rawValue)], { $0.integer(0) })
+        else { return false }
+        recentReads = []
+        let limit = max(1, limit)
+        let removed = try execute(FeedStatements.removeItems, [.integer(scope), .integer(Int64(limit))])
+        if removed < limit { try execute(FeedStatements.removeScope, [.integer(scope)]) }
+        return true
+    }
+
     /// Begins a new epoch, after a database was restored from a backup: tokens
     /// of the lost future are recognised by it. Sequences go on from where they are.
     ///

@@ -191,6 +191,11 @@ public final class Feed: FeedTransaction {
         }
     }
 
+    public func scopeSizes(of account: AccountID) throws -> [(name: String, bytes: Int)] {
+        try flush()
+        return try all(FeedStatements.sizes, [.text(account.rawValue)]) { ($0.text(0), Int($0.integer(1))) }
+    }
+
     // MARK: Items
 
     public func item(_ scope: ScopeName, _ name: String) throws -> FeedItem? {

@@ -23,6 +23,7 @@ enum FeedStatements {
         SELECT \(scopeColumns) FROM feed_scopes WHERE partition_number = ?1 AND sequence > ?2
         ORDER BY sequence LIMIT ?3
         """)
+    static let sizes = SQL("SELECT name, live_bytes FROM feed_scopes WHERE account = ?1 ORDER BY name")
     static let insertScope = SQL(
         """
         INSERT INTO feed_scopes (id, sequence, floor, digest, live_count, live_bytes, metadata, account, name,
@@ -61,6 +62,14 @@ enum FeedStatements {
         ORDER BY deleted_at, scope_id, name LIMIT ?2
         """)
     static let removeItem = SQL("DELETE FROM feed_items WHERE scope_id = ?1 AND name = ?2")
+
+    static let scopeOfAccount = SQL("SELECT id FROM feed_scopes WHERE account = ?1 ORDER BY id LIMIT 1")
+    static let removeItems = SQL(
+        """
+        DELETE FROM feed_items WHERE scope_id = ?1
+            AND name IN (SELECT name FROM feed_items WHERE scope_id = ?1 ORDER BY name LIMIT ?2)
+        """)
+    static let removeScope = SQL("DELETE FROM feed_scopes WHERE id = ?1")
 
     static let reply = SQL("SELECT reply FROM feed_operations WHERE id = ?1 AND principal = ?2")
     static let remember = SQL("INSERT INTO feed_operations (id, principal, reply) VALUES (?1, ?2, ?3)")

@@ -54,6 +54,8 @@ public final class SQLiteEngine: StorageEngine {
             try database.execute(sql: "PRAGMA cache_size = -65536")  // KiB
             // What savepoints would write to a temporary file, page by page, stays in memory.
             try database.execute(sql: "PRAGMA temp_store = MEMORY")
+            // What is deleted is overwritten: a destroyed key must not lie in a free page.
+            try database.execute(sql: "PRAGMA secure_delete = ON")
         }
         return configuration
     }
@@ -127,6 +129,17 @@ public final class SQLiteEngine: StorageEngine {
     public func checkpoint() {
         guard !isClosed else { return }
         checkpointer?.request()
+    }
+
+    public func cutLog() throws -> Bool {
+        guard !isClosed else { throw CloudError(.storageFailure, "The database is closed.") }
+        guard checkpointer != nil else { return true }
+        sqlite3_busy_timeout(connection, 0)
+        let code = sqlite3_wal_checkpoint_v2(connection, nil, SQLITE_CHECKPOINT_TRUNCATE, nil, nil)
+        sqlite3_busy_timeout(connection, Checkpointer.busyMilliseconds)
+        if code == SQLITE_BUSY { return false }
+        guard code == SQLITE_OK else { throw SQLiteFailure.error(code) }
+        return true
     }
 
     public func close() {

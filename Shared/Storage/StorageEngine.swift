@@ -92,5 +92,12 @@ public protocol StorageEngine: AnyObject {
     /// needs that. Called by the host when the loop is idle or the log is long.
     func checkpoint()
 
+    /// Empties the log, so that the files hold nothing any more that was removed.
+    ///
+    /// Holds the loop up for as long as copying the log takes.
+    ///
+    /// - Returns: False while someone else (a backup, a checkpoint) reads the database; try again.
+    func cutLog() throws -> Bool
+
     func close()
 }

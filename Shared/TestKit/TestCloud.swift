@@ -174,6 +174,7 @@ private final class Disk: StorageEngine {
     func migrate(_ migrations: [Migration]) throws { try engine.migrate(migrations) }
     func write<Result>(_ body: (any Transaction) throws -> Result) throws -> Result { try engine.write(body) }
     func checkpoint() {}
+    func cutLog() throws -> Bool { try engine.cutLog() }
     /// The service is gone; what it stored is not.
     func close() {}
 }

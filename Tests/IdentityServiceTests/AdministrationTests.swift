@@ -28,34 +28,35 @@ import Wire
 
     @Test func anAppsStoreIsItsOwnUnlessItNamesAnother() throws {
         let house = try IdentityHouse()
-        #expect(try createApp(house, "com.example.notes").storeID == "com.example.notes")
-        let app = try createApp(house, "com.example.tasks", store: "com.example.notes", containers: ["b", "a"])
-        #expect(app.storeID == "com.example.notes")
+        #expect(try createApp(house, "TEAM1.com.example.notes").storeID == "TEAM1.com.example.notes")
+        let app = try createApp(
+            house, "TEAM1.com.example.tasks", store: "TEAM1.com.example.notes", containers: ["TEAM1.b", "TEAM1.a"])
+        #expect(app.storeID == "TEAM1.com.example.notes")
         let apps: WireListAppsReply = try house.call(WireListApps(), by: house.runtime.operatorKey)
-        #expect(apps.apps.first { $0.appID == "com.example.tasks" }?.containerIds == ["b", "a"])
-        #expect(code { _ = try createApp(house, "com.example.notes") } == .alreadyExists)
+        #expect(apps.apps.first { $0.appID == "TEAM1.com.example.tasks" }?.containerIds == ["TEAM1.b", "TEAM1.a"])
+        #expect(code { _ = try createApp(house, "TEAM1.com.example.notes") } == .alreadyExists)
     }
 
-    @Test(arguments: ["", "*", "com.example.*", "a b", "a/b", String(repeating: "a", count: 129), "é"])
+    @Test(arguments: ["", "*", "T.com.example.*", "T.a b", "T.a/b", "T." + String(repeating: "a", count: 127), "T.é"])
     func malformedNamesAndWildcardsAreRefused(_ name: String) throws {
         let house = try IdentityHouse()
         #expect(code { _ = try createApp(house, name) } == .invalidArguments)
-        #expect(code { _ = try createApp(house, "app", containers: [name]) } == .invalidArguments)
-        if !name.isEmpty { #expect(code { _ = try createApp(house, "app", store: name) } == .invalidArguments) }
+        #expect(code { _ = try createApp(house, "T.app", containers: [name]) } == .invalidArguments)
+        if !name.isEmpty { #expect(code { _ = try createApp(house, "T.app", store: name) } == .invalidArguments) }
     }
 
     @Test func aTokenForAnotherAppCarriesThatAppsEntitlements() throws {
         let house = try IdentityHouse()
         try house.createAccount("ada")
-        _ = try createApp(house, "notes", store: "shared", containers: ["first", "second"])
+        _ = try createApp(house, "T.notes", store: "T.shared", containers: ["T.first", "T.second"])
         let key = house.newKey()
         let token = try house.signIn("ada", by: key).accessToken.token
         var request = WireIssueToken()
-        request.appID = "notes"
+        request.appID = "T.notes"
         let reply: WireIssueTokenReply = try house.call(request, by: key, token: token)
-        #expect(reply.accessToken.app.storeID == "shared")
+        #expect(reply.accessToken.app.storeID == "T.shared")
         let me: WireWhoAmIReply = try house.call(WireWhoAmI(), by: key, token: reply.accessToken.token)
-        #expect(me.app.containerIds == ["first", "second"])
+        #expect(me.app.containerIds == ["T.first", "T.second"])
     }
 
     @Test func accountsAreListedWithTheirDevices() throws {

@@ -30,7 +30,7 @@ import Wire
         #expect(code { _ = try house.refresh(first.refreshToken, by: key) } == .notAuthenticated)
         #expect(
             code { let _: WireWhoAmIReply = try house.call(WireWhoAmI(), by: key, token: first.accessToken.token) }
-                == .notAuthenticated)
+                == .deviceRevoked)
     }
 
     @Test func signingOutEndsTheDeviceButNotTheKey() throws {

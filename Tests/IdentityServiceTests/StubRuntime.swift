@@ -32,6 +32,7 @@ final class StubRuntime: ServiceRuntime {
             service: "identity", secretKey: operatorKey.z85,
             masterKeys: [Data(repeating: 9, count: 32).base64EncodedString()],
             tokenSigningKey: signing.rawRepresentation.base64EncodedString(), tokenSigningKeyID: "k1")
+        accountKeys = try AccountKeys(masterKeys: secrets.masterKeys)
     }
 
     var loop: any BusLoop { preconditionFailure("the handlers under test use no loop") }
@@ -45,6 +46,9 @@ final class StubRuntime: ServiceRuntime {
     func verify(accessToken: String, of peer: Peer) throws(CloudError) -> Caller {
         throw CloudError(.notAuthenticated, "Not used here.")
     }
-    func revoke(_ device: DeviceID) {}
+    let accountKeys: AccountKeys
+    private(set) var closing: [AccountID] = []
+    func closeAccount(_ account: AccountID, in transaction: any HandlerTransaction) throws { closing.append(account) }
+    var storage: StorageLedger { preconditionFailure("identity stores nothing for accounts") }
     func count(_ counter: String, by amount: Int) { counters[counter, default: 0] += amount }
 }

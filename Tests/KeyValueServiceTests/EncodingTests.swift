@@ -46,7 +46,8 @@ import Wire
 
     @Test func aNotificationOfSmallLargeAndDeletedKeys() throws {
         let caller = Caller(
-            account: AccountID("acct_1"), device: device, app: AppID("app"), store: StoreID("store"), containers: [],
+            account: AccountID("acct_1"), device: device, app: AppID("app"),
+            entitlements: Entitlements(store: StoreID("store"), containers: []),
             expires: Timestamp(milliseconds: 1))
         let context = RequestContext(
             id: OperationID(high: 1, low: 2), causeID: nil,

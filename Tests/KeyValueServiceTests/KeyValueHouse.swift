@@ -35,9 +35,9 @@ final class KeyValueHouse {
         let clock = clock
         service = KeyValueService(configuration: configuration)
         groups = GroupCommit(engine: self.engine, now: { .zero }, wallClock: clock)
-        try self.engine.migrate(ChangeFeedSchema.migrations + service.migrations)
+        try self.engine.migrate(ChangeFeedSchema.migrations + AccountKeys.migrations + service.migrations)
         let start = clock.now
-        try service.start(masterKeys: [Self.masterKey]) { clock.now.since(start) }
+        service.start(keys: try AccountKeys(masterKeys: [Self.masterKey])) { clock.now.since(start) }
         var router = Router()
         service.register(on: &router)
         methods = router.methods
@@ -89,8 +89,9 @@ final class KeyValueHouse {
         _ device: String, account: String = "acct_one", app: String = "com.example.notes", store: String = "notes"
     ) -> Caller {
         Caller(
-            account: AccountID(account), device: DeviceID(device), app: AppID(app), store: StoreID(store),
-            containers: [], expires: clock.now.advanced(by: .seconds(900)))
+            account: AccountID(account), device: DeviceID(device), app: AppID(app),
+            entitlements: Entitlements(store: StoreID(store), containers: []),
+            expires: clock.now.advanced(by: .seconds(900)))
     }
 
     /// A write stamped this long after the house's clock.
@@ -111,12 +112,13 @@ final class KeyValueHouse {
 
     @discardableResult
     func push(_ writes: WireKeyWrite..., by caller: Caller, id: OperationID? = nil) throws -> WirePushKeysReply {
-        try call(push(writes, store: caller.store?.rawValue ?? ""), by: caller, id: id, WirePushKeysReply.self)
+        try call(
+            push(writes, store: caller.entitlements.store?.rawValue ?? ""), by: caller, id: id, WirePushKeysReply.self)
     }
 
     func pull(_ caller: Caller, after token: WireChangeToken = WireChangeToken()) throws -> WirePullKeysReply {
         var pull = WirePullKeys()
-        pull.storeID = caller.store?.rawValue ?? ""
+        pull.storeID = caller.entitlements.store?.rawValue ?? ""
         pull.after = token
         return try call(pull, by: caller, WirePullKeysReply.self)
     }
@@ -129,7 +131,7 @@ final class KeyValueHouse {
 
     func history(_ caller: Caller, key: String = "") throws -> [WireKeyHistoryEntry] {
         var list = WireListKeyHistory()
-        list.storeID = caller.store?.rawValue ?? ""
+        list.storeID = caller.entitlements.store?.rawValue ?? ""
         list.key = key
         return try call(list, by: caller, WireListKeyHistoryReply.self).entries
     }

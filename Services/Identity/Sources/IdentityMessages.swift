@@ -15,6 +15,7 @@ extension WireDevice {
         lastSeenAt = device.lastSeen.milliseconds
         revoked = device.state != .active
         publicKey = device.key.z85
+        policyClass = device.policyClass == .smallDevice ? .smallDevice : .computer
     }
 }
 
@@ -23,8 +24,22 @@ extension WireApp {
         self.init()
         appID = app.id.rawValue
         name = app.name
-        storeID = app.store.rawValue
-        containerIds = app.containers
+        storeID = app.entitlements.store?.rawValue ?? ""
+        containerIds = app.entitlements.containers
+        capabilities = app.entitlements.capabilities.wire
+        version = app.entitlements.version
+    }
+}
+
+extension WireAccount {
+    init(_ account: AccountRecord, devices: Int) {
+        self.init()
+        accountID = account.id.rawValue
+        accountName = account.name
+        createdAt = account.created.milliseconds
+        deviceCount = UInt32(clamping: devices)
+        locked = account.isLocked
+        planID = account.plan.rawValue
     }
 }
 

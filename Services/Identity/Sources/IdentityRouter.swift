@@ -15,16 +15,39 @@ extension IdentityService {
         // Signed-in devices.
         router.read(WireIssueToken.self, issueToken)
         router.read(WireWhoAmI.self, whoAmI)
-        router.read(WireListDevices.self, listDevices)
         router.write(WireSignOut.self, signOut)
-        router.write(WireRevokeDevice.self, revokeDevice)
+
+        // A device for its own account, or the operator for a named one.
+        router.read(WireListDevices.self, access: .account, listDevices)
+        router.write(WireRenameDevice.self, access: .account, renameDevice)
+        router.write(WireRevokeDevice.self, access: .account, revokeDevice)
+        router.prepared(
+            WireChangePassword.self, access: .account, bytesMax: 16 << 10,
+            begin: beginChangePassword, work: Self.checkAndHash, finish: finishChangePassword)
+        router.prepared(
+            WireCloseAccount.self, access: .account, bytesMax: 16 << 10,
+            begin: beginCloseAccount, work: Self.checkForClosure, finish: finishCloseAccount)
+        router.read(WireListAudit.self, access: .account, listAudit)
+        router.read(WireReadStorage.self, access: .account, readStorage)
 
         // The operator.
         router.prepared(
             WireCreateAccount.self, access: .operatorOnly, bytesMax: 16 << 10,
             begin: beginCreateAccount, work: Self.hashPassword, finish: finishCreateAccount)
         router.read(WireListAccounts.self, access: .operatorOnly, listAccounts)
+        router.write(WireLockAccount.self, access: .operatorOnly, lockAccount)
+        router.read(WireReadClosure.self, access: .operatorOnly, readClosure)
         router.write(WireCreateApp.self, access: .operatorOnly, createApp)
+        router.write(WireUpdateApp.self, access: .operatorOnly, updateApp)
+        router.write(WireRemoveApp.self, access: .operatorOnly, removeApp)
         router.read(WireListApps.self, access: .operatorOnly, listApps)
+        router.write(WireSavePlan.self, access: .operatorOnly, savePlan)
+        router.read(WireListPlans.self, access: .operatorOnly, listPlans)
+        router.write(WireSetPlan.self, access: .operatorOnly, setPlan)
+        router.write(WireRotateSigningKey.self, access: .operatorOnly, rotateSigningKey)
+
+        // The other services.
+        router.write(WireReportClosure.self, access: .service, reportClosure)
+        router.write(WireSettleAllotment.self, access: .service, remembersReply: false, settleAllotment)
     }
 }

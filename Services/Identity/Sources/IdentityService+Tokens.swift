@@ -25,13 +25,74 @@ extension IdentityService {
         return (caller, device)
     }
 
+    /// Whose account a request is about, and who makes it: a device speaks for
+    /// its own, the operator for the one that is named.
+    struct Subject {
+        var account: AccountRecord
+        /// Nil: the operator.
+        var device: DeviceRecord?
+
+        var actor: AuditActor { device.map(AuditActor.device) ?? .administrator }
+    }
+
+    /// - Parameter accountName: Empty unless the operator asks.
+    /// - Throws: ``CloudError`` `.unknownItem` if there is no such account, and as ``requireDevice(_:_:)``.
+    func requireSubject(
+        _ accountName: String, _ context: RequestContext, _ transaction: any HandlerTransaction
+    ) throws -> Subject {
+        guard context.caller == nil else {
+            let device = try requireDevice(context, transaction).device
+            guard accountName.isEmpty else {
+                throw CloudError(.permissionFailure, "Only the operator may name an account. A device has its own.")
+            }
+            guard let account = try AccountStore(transaction: transaction).account(device.account) else {
+                throw CloudError.accountClosed
+            }
+            return Subject(account: account, device: device)
+        }
+        return Subject(account: try requireAccount(named: accountName, transaction), device: nil)
+    }
+
+    /// - Throws: ``CloudError`` `.unknownItem`; only the operator may ask.
+    func requireAccount(named name: String, _ transaction: any HandlerTransaction) throws -> AccountRecord {
+        let name = try AccountNameRule.canonical(name)
+        guard let account = try AccountStore(transaction: transaction).account(named: name) else {
+            throw CloudError(.unknownItem, "There is no account of this name. See: nephos account list")
+        }
+        return account
+    }
+
+    /// Notes something in an account's journal in a transaction of its own:
+    /// that of the request is rolled back with the error that it ends with.
+    func recordApart(
+        _ event: AuditEvent, of account: AccountID, by actor: AuditActor, _ context: RequestContext,
+        details: [String: String] = [:]
+    ) throws {
+        let now = context.now
+        try requireRunning().runtime.submit { transaction in
+            // It may have been closed meanwhile.
+            guard try AccountStore(transaction: transaction).account(account) != nil else { return }
+            try AuditJournal(transaction: transaction).record(
+                event, of: account, by: actor, at: now, details: details)
+        }
+    }
+
+    /// The service that a request comes from, by its key: what a service says of itself does not count.
+    func requireService(_ context: RequestContext) throws -> ServiceName {
+        let key = context.peer.publicKey.z85
+        guard let entry = try requireRunning().runtime.roster.services.first(where: { $0.publicKey == key }) else {
+            throw CloudError(.permissionFailure, "Only services of this deployment may do this.")
+        }
+        return ServiceName(entry.service)
+    }
+
     /// The named app; an empty name is the default app.
     ///
     /// - Throws: ``CloudError`` `.missingEntitlement` if there is no such app.
     func requireApp(_ id: String, _ transaction: any HandlerTransaction) throws -> AppRecord {
         let id = id.isEmpty ? Self.defaultApp.id : AppID(id)
         guard NameRule.accepts(id.rawValue), let app = try AppStore(transaction: transaction).app(id) else {
-            throw CloudError(.missingEntitlement, "This deployment has no such app.")
+            throw CloudError(.missingEntitlement, "This deployment has no such app. See: nephos app list")
         }
         return app
     }
@@ -41,10 +102,10 @@ extension IdentityService {
         let running = try requireRunning()
         let lifetime = configuration.accessTokenLifetime
         var wire = WireAccessToken()
-        wire.token = try running.signer.sign(
+        wire.token = try running.signingKeys.signer(at: now).sign(
             AccessClaims(
                 deployment: running.runtime.roster.deployment, account: device.account, device: device.id,
-                app: app.id, store: app.store, containers: app.containers, deviceKey: device.key, issued: now,
+                app: app.id, entitlements: app.entitlements, deviceKey: device.key, issued: now,
                 expires: now.advanced(by: lifetime), tokenID: Base64URL.encode(randomBytes(16))))
         wire.lifetimeMilliseconds = UInt64(clamping: lifetime.milliseconds)
         wire.app = WireApp(app)

@@ -20,7 +20,7 @@ public final class IdentityService: CloudService {
     /// What there is only once the host has started the service.
     struct Running {
         var runtime: any ServiceRuntime
-        var signer: TokenSigner
+        var signingKeys: SigningKeys
         /// What refresh tokens are derived with; newest first, at least one.
         var refreshKeys: [SymmetricKey]
         var addresses: [WireServiceAddress]
@@ -39,10 +39,19 @@ public final class IdentityService: CloudService {
 
     public func start(_ host: any ServiceRuntime) throws {
         running = Running(
-            runtime: host, signer: try TokenSigner(secrets: host.secrets),
+            runtime: host, signingKeys: try SigningKeys(first: TokenSigner(secrets: host.secrets)),
             refreshKeys: try RefreshSecret.keys(from: host.secrets.masterKeys),
             addresses: host.roster.services.map(WireServiceAddress.init))
-        host.submit { transaction in try Self.createDefaultApp(in: transaction) }
+        host.submit { [unowned self] transaction in
+            try Self.createDefaultApp(in: transaction)
+            try running?.signingKeys.load(host.accountKeys, in: transaction)
+        }
+    }
+
+    func changeSigningKeys(_ change: (inout SigningKeys) throws -> Void) throws {
+        guard var keys = running?.signingKeys else { return }
+        try change(&keys)
+        running?.signingKeys = keys
     }
 
     func requireRunning() throws(CloudError) -> Running {
@@ -53,12 +62,13 @@ public final class IdentityService: CloudService {
     /// So that a device can sign in on a new deployment without naming an app.
     private static func createDefaultApp(in transaction: any HandlerTransaction) throws {
         let store = AppStore(transaction: transaction)
-        guard try store.app(defaultApp.id) == nil else { return }
-        try store.insert(defaultApp)
+        guard try store.record(defaultApp.id) == nil else { return }
+        try store.save(defaultApp)
         try DirectoryEvents.publish([.app(defaultApp)], operation: nil, in: transaction)
     }
 
     /// The app of a sign-in that names none.
     static let defaultApp = AppRecord(
-        id: AppID("default"), name: "Default", store: StoreID("default"), containers: ["default"])
+        id: AppID("default"), name: "Default",
+        entitlements: Entitlements(store: StoreID("default"), containers: ["default"]))
 }

@@ -9,7 +9,7 @@ public import Storage
 /// On the loop only.
 public final class KeyValueService: CloudService {
     public let name = ServiceName.keyValue
-    public let migrations = AccountKeys.migrations + KeyValueMigrations.all
+    public let migrations = KeyValueMigrations.all
 
     let configuration: KeyValueConfiguration
     var budgets: WriteBudgets
@@ -24,12 +24,12 @@ public final class KeyValueService: CloudService {
     }
 
     public func start(_ host: any ServiceRuntime) throws {
-        try start(masterKeys: host.secrets.masterKeys) { [unowned host] in host.loop.monotonicNow }
+        start(keys: host.accountKeys) { [unowned host] in host.loop.monotonicNow }
         pruneHistory(host)
     }
 
-    func start(masterKeys: [String], now: @escaping () -> Duration) throws {
-        keys = try AccountKeys(masterKeys: masterKeys)
+    func start(keys: AccountKeys, now: @escaping () -> Duration) {
+        self.keys = keys
         self.now = now
     }
 
@@ -41,7 +41,7 @@ public final class KeyValueService: CloudService {
         _ storeID: String, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> KeyStore {
         let caller = try context.requireCaller()
-        guard caller.store == StoreID(storeID) else {
+        guard caller.entitlements.include(storeID, of: name) else {
             throw CloudError(
                 .missingEntitlement, "The app has no such key-value store. Ask for the store that the app lists.")
         }
@@ -49,6 +49,20 @@ public final class KeyValueService: CloudService {
         return KeyStore(
             scope: ScopeName(account: caller.account, name: storeID), transaction: transaction, keys: keys,
             digestKeys: digestKeys)
+    }
+
+    /// Key-value content does not count on the plan (iCloud Design Guide): it has limits of its own.
+    public func uncountedUsage(
+        of account: AccountID, in transaction: any HandlerTransaction
+    ) throws -> [StorageLedger.Usage]? {
+        try transaction.scopeSizes(of: account).map {
+            // A store may be several apps'; it goes by its own name.
+            StorageLedger.Usage(app: AppID($0.name), device: DeviceID(""), bytes: UInt64($0.bytes))
+        }
+    }
+
+    public func removeRemains(of account: AccountID, in transaction: any HandlerTransaction) throws -> Bool {
+        try KeyHistory.remove(account, limit: 500, in: transaction)
     }
 
     private func pruneHistory(_ host: any ServiceRuntime) {

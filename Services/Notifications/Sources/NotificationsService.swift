@@ -1,6 +1,7 @@
 internal import Bus
 public import Core
 public import ServiceKit
+internal import Storage
 internal import SwiftProtobuf
 public import Wire
 
@@ -40,16 +41,33 @@ public final class NotificationsService: CloudService {
 
     public func handle(_ event: WireEvent, in transaction: any HandlerTransaction) throws {
         guard event.hasNotification else { return }
-        if event.service == ServiceName.identity.rawValue {
-            for change in event.notification.changes where change.item.hasPrefix("device/") {
-                let device = try WireDeviceState(serializedBytes: change.body)
-                if device.revoked { door?.end(DeviceID(device.deviceID), because: SubscriptionDoor.revoked) }
-            }
+        if event.service == ServiceName.identity.rawValue, event.notification.scope == directoryScope.name {
+            for change in event.notification.changes { try heed(change) }
             return
         }
         let key = ScopeKey(
             account: AccountID(event.accountID), service: ServiceName(event.service), scope: event.notification.scope)
         door?.deliver(event.notification, to: key)
+    }
+
+    /// Ends the subscriptions of whom identity has locked out. (Who may begin one, the host knows.)
+    private func heed(_ change: WireChange) throws {
+        switch change.item.prefix(while: { $0 != "/" }) {
+        case "device":
+            let device = try WireDeviceState(serializedBytes: change.body)
+            guard device.revoked else { return }
+            door?.end(because: SubscriptionDoor.revoked) { $0.device.rawValue == device.deviceID }
+        case "account":
+            let account = try WireAccountState(serializedBytes: change.body)
+            guard account.state != .active else { return }
+            door?.end(because: account.state == .closed ? .accountClosed : .accountLocked) {
+                $0.account.rawValue == account.accountID
+            }
+        case "app":
+            let app = AppID(try WireAppState(serializedBytes: change.body).app.appID)
+            door?.end(because: SubscriptionDoor.entitlementsChanged) { $0.apps.contains(app) }
+        default: break
+        }
     }
 
     public func restartFollowing(

@@ -11,6 +11,8 @@ final class SubscriptionDoor {
     static let revoked = CloudError(.deviceRevoked, "This device was revoked or signed out. Sign in again.")
     private static let tokenEnded = CloudError(
         .tokenExpired, "The access token has run out. Subscribe again with a new one.")
+    static let entitlementsChanged = CloudError(
+        .tokenExpired, "What the app may use has changed. Subscribe again with a new token.")
     private static let unknownConnection = CloudError(
         .notAuthenticated, "The server does not know this connection. Subscribe again.")
 
@@ -127,10 +129,10 @@ final class SubscriptionDoor {
         var keys: [ScopeKey] = []
         for scope in scopes {
             let isEntitled =
-                switch ServiceName(scope.service) {
-                case .keyValue: caller.store?.rawValue == scope.scope
-                case .documents, .records: caller.containers.contains(scope.scope)
-                default: false
+                if scope.service == ServiceName.identity.rawValue {
+                    scope.scope == accountScopeName
+                } else {
+                    caller.entitlements.include(scope.scope, of: ServiceName(scope.service))
                 }
             guard isEntitled, !scope.scope.isEmpty else {
                 throw CloudError(.missingEntitlement, "The app does not list this scope, or it does not exist.")
@@ -228,9 +230,9 @@ final class SubscriptionDoor {
         }
     }
 
-    /// Ends the device's subscriptions now.
-    func end(_ device: DeviceID, because error: CloudError) {
-        for subscriber in table.subscribers(of: device) {
+    /// Ends some subscriptions now. It looks at each, which is for rare occasions.
+    func end(because error: CloudError, where concerns: (Subscriber) -> Bool) {
+        for subscriber in table.all where concerns(subscriber) {
             table.remove(subscriber)
             tell(subscriber.peer, ended: error)
         }

@@ -11,8 +11,7 @@ private import struct Foundation.Data
 /// destroying an account's key makes everything sealed with it unreadable.
 /// On the service's loop only.
 public final class AccountKeys {
-    /// To be among the service's own.
-    public static let migrations = [
+    static let migrations = [
         Migration(
             name: "sealing-001",
             statements: [
@@ -92,7 +91,7 @@ public final class AccountKeys {
     /// Wraps keys with the newest master key that an older one wraps, at most `limit` in one call.
     ///
     /// - Returns: Whether there may be more; call again in a later group.
-    public func rewrap(limit: Int, in transaction: any Transaction) throws -> Bool {
+    func rewrap(limit: Int, in transaction: any Transaction) throws -> Bool {
         let rows = try transaction.all(Self.outdated, [.text(newest), .integer(Int64(max(1, limit)))]) {
             (account: AccountID($0.text(0)), master: $0.text(1), wrapped: $0.blob(2))
         }
@@ -105,7 +104,7 @@ public final class AccountKeys {
     }
 
     /// Destroys the account's key, and with it all that was sealed for the account.
-    public func destroy(_ account: AccountID, in transaction: any Transaction) throws {
+    func destroy(_ account: AccountID, in transaction: any Transaction) throws {
         cache[account] = nil
         try transaction.execute(Self.delete, [.text(account.rawValue)])
     }

@@ -143,6 +143,9 @@ public nonisolated struct WireCheckHealthReply: Sendable {
   /// How far each service that this one follows has been followed: 0 is in step.
   public var followerLag: Dictionary<String,UInt64> = [:]
 
+  /// Everything is wrapped with the newest master key; older ones may be removed.
+  public var usesNewestMasterKey: Bool = false
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -322,7 +325,7 @@ nonisolated extension WireCheckHealth: SwiftProtobuf.Message, SwiftProtobuf._Mes
 
 nonisolated extension WireCheckHealthReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".CheckHealthReply"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}service\0\u{1}version\0\u{3}uptime_milliseconds\0\u{1}counters\0\u{3}follower_lag\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}service\0\u{1}version\0\u{3}uptime_milliseconds\0\u{1}counters\0\u{3}follower_lag\0\u{3}uses_newest_master_key\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -335,6 +338,7 @@ nonisolated extension WireCheckHealthReply: SwiftProtobuf.Message, SwiftProtobuf
       case 3: try { try decoder.decodeSingularUInt64Field(value: &self.uptimeMilliseconds) }()
       case 4: try { try decoder.decodeMapField(fieldType: SwiftProtobuf._ProtobufMap<SwiftProtobuf.ProtobufString,SwiftProtobuf.ProtobufUInt64>.self, value: &self.counters) }()
       case 5: try { try decoder.decodeMapField(fieldType: SwiftProtobuf._ProtobufMap<SwiftProtobuf.ProtobufString,SwiftProtobuf.ProtobufUInt64>.self, value: &self.followerLag) }()
+      case 6: try { try decoder.decodeSingularBoolField(value: &self.usesNewestMasterKey) }()
       default: break
       }
     }
@@ -356,6 +360,9 @@ nonisolated extension WireCheckHealthReply: SwiftProtobuf.Message, SwiftProtobuf
     if !self.followerLag.isEmpty {
       try visitor.visitMapField(fieldType: SwiftProtobuf._ProtobufMap<SwiftProtobuf.ProtobufString,SwiftProtobuf.ProtobufUInt64>.self, value: self.followerLag, fieldNumber: 5)
     }
+    if self.usesNewestMasterKey != false {
+      try visitor.visitSingularBoolField(value: self.usesNewestMasterKey, fieldNumber: 6)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -365,6 +372,7 @@ nonisolated extension WireCheckHealthReply: SwiftProtobuf.Message, SwiftProtobuf
     if lhs.uptimeMilliseconds != rhs.uptimeMilliseconds {return false}
     if lhs.counters != rhs.counters {return false}
     if lhs.followerLag != rhs.followerLag {return false}
+    if lhs.usesNewestMasterKey != rhs.usesNewestMasterKey {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

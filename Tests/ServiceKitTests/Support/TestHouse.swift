@@ -50,7 +50,18 @@ final class NotebookService: CloudService {
             var state = WireDeviceState()
             state.deviceID = request.deviceID
             state.revoked = true
-            _ = try write("device/\(request.deviceID)", state.serializedBytes(), group)
+            let item = "device/\(request.deviceID)"
+            let change = try write(item, state.serializedBytes(), group, in: directoryScope)
+            var notification = WireNotification()
+            notification.scope = directoryScope.name
+            var wire = WireChange()
+            wire.item = item
+            wire.body = try state.serializedData()
+            notification.changes = [wire]
+            group.publish(
+                OutgoingEvent(
+                    account: directoryScope.account, partition: directoryScope.partition, position: change.token,
+                    previousSequence: change.previousPartitionSequence, notification: Frame(encoding: notification)))
             return WireRevokeDeviceReply()
         }
         router.read(WireListAccounts.self, access: .anyone) { _, _, group in
@@ -81,9 +92,11 @@ final class NotebookService: CloudService {
         }
     }
 
-    private func write(_ name: String, _ body: [UInt8], _ group: any HandlerTransaction) throws -> ScopeChange {
+    private func write(
+        _ name: String, _ body: [UInt8], _ group: any HandlerTransaction, in scope: ScopeName = NotebookService.scope
+    ) throws -> ScopeChange {
         try group.put(
-            Self.scope,
+            scope,
             [FeedItem(name: name, deleted: false, digest: SetDigest(ofItem: name.utf8), size: 1, body: body)])
     }
 
@@ -122,6 +135,7 @@ final class FaultyEngine: StorageEngine {
     }
 
     func checkpoint() {}
+    func cutLog() throws -> Bool { true }
     /// Kept open: a test starts another host on it.
     func close() {}
 }
@@ -200,7 +214,8 @@ struct TestHouse {
         return try (signer ?? self.signer).sign(
             AccessClaims(
                 deployment: deployment ?? roster.deployment, account: AccountID("acc_one"), device: DeviceID(device),
-                app: AppID("com.example.notes"), store: nil, containers: ["one"], deviceKey: keys.publicKey,
+                app: AppID("com.example.notes"),
+                entitlements: Entitlements(store: nil, containers: ["one"]), deviceKey: keys.publicKey,
                 issued: issued, expires: issued.advanced(by: lifetime), tokenID: "1"))
     }
 }

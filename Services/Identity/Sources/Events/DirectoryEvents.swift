@@ -10,15 +10,16 @@ private import struct Foundation.Data
 /// What the other services must know: the one scope in which identity keeps it,
 /// and the one way by which it gets there.
 enum DirectoryEvents {
-    /// The deployment's directory belongs to nobody; no account has this id, since theirs begin with `acct_`.
-    static let scope = ScopeName(account: AccountID("directory"), name: "directory")
-
     /// The present state of one thing.
     enum State {
         /// Every device that is not active counts as revoked: its tokens are void.
         case device(DeviceRecord)
         case app(AppRecord)
-        case account(AccountID)
+        case account(AccountID, WireAccountState.State)
+        /// Retires 0: not known yet.
+        case tokenKey(id: String, publicKey: [UInt8], retires: Timestamp?)
+        /// Room of this owner that is not used is wanted back, for this many times.
+        case recall(owner: String, count: UInt64)
     }
 
     /// Stores the states in the feed, as one change, and publishes them after the commit.
@@ -28,10 +29,10 @@ enum DirectoryEvents {
     ) throws {
         guard !states.isEmpty else { return }
         let items = states.map(item)
-        let change = try transaction.put(scope, items)
+        let change = try transaction.put(directoryScope, items)
         var notification = WireNotification()
         notification.service = ServiceName.identity.rawValue
-        notification.scope = scope.name
+        notification.scope = directoryScope.name
         notification.token = WireChangeToken(change.token)
         notification.previousSequence = change.previousSequence
         notification.deviceID = device?.rawValue ?? ""
@@ -44,7 +45,7 @@ enum DirectoryEvents {
         }
         transaction.publish(
             OutgoingEvent(
-                account: scope.account, partition: scope.partition, position: change.token,
+                account: directoryScope.account, partition: directoryScope.partition, position: change.token,
                 previousSequence: change.previousPartitionSequence, notification: Frame(encoding: notification)))
     }
 
@@ -60,11 +61,24 @@ enum DirectoryEvents {
         case .app(let app):
             var wire = WireAppState()
             wire.app = WireApp(app)
+            wire.removed = app.isRemoved
             return item("app/" + app.id.rawValue, wire)
-        case .account(let account):
+        case .account(let account, let state):
             var wire = WireAccountState()
             wire.accountID = account.rawValue
+            wire.state = state
             return item("account/" + account.rawValue, wire)
+        case .tokenKey(let id, let publicKey, let retires):
+            var wire = WireTokenKeyState()
+            wire.keyID = id
+            wire.publicKey = Data(publicKey)
+            wire.retiresAt = retires?.milliseconds ?? 0
+            return item("token-key/" + id, wire)
+        case .recall(let owner, let count):
+            var wire = WireRecallState()
+            wire.ownerID = owner
+            wire.count = count
+            return item("recall/" + owner, wire)
         }
     }
 

@@ -15,6 +15,7 @@ extension IdentityService {
     ) throws -> NewPassword {
         try PasswordRule.check(request.password)
         _ = try requireFreeName(request.accountName, transaction)
+        _ = try requirePlan(request.planID, transaction)
         return NewPassword(salt: randomBytes(PasswordHash.saltByteCount), cost: configuration.scryptCost)
     }
 
@@ -28,9 +29,12 @@ extension IdentityService {
     ) throws -> WireCreateAccountReply {
         let name = try requireFreeName(request.accountName, transaction)
         let account = AccountRecord(
-            id: randomID(AccountID.self, prefix: "acct"), name: name, password: password, created: context.now)
-        try AccountStore(transaction: transaction).insert(account)
-        try DirectoryEvents.publish([.account(account.id)], operation: context.id, in: transaction)
+            id: randomID(AccountID.self, prefix: "acct"), name: name, password: password, created: context.now,
+            plan: try requirePlan(request.planID, transaction).id)
+        try AccountStore(transaction: transaction).save(account)
+        try AuditJournal(transaction: transaction).record(
+            .accountCreated, of: account.id, by: .administrator, at: context.now)
+        try DirectoryEvents.publish([.account(account.id, .active)], operation: context.id, in: transaction)
         var reply = WireCreateAccountReply()
         reply.accountID = account.id.rawValue
         return reply

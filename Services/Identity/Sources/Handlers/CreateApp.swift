@@ -7,15 +7,25 @@ extension IdentityService {
     func createApp(
         _ request: WireCreateApp, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> WireCreateAppReply {
-        let app = try EntitlementRule.app(request.app)
         let store = AppStore(transaction: transaction)
-        guard try store.app(app.id) == nil else {
-            throw CloudError(.alreadyExists, "An app with this id exists.")
+        let former = try store.record(AppID(request.app.appID))
+        guard former?.isRemoved != false else {
+            throw CloudError(.alreadyExists, "An app with this id exists. Change it with: nephos app update")
         }
-        try store.insert(app)
-        try DirectoryEvents.publish([.app(app)], operation: context.id, in: transaction)
         var reply = WireCreateAppReply()
-        reply.app = WireApp(app)
+        reply.app = try save(request.app, replacing: former, context, transaction)
         return reply
+    }
+
+    /// Stores the app as it is to be, and tells the services.
+    func save(
+        _ wire: WireApp, replacing former: AppRecord?, _ context: RequestContext,
+        _ transaction: any HandlerTransaction
+    ) throws -> WireApp {
+        var app = try EntitlementRule.app(wire, version: (former?.entitlements.version ?? 0) + 1)
+        if let former { app.plan = former.plan }
+        try AppStore(transaction: transaction).save(app)
+        try DirectoryEvents.publish([.app(app)], operation: context.id, in: transaction)
+        return WireApp(app)
     }
 }

@@ -14,6 +14,8 @@ extension IdentityService {
             wire.accountName = account.name
             wire.createdAt = account.created.milliseconds
             wire.deviceCount = UInt32(clamping: account.devices)
+            wire.locked = account.isLocked
+            wire.planID = account.plan.rawValue
             return wire
         }
         return reply

@@ -8,9 +8,9 @@ extension IdentityService {
     func listDevices(
         _ request: WireListDevices, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> WireListDevicesReply {
-        let caller = try requireDevice(context, transaction).caller
+        let account = try requireSubject(request.accountName, context, transaction).account
         var reply = WireListDevicesReply()
-        reply.devices = try DeviceStore(transaction: transaction).devices(of: caller.account)
+        reply.devices = try DeviceStore(transaction: transaction).devices(of: account.id)
             .filter { $0.state != .signedOut }
             .map(WireDevice.init)
         return reply

@@ -19,6 +19,8 @@ extension IdentityService {
             let family = try families.family(presented.family),
             var device = try devices.device(family.device), device.state == .active
         else { throw Self.refreshTokenInvalid }
+        let account = try AccountStore(transaction: transaction).account(device.account)
+        guard account?.isLocked != true else { throw CloudError.accountLocked }
 
         let decision = RefreshRule.decide(
             family: family, boundTo: device.key, presentedHash: presented.hash, operation: context.id,
@@ -33,6 +35,7 @@ extension IdentityService {
             // In a transaction of its own: this one is rolled back with the error.
             running.runtime.count("refresh_tokens_reused", by: 1)
             running.runtime.submit { try RefreshFamilyStore(transaction: $0).remove(family.id) }
+            try recordApart(.tokenReused, of: device.account, by: .device(device), context)
             throw Self.refreshTokenInvalid
         case .answerAgain:
             guard let newest = RefreshSecret(newestOf: family, keys: running.refreshKeys) else {

@@ -9,18 +9,28 @@ extension IdentityService {
     func revokeDevice(
         _ request: WireRevokeDevice, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> WireRevokeDeviceReply {
-        let caller = try requireDevice(context, transaction).caller
-        guard var device = try DeviceStore(transaction: transaction).device(DeviceID(request.deviceID)),
-            // Another account's device answers like none.
-            device.account == caller.account
-        else { throw CloudError(.unknownItem, "The account has no such device.") }
+        let subject = try requireSubject(request.accountName, context, transaction)
+        var device = try requireDevice(request.deviceID, of: subject, transaction)
         if device.state != .revoked {
             device = try end(device, as: .revoked, transaction)
+            try AuditJournal(transaction: transaction).record(
+                .deviceRevoked, of: device.account, by: subject.actor, at: context.now,
+                details: ["device": device.name, "device_id": device.id.rawValue])
             try DirectoryEvents.publish(
-                [.device(device)], operation: context.id, by: caller.device, in: transaction)
+                [.device(device)], operation: context.id, by: subject.device?.id, in: transaction)
         }
         var reply = WireRevokeDeviceReply()
         reply.device = WireDevice(device)
         return reply
+    }
+
+    /// - Throws: ``CloudError`` `.unknownItem`; another account's device answers like none.
+    func requireDevice(
+        _ id: String, of subject: Subject, _ transaction: any HandlerTransaction
+    ) throws -> DeviceRecord {
+        guard let device = try DeviceStore(transaction: transaction).device(DeviceID(id)),
+            device.account == subject.account.id
+        else { throw CloudError(.unknownItem, "The account has no such device. See: nephos devices") }
+        return device
     }
 }

@@ -13,6 +13,9 @@ extension IdentityService {
         /// Nil: no such account.
         var account: AccountRecord?
         var password: PasswordHash
+        /// What new hashes are made with.
+        var cost: ScryptCost
+        var salt: [UInt8]
         /// Whom the attempt was counted against.
         var subjects: [AttemptLimit.Subject]
     }
@@ -20,6 +23,8 @@ extension IdentityService {
     struct VerifiedAttempt: Sendable {
         var attempt: SignInAttempt
         var matched: Bool
+        /// The password's hash at the present cost, where the stored one was made at another.
+        var renewed: PasswordHash?
     }
 
     func beginSignIn(
@@ -33,31 +38,53 @@ extension IdentityService {
 
         let account = try AccountStore(transaction: transaction).account(named: name)
         let enrolments = try DeviceStore(transaction: transaction).enrolments(of: context.peer.publicKey)
-        guard !enrolments.contains(where: { $0.state == .revoked }) else { throw Self.deviceRevoked }
-
         // Whoever guesses at an account must not lock out its own devices: their keys are counted alone.
         var subjects: [AttemptLimit.Subject] = [.key(context.peer.publicKey)]
         if !enrolments.contains(where: { $0.account == account?.id }) { subjects.append(.account(name)) }
         try attempts.begin(subjects, at: context.now)
+        // Counted first, or a revoked device could fill the journal.
+        guard !enrolments.contains(where: { $0.state == .revoked }) else {
+            try refused(account, request, context, "device revoked")
+            throw Self.deviceRevoked
+        }
         return SignInAttempt(
             account: account, password: account?.password ?? .unmatchable(configuration.scryptCost),
-            subjects: subjects)
+            cost: configuration.scryptCost, salt: randomBytes(PasswordHash.saltByteCount), subjects: subjects)
+    }
+
+    private func refused(
+        _ account: AccountRecord?, _ request: WireSignIn, _ context: RequestContext, _ reason: String
+    ) throws {
+        guard let account = account?.id else { return }
+        try recordApart(
+            .signInRefused, of: account, by: .stranger(request.deviceName), context, details: ["reason": reason])
     }
 
     @Sendable static func verifyPassword(_ request: WireSignIn, _ attempt: SignInAttempt) throws -> VerifiedAttempt {
-        VerifiedAttempt(attempt: attempt, matched: try attempt.password.matches(request.password))
+        var verified = VerifiedAttempt(attempt: attempt, matched: try attempt.password.matches(request.password))
+        if verified.matched, attempt.password.cost != attempt.cost {
+            verified.renewed = try PasswordHash(of: request.password, salt: attempt.salt, cost: attempt.cost)
+        }
+        return verified
     }
 
     func finishSignIn(
         _ request: WireSignIn, _ verified: VerifiedAttempt, _ context: RequestContext,
         _ transaction: any HandlerTransaction
     ) throws -> WireSignInReply {
+        let accounts = AccountStore(transaction: transaction)
         guard verified.matched, let id = verified.attempt.account?.id,
             // As it is now: the password may have been changed meanwhile.
-            let account = try AccountStore(transaction: transaction).account(id),
-            account.password == verified.attempt.password
-        else { throw Self.wrongCredentials }
+            var account = try accounts.account(id), account.password == verified.attempt.password
+        else {
+            try refused(verified.attempt.account, request, context, "wrong password")
+            throw Self.wrongCredentials
+        }
         attempts.succeeded(verified.attempt.subjects)
+        guard !account.isLocked else {
+            try refused(account, request, context, "account locked")
+            throw CloudError.accountLocked
+        }
 
         let devices = DeviceStore(transaction: transaction)
         let app = try requireApp(request.appID, transaction)
@@ -66,14 +93,23 @@ extension IdentityService {
         else { throw Self.deviceRevoked }
 
         // Decided; from here on it writes.
+        if let renewed = verified.renewed {
+            account.password = renewed
+            try accounts.save(account)
+        }
         var states = try ending.map { DirectoryEvents.State.device(try end($0, as: .signedOut, transaction)) }
         let device = DeviceRecord(
             id: known?.id ?? randomID(DeviceID.self, prefix: "dev"), account: account.id,
             key: context.peer.publicKey, name: request.deviceName, model: request.deviceModel,
-            platform: request.devicePlatform, enrolled: known?.enrolled ?? context.now, lastSeen: context.now,
+            platform: request.devicePlatform,
+            policyClass: request.policyClass == .smallDevice ? .smallDevice : .computer,
+            enrolled: known?.enrolled ?? context.now, lastSeen: context.now,
             state: .active)
         try devices.save(device)
         if known == nil { states.append(.device(device)) }
+        try AuditJournal(transaction: transaction).record(
+            .signIn, of: account.id, by: .device(device), at: context.now,
+            details: known == nil ? ["device": "new"] : [:])
         try DirectoryEvents.publish(states, operation: context.id, by: device.id, in: transaction)
 
         var reply = WireSignInReply()

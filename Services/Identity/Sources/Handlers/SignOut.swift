@@ -8,6 +8,8 @@ extension IdentityService {
     ) throws -> WireSignOutReply {
         let device = try requireDevice(context, transaction).device
         let ended = try end(device, as: .signedOut, transaction)
+        try AuditJournal(transaction: transaction).record(
+            .signOut, of: device.account, by: .device(device), at: context.now)
         try DirectoryEvents.publish([.device(ended)], operation: context.id, by: device.id, in: transaction)
         return WireSignOutReply()
     }

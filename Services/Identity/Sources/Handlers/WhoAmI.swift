@@ -9,7 +9,7 @@ extension IdentityService {
     ) throws -> WireWhoAmIReply {
         let (caller, device) = try requireDevice(context, transaction)
         guard let account = try AccountStore(transaction: transaction).account(caller.account) else {
-            throw CloudError(.notAuthenticated, "The account does not exist any more.")
+            throw CloudError.accountClosed
         }
         var reply = WireWhoAmIReply()
         reply.accountID = account.id.rawValue

@@ -1,34 +1,68 @@
 internal import Core
+internal import ServiceKit
 internal import Wire
 
 /// What an app may be called and may list.
 enum EntitlementRule {
-    static let containersMax = 100
+    /// They travel in each access token.
+    static let containersMax = 16
+    static let teamLengthMax = 32
 
-    /// The app as it is stored: the store is the app's own unless it names another.
+    /// The app as it is stored: the store is the app's own unless it names
+    /// another, and it may use everything unless it says what.
     ///
-    /// - Throws: ``CloudError`` `.invalidArguments` for a malformed or repeated name. Wildcards are malformed.
-    static func app(_ wire: WireApp) throws(CloudError) -> AppRecord {
+    /// - Throws: ``CloudError`` `.invalidArguments` for a malformed or repeated
+    ///   name, or one of another team. Wildcards are malformed.
+    static func app(_ wire: WireApp, version: UInt64) throws(CloudError) -> AppRecord {
         let store = wire.storeID.isEmpty ? wire.appID : wire.storeID
-        try check(wire.appID, argument: "app_id")
-        try check(store, argument: "store_id")
+        let team = try team(of: wire.appID)
+        try check(store, of: team, argument: "store_id")
         try TextRule.check(wire.name, argument: "name")
-        for container in wire.containerIds { try check(container, argument: "container_ids") }
+        for container in wire.containerIds { try check(container, of: team, argument: "container_ids") }
         guard wire.containerIds.count <= containersMax, Set(wire.containerIds).count == wire.containerIds.count else {
             throw CloudError(
                 .invalidArguments, "An app lists too many containers, or one of them twice.",
                 details: ["argument": "container_ids", "count_max": "\(containersMax)"])
         }
+        let capabilities = wire.capabilities.isEmpty ? .all : Entitlements.Capabilities(wire.capabilities)
+        guard !capabilities.isEmpty else {
+            throw CloudError(
+                .invalidArguments, "There are the capabilities key-value, documents and records.",
+                details: ["argument": "capabilities"])
+        }
         return AppRecord(
-            id: AppID(wire.appID), name: wire.name.isEmpty ? wire.appID : wire.name, store: StoreID(store),
-            containers: wire.containerIds)
+            id: AppID(wire.appID), name: wire.name.isEmpty ? wire.appID : wire.name,
+            entitlements: Entitlements(
+                version: version, capabilities: capabilities, store: StoreID(store), containers: wire.containerIds))
     }
 
-    private static func check(_ name: String, argument: String) throws(CloudError) {
+    /// The team's prefix, with its dot: the part of the id up to the first dot.
+    /// Only apps of one team share stores and containers, so that a stranger's
+    /// app cannot list what is not its own.
+    private static func team(of id: String) throws(CloudError) -> String {
+        let parts = id.split(separator: ".", maxSplits: 1, omittingEmptySubsequences: false)
+        guard NameRule.accepts(id), parts.count == 2, !parts[1].isEmpty, 1...teamLengthMax ~= parts[0].utf8.count,
+            parts[0].allSatisfy({ $0.isASCII && ($0.isUppercase || $0.isNumber) })
+        else {
+            throw CloudError(
+                .invalidArguments,
+                "An app id is a team's prefix of capital letters and digits, a dot, and a name, such as A1B2C3.com.example.notes.",
+                details: ["argument": "app_id", "length_max": "\(NameRule.lengthMax)"])
+        }
+        return parts[0] + "."
+    }
+
+    private static func check(_ name: String, of team: String, argument: String) throws(CloudError) {
         guard NameRule.accepts(name) else {
             throw CloudError(
                 .invalidArguments, "A name has 1 to 128 letters, digits, dots, hyphens and underscores; no wildcards.",
                 details: ["argument": argument])
+        }
+        guard name.hasPrefix(team) else {
+            throw CloudError(
+                .invalidArguments,
+                "An app can only list what is its own team's. Begin the name with the team's prefix.",
+                details: ["argument": argument, "prefix": team])
         }
     }
 }

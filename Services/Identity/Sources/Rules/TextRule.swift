@@ -5,12 +5,31 @@ enum TextRule {
     /// UTF-8 bytes.
     static let lengthMax = 256
 
-    /// - Throws: ``CloudError`` `.invalidArguments` when the text is too long.
+    /// - Throws: ``CloudError`` `.invalidArguments` when the text is too long, or
+    ///   has characters that are not to be seen: in a terminal they would be commands.
     static func check(_ text: String, argument: String) throws(CloudError) {
         guard text.utf8.count <= lengthMax else {
             throw CloudError(
                 .invalidArguments, "A text is too long.",
                 details: ["argument": argument, "length_max": "\(lengthMax)"])
         }
+        guard
+            text.unicodeScalars.allSatisfy({
+                !unseen.contains($0.properties.generalCategory) && !turnsDirection($0)
+            })
+        else {
+            throw CloudError(
+                .invalidArguments, "A text has control characters, or others that cannot be seen.",
+                details: ["argument": argument])
+        }
+    }
+
+    private static let unseen: Set<Unicode.GeneralCategory> = [
+        .control, .lineSeparator, .paragraphSeparator, .surrogate, .privateUse, .unassigned,
+    ]
+
+    /// Overrides and isolates, with which a name can be made to look like another.
+    private static func turnsDirection(_ scalar: Unicode.Scalar) -> Bool {
+        0x202A...0x202E ~= scalar.value || 0x2066...0x2069 ~= scalar.value
     }
 }

@@ -6,21 +6,32 @@ struct AccountRecord: Hashable, Sendable {
     var name: String
     var password: PasswordHash
     var created: Timestamp
+    /// Its devices are refused until the operator unlocks it.
+    var isLocked = false
+    var plan: PlanID
 }
 
 struct AccountStore {
     let transaction: any Transaction
 
     private static let columns = """
-        account_id, name, password_hash, password_salt, scrypt_rounds, scrypt_block_size, scrypt_parallelism, created_at
+        account_id, name, password_hash, password_salt, scrypt_rounds, scrypt_block_size, scrypt_parallelism, created_at,
+        locked, plan_id
         """
     private static let selectByName = SQL("SELECT \(columns) FROM accounts WHERE name = ?1")
     private static let selectByID = SQL("SELECT \(columns) FROM accounts WHERE account_id = ?1")
-    private static let insert = SQL(
-        "INSERT INTO accounts (\(columns)) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")
+    private static let upsert = SQL(
+        """
+        INSERT INTO accounts (\(columns)) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+        ON CONFLICT (account_id) DO UPDATE SET
+            password_hash = excluded.password_hash, password_salt = excluded.password_salt,
+            scrypt_rounds = excluded.scrypt_rounds, scrypt_block_size = excluded.scrypt_block_size,
+            scrypt_parallelism = excluded.scrypt_parallelism, locked = excluded.locked, plan_id = excluded.plan_id
+        """)
+    private static let delete = SQL("DELETE FROM accounts WHERE account_id = ?1")
     private static let selectAll = SQL(
         """
-        SELECT a.account_id, a.name, a.created_at,
+        SELECT a.account_id, a.name, a.created_at, a.locked, a.plan_id,
             (SELECT COUNT(*) FROM devices d WHERE d.account_id = a.account_id AND d.state = ?1)
         FROM accounts a ORDER BY a.name
         """)
@@ -33,21 +44,39 @@ struct AccountStore {
         try transaction.first(Self.selectByID, [.text(id.rawValue)], Self.record)
     }
 
-    func insert(_ account: AccountRecord) throws {
+    /// Inserts the account, or updates what may change of it (not its name).
+    func save(_ account: AccountRecord) throws {
         try transaction.execute(
-            Self.insert,
+            Self.upsert,
             [
                 .text(account.id.rawValue), .text(account.name), .blob(account.password.hash),
                 .blob(account.password.salt), .integer(Int64(account.password.cost.rounds)),
                 .integer(Int64(account.password.cost.blockSize)), .integer(Int64(account.password.cost.parallelism)),
-                account.created.column,
+                account.created.column, .integer(account.isLocked ? 1 : 0), .text(account.plan.rawValue),
             ])
     }
 
+    /// Removes the account; its devices have to be gone before.
+    func remove(_ account: AccountID) throws {
+        try transaction.execute(Self.delete, [.text(account.rawValue)])
+    }
+
+    struct Summary {
+        var id: AccountID
+        var name: String
+        var created: Timestamp
+        var isLocked: Bool
+        var plan: PlanID
+        /// Active ones.
+        var devices: Int
+    }
+
     /// Every account by name, with the number of its active devices.
-    func list() throws -> [(id: AccountID, name: String, created: Timestamp, devices: Int)] {
+    func list() throws -> [Summary] {
         try transaction.all(Self.selectAll, [.integer(DeviceRecord.State.active.rawValue)]) { row in
-            (AccountID(row.text(0)), row.text(1), Timestamp(column: row.integer(2)), Int(row.integer(3)))
+            Summary(
+                id: AccountID(row.text(0)), name: row.text(1), created: Timestamp(column: row.integer(2)),
+                isLocked: row.integer(3) != 0, plan: PlanID(row.text(4)), devices: Int(row.integer(5)))
         }
     }
 
@@ -58,7 +87,7 @@ struct AccountStore {
                 hash: row.blob(2), salt: row.blob(3),
                 cost: ScryptCost(
                     rounds: Int(row.integer(4)), blockSize: Int(row.integer(5)), parallelism: Int(row.integer(6)))),
-            created: Timestamp(column: row.integer(7)))
+            created: Timestamp(column: row.integer(7)), isLocked: row.integer(8) != 0, plan: PlanID(row.text(9)))
     }
 }
 

@@ -1,6 +1,14 @@
 internal import Core
 internal import Storage
 
+/// How a device is treated where room matters.
+enum PolicyClass: Int64, Sendable {
+    /// Keeps a copy of everything.
+    case computer = 1
+    /// Fetches files when they are opened.
+    case smallDevice = 2
+}
+
 /// One enrolment: a CURVE key with an account.
 struct DeviceRecord: Hashable, Sendable {
     enum State: Int64, Sendable {
@@ -19,6 +27,7 @@ struct DeviceRecord: Hashable, Sendable {
     var name: String
     var model: String
     var platform: String
+    var policyClass: PolicyClass
     var enrolled: Timestamp
     var lastSeen: Timestamp
     var state: State
@@ -28,17 +37,18 @@ struct DeviceStore {
     let transaction: any Transaction
 
     private static let columns =
-        "device_id, account_id, public_key, name, model, platform, enrolled_at, last_seen_at, state"
+        "device_id, account_id, public_key, name, model, platform, enrolled_at, last_seen_at, state, policy_class"
     private static let selectByID = SQL("SELECT \(columns) FROM devices WHERE device_id = ?1")
     private static let selectByKey = SQL("SELECT \(columns) FROM devices WHERE public_key = ?1")
     private static let selectByAccount = SQL(
         "SELECT \(columns) FROM devices WHERE account_id = ?1 ORDER BY enrolled_at, device_id")
+    private static let deleteByAccount = SQL("DELETE FROM devices WHERE account_id = ?1")
     private static let upsert = SQL(
         """
-        INSERT INTO devices (\(columns)) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+        INSERT INTO devices (\(columns)) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
         ON CONFLICT (device_id) DO UPDATE SET
             name = excluded.name, model = excluded.model, platform = excluded.platform,
-            last_seen_at = excluded.last_seen_at, state = excluded.state
+            last_seen_at = excluded.last_seen_at, state = excluded.state, policy_class = excluded.policy_class
         """)
 
     func device(_ id: DeviceID) throws -> DeviceRecord? {
@@ -62,8 +72,13 @@ struct DeviceStore {
             [
                 .text(device.id.rawValue), .text(device.account.rawValue), .text(device.key.z85), .text(device.name),
                 .text(device.model), .text(device.platform), device.enrolled.column, device.lastSeen.column,
-                .integer(device.state.rawValue),
+                .integer(device.state.rawValue), .integer(device.policyClass.rawValue),
             ])
+    }
+
+    /// Removes all of the account's devices; their refresh families have to be gone before.
+    func removeAll(of account: AccountID) throws {
+        try transaction.execute(Self.deleteByAccount, [.text(account.rawValue)])
     }
 
     private static func record(_ row: any SQLRow) throws -> DeviceRecord {
@@ -73,7 +88,9 @@ struct DeviceStore {
         }
         return DeviceRecord(
             id: DeviceID(row.text(0)), account: AccountID(row.text(1)), key: key, name: row.text(3),
-            model: row.text(4), platform: row.text(5), enrolled: Timestamp(column: row.integer(6)),
+            model: row.text(4), platform: row.text(5),
+            policyClass: PolicyClass(rawValue: row.integer(9)) ?? .computer,
+            enrolled: Timestamp(column: row.integer(6)),
             lastSeen: Timestamp(column: row.integer(7)), state: state)
     }
 }

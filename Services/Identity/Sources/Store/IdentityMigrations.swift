@@ -62,6 +62,75 @@ enum IdentityMigrations {
                     expires_at INTEGER NOT NULL
                 )
                 """,
-            ])
+            ]),
+        Migration(
+            name: "002-identity-in-full",
+            statements: [
+                "ALTER TABLE accounts ADD COLUMN locked INTEGER NOT NULL DEFAULT 0",
+                "ALTER TABLE accounts ADD COLUMN plan_id TEXT NOT NULL DEFAULT 'standard'",
+                "ALTER TABLE devices ADD COLUMN policy_class INTEGER NOT NULL DEFAULT 1",
+                "ALTER TABLE apps ADD COLUMN capabilities INTEGER NOT NULL DEFAULT 7",
+                "ALTER TABLE apps ADD COLUMN version INTEGER NOT NULL DEFAULT 1",
+                "ALTER TABLE apps ADD COLUMN removed INTEGER NOT NULL DEFAULT 0",
+                "ALTER TABLE apps ADD COLUMN plan_id TEXT NOT NULL DEFAULT 'standard'",
+                """
+                CREATE TABLE audit (
+                    account_id TEXT NOT NULL,
+                    number INTEGER NOT NULL,
+                    recorded_at INTEGER NOT NULL,
+                    -- An AuditEntry.
+                    body BLOB NOT NULL,
+                    PRIMARY KEY (account_id, number)
+                ) WITHOUT ROWID
+                """,
+                """
+                CREATE TABLE closures (
+                    account_id TEXT NOT NULL PRIMARY KEY,
+                    closed_at INTEGER NOT NULL
+                )
+                """,
+                """
+                CREATE TABLE closure_reports (
+                    account_id TEXT NOT NULL,
+                    service TEXT NOT NULL,
+                    done_at INTEGER NOT NULL,
+                    PRIMARY KEY (account_id, service)
+                )
+                """,
+                """
+                CREATE TABLE signing_keys (
+                    key_id TEXT NOT NULL PRIMARY KEY,
+                    -- The private key, sealed; NULL once it signs no more.
+                    sealed BLOB,
+                    public_key BLOB NOT NULL,
+                    signs_from INTEGER NOT NULL,
+                    retires_at INTEGER NOT NULL
+                )
+                """,
+                """
+                CREATE TABLE plans (
+                    plan_id TEXT NOT NULL PRIMARY KEY,
+                    size_bytes INTEGER NOT NULL
+                )
+                """,
+                "INSERT INTO plans (plan_id, size_bytes) VALUES ('standard', 5000000000)",
+                """
+                CREATE TABLE allotments (
+                    owner_id TEXT NOT NULL,
+                    service TEXT NOT NULL,
+                    revision INTEGER NOT NULL,
+                    allotted INTEGER NOT NULL,
+                    used INTEGER NOT NULL,
+                    PRIMARY KEY (owner_id, service)
+                )
+                """,
+                """
+                CREATE TABLE recalls (
+                    owner_id TEXT NOT NULL PRIMARY KEY,
+                    count INTEGER NOT NULL,
+                    recalled_at INTEGER NOT NULL
+                )
+                """,
+            ]),
     ]
 }

@@ -63,6 +63,9 @@ enum KeyHistory {
         SELECT account, store, item, written, device, size FROM key_history
         WHERE recorded_at < ?1 ORDER BY recorded_at LIMIT ?2
         """)
+    private static let ofAccount = SQL(
+        "SELECT account, store, item, written, device, size FROM key_history WHERE account = ?1 LIMIT ?2")
+    private static let removeTotals = SQL("DELETE FROM key_history_totals WHERE account = ?1")
     private static let remove = SQL(
         """
         DELETE FROM key_history
@@ -100,6 +103,16 @@ enum KeyHistory {
     static func prune(recordedBefore time: Timestamp, limit: Int, in transaction: any Transaction) throws -> Bool {
         let values: [SQLValue] = [.integer(Int64(clamping: time.milliseconds)), .integer(Int64(limit))]
         return try removeAll(oldest, values, in: transaction).count == limit
+    }
+
+    /// Removes at most `limit` of an account's entries.
+    ///
+    /// - Returns: Whether there may be more; call again in a later group.
+    static func remove(_ account: AccountID, limit: Int, in transaction: any Transaction) throws -> Bool {
+        let removed = try removeAll(
+            ofAccount, [.text(account.rawValue), .integer(Int64(limit))], in: transaction)
+        if removed.count < limit { try transaction.execute(removeTotals, [.text(account.rawValue)]) }
+        return removed.count == limit
     }
 
     /// A store's entries, newest first; those of one key, if one is given.

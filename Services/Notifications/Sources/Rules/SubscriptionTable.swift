@@ -18,6 +18,8 @@ final class Subscriber {
     fileprivate(set) var scopes: [ScopeKey] = []
     /// When the newest token ends, and the subscription with it.
     fileprivate(set) var expires: Timestamp
+    /// Whose tokens it has subscribed with.
+    fileprivate(set) var apps: Set<AppID> = []
     /// Scopes of which it was not told because it was too slow.
     var missed: [ScopeKey] = []
     var isLagging: Bool { !missed.isEmpty }
@@ -45,7 +47,6 @@ struct SubscriptionTable {
 
     func subscriber(_ peer: Peer) -> Subscriber? { byConnection[peer.connection] }
     func subscribers(to key: ScopeKey) -> [Subscriber] { byScope[key] ?? [] }
-    func subscribers(of device: DeviceID) -> [Subscriber] { byDevice[device] ?? [] }
     func isFollowed(_ key: ScopeKey) -> Bool { byScope[key] != nil }
 
     /// Adds scopes to the connection's subscription, and renews it until the token ends.
@@ -84,6 +85,7 @@ struct SubscriptionTable {
             byDevice[caller.device, default: []].append(subscriber)
             all.append(subscriber)
         }
+        subscriber.apps.insert(caller.app)
         for key in fresh {
             subscriber.scopes.append(key)
             byScope[key, default: []].append(subscriber)

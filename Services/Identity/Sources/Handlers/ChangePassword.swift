@@ -1,0 +1,105 @@
+internal import Bus
+internal import Core
+internal import ServiceKit
+internal import Storage
+internal import Wire
+
+// Changes an account's password. A device has to know the present one, since
+// whoever finds an unlocked device should not get the account with it.
+extension IdentityService {
+    /// A password that is to be verified off the loop, and what it was when it was read.
+    struct PasswordCheck: Sendable {
+        var account: AccountID
+        /// Nil: the operator need not know it.
+        var present: PasswordHash?
+        var new: NewPassword
+        var attempt: AttemptLimit.Subject?
+    }
+
+    struct CheckedPassword: Sendable {
+        var check: PasswordCheck
+        /// Nil: what was given is not the present one.
+        var new: PasswordHash?
+    }
+
+    func beginChangePassword(
+        _ request: WireChangePassword, _ context: RequestContext, _ transaction: any HandlerTransaction
+    ) throws -> PasswordCheck {
+        try PasswordRule.check(request.newPassword)
+        return try beginPasswordCheck(request.accountName, request.currentPassword, context, transaction)
+    }
+
+    /// Counts the attempt; guessing here is slowed down as at the sign-in.
+    func beginPasswordCheck(
+        _ accountName: String, _ password: String, _ context: RequestContext, _ transaction: any HandlerTransaction
+    ) throws -> PasswordCheck {
+        let subject = try requireSubject(accountName, context, transaction)
+        var check = PasswordCheck(
+            account: subject.account.id, present: nil,
+            new: NewPassword(salt: randomBytes(PasswordHash.saltByteCount), cost: configuration.scryptCost))
+        guard subject.device != nil else { return check }
+        guard password.utf8.count <= PasswordRule.lengthMax else { throw Self.wrongCredentials }
+        let attempt = AttemptLimit.Subject.key(context.peer.publicKey)
+        try attempts.begin([attempt], at: context.now)
+        check.attempt = attempt
+        check.present = subject.account.password
+        return check
+    }
+
+    @Sendable static func checkAndHash(_ request: WireChangePassword, _ check: PasswordCheck) throws -> CheckedPassword
+    {
+        guard try check.present?.matches(request.currentPassword) != false else {
+            return CheckedPassword(check: check, new: nil)
+        }
+        let new = try PasswordHash(of: request.newPassword, salt: check.new.salt, cost: check.new.cost)
+        return CheckedPassword(check: check, new: new)
+    }
+
+    func finishChangePassword(
+        _ request: WireChangePassword, _ checked: CheckedPassword, _ context: RequestContext,
+        _ transaction: any HandlerTransaction
+    ) throws -> WireChangePasswordReply {
+        let subject = try requireChecked(
+            checked.check, matched: checked.new != nil, request.accountName, context, transaction)
+        guard let password = checked.new else { throw Self.wrongPassword }
+        var account = subject.account
+        account.password = password
+        try AccountStore(transaction: transaction).save(account)
+
+        var ended: [DeviceRecord] = []
+        if request.signOutOthers {
+            let devices = try DeviceStore(transaction: transaction).devices(of: account.id)
+            for device in devices where device.state == .active && device.id != subject.device?.id {
+                ended.append(try end(device, as: .signedOut, transaction))
+            }
+        }
+        try AuditJournal(transaction: transaction).record(
+            .passwordChanged, of: account.id, by: subject.actor, at: context.now,
+            details: request.signOutOthers ? ["signed_out": "\(ended.count)"] : [:])
+        try DirectoryEvents.publish(
+            ended.map { .device($0) }, operation: context.id, by: subject.device?.id, in: transaction)
+        var reply = WireChangePasswordReply()
+        reply.signedOut = UInt32(clamping: ended.count)
+        return reply
+    }
+
+    /// The subject as it is now, if the password that was checked is still its own.
+    func requireChecked(
+        _ check: PasswordCheck, matched: Bool, _ accountName: String, _ context: RequestContext,
+        _ transaction: any HandlerTransaction
+    ) throws -> Subject {
+        let subject = try requireSubject(accountName, context, transaction)
+        guard matched, subject.account.id == check.account,
+            check.present.map({ $0 == subject.account.password }) != false
+        else {
+            if let device = subject.device {
+                try recordApart(.passwordRefused, of: device.account, by: .device(device), context)
+            }
+            throw Self.wrongPassword
+        }
+        if let attempt = check.attempt { attempts.succeeded([attempt]) }
+        return subject
+    }
+
+    static let wrongPassword = CloudError(.wrongCredentials, "The present password is another.")
+}

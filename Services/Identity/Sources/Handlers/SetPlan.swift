@@ -1,0 +1,98 @@
+internal import Core
+internal import ServiceKit
+internal import Storage
+internal import Wire
+
+// Plans, and who has which. When one becomes smaller, the services give back
+// what they do not use; what is stored stays, and nothing is added until there
+// is room again.
+extension IdentityService {
+    /// - Parameter id: Empty: the standard plan.
+    /// - Throws: ``CloudError`` `.unknownItem`.
+    func requirePlan(_ id: String, _ transaction: any HandlerTransaction) throws -> Plan {
+        guard let plan = try PlanStore(transaction: transaction).plan(id.isEmpty ? .standard : PlanID(id)) else {
+            throw CloudError(.unknownItem, "There is no such plan. See: nephos plan list")
+        }
+        return plan
+    }
+
+    func savePlan(
+        _ request: WireSavePlan, _ context: RequestContext, _ transaction: any HandlerTransaction
+    ) throws -> WireSavePlanReply {
+        guard NameRule.accepts(request.plan.planID) else {
+            throw CloudError(
+                .invalidArguments, "A plan's name has 1 to 128 letters, digits, dots, hyphens and underscores.",
+                details: ["argument": "plan_id"])
+        }
+        let plan = Plan(id: PlanID(request.plan.planID), size: request.plan.sizeBytes)
+        guard 1...UInt64(Int64.max) ~= plan.size else {
+            throw CloudError(.invalidArguments, "A plan has a size, in bytes.", details: ["argument": "size_bytes"])
+        }
+        let store = PlanStore(transaction: transaction)
+        let former = try store.plan(plan.id)
+        try store.save(plan)
+        if former != nil, former != plan {
+            try planChanged(for: store.owners(of: plan.id), to: plan, context, transaction)
+        }
+        return WireSavePlanReply()
+    }
+
+    func listPlans(
+        _ request: WireListPlans, _ context: RequestContext, _ transaction: any HandlerTransaction
+    ) throws -> WireListPlansReply {
+        var reply = WireListPlansReply()
+        reply.plans = try PlanStore(transaction: transaction).list().map(WirePlan.init)
+        return reply
+    }
+
+    func setPlan(
+        _ request: WireSetPlan, _ context: RequestContext, _ transaction: any HandlerTransaction
+    ) throws -> WireSetPlanReply {
+        guard request.accountName.isEmpty != request.appID.isEmpty else {
+            throw CloudError(.invalidArguments, "Name an account or an app.", details: ["argument": "account_name"])
+        }
+        let plan = try requirePlan(request.planID, transaction)
+        let owner: StorageOwner
+        if request.appID.isEmpty {
+            var account = try requireAccount(named: request.accountName, transaction)
+            guard account.plan != plan.id else { return WireSetPlanReply() }
+            account.plan = plan.id
+            try AccountStore(transaction: transaction).save(account)
+            owner = StorageOwner(account.id)
+        } else {
+            var app = try requireApp(request.appID, transaction)
+            guard app.plan != plan.id else { return WireSetPlanReply() }
+            app.plan = plan.id
+            try AppStore(transaction: transaction).save(app)
+            owner = StorageOwner(app.id)
+        }
+        try planChanged(for: [owner], to: plan, context, transaction)
+        return WireSetPlanReply()
+    }
+
+    private func planChanged(
+        for owners: [StorageOwner], to plan: Plan, _ context: RequestContext, _ transaction: any HandlerTransaction
+    ) throws {
+        let allotments = AllotmentStore(transaction: transaction)
+        var recalls: [DirectoryEvents.State] = []
+        for owner in owners {
+            if let account = owner.account {
+                try AuditJournal(transaction: transaction).record(
+                    .planChanged, of: account, by: .administrator, at: context.now,
+                    details: ["plan": plan.id.rawValue, "size_bytes": "\(plan.size)"])
+            }
+            let book = try allotments.allotments(of: owner)
+            guard !book.isEmpty else { continue }
+            if let account = owner.account {
+                try AccountEvents.publishStorage(
+                    of: account, used: book.reduce(0) { LedgerRule.add($0, $1.used) }, plan: plan.size,
+                    in: transaction)
+            }
+            // Also when it grew: whoever was refused asks again then.
+            if let count = try allotments.countRecall(of: owner, at: context.now, pause: .zero) {
+                recalls.append(.recall(owner: owner.rawValue, count: count))
+            }
+        }
+        try DirectoryEvents.publish(recalls, operation: context.id, in: transaction)
+    }
+}

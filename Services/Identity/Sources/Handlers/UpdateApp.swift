@@ -1,0 +1,38 @@
+internal import Core
+internal import ServiceKit
+internal import Storage
+internal import Wire
+
+// What an app may use is in each access token and in each service's copy of the
+// directory, and the newer of the two counts: so a change is heeded at once.
+extension IdentityService {
+    func updateApp(
+        _ request: WireUpdateApp, _ context: RequestContext, _ transaction: any HandlerTransaction
+    ) throws -> WireUpdateAppReply {
+        let former = try requireChangeableApp(request.app.appID, transaction)
+        var reply = WireUpdateAppReply()
+        reply.app = try save(request.app, replacing: former, context, transaction)
+        return reply
+    }
+
+    func removeApp(
+        _ request: WireRemoveApp, _ context: RequestContext, _ transaction: any HandlerTransaction
+    ) throws -> WireRemoveAppReply {
+        var app = try requireChangeableApp(request.appID, transaction)
+        app.isRemoved = true
+        app.entitlements.version += 1
+        try AppStore(transaction: transaction).save(app)
+        try DirectoryEvents.publish([.app(app)], operation: context.id, in: transaction)
+        return WireRemoveAppReply()
+    }
+
+    private func requireChangeableApp(_ id: String, _ transaction: any HandlerTransaction) throws -> AppRecord {
+        guard AppID(id) != Self.defaultApp.id else {
+            throw CloudError(.constraintViolation, "The default app stays as it is. Register an app of your own.")
+        }
+        guard let app = try AppStore(transaction: transaction).app(AppID(id)) else {
+            throw CloudError(.unknownItem, "This deployment has no such app. See: nephos app list")
+        }
+        return app
+    }
+}

@@ -1,0 +1,102 @@
+internal import Core
+internal import ServiceKit
+internal import Storage
+
+/// The keys that access tokens are signed with: the deployment's first, from
+/// the secret file, and those that came after it, sealed in the database.
+///
+/// A new key is published before it signs, and the one before it stays valid as
+/// long as the tokens that it has signed: so a rotation needs no restart, and
+/// no device notices it.
+struct SigningKeys {
+    /// Until a new key signs: what services need to hear of it, many times over.
+    static let announcement: Duration = .seconds(30)
+
+    private struct Key {
+        var signer: TokenSigner
+        var signsFrom: Timestamp
+    }
+
+    private static let select = SQL(
+        "SELECT key_id, sealed, signs_from FROM signing_keys WHERE sealed IS NOT NULL ORDER BY signs_from")
+    private static let selectUnretired = SQL("SELECT key_id, public_key FROM signing_keys WHERE retires_at = 0")
+    private static let insert = SQL(
+        """
+        INSERT INTO signing_keys (key_id, sealed, public_key, signs_from, retires_at) VALUES (?1, ?2, ?3, ?4, 0)
+        ON CONFLICT (key_id) DO NOTHING
+        """)
+    private static let retire = SQL("UPDATE signing_keys SET retires_at = ?2 WHERE key_id = ?1")
+    private static let forget = SQL("UPDATE signing_keys SET sealed = NULL WHERE key_id = ?1")
+
+    private let first: TokenSigner
+    /// Oldest first.
+    private var keys: [Key]
+
+    init(first: TokenSigner) {
+        self.first = first
+        keys = [Key(signer: first, signsFrom: Timestamp(milliseconds: 0))]
+    }
+
+    /// Who signs at this time.
+    func signer(at now: Timestamp) -> TokenSigner {
+        keys.last { $0.signsFrom <= now }?.signer ?? first
+    }
+
+    /// Reads the keys that came after the first.
+    mutating func load(_ accountKeys: AccountKeys, in transaction: any Transaction) throws {
+        let rows = try transaction.all(Self.select) {
+            (id: $0.text(0), sealed: Sealed(bytes: $0.blob(1)), signsFrom: Timestamp(column: $0.integer(2)))
+        }
+        guard !rows.isEmpty, let seal = try accountKeys.existingKey(of: directoryScope.account, in: transaction)
+        else { return }
+        keys = [Key(signer: first, signsFrom: Timestamp(milliseconds: 0))]
+        for row in rows {
+            let bytes = try seal.open(row.sealed, boundTo: Self.context(row.id))
+            keys.append(Key(signer: try TokenSigner(key: bytes, id: row.id), signsFrom: row.signsFrom))
+        }
+    }
+
+    struct Rotation {
+        var keyID: String
+        var signsFrom: Timestamp
+        var previousUntil: Timestamp
+    }
+
+    /// Makes the next key.
+    ///
+    /// - Parameter tokenLifetime: How long the last token of the present key lives.
+    /// - Returns: What was made, and the states to publish.
+    mutating func rotate(
+        id: String, at now: Timestamp, tokenLifetime: Duration, _ accountKeys: AccountKeys,
+        in transaction: any Transaction
+    ) throws -> (Rotation, [DirectoryEvents.State]) {
+        let bytes = TokenSigner.makeKey()
+        let signer = try TokenSigner(key: bytes, id: id)
+        let rotation = Rotation(
+            keyID: id, signsFrom: now.advanced(by: Self.announcement),
+            previousUntil: now.advanced(by: Self.announcement + tokenLifetime))
+        // The first key has a row from its first rotation on.
+        try transaction.execute(
+            Self.insert, [.text(first.keyID), .null, .blob(first.publicKey), .integer(0)])
+        var states: [DirectoryEvents.State] = []
+        for former in try transaction.all(Self.selectUnretired, [], { (id: $0.text(0), key: $0.blob(1)) }) {
+            try transaction.execute(Self.retire, [.text(former.id), rotation.previousUntil.column])
+            states.append(.tokenKey(id: former.id, publicKey: former.key, retires: rotation.previousUntil))
+        }
+        let seal = try accountKeys.key(of: directoryScope.account, in: transaction)
+        let sealed = try seal.seal(bytes, boundTo: Self.context(id))
+        try transaction.execute(
+            Self.insert,
+            [.text(id), .blob(sealed.bytes), .blob(signer.publicKey), rotation.signsFrom.column])
+        states.append(.tokenKey(id: id, publicKey: signer.publicKey, retires: nil))
+        // Whoever signs no more is not needed any more.
+        let present = self.signer(at: now).keyID
+        for key in keys.prefix(while: { $0.signer.keyID != present }) {
+            try transaction.execute(Self.forget, [.text(key.signer.keyID)])
+        }
+        keys.append(Key(signer: signer, signsFrom: rotation.signsFrom))
+        return (rotation, states)
+    }
+
+    private static func context(_ id: String) -> String { "signing-key/" + id }
+}

@@ -1,0 +1,97 @@
+internal import Bus
+internal import Core
+internal import Storage
+internal import SwiftProtobuf
+internal import Wire
+
+/// Carries out the closing of accounts in one service: destroys their keys,
+/// removes what is stored, makes sure that neither can be read from the files
+/// any more, and tells identity so.
+///
+/// Each step is in the database, so that a crash repeats one at most.
+final class AccountClosures {
+    static let migrations = [
+        Migration(
+            name: "host-003-account-closures",
+            statements: ["CREATE TABLE account_closures (account TEXT NOT NULL PRIMARY KEY)"])
+    ]
+
+    private static let insert = SQL(
+        "INSERT INTO account_closures (account) VALUES (?1) ON CONFLICT (account) DO NOTHING")
+    private static let select = SQL("SELECT account FROM account_closures ORDER BY account LIMIT 1")
+    private static let delete = SQL("DELETE FROM account_closures WHERE account = ?1")
+
+    /// Items removed in one group: a few milliseconds.
+    private static let step = 500
+    private static let pause: Duration = .milliseconds(10)
+    private static let retryPause: Duration = .seconds(1)
+
+    private unowned let host: ServiceHost
+    private let engine: any StorageEngine
+    private var isRunning = false
+
+    init(host: ServiceHost, engine: any StorageEngine) {
+        self.host = host
+        self.engine = engine
+    }
+
+    /// Whether something has to be done.
+    static func isPending(in transaction: any Transaction) throws -> Bool {
+        try transaction.first(select) { _ in true } != nil
+    }
+
+    /// Destroys the account's keys, and notes that the rest has to be done.
+    func begin(_ account: AccountID, in transaction: any HandlerTransaction) throws {
+        try host.accountKeys.destroy(account, in: transaction)
+        try transaction.execute(Self.insert, [.text(account.rawValue)])
+    }
+
+    /// Goes on with what has to be done, if that is anything.
+    func resume() {
+        guard !isRunning else { return }
+        isRunning = true
+        next(after: .zero)
+    }
+
+    private func next(after pause: Duration) {
+        host.loop.schedule(after: pause) { [weak self] in self?.run() }
+    }
+
+    private func run() {
+        guard !host.isClosed else { return }
+        var account: AccountID?
+        var more = false
+        let failure = host.runNow { [self] transaction in
+            account = try transaction.first(Self.select) { AccountID($0.text(0)) }
+            guard let account else { return }
+            // Again: a request that was under way may have made a key.
+            try host.accountKeys.destroy(account, in: transaction)
+            try host.storage.remove(StorageOwner(account), in: transaction)
+            let ownTables = try host.service.removeRemains(of: account, in: transaction)
+            let feed = try transaction.removeAccount(account, limit: Self.step)
+            more = ownTables || feed
+        }
+        guard failure == nil else { return next(after: Self.retryPause) }
+        guard let account else {
+            isRunning = false
+            return
+        }
+        if more { return next(after: Self.pause) }
+        do {
+            // The log still has the pages as they were.
+            guard try engine.cutLog() else { return next(after: Self.retryPause) }
+        } catch { return next(after: Self.retryPause) }
+        report(account)
+    }
+
+    private func report(_ account: AccountID) {
+        var request = WireReportClosure()
+        request.accountID = account.rawValue
+        host.call(.identity, "ReportClosure", body: Frame(encoding: request), causeID: nil) { [weak self] result in
+            guard let self, !host.isClosed else { return }
+            guard case .success = result else { return next(after: Self.retryPause) }
+            let failure = host.runNow { try $0.execute(Self.delete, [.text(account.rawValue)]) }
+            next(after: failure == nil ? .zero : Self.retryPause)
+        }
+    }
+}

@@ -1,0 +1,176 @@
+internal import Bus
+internal import Core
+internal import Crypto
+internal import Foundation
+public import Storage
+internal import SwiftProtobuf
+internal import Wire
+
+/// What a service knows of identity's directory and heeds at its doors by
+/// itself: who is locked out, which accounts are withheld, what apps may use,
+/// whose signatures count.
+///
+/// It comes with identity's events, and is kept in the database, so that a
+/// service that starts alone refuses whom it refused before.
+struct Directory {
+    /// One thing that identity has said.
+    enum Fact {
+        /// Revoked or signed out: its tokens are void.
+        case ended(DeviceID)
+        case account(AccountID, Standing)
+        case app(AppID, Entitlements)
+        case tokenKey(TokenKey)
+        /// Room of this owner that is held and not used is wanted back.
+        case recall(owner: String)
+    }
+
+    enum Standing {
+        case active
+        case locked
+        case closed
+    }
+
+    /// Whose signature makes a token.
+    struct TokenKey {
+        var id: String
+        var key: Curve25519.Signing.PublicKey
+        /// From then on it makes none; nil: not known yet.
+        var retires: Timestamp?
+    }
+
+    private(set) var ended: Set<DeviceID> = []
+    /// Those that are not active.
+    private var standings: [AccountID: Standing] = [:]
+    private var apps: [AppID: Entitlements] = [:]
+    private(set) var tokenKeys: [String: TokenKey] = [:]
+
+    mutating func learn(_ fact: Fact) {
+        switch fact {
+        case .ended(let device): ended.insert(device)
+        case .account(let account, let standing): standings[account] = standing == .active ? nil : standing
+        case .app(let app, let entitlements):
+            if entitlements.version >= apps[app]?.version ?? 0 { apps[app] = entitlements }
+        case .tokenKey(let key): tokenKeys[key.id] = key
+        case .recall: break
+        }
+    }
+
+    func standing(of account: AccountID) -> Standing { standings[account] ?? .active }
+
+    /// The newer of what a token says and what is known here.
+    func entitlements(of app: AppID, inToken: Entitlements) -> Entitlements {
+        guard let known = apps[app], known.version > inToken.version else { return inToken }
+        return known
+    }
+
+    // MARK: Facts on the bus and on disk
+
+    /// What an event of a followed service says of the directory.
+    static func items(in event: WireEvent, of service: ServiceName) -> [FeedItem] {
+        guard service == .identity, event.notification.scope == directoryScope.name else { return [] }
+        return event.notification.changes.map {
+            FeedItem(name: $0.item, deleted: $0.deleted, digest: .empty, size: 0, body: [UInt8]($0.body))
+        }
+    }
+
+    /// The fact in an item of the directory; nil if it is none that services heed.
+    static func fact(_ item: FeedItem) -> Fact? {
+        guard !item.deleted, let slash = item.name.firstIndex(of: "/") else { return nil }
+        let id = String(item.name[item.name.index(after: slash)...])
+        switch item.name[..<slash] {
+        case "device":
+            guard let state = try? WireDeviceState(serializedBytes: item.body), state.revoked else { return nil }
+            return .ended(DeviceID(id))
+        case "account":
+            guard let state = try? WireAccountState(serializedBytes: item.body) else { return nil }
+            switch state.state {
+            case .active: return .account(AccountID(id), .active)
+            case .locked: return .account(AccountID(id), .locked)
+            case .closed: return .account(AccountID(id), .closed)
+            // Of a newer identity: better too careful.
+            case .UNRECOGNIZED: return .account(AccountID(id), .locked)
+            }
+        case "app":
+            guard let state = try? WireAppState(serializedBytes: item.body) else { return nil }
+            return .app(AppID(id), Entitlements(state.app, isRemoved: state.removed))
+        case "token-key":
+            guard let state = try? WireTokenKeyState(serializedBytes: item.body),
+                let key = try? Curve25519.Signing.PublicKey(rawRepresentation: state.publicKey)
+            else { return nil }
+            return .tokenKey(
+                TokenKey(
+                    id: id, key: key, retires: state.retiresAt == 0 ? nil : Timestamp(milliseconds: state.retiresAt)))
+        case "recall":
+            return .recall(owner: id)
+        default: return nil
+        }
+    }
+}
+
+/// The directory's facts in the host's own tables.
+extension Directory {
+    static let migrations = [
+        Migration(
+            name: "host-002-directory",
+            statements: [
+                """
+                CREATE TABLE directory_items (
+                    item TEXT NOT NULL PRIMARY KEY,
+                    body BLOB NOT NULL,
+                    -- Milliseconds since 1970; 0: for good.
+                    forget_at BIGINT NOT NULL
+                )
+                """,
+                "CREATE INDEX directory_items_by_end ON directory_items (forget_at) WHERE forget_at > 0",
+            ])
+    ]
+
+    /// How long it is remembered that a device or an account has ended: far
+    /// longer than any access token lives, after which identity gives it no other.
+    static let endingRetention: Duration = .seconds(30 * 24 * 3600)
+
+    private static let select = SQL("SELECT item, body FROM directory_items ORDER BY item")
+    private static let upsert = SQL(
+        """
+        INSERT INTO directory_items (item, body, forget_at) VALUES (?1, ?2, ?3)
+        ON CONFLICT (item) DO UPDATE SET body = excluded.body, forget_at = excluded.forget_at
+        """)
+    private static let delete = SQL("DELETE FROM directory_items WHERE item = ?1")
+    private static let deleteOld = SQL("DELETE FROM directory_items WHERE forget_at > 0 AND forget_at < ?1")
+    private static let selectOld = SQL(
+        "SELECT 1 FROM directory_items WHERE forget_at > 0 AND forget_at < ?1 LIMIT 1")
+
+    /// All that is stored.
+    static func stored(in transaction: any Transaction) throws -> [Fact] {
+        try transaction.all(select) {
+            FeedItem(name: $0.text(0), deleted: false, digest: .empty, size: 0, body: $0.blob(1))
+        }.compactMap(fact)
+    }
+
+    /// Stores the item, if it is one that has to outlive a restart.
+    static func store(_ item: FeedItem, _ fact: Fact, at now: Timestamp, in transaction: any Transaction) throws {
+        var forget: Timestamp?
+        switch fact {
+        case .recall: return
+        case .account(_, .active): return _ = try transaction.execute(delete, [.text(item.name)])
+        case .ended, .account(_, .closed): forget = now.advanced(by: endingRetention)
+        case .account(_, .locked), .app: break
+        case .tokenKey(let key): forget = key.retires?.advanced(by: endingRetention)
+        }
+        try transaction.execute(
+            upsert, [.text(item.name), .blob(item.body), .integer(Int64(clamping: forget?.milliseconds ?? 0))])
+    }
+
+    /// Forgets what is past its time. Writes nothing if there is none.
+    static func prune(now: Timestamp, in transaction: any Transaction) throws {
+        let bound = SQLValue.integer(Int64(clamping: now.milliseconds))
+        guard try transaction.first(selectOld, [bound], { _ in true }) != nil else { return }
+        try transaction.execute(deleteOld, [bound])
+    }
+}
+
+/// Where identity keeps its directory. It belongs to nobody: no account has this id, since theirs begin with `acct_`.
+public let directoryScope = ScopeName(account: AccountID("directory"), name: "directory")
+
+/// The scope of each account, in identity's feed, that its devices may follow: how full its plan is, and the like.
+public let accountScopeName = "account"
