@@ -137,6 +137,12 @@ let package = Package(
                     "NotificationsService", "ServiceKit", "TestKit", "NephosKit", "Bus", "Wire", "Core",
                 ]),
             tests("ConvergenceTests", ["TestKit", "NephosKit", "Bus", "Wire", "Core"]),
+            tests(
+                "CloudTests",
+                [
+                    "TestKit", "ServiceKit", "IdentityService", "NephosKit", "Storage", "Bus", "Wire", "Core",
+                    protobuf,
+                ]),
             tests("ZeroMQBusTests", ["ZeroMQBus", "Bus", "Core"]),
             tests("StorageTests", ["Storage", "Core"]),
             tests("ServiceKitTests", ["ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf, logging]),

@@ -5,9 +5,9 @@ internal import KeyValueService
 public import Logging
 internal import NephosKit
 internal import NotificationsService
-internal import ServiceKit
-internal import Storage
-internal import SwiftProtobuf
+public import ServiceKit
+public import Storage
+public import SwiftProtobuf
 public import Wire
 
 /// The whole cloud in one process: identity, key-value and notifications, any
@@ -16,8 +16,10 @@ public import Wire
 /// The same seed gives the same history. Used on one thread; time passes in
 /// ``settle(within:)`` and in the network's `run`.
 public final class TestCloud {
-    /// The services that it runs.
+    /// The services that it runs where a test names no others.
     public static let services: [ServiceName] = [.identity, .keyValue, .notifications]
+    /// Makes a service, each time that it starts, from a seed of its own.
+    public typealias ServiceFactory = @Sendable (UInt64) throws -> any CloudService
 
     public let network: SimulatedNetwork
     let transport: InProcessTransport
@@ -26,24 +28,29 @@ public final class TestCloud {
     /// What survives a crash of its service.
     private var disks: [ServiceName: Disk] = [:]
     private let subscriberQueueMax: Int
+    private let factories: [ServiceName: ServiceFactory]
     private var clientCount = 0
     private var generator: SplitMix64
     private(set) public var devices: [TestDevice] = []
 
     /// Starts the services, and creates the account that the devices sign in to.
     ///
-    /// - Parameter subscriberQueueMax: Deliveries that may wait for one device before it lags.
+    /// - Parameters:
+    ///   - subscriberQueueMax: Deliveries that may wait for one device before it lags.
+    ///   - factories: Further services, or others in the place of the real ones.
     /// - Throws: ``CloudError`` when a service does not start.
     public init(
-        seed: UInt64, faults: Faults = .none, subscriberQueueMax: Int = 1000, logger: Logger? = nil
+        seed: UInt64, faults: Faults = .none, subscriberQueueMax: Int = 1000,
+        factories: [ServiceName: ServiceFactory] = [:], logger: Logger? = nil
     ) throws {
         self.subscriberQueueMax = subscriberQueueMax
+        self.factories = factories
         generator = SplitMix64(seed: seed ^ 0x5eed)
         network = SimulatedNetwork(seed: seed)
         transport = InProcessTransport(network)
         self.logger = logger ?? Logger(label: "test", factory: { _ in SwiftLogNoOpLogHandler() })
         deployment = try Deployment(host: "127.0.0.1", basePort: 7400, transport: transport)
-        for service in Self.services {
+        for service in ServiceName.all where Self.services.contains(service) || factories[service] != nil {
             disks[service] = Disk(try SQLiteEngine.inMemory())
             try start(service)
         }
@@ -73,9 +80,10 @@ public final class TestCloud {
         let seed = generator.next()
         let subscriberQueueMax = subscriberQueueMax
         let bound = Unshared(disk)
+        let factory = factories[service] ?? { try Self.make(service, seed: $0, subscriberQueueMax: subscriberQueueMax) }
         _ = try transport.startLoop(named: service.rawValue) { loop in
             _ = try ServiceHost(
-                loop: loop, service: Self.make(service, seed: seed, subscriberQueueMax: subscriberQueueMax),
+                loop: loop, service: factory(seed),
                 roster: roster, secrets: secrets,
                 engine: bound.value, logger: logger, generator: SplitMix64(seed: seed))
         }
@@ -115,11 +123,13 @@ public final class TestCloud {
     public static let password = "correct horse battery"
 
     /// Creates an account, with ``password``.
-    public func createAccount(_ name: String = accountName) throws {
+    @discardableResult
+    public func createAccount(_ name: String = accountName, plan: String = "") throws -> AccountID {
         var request = WireCreateAccount()
         request.accountName = name
         request.password = Self.password
-        try operate("CreateAccount", request, as: WireCreateAccountReply.self)
+        request.planID = plan
+        return AccountID(try operate("CreateAccount", request, as: WireCreateAccountReply.self).accountID)
     }
 
     /// Creates an app, whose store and containers it names.
@@ -129,14 +139,23 @@ public final class TestCloud {
         try operate("CreateApp", request, as: WireCreateAppReply.self)
     }
 
+    /// Calls a method of identity as the operator.
     @discardableResult
-    private func operate<Reply: SwiftProtobuf.Message>(
-        _ method: String, _ request: some SwiftProtobuf.Message, as _: Reply.Type
+    public func operate<Reply: SwiftProtobuf.Message>(
+        _ method: String, _ request: some SwiftProtobuf.Message, as _: Reply.Type = Reply.self
     ) throws -> Reply {
         clientCount += 1
         let client = TestClient(
             name: "operator-\(clientCount)", keys: deployment.operatorKeys, cloud: self, seed: generator.next())
         return try client.call(method, request, at: .requests(.identity))
+    }
+
+    /// A service's database: what it has on disk.
+    public func storage(of service: ServiceName) throws -> SQLiteEngine {
+        guard let disk = disks[service] else {
+            throw CloudError(.unknownItem, "The test cloud has no such service.")
+        }
+        return disk.engine
     }
 
     // MARK: Clients

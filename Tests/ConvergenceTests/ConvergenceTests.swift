@@ -19,33 +19,11 @@ import Wire
             try History(seed: seed).run()
             return
         }
-        // Simulations share nothing, so each core takes its part, on a thread of
-        // its own: what waits for the cooperative threads must not wait for this.
-        let lanes = ProcessInfo.processInfo.activeProcessorCount
-        let failures = await withTaskGroup(of: [String].self) { group in
-            for lane in 0..<lanes {
-                group.addTask {
-                    await withCheckedContinuation { done in
-                        Thread.detachNewThread { done.resume(returning: Self.failures(lane: lane, of: lanes)) }
-                    }
-                }
-            }
-            return await group.reduce(into: []) { $0 += $1 }
+        let failures = await SeededHistories.failures(of: Self.seedCount) { try History(seed: $0).run() }
+        for failure in failures.prefix(10) {
+            Issue.record("\(failure.error). Again with: NEPHOS_SEED=\(failure.seed) swift test --filter ConvergenceTests")
         }
-        for failure in failures.prefix(10) { Issue.record("\(failure)") }
         #expect(failures.isEmpty, "\(failures.count) of \(Self.seedCount) histories went wrong")
-    }
-
-    private static func failures(lane: Int, of lanes: Int) -> [String] {
-        stride(from: lane, to: seedCount, by: lanes).compactMap { number in
-            let seed = UInt64(number + 1)
-            do {
-                try History(seed: seed).run()
-                return nil
-            } catch {
-                return "\(error). Again with: NEPHOS_SEED=\(seed) swift test --filter ConvergenceTests"
-            }
-        }
     }
 
     @Test func theSameSeedGivesTheSameHistory() throws {

@@ -1,0 +1,40 @@
+private import Foundation
+
+/// Runs many simulations, one for each seed.
+public enum SeededHistories {
+    public struct Failure: Sendable {
+        public var seed: UInt64
+        public var error: String
+    }
+
+    /// Runs a history for each seed from 1 to `count`.
+    ///
+    /// Simulations share nothing, so each core takes its part, on a thread of
+    /// its own: what waits for the cooperative threads must not wait for these.
+    ///
+    /// - Returns: Those that threw.
+    public static func failures(
+        of count: Int, _ history: @escaping @Sendable (UInt64) throws -> Void
+    ) async -> [Failure] {
+        let lanes = ProcessInfo.processInfo.activeProcessorCount
+        return await withTaskGroup(of: [Failure].self) { group in
+            for lane in 0..<lanes {
+                group.addTask {
+                    await withCheckedContinuation { done in
+                        Thread.detachNewThread {
+                            done.resume(
+                                returning: stride(from: lane, to: count, by: lanes).compactMap { number in
+                                    let seed = UInt64(number + 1)
+                                    do {
+                                        try history(seed)
+                                        return nil
+                                    } catch { return Failure(seed: seed, error: "\(error)") }
+                                })
+                        }
+                    }
+                }
+            }
+            return await group.reduce(into: []) { $0 += $1 }.sorted { $0.seed < $1.seed }
+        }
+    }
+}
