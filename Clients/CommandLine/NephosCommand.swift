@@ -17,12 +17,13 @@ struct NephosCommand: AsyncParsableCommand {
             CommandGroup(
                 name: "Deployment",
                 subcommands: [InitCommand.self, UpCommand.self, DownCommand.self, StatusCommand.self]),
-            CommandGroup(name: "Administration", subcommands: [AccountCommand.self, AppCommand.self]),
             CommandGroup(
-                name: "Device",
-                subcommands: [
-                    SignInCommand.self, SignOutCommand.self, WhoAmICommand.self, DevicesCommand.self,
-                ]),
+                name: "Administration", subcommands: [AppCommand.self, PlanCommand.self, SecretsCommand.self]),
+            CommandGroup(
+                name: "Account",
+                subcommands: [AccountCommand.self, DevicesCommand.self, StorageCommand.self]),
+            CommandGroup(
+                name: "Device", subcommands: [SignInCommand.self, SignOutCommand.self, WhoAmICommand.self]),
             CommandGroup(
                 name: "Data",
                 subcommands: [KeyValueCommand.self, WatchCommand.self, WhyCommand.self, VerifyCommand.self]),

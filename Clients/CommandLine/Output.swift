@@ -110,3 +110,26 @@ func table(_ heading: [String], _ rows: [[String]]) -> String {
         }.joined(separator: "  ")
     }.joined(separator: "\n")
 }
+
+/// A size as people say it, in decimal units: `0 B`, `1.2 kB`, `5.0 GB`.
+func describe(bytes: UInt64) -> String {
+    var value = Double(bytes)
+    guard value >= 1000 else { return "\(bytes) B" }
+    var unit = ""
+    for next in ["kB", "MB", "GB", "TB", "PB", "EB"] where value >= 999.95 {
+        value /= 1000
+        unit = next
+    }
+    return String(format: "%.1f %@", value, unit)
+}
+
+/// How long ago, as people say it.
+func describe(_ time: Timestamp, before now: Timestamp) -> String {
+    let age = now.since(time)
+    return age < .seconds(60) ? "just now" : describe(age) + " ago"
+}
+
+/// The text in at most so many characters.
+func shortened(_ text: String, to count: Int) -> String {
+    text.count <= count ? text : text.prefix(count - 1) + "…"
+}

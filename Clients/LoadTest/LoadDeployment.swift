@@ -21,6 +21,7 @@ final class LoadDeployment: Sendable {
         isOwn = true
         directory = NSTemporaryDirectory() + "nephos-load-\(getpid())"
         setenv("NEPHOS_KEYVALUE_BUDGET_CAPACITY", "0", 1)
+        setenv("NEPHOS_KEYVALUE_ACCOUNT_BUDGET_CAPACITY", "0", 1)
         setenv("NEPHOS_IDENTITY_SCRYPT_ROUNDS", "16384", 1)
         setenv("NEPHOS_IDENTITY_ACCESS_TOKEN_LIFETIME_SECONDS", "\(tokenLifetime.components.seconds)", 1)
         setenv("NEPHOS_NOTIFICATIONS_CONNECTIONS_PER_DEVICE_MAX", "50000", 1)

@@ -30,18 +30,20 @@ final class GroupItem {
     /// When the caller stops waiting, in the loop's time.
     var deadline: Duration?
     var outcome = Outcome.pending
-    /// What remains of the caller's budget, where the handler said so.
-    var budget: Budget?
+    /// What remains of the caller's budget, if it has one.
+    let budget: Budget?
     /// Runs after the commit; for submissions.
     var completion: ((CloudError?) -> Void)?
 
     init(
-        work: Work, context: RequestContext, mutates: Bool, principal: String? = nil, deadline: Duration? = nil,
+        work: Work, context: RequestContext, mutates: Bool, budget: Budget? = nil, principal: String? = nil,
+        deadline: Duration? = nil,
         completion: ((CloudError?) -> Void)? = nil
     ) {
         self.work = work
         self.context = context
         self.mutates = mutates
+        self.budget = budget
         self.principal = principal
         self.deadline = deadline
         self.completion = completion
@@ -83,7 +85,7 @@ struct GroupCommit {
                         group.dropEvents(after: eventCount)
                         items[index].outcome = .failure(CloudError(wrapping: error))
                     }
-                    group.publish(group.takeNotices(for: items[index]))
+                    group.publish(group.takeNotices())
                 }
                 try group.flush()
                 effects.events = group.events
@@ -111,7 +113,7 @@ struct GroupCommit {
                     let group = GroupTransaction(transaction, at: wallClock.now)
                     var alone = GroupEffects()
                     // After what the request itself published, and also when it throws.
-                    defer { notices = group.takeNotices(for: items[index]) }
+                    defer { notices = group.takeNotices() }
                     let outcome = try self.outcome(of: items[index], in: group, at: now(), &alone)
                     try group.flush()
                     alone.events = group.events

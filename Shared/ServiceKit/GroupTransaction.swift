@@ -12,7 +12,6 @@ final class GroupTransaction: HandlerTransaction {
     /// The heads of the partitions that the group changed.
     private(set) var heads: [Int: ChangeToken] = [:]
     private var notices: [OutgoingEvent] = []
-    private var budget: Budget?
     private let feed: Feed
 
     init(_ transaction: any Transaction, at now: Timestamp) { feed = Feed(over: transaction, at: now) }
@@ -36,15 +35,9 @@ final class GroupTransaction: HandlerTransaction {
 
     func publishRegardless(_ event: OutgoingEvent) { notices.append(event) }
 
-    func report(_ budget: Budget) { self.budget = budget }
-
     /// What the request that just ran leaves behind, failed or not.
-    func takeNotices(for item: GroupItem) -> [OutgoingEvent] {
-        defer {
-            notices = []
-            budget = nil
-        }
-        item.budget = budget
+    func takeNotices() -> [OutgoingEvent] {
+        defer { notices = [] }
         return notices
     }
 

@@ -74,8 +74,6 @@ public protocol HandlerTransaction: FeedTransaction {
     /// Publishes after the group, also when this request then fails: for an
     /// event that stores nothing (a refusal that the device is told of).
     func publishRegardless(_ event: OutgoingEvent)
-    /// What remains of the caller's budget; travels with the reply, a failure included.
-    func report(_ budget: Budget)
 }
 
 /// An event of this service, before the host fills in service and position.

@@ -37,6 +37,8 @@ public final class ServiceHost: ServiceRuntime {
     private var generator: any RandomNumberGenerator
     private var methods: [String: Router.Method] = [:]
     private var verifier: TokenVerifier
+    private var budgets: RequestBudgets
+    private let publishedBudgets: BudgetConfiguration
     private let groups: GroupCommit
     private var counters: [String: UInt64] = [:]
     private var failures: [UInt32: UInt64] = [:]
@@ -69,6 +71,7 @@ public final class ServiceHost: ServiceRuntime {
     private struct Refusal: Error {
         var error: CloudError
         var id: OperationID?
+        var budget: Budget?
     }
 
     private struct Operation: Hashable {
@@ -82,12 +85,13 @@ public final class ServiceHost: ServiceRuntime {
     ///
     /// - Parameters:
     ///   - engine: Not opened by anybody else; the host migrates it and closes it.
+    ///   - budgets: How often devices and accounts may ask.
     ///   - generator: Where jitter and operation ids come from; seeded in simulations.
     /// - Throws: ``CloudError`` `.configurationInvalid` for a roster or secrets that do not fit,
     ///   and what storage or transport throw.
     public init(
         loop: any BusLoop, service: any CloudService, roster: Roster, secrets: ServiceSecrets,
-        engine: any StorageEngine, logger: Logger,
+        engine: any StorageEngine, budgets: BudgetConfiguration = BudgetConfiguration(), logger: Logger,
         generator: any RandomNumberGenerator = SystemRandomNumberGenerator()
     ) throws {
         self.loop = loop
@@ -95,6 +99,8 @@ public final class ServiceHost: ServiceRuntime {
         self.roster = roster
         self.secrets = secrets
         self.engine = engine
+        self.budgets = RequestBudgets(budgets)
+        publishedBudgets = budgets
         self.generator = generator
         var logger = logger
         logger[metadataKey: "service"] = "\(service.name)"
@@ -233,6 +239,7 @@ public final class ServiceHost: ServiceRuntime {
         } catch {
             throw Refusal(error: error.error, id: error.id)
         }
+        var exhausted: Budget?
         do throws(CloudError) {
             guard let method = methods[envelope.method] else {
                 throw CloudError(.unknownMethod, "This service has no such method.")
@@ -243,11 +250,18 @@ public final class ServiceHost: ServiceRuntime {
                     details: ["bytes_max": "\(method.bytesMax)", "bytes": "\(envelope.body.count)"])
             }
             let caller = try authorise(method.access, envelope, incoming.peer, time)
+            var budget: Budget?
+            if let caller {
+                do throws(RequestBudgets.Exhausted) { budget = try budgets.take(caller, now: now) } catch {
+                    exhausted = error.budget
+                    throw error.error
+                }
+            }
             let item = GroupItem(
                 work: .request(method, body: envelope.body),
                 context: RequestContext(
                     id: envelope.id, causeID: envelope.causeID, peer: incoming.peer, caller: caller, now: time),
-                mutates: method.mutates, deadline: envelope.timeout.map { now + $0 })
+                mutates: method.mutates, budget: budget, deadline: envelope.timeout.map { now + $0 })
             if method.mutates {
                 let age = time.since(envelope.id.time)
                 guard age <= Router.operationRetention, age >= .zero - Self.operationLead else {
@@ -259,7 +273,7 @@ public final class ServiceHost: ServiceRuntime {
             }
             return item
         } catch {
-            throw Refusal(error: error, id: envelope.id)
+            throw Refusal(error: error, id: envelope.id, budget: exhausted)
         }
     }
 
@@ -316,7 +330,7 @@ public final class ServiceHost: ServiceRuntime {
             send(
                 ReplyEnvelope(id: item.context.id, result: .success(body), budget: item.budget), to: item.context.peer)
         case .failure(let error):
-            refuse(item.context.peer, Refusal(error: error, id: item.context.id), budget: item.budget)
+            refuse(item.context.peer, Refusal(error: error, id: item.context.id, budget: item.budget))
         case .toPrepare(let work):
             prepare(item, work)
         case .pending:
@@ -380,7 +394,7 @@ public final class ServiceHost: ServiceRuntime {
 
     // MARK: Replies
 
-    private func refuse(_ peer: Peer, _ rejection: Refusal, budget: Budget? = nil) {
+    private func refuse(_ peer: Peer, _ rejection: Refusal) {
         let error = rejection.error
         failures[error.code.number, default: 0] += 1
         let level: Logger.Level =
@@ -391,7 +405,7 @@ public final class ServiceHost: ServiceRuntime {
                 "code": "\(error.code)", "request.id": "\(rejection.id?.description ?? "none")",
                 "details": "\(error.details)",
             ])
-        send(ReplyEnvelope(id: rejection.id, result: .failure(error), budget: budget), to: peer)
+        send(ReplyEnvelope(id: rejection.id, result: .failure(error), budget: rejection.budget), to: peer)
     }
 
     private func send(_ reply: ReplyEnvelope, to peer: Peer) {
@@ -470,6 +484,8 @@ public final class ServiceHost: ServiceRuntime {
         reply.version = serviceKitVersion
         reply.uptimeMilliseconds = UInt64(clamping: (loop.monotonicNow - started).milliseconds)
         reply.counters = counters
+        reply.deviceBudget = WireBudget(publishedBudgets.device)
+        reply.accountBudget = WireBudget(publishedBudgets.account)
         reply.usesNewestMasterKey = hasRewrapped
         for (number, count) in failures {
             reply.counters["failures.\(CloudError.Code(number: number)?.description ?? "\(number)")"] = count
@@ -570,6 +586,15 @@ public final class ServiceHost: ServiceRuntime {
     }
 
     private func count(_ counter: String) { count(counter, by: 1) }
+}
+
+extension WireBudget {
+    fileprivate init(_ limit: BudgetConfiguration.Limit) {
+        self.init()
+        capacity = UInt32(clamping: limit.capacity)
+        remaining = capacity
+        refillMicroseconds = limit.capacity == 0 ? 0 : UInt64(limit.refill.nanoseconds / 1000)
+    }
 }
 
 /// The version that `CheckHealth` reports.

@@ -78,6 +78,7 @@ struct ServiceWorker: Service {
             let made = try ServiceHost(
                 loop: loop, service: try make(config), roster: config.roster, secrets: config.secrets,
                 engine: try SQLiteEngine(path: "\(config.dataDirectory)/\(name).sqlite", logger: config.logger),
+                budgets: try BudgetConfiguration(config.configuration, of: name),
                 logger: config.logger)
             let bound = LoopBound(made, to: loop)
             host.withLock { $0 = bound }

@@ -129,15 +129,13 @@ struct TokenVerifier {
             throw Self.invalid("not valid yet")
         }
         let device = DeviceID(payload.dev)
+        let account = AccountID(payload.sub)
+        let standing = directory.standing(of: account)
+        guard standing != .closed else { throw CloudError.accountClosed }
         guard !directory.ended.contains(device) else {
             throw CloudError(.deviceRevoked, "This device was revoked. Sign in again.")
         }
-        let account = AccountID(payload.sub)
-        switch directory.standing(of: account) {
-        case .active: break
-        case .locked: throw CloudError.accountLocked
-        case .closed: throw CloudError.accountClosed
-        }
+        guard standing != .locked else { throw CloudError.accountLocked }
         let app = AppID(payload.app)
         let entitlements = directory.entitlements(
             of: app,

@@ -28,6 +28,7 @@ public final class TestCloud {
     /// What survives a crash of its service.
     private var disks: [ServiceName: Disk] = [:]
     private let subscriberQueueMax: Int
+    private let budgets: BudgetConfiguration
     private let factories: [ServiceName: ServiceFactory]
     private var clientCount = 0
     private var generator: SplitMix64
@@ -37,14 +38,16 @@ public final class TestCloud {
     ///
     /// - Parameters:
     ///   - subscriberQueueMax: Deliveries that may wait for one device before it lags.
+    ///   - budgets: How often devices may ask each service.
     ///   - factories: Further services, or others in the place of the real ones.
     /// - Throws: ``CloudError`` when a service does not start.
     public init(
         seed: UInt64, faults: Faults = .none, subscriberQueueMax: Int = 1000,
-        factories: [ServiceName: ServiceFactory] = [:], logger: Logger? = nil
+        budgets: BudgetConfiguration = .unlimited, factories: [ServiceName: ServiceFactory] = [:], logger: Logger? = nil
     ) throws {
         self.subscriberQueueMax = subscriberQueueMax
         self.factories = factories
+        self.budgets = budgets
         generator = SplitMix64(seed: seed ^ 0x5eed)
         network = SimulatedNetwork(seed: seed)
         transport = InProcessTransport(network)
@@ -80,12 +83,13 @@ public final class TestCloud {
         let seed = generator.next()
         let subscriberQueueMax = subscriberQueueMax
         let bound = Unshared(disk)
+        let budgets = budgets
         let factory = factories[service] ?? { try Self.make(service, seed: $0, subscriberQueueMax: subscriberQueueMax) }
         _ = try transport.startLoop(named: service.rawValue) { loop in
             _ = try ServiceHost(
                 loop: loop, service: factory(seed),
                 roster: roster, secrets: secrets,
-                engine: bound.value, logger: logger, generator: SplitMix64(seed: seed))
+                engine: bound.value, budgets: budgets, logger: logger, generator: SplitMix64(seed: seed))
         }
     }
 
@@ -96,9 +100,7 @@ public final class TestCloud {
         case .identity:
             return IdentityService(configuration: .cheapPasswords, generator: SplitMix64(seed: seed ^ 1))
         case .keyValue:
-            var configuration = KeyValueConfiguration()
-            configuration.budgetCapacity = 0
-            return KeyValueService(configuration: configuration)
+            return KeyValueService(configuration: KeyValueConfiguration())
         default:
             var configuration = NotificationsConfiguration()
             configuration.subscriberQueueMax = subscriberQueueMax

@@ -90,6 +90,13 @@ final class Warehouses: @unchecked Sendable {
         return factories
     }
 
+    /// Such services where a test needs that they run, and no more.
+    static var idle: [ServiceName: TestCloud.ServiceFactory] {
+        var factories: [ServiceName: TestCloud.ServiceFactory] = [:]
+        for name in names { factories[name] = { _ in Warehouse(name) } }
+        return factories
+    }
+
     func crashed(_ name: ServiceName) { running[name] = nil }
 }
 
@@ -105,7 +112,8 @@ final class Warehouses: @unchecked Sendable {
         let seeds = Int(environment["NEPHOS_SEEDS"] ?? "") ?? 150
         let failures = await SeededHistories.failures(of: seeds) { try LedgerHistory(seed: $0).run() }
         for failure in failures.prefix(5) {
-            Issue.record("\(failure.error). Again with: NEPHOS_LEDGER_SEED=\(failure.seed) swift test --filter LedgerTests")
+            Issue.record(
+                "\(failure.error). Again with: NEPHOS_LEDGER_SEED=\(failure.seed) swift test --filter LedgerTests")
         }
         let count = failures.count
         #expect(count == 0, "\(count) of \(seeds) histories went wrong")

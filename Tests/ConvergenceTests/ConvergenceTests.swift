@@ -21,7 +21,8 @@ import Wire
         }
         let failures = await SeededHistories.failures(of: Self.seedCount) { try History(seed: $0).run() }
         for failure in failures.prefix(10) {
-            Issue.record("\(failure.error). Again with: NEPHOS_SEED=\(failure.seed) swift test --filter ConvergenceTests")
+            Issue.record(
+                "\(failure.error). Again with: NEPHOS_SEED=\(failure.seed) swift test --filter ConvergenceTests")
         }
         #expect(failures.isEmpty, "\(failures.count) of \(Self.seedCount) histories went wrong")
     }

@@ -18,7 +18,6 @@ final class KeyValueHouse {
 
     struct Answer {
         var result: Result<Frame, CloudError>
-        var budget: Budget?
     }
 
     let clock = Clock()
@@ -36,8 +35,7 @@ final class KeyValueHouse {
         service = KeyValueService(configuration: configuration)
         groups = GroupCommit(engine: self.engine, now: { .zero }, wallClock: clock)
         try self.engine.migrate(ChangeFeedSchema.migrations + AccountKeys.migrations + service.migrations)
-        let start = clock.now
-        service.start(keys: try AccountKeys(masterKeys: [Self.masterKey])) { clock.now.since(start) }
+        service.keys = try AccountKeys(masterKeys: [Self.masterKey])
         var router = Router()
         service.register(on: &router)
         methods = router.methods
@@ -73,7 +71,7 @@ final class KeyValueHouse {
                 case .failure(let error): .failure(error)
                 case .pending, .toPrepare: .failure(CloudError(.internalError, "The request was not run."))
                 }
-            return Answer(result: result, budget: item.budget)
+            return Answer(result: result)
         }
     }
 

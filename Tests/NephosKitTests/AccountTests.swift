@@ -111,7 +111,8 @@ import Wire
         let device = try Device.ready()
         device.cloud.deliver { $0.ended = WireFailure(CloudError(.notAuthenticated, "Who are you?")) }
         device.loop.advance(.milliseconds(100))
-        #expect(device.cloud.requests("Subscribe").count == 1)
+        // The store, and after it the account.
+        #expect(device.cloud.requests("Subscribe").count == 2)
     }
 
     @Test func missedHeartbeatsMakeANewConnection() throws {
@@ -120,7 +121,8 @@ import Wire
         device.loop.advance(.seconds(12))
         #expect(device.cloud.requests("Subscribe").isEmpty)
         device.loop.advance(.seconds(10))
-        #expect(device.cloud.requests("Subscribe").count == 1)
+        // The store, and after it the account.
+        #expect(device.cloud.requests("Subscribe").count == 2)
         #expect(device.cloud.requests("PullKeys").isEmpty)
     }
 }

@@ -12,6 +12,8 @@ struct SignInCommand: AsyncParsableCommand {
     @Option(help: "The account's name.") var account: String
     @OptionGroup var password: PasswordOptions
     @Option(help: "A name for this device (default: this machine's).") var deviceName: String?
+    @Option(name: .customLong("class"), help: "computer, or small for a device with little room (default: computer).")
+    var policyClass = DeviceClass.computer
     @Option(help: "The app to sign in as (default: the deployment's default app).") var app: String?
     @OptionGroup var device: DeviceOptionGroup
     @OptionGroup var output: OutputOptions
@@ -23,7 +25,7 @@ struct SignInCommand: AsyncParsableCommand {
         let record = try await device.withSession { session in
             try await session.signIn(
                 connection: connection, account: account, password: password, deviceName: name,
-                app: app.map { AppID($0) })
+                policyClass: policyClass == .small ? .smallDevice : .computer, app: app.map { AppID($0) })
         }
         try output.print(
             SessionReport(record), text: "Signed in as \(record.accountName), device \(record.deviceName).")
@@ -70,6 +72,12 @@ struct WhoAmICommand: AsyncParsableCommand {
     }
 }
 
+/// How a device is treated where room matters, as it is typed.
+enum DeviceClass: String, ExpressibleByArgument, CaseIterable {
+    case computer
+    case small
+}
+
 private struct SessionReport: Encodable {
     var account: String
     var accountId: String
@@ -87,76 +95,5 @@ private struct SessionReport: Encodable {
         app = record.defaultApp.rawValue
         store = record.storeIDs[record.defaultApp.rawValue]
         identityToken = record.identityToken
-    }
-}
-
-struct DevicesCommand: AsyncParsableCommand {
-    static let configuration = CommandConfiguration(
-        commandName: "devices", abstract: "The account's devices.", subcommands: [List.self, Revoke.self],
-        defaultSubcommand: List.self)
-
-    private struct Row: Encodable {
-        var id: String
-        var name: String
-        var platform: String
-        var lastSeen: UInt64
-        var revoked: Bool
-        var thisDevice: Bool
-
-        init(_ device: DeviceInformation, this: DeviceID?) {
-            id = device.id.rawValue
-            name = device.name
-            platform = device.platform
-            lastSeen = device.lastSeen.milliseconds
-            revoked = device.isRevoked
-            thisDevice = device.id == this
-        }
-
-        var cells: [String] {
-            let state = revoked ? "revoked" : thisDevice ? "this device" : "active"
-            return [name, state, describe(Timestamp(milliseconds: lastSeen)), id]
-        }
-    }
-
-    struct List: AsyncParsableCommand {
-        static let configuration = CommandConfiguration(abstract: "List the account's devices.")
-
-        @OptionGroup var device: DeviceOptionGroup
-        @OptionGroup var output: OutputOptions
-
-        func run() async throws {
-            try await device.withSession { session in
-                let account = try session.requireAccount()
-                let rows = try await session.devices().map { Row($0, this: account.deviceID) }
-                try output.print(rows, text: table(["NAME", "STATE", "LAST SEEN", "ID"], rows.map(\.cells)))
-            }
-        }
-    }
-
-    struct Revoke: AsyncParsableCommand {
-        static let configuration = CommandConfiguration(
-            abstract: "Revoke a device: within seconds it can neither read nor write.")
-
-        @Argument(help: "The device's id or name.") var target: String
-        @OptionGroup var device: DeviceOptionGroup
-        @OptionGroup var output: OutputOptions
-
-        func run() async throws {
-            try await device.withSession { session in
-                let account = try session.requireAccount()
-                let matches = try await session.devices().filter {
-                    $0.id.rawValue == target || ($0.name == target && !$0.isRevoked)
-                }
-                guard let match = matches.first else {
-                    throw CloudError(.unknownItem, "The account has no such device. See: nephos devices")
-                }
-                guard matches.count == 1 else {
-                    throw CloudError(
-                        .invalidArguments, "Several devices have this name. Use the id. See: nephos devices")
-                }
-                let revoked = try await session.revoke(match.id)
-                try output.print(Row(revoked, this: account.deviceID), text: "Revoked \(revoked.name).")
-            }
-        }
     }
 }

@@ -12,25 +12,16 @@ public final class KeyValueService: CloudService {
     public let migrations = KeyValueMigrations.all
 
     let configuration: KeyValueConfiguration
-    var budgets: WriteBudgets
-    private var keys: AccountKeys?
+    var keys: AccountKeys?
     private let digestKeys = DigestKeys()
-    /// The loop's time, for budgets.
-    var now: () -> Duration = { .zero }
 
     public init(configuration: KeyValueConfiguration) {
         self.configuration = configuration
-        budgets = WriteBudgets(capacity: configuration.budgetCapacity, refill: configuration.budgetRefill)
     }
 
     public func start(_ host: any ServiceRuntime) throws {
-        start(keys: host.accountKeys) { [unowned host] in host.loop.monotonicNow }
+        keys = host.accountKeys
         pruneHistory(host)
-    }
-
-    func start(keys: AccountKeys, now: @escaping () -> Duration) {
-        self.keys = keys
-        self.now = now
     }
 
     /// The store of a request, if its caller may see it.

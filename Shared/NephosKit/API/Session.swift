@@ -92,11 +92,11 @@ public final class Session: Sendable {
     @discardableResult
     public func signIn(
         connection: ConnectionString, account: String, password: String, deviceName: String, deviceModel: String = "",
-        app: AppID? = nil
+        policyClass: DevicePolicyClass = .computer, app: AppID? = nil
     ) async throws(CloudError) -> SessionRecord {
         let request = SignInRequest(
             identity: SessionRecord.Service(connection), accountName: account, password: password,
-            deviceName: deviceName, deviceModel: deviceModel, platform: "linux", app: app)
+            deviceName: deviceName, deviceModel: deviceModel, platform: "linux", policyClass: policyClass, app: app)
         return try await engine.perform { engine, completion in engine.signIn(request, completion) }
     }
 

@@ -13,12 +13,13 @@ public struct SignInRequest: Sendable {
     public var deviceName: String
     public var deviceModel: String
     public var platform: String
+    public var policyClass: DevicePolicyClass
     /// Empty: the deployment's default app.
     public var app: String
 
     public init(
         identity: SessionRecord.Service, accountName: String, password: String, deviceName: String,
-        deviceModel: String = "", platform: String = "", app: AppID? = nil
+        deviceModel: String = "", platform: String = "", policyClass: DevicePolicyClass = .computer, app: AppID? = nil
     ) {
         self.identity = identity
         self.accountName = accountName
@@ -26,6 +27,7 @@ public struct SignInRequest: Sendable {
         self.deviceName = deviceName
         self.deviceModel = deviceModel
         self.platform = platform
+        self.policyClass = policyClass
         self.app = app?.rawValue ?? ""
     }
 }
@@ -50,6 +52,7 @@ extension DeviceEngine {
             wire.deviceName = request.deviceName
             wire.deviceModel = request.deviceModel
             wire.devicePlatform = request.platform
+            wire.policyClass = request.policyClass == .smallDevice ? .smallDevice : .computer
             wire.appID = request.app
             client.call(wire, timeout: .seconds(30)) { [weak self] reply in
                 client.close()

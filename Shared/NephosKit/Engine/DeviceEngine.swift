@@ -11,6 +11,8 @@ public enum DeviceEvent: Sendable {
     case accountChanged(SessionRecord?)
     /// A store's ``StoreStatus`` may have changed.
     case statusChanged(app: AppID)
+    /// The plan has passed a threshold.
+    case storage(StorageNotice)
     /// A fetch has ended; what it brought was told before.
     case didFetchChanges(app: AppID, StoreStatus)
 }

@@ -16,6 +16,7 @@ final class SubscriptionFollower {
     private var lastHeard: Duration = .zero
     private var watchdog: (any LoopTimer)?
     private var subscriptions: [AppID: Subscription] = [:]
+    private lazy var account = AccountFollower(engine)
 
     private struct Subscription {
         var store: StoreID
@@ -46,6 +47,7 @@ final class SubscriptionFollower {
         }
         client?.close()
         client = nil
+        account.end()
     }
 
     /// Forgets the connection and what was followed; the stores begin anew.
@@ -89,7 +91,9 @@ final class SubscriptionFollower {
                     }
                     if error.code == .deviceRevoked { self.engine.turnedAway() }
                     self.failed(app, error)
-                case .success(let reply): self.subscribed(app, reply)
+                case .success(let reply):
+                    self.subscribed(app, reply)
+                    self.account.begin(on: client, token: token)
                 }
             }
         } catch {
@@ -165,6 +169,7 @@ final class SubscriptionFollower {
     private func reconnect() {
         client?.close()
         client = nil
+        account.end()
         for app in subscriptions.keys.sorted() {
             subscriptions[app]?.active = false
             subscriptions[app]?.inFlight = false
@@ -176,7 +181,12 @@ final class SubscriptionFollower {
     private func deliver(_ reply: ReplyEnvelope) {
         heard()
         guard case .success(let delivery) = reply.result.decoded(as: WireDelivery.self) else { return }
-        for notification in delivery.notifications where notification.service == ServiceName.keyValue.rawValue {
+        for notification in delivery.notifications {
+            if notification.service == ServiceName.identity.rawValue {
+                account.receive(notification)
+                continue
+            }
+            guard notification.service == ServiceName.keyValue.rawValue else { continue }
             for store in engine.openStores where store.scope?.store.rawValue == notification.scope {
                 store.receive(notification)
             }
@@ -197,6 +207,7 @@ final class SubscriptionFollower {
 
     private func ended(_ error: CloudError) {
         if error.code == .deviceRevoked { return engine.turnedAway() }
+        account.end()
         for app in subscriptions.keys.sorted() {
             subscriptions[app]?.active = false
             if error.code == .tokenExpired {

@@ -79,7 +79,7 @@ public nonisolated struct WireReply: Sendable {
 
   public var body: Data = Data()
 
-  /// What is left of the caller's budget, where the method has one.
+  /// What is left of the scarcer of two budgets: the caller's device's and its account's.
   public var budget: WireBudget {
     get {_budget ?? WireBudget()}
     set {_budget = newValue}
@@ -146,9 +146,31 @@ public nonisolated struct WireCheckHealthReply: Sendable {
   /// Everything is wrapped with the newest master key; older ones may be removed.
   public var usesNewestMasterKey: Bool = false
 
+  /// What each device and each account may ask of this service. Capacity 0: no limit.
+  public var deviceBudget: WireBudget {
+    get {_deviceBudget ?? WireBudget()}
+    set {_deviceBudget = newValue}
+  }
+  /// Returns true if `deviceBudget` has been explicitly set.
+  public var hasDeviceBudget: Bool {self._deviceBudget != nil}
+  /// Clears the value of `deviceBudget`. Subsequent reads from it will return its default value.
+  public mutating func clearDeviceBudget() {self._deviceBudget = nil}
+
+  public var accountBudget: WireBudget {
+    get {_accountBudget ?? WireBudget()}
+    set {_accountBudget = newValue}
+  }
+  /// Returns true if `accountBudget` has been explicitly set.
+  public var hasAccountBudget: Bool {self._accountBudget != nil}
+  /// Clears the value of `accountBudget`. Subsequent reads from it will return its default value.
+  public mutating func clearAccountBudget() {self._accountBudget = nil}
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
+
+  fileprivate var _deviceBudget: WireBudget? = nil
+  fileprivate var _accountBudget: WireBudget? = nil
 }
 
 // MARK: - Code below here is support for the SwiftProtobuf runtime.
@@ -325,7 +347,7 @@ nonisolated extension WireCheckHealth: SwiftProtobuf.Message, SwiftProtobuf._Mes
 
 nonisolated extension WireCheckHealthReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".CheckHealthReply"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}service\0\u{1}version\0\u{3}uptime_milliseconds\0\u{1}counters\0\u{3}follower_lag\0\u{3}uses_newest_master_key\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}service\0\u{1}version\0\u{3}uptime_milliseconds\0\u{1}counters\0\u{3}follower_lag\0\u{3}uses_newest_master_key\0\u{3}device_budget\0\u{3}account_budget\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -339,12 +361,18 @@ nonisolated extension WireCheckHealthReply: SwiftProtobuf.Message, SwiftProtobuf
       case 4: try { try decoder.decodeMapField(fieldType: SwiftProtobuf._ProtobufMap<SwiftProtobuf.ProtobufString,SwiftProtobuf.ProtobufUInt64>.self, value: &self.counters) }()
       case 5: try { try decoder.decodeMapField(fieldType: SwiftProtobuf._ProtobufMap<SwiftProtobuf.ProtobufString,SwiftProtobuf.ProtobufUInt64>.self, value: &self.followerLag) }()
       case 6: try { try decoder.decodeSingularBoolField(value: &self.usesNewestMasterKey) }()
+      case 7: try { try decoder.decodeSingularMessageField(value: &self._deviceBudget) }()
+      case 8: try { try decoder.decodeSingularMessageField(value: &self._accountBudget) }()
       default: break
       }
     }
   }
 
   public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
     if !self.service.isEmpty {
       try visitor.visitSingularStringField(value: self.service, fieldNumber: 1)
     }
@@ -363,6 +391,12 @@ nonisolated extension WireCheckHealthReply: SwiftProtobuf.Message, SwiftProtobuf
     if self.usesNewestMasterKey != false {
       try visitor.visitSingularBoolField(value: self.usesNewestMasterKey, fieldNumber: 6)
     }
+    try { if let v = self._deviceBudget {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 7)
+    } }()
+    try { if let v = self._accountBudget {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 8)
+    } }()
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -373,6 +407,8 @@ nonisolated extension WireCheckHealthReply: SwiftProtobuf.Message, SwiftProtobuf
     if lhs.counters != rhs.counters {return false}
     if lhs.followerLag != rhs.followerLag {return false}
     if lhs.usesNewestMasterKey != rhs.usesNewestMasterKey {return false}
+    if lhs._deviceBudget != rhs._deviceBudget {return false}
+    if lhs._accountBudget != rhs._accountBudget {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

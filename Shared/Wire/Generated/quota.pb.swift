@@ -112,6 +112,9 @@ public nonisolated struct WireReadStorageReply: Sendable {
   /// As the services last told.
   public var services: [WireReadStorageReply.Service] = []
 
+  /// The highest threshold passed, as in StorageState.
+  public var level: UInt32 = 0
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public nonisolated struct Service: Sendable {
@@ -425,7 +428,7 @@ nonisolated extension WireReadStorage: SwiftProtobuf.Message, SwiftProtobuf._Mes
 
 nonisolated extension WireReadStorageReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ReadStorageReply"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}plan\0\u{1}services\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}plan\0\u{1}services\0\u{1}level\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -435,6 +438,7 @@ nonisolated extension WireReadStorageReply: SwiftProtobuf.Message, SwiftProtobuf
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularMessageField(value: &self._plan) }()
       case 2: try { try decoder.decodeRepeatedMessageField(value: &self.services) }()
+      case 3: try { try decoder.decodeSingularUInt32Field(value: &self.level) }()
       default: break
       }
     }
@@ -451,12 +455,16 @@ nonisolated extension WireReadStorageReply: SwiftProtobuf.Message, SwiftProtobuf
     if !self.services.isEmpty {
       try visitor.visitRepeatedMessageField(value: self.services, fieldNumber: 2)
     }
+    if self.level != 0 {
+      try visitor.visitSingularUInt32Field(value: self.level, fieldNumber: 3)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireReadStorageReply, rhs: WireReadStorageReply) -> Bool {
     if lhs._plan != rhs._plan {return false}
     if lhs.services != rhs.services {return false}
+    if lhs.level != rhs.level {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -171,7 +171,7 @@ struct TestHouse {
     let operatorKeys: KeyPair
     private let secrets: [ServiceSecrets]
 
-    init(withFollower: Bool = false) throws {
+    init(withFollower: Bool = false, budgets: BudgetConfiguration = .unlimited) throws {
         let deployment = try Deployment(host: "127.0.0.1", basePort: 7000, transport: KeysOnly())
         // Nobody else answers here.
         var roster = deployment.roster
@@ -184,7 +184,7 @@ struct TestHouse {
         notificationsEngine = try FaultyEngine()
         identityHost = try ServiceHost(
             loop: bus, service: identity, roster: roster, secrets: secrets[0], engine: identityEngine,
-            logger: .quiet, generator: SplitMix64(seed: 1))
+            budgets: budgets, logger: .quiet, generator: SplitMix64(seed: 1))
         if withFollower { try startFollower() }
     }
 

@@ -67,7 +67,10 @@ extension IdentityService {
         let account = try requireSubject(request.accountName, context, transaction).account
         var reply = WireReadStorageReply()
         if let plan = try PlanStore(transaction: transaction).plan(account.plan) { reply.plan = WirePlan(plan) }
-        reply.services = try AllotmentStore(transaction: transaction).allotments(of: StorageOwner(account.id)).map {
+        let book = try AllotmentStore(transaction: transaction).allotments(of: StorageOwner(account.id))
+        reply.level = LedgerRule.level(
+            used: book.reduce(0) { LedgerRule.add($0, $1.used) }, plan: reply.plan.sizeBytes)
+        reply.services = book.map {
             var wire = WireReadStorageReply.Service()
             wire.service = $0.service.rawValue
             wire.usedBytes = $0.used

@@ -8,15 +8,13 @@ extension KeyValueService {
     /// Writes keys, all or none; a write that lost to a newer one goes to the key's history.
     ///
     /// - Throws: ``CloudError`` `.quotaExceeded` (nothing was stored; the device
-    ///   is also told by an event), `.requestRateLimited` (come back after
-    ///   `retryAfter`), `.limitExceeded` (split the push), `.invalidArguments`,
+    ///   is also told by an event), `.limitExceeded` (split the push), `.invalidArguments`,
     ///   `.missingEntitlement`.
     func pushKeys(
         _ request: WirePushKeys, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> Frame {
         let store = try openStore(request.storeID, context, transaction)
         if let reply = try StoredReplies.reply(to: context, of: store) { return reply }
-        try takeFromBudget(try context.requireCaller().device, transaction)
 
         let push = try Push(request, context, into: store)
         do { try push.check(configuration.limits) } catch let violation as QuotaViolation {
@@ -24,15 +22,6 @@ extension KeyValueService {
             throw violation.error
         }
         return try StoredReplies.remember(try push.write(context), to: context, of: store)
-    }
-
-    private func takeFromBudget(_ device: DeviceID, _ transaction: any HandlerTransaction) throws {
-        do throws(CloudError) {
-            if let budget = try budgets.take(device, now: now()) { transaction.report(budget) }
-        } catch {
-            transaction.report(budgets.exhausted)
-            throw error
-        }
     }
 }
 

@@ -1,0 +1,327 @@
+import ArgumentParser
+import Core
+import Foundation
+import NephosKit
+import Wire
+
+struct AccountCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "account", abstract: "Accounts: the operator's work on them, and a person's on their own.",
+        subcommands: [],
+        groupedSubcommands: [
+            CommandGroup(name: "A person", subcommands: [Audit.self, Password.self, Close.self]),
+            CommandGroup(
+                name: "The operator", subcommands: [Create.self, List.self, Lock.self, Unlock.self, SetPassword.self]),
+        ])
+
+    private struct Row: Encodable {
+        var account: String
+        var accountId: String
+        var createdAt: UInt64
+        var devices: UInt32
+        var locked: Bool
+        var plan: String
+
+        init(_ wire: WireAccount) {
+            account = wire.accountName
+            accountId = wire.accountID
+            createdAt = wire.createdAt
+            devices = wire.deviceCount
+            locked = wire.locked
+            plan = wire.planID
+        }
+    }
+
+    struct Create: ParsableCommand {
+        static let configuration = CommandConfiguration(abstract: "Create an account.")
+
+        @Argument(help: "The name to sign in with.") var name: String
+        @Option(help: "How much it may store (default: standard). See: nephos plan list") var plan: String?
+        @OptionGroup var password: PasswordOptions
+        @OptionGroup var deployment: DeploymentOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() throws {
+            var request = WireCreateAccount()
+            request.accountName = name
+            request.planID = plan ?? ""
+            request.password = try password.password()
+            let reply = try OperatorConnection(directory: deployment.directory)
+                .call(.identity, request, returning: WireCreateAccountReply.self)
+            try output.print(["account": name, "account_id": reply.accountID], text: "Created the account \(name).")
+        }
+    }
+
+    struct List: ParsableCommand {
+        static let configuration = CommandConfiguration(abstract: "List the accounts.")
+
+        @OptionGroup var deployment: DeploymentOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() throws {
+            let reply = try OperatorConnection(directory: deployment.directory)
+                .call(.identity, WireListAccounts(), returning: WireListAccountsReply.self)
+            let rows = reply.accounts.map(Row.init)
+            try output.print(
+                rows,
+                text: table(
+                    ["ACCOUNT", "CREATED", "DEVICES", "PLAN", "STATE"],
+                    rows.map {
+                        [
+                            $0.account, describe(Timestamp(milliseconds: $0.createdAt)), "\($0.devices)", $0.plan,
+                            $0.locked ? "locked" : "active",
+                        ]
+                    }))
+        }
+    }
+
+    struct Lock: ParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Withhold an account: its devices are refused until it is unlocked.")
+
+        @Argument(help: "The account's name.") var name: String
+        @OptionGroup var deployment: DeploymentOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() throws {
+            let account = try AccountCommand.setLocked(name, true, deployment)
+            try output.print(
+                Row(account), text: "Locked \(name). Its devices stay signed in, and are refused within seconds.")
+        }
+    }
+
+    struct Unlock: ParsableCommand {
+        static let configuration = CommandConfiguration(abstract: "Give a locked account back.")
+
+        @Argument(help: "The account's name.") var name: String
+        @OptionGroup var deployment: DeploymentOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() throws {
+            try output.print(Row(try AccountCommand.setLocked(name, false, deployment)), text: "Unlocked \(name).")
+        }
+    }
+
+    private static func setLocked(_ name: String, _ locked: Bool, _ deployment: DeploymentOptions) throws -> WireAccount
+    {
+        var request = WireLockAccount()
+        request.accountName = name
+        request.locked = locked
+        return try OperatorConnection(directory: deployment.directory)
+            .call(.identity, request, returning: WireLockAccountReply.self).account
+    }
+
+    struct SetPassword: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Set an account's password, for someone who has forgotten it.")
+
+        @Argument(help: "The account's name.") var name: String
+        @Flag(help: "End the sign-in of all its devices.") var signOut = false
+        @OptionGroup var password: PasswordOptions
+        @OptionGroup var deployment: DeploymentOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() throws {
+            var request = WireChangePassword()
+            request.accountName = name
+            request.newPassword = try password.password(asking: "New password: ")
+            request.signOutOthers = signOut
+            let reply = try OperatorConnection(directory: deployment.directory)
+                .call(.identity, request, returning: WireChangePasswordReply.self)
+            try output.print(
+                ["account": name, "signed_out": "\(reply.signedOut)"],
+                text: "Set the password of \(name)." + AccountCommand.signedOut(Int(reply.signedOut)))
+        }
+    }
+
+    struct Password: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Change the password of the account that is signed in.")
+
+        @Flag(help: "Every other device has to sign in again.") var signOutOthers = false
+        @Option(help: "Read the present password from this file's first line.", completion: .file())
+        var currentPasswordFile: String?
+        @OptionGroup var password: PasswordOptions
+        @OptionGroup var device: DeviceOptionGroup
+        @OptionGroup var output: OutputOptions
+
+        func run() async throws {
+            var present = PasswordOptions()
+            present.passwordFile = currentPasswordFile
+            present.passwordStdin = false
+            let current = try present.password(asking: "Present password: ")
+            let new = try password.password(asking: "New password: ")
+            try await device.withSession { session in
+                let account = try session.requireAccount().accountName
+                let count = try await session.changePassword(from: current, to: new, signsOutOthers: signOutOthers)
+                try output.print(
+                    ["account": account, "signed_out": "\(count)"],
+                    text: "Changed the password of \(account)." + AccountCommand.signedOut(count))
+            }
+        }
+    }
+
+    private static func signedOut(_ count: Int) -> String {
+        switch count {
+        case 0: ""
+        case 1: " One device was signed out."
+        default: " \(count) devices were signed out."
+        }
+    }
+
+    struct Audit: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "What happened to the account: sign-ins, refusals, revocations, changes.")
+
+        @Option(name: .shortAndLong, help: "How many entries, at most 1000.") var limit = 50
+        @OptionGroup var speaker: SpeakerOptions
+        @OptionGroup var output: OutputOptions
+
+        private struct Report: Encodable {
+            var number: UInt64
+            var time: UInt64
+            var event: String
+            var device: String
+            var deviceId: String
+            var byOperator: Bool
+            var details: [String: String]
+        }
+
+        func validate() throws {
+            guard 1...1000 ~= limit else { throw ValidationError("--limit is from 1 to 1000.") }
+        }
+
+        func run() async throws {
+            let reply = try await speaker.call(returning: WireListAuditReply.self) { account in
+                var request = WireListAudit()
+                request.accountName = account
+                request.limit = UInt32(limit)
+                return request
+            }
+            let reports = reply.entries.map {
+                Report(
+                    number: $0.number, time: $0.time, event: $0.event, device: $0.deviceName, deviceId: $0.deviceID,
+                    byOperator: $0.byOperator, details: $0.details)
+            }
+            let rows = reply.entries.map(AuditEntry.init).map { entry in
+                [describe(entry.time), shortened(entry.sentence, to: 36), shortened(entry.who, to: 20)]
+            }
+            try output.print(
+                reports,
+                text: table(["TIME", "WHAT", "BY"], rows)
+                    + (reply.more ? "\n(older entries are left out; see --limit)" : ""))
+        }
+    }
+
+    struct Close: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Close an account for good: its keys are destroyed in every service, what it stored is removed.",
+            discussion: """
+                A person closes the account that is signed in, and gives its password. The operator names the account, \
+                and sees when each service is done.
+                """)
+
+        @Argument(help: "As the operator: the account's name.") var name: String?
+        @Flag(help: "Do not ask whether it is meant.") var yes = false
+        @Option(help: "As the operator: seconds to wait for the services.") var wait = 30
+        @OptionGroup var password: PasswordOptions
+        @OptionGroup var device: DeviceOptionGroup
+        @OptionGroup var deployment: DeploymentOptions
+        @OptionGroup var output: OutputOptions
+
+        private struct Report: Encodable {
+            var account: String
+            var accountId: String?
+            /// When each service was done, in milliseconds since 1970.
+            var services: [String: UInt64]?
+        }
+
+        func run() async throws {
+            guard let name else { return try await closeOwn() }
+            try confirm(name)
+            let connection = try OperatorConnection(directory: deployment.directory)
+            var request = WireCloseAccount()
+            request.accountName = name
+            let id = try connection.call(.identity, request, returning: WireCloseAccountReply.self).accountID
+            var read = WireReadClosure()
+            read.accountID = id
+            var reported: Set<String> = []
+            let deadline = ContinuousClock.now + .seconds(wait)
+            while true {
+                let reply = try connection.call(.identity, read, returning: WireReadClosureReply.self)
+                for service in reply.services where service.doneAt > 0 && reported.insert(service.service).inserted {
+                    if !output.json {
+                        print("\(service.service): keys destroyed, nothing is left")
+                        fflush(nil)
+                    }
+                }
+                let left = reply.services.filter { $0.doneAt == 0 }.map(\.service)
+                if left.isEmpty || ContinuousClock.now >= deadline {
+                    let services = Dictionary(reply.services.map { ($0.service, $0.doneAt) }) { first, _ in first }
+                    try output.print(
+                        Report(account: name, accountId: id, services: services),
+                        text: left.isEmpty
+                            ? "Closed \(name)."
+                            : "Closed \(name). Not done yet, and done when they run: \(left.joined(separator: ", ")).")
+                    return
+                }
+                try await Task.sleep(for: .milliseconds(200))
+            }
+        }
+
+        private func closeOwn() async throws {
+            try await device.withSession { session in
+                let account = try session.requireAccount().accountName
+                try confirm(account)
+                try await session.closeAccount(password: try password.password())
+                try? await session.signOut()
+                try output.print(
+                    Report(account: account),
+                    text: "Closed \(account). The services destroy its keys and remove what it stored.")
+            }
+        }
+
+        private func confirm(_ name: String) throws {
+            guard !yes else { return }
+            guard isatty(0) == 1 else {
+                throw CloudError(.invalidArguments, "Closing an account cannot be undone. If it is meant, add --yes")
+            }
+            print("Closing \(name) cannot be undone. Type its name to go on: ", terminator: "")
+            fflush(nil)
+            guard readLine() == name else {
+                throw CloudError(.operationCancelled, "Nothing was closed.")
+            }
+        }
+    }
+}
+
+extension AuditEntry {
+    /// What happened, in a few words.
+    fileprivate var sentence: String {
+        let device = details["device"] ?? "a device"
+        switch event {
+        case "account.created": return "account created"
+        case "account.locked": return "account locked"
+        case "account.unlocked": return "account unlocked"
+        case "password.changed":
+            return "password changed" + (details["signed_out"].map { ", \($0) signed out" } ?? "")
+        case "password.refused": return "password not changed: wrong one"
+        case "plan.changed":
+            let size = details["size_bytes"].flatMap { UInt64($0) }.map { " (\(describe(bytes: $0)))" } ?? ""
+            return "plan is \(details["plan"] ?? "another")\(size) now"
+        case "sign-in": return details["device"] == "new" ? "signed in, a new device" : "signed in again"
+        case "sign-in.refused": return "sign-in refused: \(details["reason"] ?? "unknown")"
+        case "sign-out": return "signed out"
+        case "device.renamed": return "renamed \(details["former_name"] ?? "a device") to \(device)"
+        case "device.revoked": return "revoked \(device)"
+        case "token.reused": return "used token came back: signed out"
+        default: return event
+        }
+    }
+
+    fileprivate var who: String {
+        if byOperator { return "operator" }
+        if device == nil { return deviceName.isEmpty ? "unknown device" : "\(deviceName) (unknown)" }
+        return deviceName
+    }
+}

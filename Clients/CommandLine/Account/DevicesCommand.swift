@@ -1,0 +1,122 @@
+import ArgumentParser
+import Core
+import Foundation
+import NephosKit
+import Wire
+
+struct DevicesCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "devices", abstract: "The account's devices.",
+        subcommands: [List.self, Rename.self, Revoke.self], defaultSubcommand: List.self)
+
+    private struct Row: Encodable {
+        var id: String
+        var name: String
+        var model: String
+        var platform: String
+        var policyClass: DevicePolicyClass
+        var enrolled: UInt64
+        var lastSeen: UInt64
+        var revoked: Bool
+        var thisDevice: Bool
+
+        init(_ wire: WireDevice, this: DeviceID?) {
+            id = wire.deviceID
+            name = wire.name
+            model = wire.model
+            platform = wire.platform
+            policyClass = wire.policyClass == .smallDevice ? .smallDevice : .computer
+            enrolled = wire.enrolledAt
+            lastSeen = wire.lastSeenAt
+            revoked = wire.revoked
+            thisDevice = wire.deviceID == this?.rawValue
+        }
+
+        func cells(_ now: Timestamp) -> [String] {
+            let state = revoked ? "revoked" : thisDevice ? "this device" : "active"
+            let seen = describe(Timestamp(milliseconds: lastSeen), before: now)
+            return [shortened(name, to: 24), policyClass.rawValue, state, seen, String(id.prefix(12))]
+        }
+    }
+
+    /// The one device of this name, or whose id begins with this.
+    private static func find(_ text: String, _ speaker: SpeakerOptions) async throws -> WireDevice {
+        let devices = try await devices(speaker)
+        let matches = devices.filter {
+            $0.deviceID == text || ($0.name == text && !$0.revoked)
+                || (text.hasPrefix("dev_") && text.count > 4 && $0.deviceID.hasPrefix(text))
+        }
+        guard let match = matches.first else {
+            throw CloudError(.unknownItem, "The account has no such device. See: nephos devices")
+        }
+        guard matches.count == 1 else {
+            throw CloudError(.invalidArguments, "Several devices are called so. Use the id. See: nephos devices")
+        }
+        return match
+    }
+
+    private static func devices(_ speaker: SpeakerOptions) async throws -> [WireDevice] {
+        try await speaker.call(returning: WireListDevicesReply.self) { account in
+            var request = WireListDevices()
+            request.accountName = account
+            return request
+        }.devices
+    }
+
+    struct List: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(abstract: "List the account's devices.")
+
+        @OptionGroup var speaker: SpeakerOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() async throws {
+            let this = try await speaker.thisDevice()
+            let rows = try await DevicesCommand.devices(speaker).map { Row($0, this: this) }
+            let now = Timestamp(milliseconds: UInt64(Date().timeIntervalSince1970 * 1000))
+            try output.print(
+                rows, text: table(["NAME", "CLASS", "STATE", "LAST SEEN", "ID"], rows.map { $0.cells(now) }))
+        }
+    }
+
+    struct Rename: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(abstract: "Give a device another name.")
+
+        @Argument(help: "The device's name, or the beginning of its id.") var target: String
+        @Argument(help: "The new name.") var name: String
+        @OptionGroup var speaker: SpeakerOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() async throws {
+            let device = try await DevicesCommand.find(target, speaker)
+            let reply = try await speaker.call(returning: WireRenameDeviceReply.self) { account in
+                var request = WireRenameDevice()
+                request.deviceID = device.deviceID
+                request.name = name
+                request.accountName = account
+                return request
+            }
+            try output.print(
+                Row(reply.device, this: nil), text: "\(device.name) is called \(reply.device.name) now.")
+        }
+    }
+
+    struct Revoke: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Revoke a device: within seconds it can neither read nor write.")
+
+        @Argument(help: "The device's name, or the beginning of its id.") var target: String
+        @OptionGroup var speaker: SpeakerOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() async throws {
+            let device = try await DevicesCommand.find(target, speaker)
+            let reply = try await speaker.call(returning: WireRevokeDeviceReply.self) { account in
+                var request = WireRevokeDevice()
+                request.deviceID = device.deviceID
+                request.accountName = account
+                return request
+            }
+            try output.print(Row(reply.device, this: nil), text: "Revoked \(reply.device.name).")
+        }
+    }
+}

@@ -1,0 +1,85 @@
+import ArgumentParser
+import Core
+import NephosKit
+import Wire
+
+struct StorageCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "storage", abstract: "How full the account's plan is, and with what.")
+
+    @OptionGroup var speaker: SpeakerOptions
+    @OptionGroup var output: OutputOptions
+
+    private struct Report: Encodable {
+        struct Item: Encodable {
+            var service: String
+            var app: String
+            var device: String?
+            var bytes: UInt64
+            var countsOnPlan: Bool
+        }
+        var plan: String
+        var planBytes: UInt64
+        var usedBytes: UInt64
+        var items: [Item]
+    }
+
+    func run() async throws {
+        let report = try await speaker.account == nil ? ofDevice() : ofOperator()
+        let share = report.planBytes == 0 ? 0 : Double(report.usedBytes) * 100 / Double(report.planBytes)
+        var text = """
+            plan  \(report.plan), \(describe(bytes: report.planBytes))
+            used  \(describe(bytes: report.usedBytes)), \(percent(share)) \(bar(share))
+            """
+        if !report.items.isEmpty {
+            let rows = report.items.map {
+                [
+                    $0.service, shortened($0.app, to: 26), shortened($0.device ?? "-", to: 18),
+                    describe(bytes: $0.bytes), $0.countsOnPlan ? "yes" : "no",
+                ]
+            }
+            text += "\n\n" + table(["SERVICE", "APP OR STORE", "DEVICE", "SIZE", "COUNTS"], rows)
+        }
+        try output.print(report, text: text)
+    }
+
+    private func percent(_ share: Double) -> String { share > 0 && share < 1 ? "under 1 %" : "\(Int(share)) %" }
+
+    private func bar(_ share: Double) -> String {
+        let full = min(20, max(share > 0 ? 1 : 0, Int(share / 5)))
+        return "[" + String(repeating: "#", count: full) + String(repeating: ".", count: 20 - full) + "]"
+    }
+
+    private func ofDevice() async throws -> Report {
+        try await speaker.device.withSession { session in
+            _ = try session.requireAccount()
+            let storage = try await session.storage()
+            let names = Dictionary(try await session.devices().map { ($0.id.rawValue, $0.name) }) { first, _ in first }
+            return Report(
+                plan: storage.plan, planBytes: storage.planBytes, usedBytes: storage.usedBytes,
+                items: storage.services.flatMap { service in
+                    service.items.map {
+                        Report.Item(
+                            service: service.service.rawValue, app: $0.app,
+                            device: $0.device.isEmpty ? nil : names[$0.device] ?? $0.device, bytes: $0.bytes,
+                            countsOnPlan: service.countsOnPlan)
+                    }
+                })
+        }
+    }
+
+    /// The operator sees how much, and not of what.
+    private func ofOperator() async throws -> Report {
+        let reply = try await speaker.call(returning: WireReadStorageReply.self) { account in
+            var request = WireReadStorage()
+            request.accountName = account
+            return request
+        }
+        return Report(
+            plan: reply.plan.planID, planBytes: reply.plan.sizeBytes,
+            usedBytes: reply.services.reduce(0) { $0 + $1.usedBytes },
+            items: reply.services.map {
+                Report.Item(service: $0.service, app: "-", device: nil, bytes: $0.usedBytes, countsOnPlan: true)
+            })
+    }
+}

@@ -1,0 +1,141 @@
+import ArgumentParser
+import Core
+import Foundation
+import Wire
+
+struct AppCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "app", abstract: "Apps of a deployment: what each may use (needs the operator's secret).",
+        subcommands: [Create.self, Update.self, Remove.self, List.self])
+
+    private struct Row: Encodable {
+        var app: String
+        var name: String
+        var store: String
+        var containers: [String]
+        var capabilities: [String]
+
+        init(_ app: WireApp) {
+            self.app = app.appID
+            name = app.name
+            store = app.storeID
+            containers = app.containerIds
+            capabilities = Capability.allCases.filter { app.capabilities.contains($0.wire) }.map(\.rawValue)
+        }
+    }
+
+    /// What an app may use.
+    enum Capability: String, CaseIterable, ExpressibleByArgument {
+        case keyValue = "key-value"
+        case documents
+        case records
+
+        var wire: WireCapability {
+            switch self {
+            case .keyValue: .keyValue
+            case .documents: .documents
+            case .records: .records
+            }
+        }
+    }
+
+    /// What an app is entitled to, as it is said to Create and Update.
+    struct Entitlements: ParsableArguments {
+        @Argument(help: "The app's id: a team's prefix and a name, such as A1B2C3.com.example.notes.") var id: String
+        @Option(help: "A name for people (default: the id).") var name: String?
+        @Option(
+            help: "The key-value store's id (default: the app's id). Apps of a team that name the same one share it.")
+        var store: String?
+        @Option(name: .customLong("container"), help: "A container's id; repeat for more. The first is the default.")
+        var containers: [String] = []
+        @Option(
+            name: .customLong("capability"),
+            help: "key-value, documents or records; repeat for more (default: all three).")
+        var capabilities: [Capability] = []
+
+        var app: WireApp {
+            var app = WireApp()
+            app.appID = id
+            app.name = name ?? id
+            app.storeID = store ?? id
+            app.containerIds = containers
+            app.capabilities = capabilities.map(\.wire)
+            return app
+        }
+    }
+
+    struct Create: ParsableCommand {
+        static let configuration = CommandConfiguration(abstract: "Register an app.")
+
+        @OptionGroup var entitlements: Entitlements
+        @OptionGroup var deployment: DeploymentOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() throws {
+            var request = WireCreateApp()
+            request.app = entitlements.app
+            let reply = try OperatorConnection(directory: deployment.directory)
+                .call(.identity, request, returning: WireCreateAppReply.self)
+            try output.print(
+                Row(reply.app), text: "Registered \(reply.app.appID); its key-value store is \(reply.app.storeID).")
+        }
+    }
+
+    struct Update: ParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Replace what an app may use. Running services heed it within seconds.")
+
+        @OptionGroup var entitlements: Entitlements
+        @OptionGroup var deployment: DeploymentOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() throws {
+            var request = WireUpdateApp()
+            request.app = entitlements.app
+            let reply = try OperatorConnection(directory: deployment.directory)
+                .call(.identity, request, returning: WireUpdateAppReply.self)
+            try output.print(Row(reply.app), text: "Changed \(reply.app.appID).")
+        }
+    }
+
+    struct Remove: ParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Take all entitlements from an app. What it stored stays.")
+
+        @Argument(help: "The app's id.") var id: String
+        @OptionGroup var deployment: DeploymentOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() throws {
+            var request = WireRemoveApp()
+            request.appID = id
+            _ = try OperatorConnection(directory: deployment.directory)
+                .call(.identity, request, returning: WireRemoveAppReply.self)
+            try output.print(["app": id], text: "Removed \(id). What it stored is still there.")
+        }
+    }
+
+    struct List: ParsableCommand {
+        static let configuration = CommandConfiguration(abstract: "List the apps.")
+
+        @OptionGroup var deployment: DeploymentOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() throws {
+            let reply = try OperatorConnection(directory: deployment.directory)
+                .call(.identity, WireListApps(), returning: WireListAppsReply.self)
+            let rows = reply.apps.map(Row.init)
+            try output.print(
+                rows,
+                text: table(
+                    ["APP", "STORE", "MAY USE", "CONTAINERS"],
+                    rows.map {
+                        [
+                            $0.app, $0.store, $0.capabilities.joined(separator: " "),
+                            $0.containers.isEmpty ? "-" : $0.containers.joined(separator: " "),
+                        ]
+                    })
+            )
+        }
+    }
+}

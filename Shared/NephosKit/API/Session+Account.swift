@@ -1,0 +1,91 @@
+public import Core
+internal import Wire
+
+// What a person does with the account, from one of its devices.
+extension Session {
+    /// Gives a device of the account another name.
+    ///
+    /// - Throws: ``CloudError`` `.unknownItem`, or `.invalidArguments` for a name that is empty, longer than
+    ///   256 bytes, or has characters that cannot be seen.
+    @discardableResult
+    public func rename(_ device: DeviceID, to name: String) async throws(CloudError) -> DeviceInformation {
+        var request = WireRenameDevice()
+        request.deviceID = device.rawValue
+        request.name = name
+        return DeviceInformation(try await call(.identity, request, as: WireRenameDeviceReply.self).device)
+    }
+
+    /// Changes the account's password.
+    ///
+    /// - Parameter signsOutOthers: Whether every other device has to sign in again.
+    /// - Returns: How many devices were signed out.
+    /// - Throws: ``CloudError`` `.wrongCredentials` when `current` is not the present one,
+    ///   `.requestRateLimited` after too many of those.
+    @discardableResult
+    public func changePassword(
+        from current: String, to new: String, signsOutOthers: Bool = false
+    ) async throws(CloudError) -> Int {
+        var request = WireChangePassword()
+        request.currentPassword = current
+        request.newPassword = new
+        request.signOutOthers = signsOutOthers
+        return Int(try await call(.identity, request, as: WireChangePasswordReply.self).signedOut)
+    }
+
+    /// Closes the account for good: every service destroys its keys and removes
+    /// what it stored. What is on the devices stays until they sign in elsewhere.
+    ///
+    /// - Throws: ``CloudError`` `.wrongCredentials`.
+    public func closeAccount(password: String) async throws(CloudError) {
+        var request = WireCloseAccount()
+        request.password = password
+        _ = try await call(.identity, request, as: WireCloseAccountReply.self)
+    }
+
+    /// What happened to the account, newest first.
+    ///
+    /// - Parameters:
+    ///   - number: Only what was before this entry; nil: from the newest.
+    ///   - limit: At most 1000.
+    public func audit(before number: UInt64? = nil, limit: Int = 100) async throws(CloudError) -> [AuditEntry] {
+        var request = WireListAudit()
+        request.before = number ?? 0
+        request.limit = UInt32(clamping: limit)
+        return try await call(.identity, request, as: WireListAuditReply.self).entries.map(AuditEntry.init)
+    }
+
+    /// How full the account's plan is, and with what.
+    public func storage() async throws(CloudError) -> StorageInformation {
+        let reply = try await call(.identity, WireReadStorage(), as: WireReadStorageReply.self)
+        var services: [StorageInformation.Service] = []
+        for service in [ServiceName.keyValue, .documents, .records] {
+            // What can be asked is shown; a service that is away does not hide the others.
+            guard let usage = try? await call(service, WireListUsage(), as: WireListUsageReply.self) else { continue }
+            let items = usage.items.map {
+                StorageInformation.Item(app: $0.appID, device: $0.deviceID, bytes: $0.usedBytes)
+            }
+            services.append(
+                StorageInformation.Service(
+                    service: service, bytes: items.reduce(0) { $0 + $1.bytes }, countsOnPlan: usage.countsOnPlan,
+                    items: items))
+        }
+        return StorageInformation(
+            plan: reply.plan.planID, planBytes: reply.plan.sizeBytes,
+            usedBytes: reply.services.reduce(0) { $0 + $1.usedBytes }, services: services)
+    }
+
+    /// Tells when the plan becomes fuller than 80, 90 or 95 percent, or emptier
+    /// again; the present state first, if it has ever been worth a word.
+    public var storageNotices: AsyncStream<StorageNotice> {
+        let source = subscribe()
+        return AsyncStream { continuation in
+            let task = Task {
+                for await event in source {
+                    if case .storage(let notice) = event { continuation.yield(notice) }
+                }
+                continuation.finish()
+            }
+            continuation.onTermination = { _ in task.cancel() }
+        }
+    }
+}

@@ -1,0 +1,78 @@
+import Bus
+import Core
+import SwiftProtobuf
+import Wire
+
+/// Follows the account's own scope on the connection of the stores: how full
+/// the plan is. A service that is away keeps it from nothing else, so it is
+/// subscribed to by itself.
+final class AccountFollower {
+    private static let scope = "account"
+    private static let retryPause: Duration = .seconds(30)
+
+    private unowned let engine: DeviceEngine
+    private var client: RequestClient?
+    private var told: StorageNotice?
+    private var timer: (any LoopTimer)?
+
+    init(_ engine: DeviceEngine) { self.engine = engine }
+
+    /// Subscribes, unless that has been done on this connection.
+    func begin(on client: RequestClient, token: String) {
+        guard self.client !== client else { return }
+        self.client = client
+        var scope = WireSubscribedScope()
+        scope.service = ServiceName.identity.rawValue
+        scope.scope = Self.scope
+        var wire = WireSubscribe()
+        wire.scopes = [scope]
+        client.call("Subscribe", body: Frame(encoding: wire), accessToken: token, timeout: engine.options.timeout) {
+            [weak self, weak client] reply in
+            guard let self, let client, client === self.client, !engine.stopped else { return }
+            switch reply.result.decoded(as: WireSubscribeReply.self) {
+            case .success(let reply):
+                // Nothing was ever said: there is nothing to ask about.
+                if reply.heads.contains(where: { $0.token.sequence > 0 }) { fetch() }
+            case .failure:
+                // With the next token, or then.
+                timer = engine.loop.schedule(after: Self.retryPause) { [weak self] in
+                    guard let self, client === self.client else { return }
+                    self.client = nil
+                    begin(on: client, token: token)
+                }
+            }
+        }
+    }
+
+    func end() {
+        timer?.cancel()
+        client = nil
+    }
+
+    func receive(_ notification: WireNotification) {
+        for change in notification.changes where change.item == "storage" {
+            guard let state = try? WireStorageState(serializedBytes: change.body) else { continue }
+            tell(
+                StorageNotice(planBytes: state.planBytes, usedBytes: state.usedBytes, level: Int(state.level)))
+        }
+    }
+
+    private func fetch() {
+        guard let app = engine.session?.defaultApp else { return }
+        engine.call(.identity, WireReadStorage(), as: WireReadStorageReply.self, app: app) { [weak self] result, _ in
+            guard let self, case .success(let reply) = result else { return }
+            tell(
+                StorageNotice(
+                    planBytes: reply.plan.sizeBytes, usedBytes: reply.services.reduce(0) { $0 + $1.usedBytes },
+                    level: Int(reply.level)))
+        }
+    }
+
+    private func tell(_ notice: StorageNotice) {
+        guard notice.level != told?.level ?? 0 || notice.planBytes != told?.planBytes ?? notice.planBytes else {
+            return
+        }
+        told = notice
+        engine.onEvent(.storage(notice))
+    }
+}

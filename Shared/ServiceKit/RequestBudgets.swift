@@ -1,0 +1,142 @@
+internal import Bus
+public import Configuration
+public import Core
+
+/// How many requests a service takes from each device and from each account.
+///
+/// Published by `CheckHealth`; every reply carries what remains, and a refusal
+/// says when to come back.
+public struct BudgetConfiguration: Hashable, Sendable {
+    /// A token bucket.
+    public struct Limit: Hashable, Sendable {
+        /// Requests at once; 0: no limit.
+        public var capacity: Int
+        /// Requests that become available each second.
+        public var refillPerSecond: Int
+
+        public init(capacity: Int, refillPerSecond: Int) {
+            self.capacity = capacity
+            self.refillPerSecond = refillPerSecond
+        }
+
+        /// How long until one more becomes available.
+        var refill: Duration { .seconds(1) / max(1, refillPerSecond) }
+    }
+
+    /// `SERVICE.budget_capacity` and `SERVICE.budget_refill_per_second`.
+    public var device = Limit(capacity: 1000, refillPerSecond: 100)
+    /// `SERVICE.account_budget_capacity` and `SERVICE.account_budget_refill_per_second`.
+    public var account = Limit(capacity: 5000, refillPerSecond: 500)
+
+    /// The defaults.
+    public init() {}
+
+    /// Whoever is signed in may ask as often as they like.
+    public static var unlimited: BudgetConfiguration {
+        var configuration = BudgetConfiguration()
+        configuration.device.capacity = 0
+        configuration.account.capacity = 0
+        return configuration
+    }
+
+    /// The defaults, with what the configuration says instead.
+    ///
+    /// - Throws: ``CloudError`` `.configurationInvalid` for a value out of range; `details` name the key.
+    public init(_ reader: ConfigReader, of service: ServiceName) throws(CloudError) {
+        device = try Self.limit(reader, "\(service).budget", default: device)
+        account = try Self.limit(reader, "\(service).account_budget", default: account)
+    }
+
+    private static func limit(
+        _ reader: ConfigReader, _ prefix: String, default standard: Limit
+    ) throws(CloudError) -> Limit {
+        func integer(_ key: String, _ standard: Int, _ range: ClosedRange<Int>) throws(CloudError) -> Int {
+            let value = reader.int(forKey: ConfigKey(key), default: standard)
+            guard range.contains(value) else {
+                throw CloudError(
+                    .configurationInvalid, "A configuration value is out of range.", details: ["key": key])
+            }
+            return value
+        }
+        return Limit(
+            capacity: try integer("\(prefix)_capacity", standard.capacity, 0...1_000_000_000),
+            refillPerSecond: try integer("\(prefix)_refill_per_second", standard.refillPerSecond, 1...1_000_000))
+    }
+}
+
+/// The budgets of all callers of one service.
+struct RequestBudgets {
+    private var devices: TokenBuckets<DeviceID>
+    private var accounts: TokenBuckets<AccountID>
+
+    init(_ configuration: BudgetConfiguration) {
+        devices = TokenBuckets(configuration.device)
+        accounts = TokenBuckets(configuration.account)
+    }
+
+    struct Exhausted: Error {
+        var error: CloudError
+        var budget: Budget
+    }
+
+    /// Takes one request from the device's budget and from its account's.
+    ///
+    /// - Returns: What remains of the scarcer one; nil when there is no limit.
+    mutating func take(_ caller: Caller, now: Duration) throws(Exhausted) -> Budget? {
+        let forDevice = devices.wait(caller.device, now: now)
+        let forAccount = accounts.wait(caller.account, now: now)
+        guard forDevice <= .zero else { throw devices.exhausted("device", wait: forDevice) }
+        guard forAccount <= .zero else { throw accounts.exhausted("account", wait: forAccount) }
+        let device = devices.take(caller.device, now: now)
+        let account = accounts.take(caller.account, now: now)
+        guard let device, let account else { return device ?? account }
+        return device.remaining <= account.remaining ? device : account
+    }
+}
+
+/// Token buckets, each kept as the time at which it will be full again (the
+/// generic cell rate algorithm, ITU-T I.371).
+struct TokenBuckets<Key: Hashable> {
+    /// Keys remembered at once. Buckets that are full again need no memory.
+    private static var keysMax: Int { 100_000 }
+
+    private let capacity: Int
+    private let refill: Duration
+    private var fullAt: [Key: Duration] = [:]
+
+    init(_ limit: BudgetConfiguration.Limit) {
+        capacity = limit.capacity
+        refill = limit.refill
+    }
+
+    /// How long until the key may take one; not above zero: now.
+    func wait(_ key: Key, now: Duration) -> Duration {
+        guard capacity > 0 else { return .zero }
+        return max(fullAt[key] ?? .zero, now) + refill - now - refill * capacity
+    }
+
+    /// Takes one. What remains; nil when there is no limit.
+    mutating func take(_ key: Key, now: Duration) -> Budget? {
+        guard capacity > 0 else { return nil }
+        let wait = wait(key, now: now)
+        if fullAt.count >= Self.keysMax, fullAt[key] == nil { makeRoom(now) }
+        fullAt[key] = max(fullAt[key] ?? .zero, now) + refill
+        return Budget(
+            capacity: capacity, remaining: max(0, Int(-wait.nanoseconds / refill.nanoseconds)), refill: refill)
+    }
+
+    func exhausted(_ whose: String, wait: Duration) -> RequestBudgets.Exhausted {
+        RequestBudgets.Exhausted(
+            error: CloudError(
+                .requestRateLimited,
+                "The budget of requests is used up. Wait, and put several changes into one request.",
+                details: ["budget": whose, "capacity": "\(capacity)"], retryAfter: wait),
+            budget: Budget(capacity: capacity, remaining: 0, refill: refill))
+    }
+
+    /// Forgets whoever has a full bucket; if that is not enough, everyone.
+    private mutating func makeRoom(_ now: Duration) {
+        fullAt = fullAt.filter { $0.value > now }
+        if fullAt.count >= Self.keysMax { fullAt = [:] }
+    }
+}

@@ -1,0 +1,80 @@
+import Bus
+import Core
+import ServiceKit
+import Testing
+import Wire
+
+@testable import ServiceKit
+
+/// How often a device and an account may ask.
+struct BudgetTests {
+    private func budgets(device: Int, account: Int = 0) -> RequestBudgets {
+        var configuration = BudgetConfiguration()
+        configuration.device = .init(capacity: device, refillPerSecond: 10)
+        configuration.account = .init(capacity: account, refillPerSecond: 20)
+        return RequestBudgets(configuration)
+    }
+
+    private func caller(_ device: String) -> Caller {
+        Caller(
+            account: AccountID("acct"), device: DeviceID(device), app: AppID("app"),
+            entitlements: Entitlements(store: nil, containers: []), expires: Timestamp(milliseconds: .max))
+    }
+
+    private func refusal(_ body: () throws -> Void) -> CloudError? {
+        do { try body() } catch { return (error as? RequestBudgets.Exhausted)?.error }
+        return nil
+    }
+
+    @Test func aDevicesBudgetRunsOutAndRefills() throws {
+        var budgets = budgets(device: 3)
+        let remaining = try (0..<3).map { _ in try budgets.take(caller("a"), now: .zero)?.remaining }
+        #expect(remaining == [2, 1, 0])
+        let error = refusal { _ = try budgets.take(caller("a"), now: .zero) }
+        #expect(error?.code == .requestRateLimited && error?.retryAfter == .milliseconds(100))
+        #expect(error?.details["budget"] == "device")
+        #expect(try budgets.take(caller("b"), now: .zero)?.remaining == 2)
+        #expect(try budgets.take(caller("a"), now: .milliseconds(100))?.remaining == 0)
+        #expect(try budgets.take(caller("a"), now: .seconds(60))?.remaining == 2)
+    }
+
+    @Test func anAccountsDevicesShareItsBudget() throws {
+        var budgets = budgets(device: 3, account: 4)
+        for device in ["a", "b", "c", "d"] { _ = try budgets.take(caller(device), now: .zero) }
+        let error = refusal { _ = try budgets.take(caller("e"), now: .zero) }
+        #expect(error?.details["budget"] == "account")
+        // What its account refused was not taken from the device.
+        #expect(try budgets.take(caller("e"), now: .milliseconds(50))?.remaining == 0)
+        #expect(try budgets.take(caller("e"), now: .seconds(10))?.remaining == 2)
+    }
+
+    @Test func zeroMeansNoLimit() throws {
+        var budgets = budgets(device: 0)
+        for _ in 0..<100 { #expect(try budgets.take(caller("a"), now: .zero) == nil) }
+    }
+
+    @Test func everyReplyCarriesWhatRemainsAndARefusalSaysWhenToComeBack() throws {
+        var configuration = BudgetConfiguration()
+        configuration.device = .init(capacity: 2, refillPerSecond: 10)
+        let house = try TestHouse(budgets: configuration)
+        let keys = try KeysOnly().makeKeyPair()
+        let client = try house.client(keys)
+        let token = try house.token(for: keys)
+        var replies: [ReplyEnvelope] = []
+        for _ in 0..<3 {
+            client.call("WhoAmI", body: Frame(encoding: WireWhoAmI()), accessToken: token, timeout: .milliseconds(50)) {
+                replies.append($0)
+            }
+            house.bus.settle()
+        }
+        // The client waits by itself for what is refused, but not beyond its caller's time.
+        #expect(replies.map(\.budget?.remaining) == [1, 0, 0])
+        #expect(replies.last?.result.code == .requestRateLimited)
+        var patient: ReplyEnvelope?
+        client.call("WhoAmI", body: Frame(encoding: WireWhoAmI()), accessToken: token) { patient = $0 }
+        house.bus.run(for: .milliseconds(200))
+        #expect(patient?.result.code == nil && patient != nil)
+        let health = try #require(client.ask(WireCheckHealth(), on: house.bus)).get().decode(WireCheckHealthReply.self)
+        #expect(health.deviceBudget.capacity == 2 && health.deviceBudget.refillMicroseconds == 100_000)
+    }
+}
