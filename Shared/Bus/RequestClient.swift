@@ -17,6 +17,8 @@ public final class RequestClient {
         /// The first pause after a failure that a repeat can cure; doubled with each further one.
         public var backoff: Duration = .milliseconds(50)
         public var backoffMax: Duration = .seconds(5)
+        /// A longer wait that the server asks for is told to the caller at once, and not waited for.
+        public var waitMax: Duration = .seconds(1)
         /// How long a call may take where its caller does not say.
         public var timeout: Duration = .seconds(30)
 
@@ -55,27 +57,35 @@ public final class RequestClient {
     private let loop: any BusLoop
     private let policy: Policy
     private var generator: any RandomNumberGenerator
-    private var socket: (any RequestSocket)?
+    /// One, or a second for the key that the service is about to have; empty once closed.
+    private var sockets: [any RequestSocket] = []
 
     /// Connects to the service.
     ///
-    /// - Parameter generator: Where jitter and operation ids come from; seeded in simulations.
+    /// - Parameters:
+    ///   - nextServerKey: The key that the service will have after the next rotation; whichever it has, it is found.
+    ///   - generator: Where jitter and operation ids come from; seeded in simulations.
     /// - Throws: ``CloudError`` `.configurationInvalid` for an endpoint that the transport does not understand.
     public init(
-        loop: any BusLoop, socket options: RequestSocketOptions, policy: Policy = Policy(),
+        loop: any BusLoop, socket options: RequestSocketOptions, nextServerKey: PublicKey? = nil,
+        policy: Policy = Policy(),
         generator: any RandomNumberGenerator = SystemRandomNumberGenerator()
     ) throws {
         self.loop = loop
         self.policy = policy
         self.generator = generator
         endpointCount = options.endpoints.count
-        socket = try loop.makeRequestSocket(options) { [weak self] messages in self?.receive(messages) }
+        for key in [options.serverKey, nextServerKey].compactMap({ $0 }) {
+            var options = options
+            options.serverKey = key
+            sockets.append(try loop.makeRequestSocket(options) { [weak self] messages in self?.receive(messages) })
+        }
     }
 
     /// Calls a method. The completion runs on the loop, exactly once, and never
     /// before this returns.
     ///
-    /// Failures that a pause can cure are retried until the time is up; then the
+    /// Failures that a short pause can cure are retried until the time is up; then the
     /// caller gets the last one, or `.serverResponseLost` if no answer came
     /// (whether the call took effect is unknown: repeat it under the same id),
     /// or `.networkFailure` if it was never sent. `.tokenExpired` goes to the
@@ -95,7 +105,7 @@ public final class RequestClient {
             loop.schedule(after: .zero) { completion(ReplyEnvelope(id: id, result: .failure(error))) }
             return id
         }
-        guard socket != nil else { return refuse(Self.closed) }
+        guard !sockets.isEmpty else { return refuse(Self.closed) }
         guard pending.count < policy.pendingMax else {
             return refuse(CloudError(.serviceBusy, "Too many calls wait for an answer. Try again later."))
         }
@@ -118,8 +128,8 @@ public final class RequestClient {
 
     /// Closes the connection. Calls in flight fail with `.networkFailure`.
     public func close() {
-        socket?.close()
-        socket = nil
+        for socket in sockets { socket.close() }
+        sockets = []
         timer?.cancel()
         timer = nil
         let calls = pending.sorted { $0.key < $1.key }.map(\.value)
@@ -136,7 +146,8 @@ public final class RequestClient {
 
     private func attempt(_ call: inout Call, now: Duration) {
         call.request.timeout = call.deadline - now
-        let sent = socket?.send(call.request.encoded()) == .sent
+        let message = call.request.encoded()
+        let sent = sockets.contains { $0.send(message) == .sent }
         if sent {
             call.wasSent = true
             call.lastError = nil
@@ -230,7 +241,7 @@ public final class RequestClient {
 
     /// Whether the call is to be tried again after this failure.
     private func putOff(_ id: OperationID, _ call: Call, _ error: CloudError) -> Bool {
-        guard error.code.retry == .afterBackoff else { return false }
+        guard error.code.retry == .afterBackoff, error.retryAfter ?? .zero < policy.waitMax else { return false }
         let now = loop.monotonicNow
         let wait = max(
             error.retryAfter ?? .zero, pause(policy.backoff, policy.backoffMax, attempts: max(1, call.attempts)))

@@ -51,7 +51,7 @@ public struct DeploymentFiles: Sendable {
     private func read<Value: Decodable>(
         _ type: Value.Type, at path: String, isSecret: Bool
     ) throws(CloudError) -> Value {
-        if isSecret { try requirePrivate(path) }
+        try requirePermissions(path, isSecret: isSecret)
         let data: Data
         do { data = try Data(contentsOf: URL(fileURLWithPath: path)) } catch {
             throw CloudError(
@@ -65,15 +65,40 @@ public struct DeploymentFiles: Sendable {
         }
     }
 
-    private func requirePrivate(_ path: String) throws(CloudError) {
-        guard let attributes = try? FileManager.default.attributesOfItem(atPath: path),
-            let mode = attributes[.posixPermissions] as? NSNumber
-        else { return }
-        guard mode.intValue & 0o077 == 0 else {
+    /// Nobody else may read a secret, or write what a service believes.
+    private func requirePermissions(_ path: String, isSecret: Bool) throws(CloudError) {
+        guard let mode = Self.mode(of: path) else { return }
+        guard !isSecret || mode & 0o077 == 0 else {
             throw CloudError(
                 .configurationInvalid, "Others may read a secret file. Run: chmod 600 FILE",
-                details: ["file": path, "mode": String(mode.intValue & 0o777, radix: 8)])
+                details: ["file": path, "mode": String(mode, radix: 8)])
         }
+        guard mode & 0o022 == 0 else {
+            throw CloudError(
+                .configurationInvalid, "Others may write a deployment file. Run: chmod go-w FILE",
+                details: ["file": path, "mode": String(mode, radix: 8)])
+        }
+        guard let folder = Self.mode(of: directory), folder & 0o022 == 0 else {
+            throw CloudError(
+                .configurationInvalid, "Others may write in the deployment's folder. Run: chmod go-w FOLDER",
+                details: ["folder": directory])
+        }
+    }
+
+    /// Requires that nobody but its owner has access to a service's data.
+    ///
+    /// - Throws: ``CloudError`` `.configurationInvalid`; the message names the cure.
+    static func requirePrivateFolder(_ path: String) throws(CloudError) {
+        guard let mode = mode(of: path), mode & 0o077 == 0 else {
+            throw CloudError(
+                .configurationInvalid, "Others have access to the data folder. Run: chmod 700 FOLDER",
+                details: ["folder": path])
+        }
+    }
+
+    private static func mode(of path: String) -> Int? {
+        let attributes = try? FileManager.default.attributesOfItem(atPath: path)
+        return (attributes?[.posixPermissions] as? NSNumber).map { $0.intValue & 0o777 }
     }
 
     // MARK: Writing
@@ -149,10 +174,9 @@ public struct Deployment: Sendable {
                     events: try ConnectionString(host: host, port: port + 1, key: keys.publicKey).endpoint,
                     subscriptions: service == .notifications
                         ? try ConnectionString(host: host, port: port + 2, key: keys.publicKey).endpoint : nil))
-            let masterKey = SymmetricKey(size: .bits256).withUnsafeBytes { Data($0).base64EncodedString() }
             secrets.append(
                 ServiceSecrets(
-                    service: service.rawValue, secretKey: keys.secretKey.z85, masterKeys: [masterKey],
+                    service: service.rawValue, secretKey: keys.secretKey.z85, masterKeys: [Self.makeMasterKey()],
                     tokenSigningKey: service == .identity
                         ? signingKey.rawRepresentation.base64EncodedString() : nil,
                     tokenSigningKeyID: service == .identity ? signingKeyID : nil))
@@ -165,6 +189,10 @@ public struct Deployment: Sendable {
             tokenKeys: [signingKeyID: signingKey.publicKey.rawRepresentation.base64EncodedString()])
         self.secrets = secrets
         self.connection = connection
+    }
+
+    static func makeMasterKey() -> String {
+        SymmetricKey(size: .bits256).withUnsafeBytes { Data($0).base64EncodedString() }
     }
 
     /// Makes a deployment and writes its files.
@@ -187,6 +215,74 @@ public struct Deployment: Sendable {
         // Last, since it is what tells that a deployment is complete.
         try files.write(deployment.roster)
         return deployment
+    }
+}
+
+// Rotation of the keys that lie in files. Each writes its files in an order in
+// which a crash in between leaves a deployment that starts.
+extension DeploymentFiles {
+    /// Gives a service another master key; the ones before it stay, until ``removeOldMasterKeys(of:)``.
+    public func addMasterKey(of service: ServiceName) throws(CloudError) {
+        var secrets = try secrets(of: service)
+        secrets.masterKeys.insert(Deployment.makeMasterKey(), at: 0)
+        try write(secrets)
+    }
+
+    /// Removes all master keys of a service but the newest. Only when it uses no other any more.
+    public func removeOldMasterKeys(of service: ServiceName) throws(CloudError) {
+        var secrets = try secrets(of: service)
+        secrets.masterKeys = Array(secrets.masterKeys.prefix(1))
+        try write(secrets)
+    }
+
+    /// Makes each service's next CURVE key, so that devices learn it; does nothing where there is one.
+    public func announceKeys(_ transport: some Transport) throws {
+        var roster = try roster()
+        for index in roster.services.indices {
+            let service = ServiceName(roster.services[index].service)
+            var secrets = try secrets(of: service)
+            guard roster.services[index].nextPublicKey == nil || secrets.nextSecretKey == nil else { continue }
+            let keys = try transport.makeKeyPair()
+            secrets.nextSecretKey = keys.secretKey.z85
+            roster.services[index].nextPublicKey = keys.publicKey.z85
+            try write(secrets)
+        }
+        // Last: what a crash leaves without it is announced anew.
+        try write(roster)
+    }
+
+    /// Makes the announced CURVE keys the services' own.
+    ///
+    /// - Throws: ``CloudError`` `.constraintViolation` when none are announced.
+    public func switchKeys() throws {
+        var roster = try roster()
+        var all: [ServiceSecrets] = []
+        for index in roster.services.indices {
+            var secrets = try secrets(of: ServiceName(roster.services[index].service))
+            // A crash may have left some of the secrets behind that were switched already.
+            guard let next = roster.services[index].nextPublicKey else {
+                throw CloudError(
+                    .constraintViolation,
+                    "No keys are announced. Run this without --switch first, and give devices time.",
+                    details: ["service": roster.services[index].service])
+            }
+            roster.services[index].publicKey = next
+            roster.services[index].nextPublicKey = nil
+            if let secret = secrets.nextSecretKey { secrets.secretKey = secret }
+            secrets.nextSecretKey = nil
+            all.append(secrets)
+        }
+        for secrets in all { try write(secrets) }
+        try write(roster)
+    }
+
+    /// Gives the operator another key.
+    public func replaceOperatorKey(_ transport: some Transport) throws {
+        let keys = try transport.makeKeyPair()
+        var roster = try roster()
+        roster.operatorKey = keys.publicKey.z85
+        try write(operatorKeys: keys)
+        try write(roster)
     }
 }
 

@@ -24,14 +24,25 @@ extension Roster.Entry {
     ///
     /// - Throws: ``CloudError`` `.configurationInvalid` if it is not Z85.
     public var key: PublicKey {
+        get throws(CloudError) { try key(publicKey) }
+    }
+
+    /// The key that it will have after the next rotation, if one is announced.
+    ///
+    /// - Throws: ``CloudError`` `.configurationInvalid` if it is not Z85.
+    public var nextKey: PublicKey? {
         get throws(CloudError) {
-            guard let key = PublicKey(z85: publicKey) else {
-                throw CloudError(
-                    .configurationInvalid, "A public key in the roster is not one in Z85.",
-                    details: ["service": service])
-            }
-            return key
+            guard let nextPublicKey else { return nil }
+            return try key(nextPublicKey)
         }
+    }
+
+    private func key(_ text: String) throws(CloudError) -> PublicKey {
+        guard let key = PublicKey(z85: text) else {
+            throw CloudError(
+                .configurationInvalid, "A public key in the roster is not one in Z85.", details: ["service": service])
+        }
+        return key
     }
 }
 

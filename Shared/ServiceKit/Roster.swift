@@ -4,6 +4,8 @@ public struct Roster: Sendable, Hashable, Codable {
         public var service: String
         /// CURVE public key, Z85.
         public var publicKey: String
+        /// What its key will be after the next rotation, once that is announced.
+        public var nextPublicKey: String?
         /// Where the service binds, and others reach it, such as `tcp://127.0.0.1:7411`.
         public var requests: String
         /// Its PUB.
@@ -49,6 +51,8 @@ public struct ServiceSecrets: Sendable, Codable {
     public var service: String
     /// CURVE secret key, Z85.
     public var secretKey: String
+    /// What it will be after the next rotation, once that is announced.
+    public var nextSecretKey: String?
     /// 32 bytes in base64: wraps the per-account keys of this service. Newest first.
     public var masterKeys: [String]
     /// Identity only: the Ed25519 private key that signs tokens, raw in base64, and its key id.

@@ -108,7 +108,7 @@ public final class ServiceHost: ServiceRuntime {
         started = loop.monotonicNow
         let entry = try roster.entry(of: service.name)
         keys = KeyPair(publicKey: try entry.key, secretKey: try secrets.key)
-        servicePeers = Set(try roster.services.map { try $0.key })
+        servicePeers = try Set(roster.services.flatMap { try [$0.key, $0.nextKey].compactMap { $0 } })
         operatorKey = PublicKey(z85: roster.operatorKey)
         accountKeys = try AccountKeys(masterKeys: secrets.masterKeys)
         verifier = try TokenVerifier(roster: roster)
@@ -534,6 +534,7 @@ public final class ServiceHost: ServiceRuntime {
             loop: loop,
             socket: RequestSocketOptions(
                 endpoints: roster.endpoints(of: service, \.requests), serverKey: try entry.key, keys: keys),
+            nextServerKey: try entry.nextKey,
             generator: fork())
         clients[service] = client
         return client

@@ -58,6 +58,7 @@ public func runService(
             .configurationInvalid, "The data folder cannot be made. Check its path and owner.",
             details: ["data": data])
     }
+    try DeploymentFiles.requirePrivateFolder(data)
     let worker = ServiceWorker(name: name, config: config, transport: transport, make: make)
     let group = ServiceGroup(
         configuration: ServiceGroupConfiguration(

@@ -1,12 +1,17 @@
 import ArgumentParser
 import Core
 import Foundation
+import ServiceKit
 import Wire
+import ZeroMQBus
 
 struct SecretsCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "secrets", abstract: "Replace a deployment's keys (needs the operator's secret).",
-        subcommands: [RotateSigningKey.self])
+        commandName: "secrets", abstract: "Replace a deployment's keys, while devices stay signed in.",
+        discussion: "What each key is for, and what its loss would mean: docs/security.md.",
+        subcommands: [
+            RotateSigningKey.self, RotateMasterKeys.self, RotateServiceKeys.self, RotateOperatorKey.self,
+        ])
 
     struct RotateSigningKey: ParsableCommand {
         static let configuration = CommandConfiguration(
@@ -30,5 +35,146 @@ struct SecretsCommand: ParsableCommand {
                     The keys before it are void from \(describe(until)) on.
                     """)
         }
+    }
+
+    struct RotateMasterKeys: ParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Wrap all accounts' keys with new master keys, one service after another.",
+            discussion: """
+                Each service is started again with its new key beside the old one, wraps what the old one wraps, and \
+                then the old one is removed from its secret file. Interrupted, it can be run again. A backup from \
+                before needs the secret files from before: keep them with it.
+
+                Where something else than `nephos up` runs the services, it stops after the first step: start them \
+                again yourself, and run it with --restarted.
+                """)
+
+        @Option(name: .customLong("service"), help: "Only this service; repeat for more (default: all).")
+        var services: [String] = []
+        @Flag(help: "The services were started again after the first step.") var restarted = false
+        @OptionGroup var deployment: DeploymentOptions
+        @OptionGroup var output: OutputOptions
+
+        func validate() throws {
+            for service in services where !ServiceName.all.contains(ServiceName(service)) {
+                throw ValidationError(
+                    "There is no service \(service). There are: \(ServiceName.all.map(\.rawValue).joined(separator: ", "))."
+                )
+            }
+        }
+
+        func run() throws {
+            let directory = deployment.directory
+            try directory.requireDeployment()
+            let files = DeploymentFiles(directory: directory.path)
+            let chosen = services.isEmpty ? ServiceName.all : services.map { ServiceName($0) }
+            // What an interrupted run has begun is finished before anything is added.
+            for service in chosen where try !restarted && files.secrets(of: service).masterKeys.count == 1 {
+                try files.addMasterKey(of: service)
+            }
+            guard restarted || directory.supervisor != nil else {
+                return try output.print(
+                    ["state": "added", "services": chosen.map(\.rawValue).joined(separator: " ")],
+                    text: """
+                        Added a master key for: \(chosen.map(\.rawValue).joined(separator: ", ")).
+                        Start these services again, then run:
+                        nephos secrets rotate-master-keys --restarted
+                        """)
+            }
+            for service in chosen {
+                if !restarted { _ = try directory.restart([service]) }
+                try wait(for: service)
+                try files.removeOldMasterKeys(of: service)
+                if !output.json { print("\(service): uses its new master key alone") }
+                fflush(nil)
+            }
+            try output.print(["services": chosen.map(\.rawValue)], text: "")
+        }
+
+        private func wait(for service: ServiceName) throws {
+            let connection = try OperatorConnection(directory: deployment.directory)
+            let deadline = ContinuousClock.now + .seconds(600)
+            while ContinuousClock.now < deadline {
+                let health = try? connection.call(
+                    service, WireCheckHealth(), returning: WireCheckHealthReply.self, timeout: .seconds(2))
+                if health?.usesNewestMasterKey == true { return }
+                usleep(100_000)
+            }
+            throw CloudError(
+                .deadlineExceeded, "The service has not wrapped everything yet. Run this again; nothing is lost.",
+                details: ["service": service.rawValue, "log": deployment.directory.log(of: service)])
+        }
+    }
+
+    struct RotateServiceKeys: ParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Replace the services' CURVE keys: announce the next ones, and switch to them later.",
+            discussion: """
+                Devices learn an announced key when they renew their tokens, every ten minutes while they are used. \
+                After the switch a device that was away the whole time needs the new connection string: sign in again, \
+                what is on it stays.
+                """)
+
+        @Flag(name: .customLong("switch"), help: "Make the announced keys the services' own.") var switches = false
+        @OptionGroup var deployment: DeploymentOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() throws {
+            let directory = deployment.directory
+            try directory.requireDeployment()
+            let files = DeploymentFiles(directory: directory.path)
+            if switches { try files.switchKeys() } else { try files.announceKeys(ZeroMQTransport()) }
+            let isRestarted = try directory.restart(ServiceName.all)
+            let connection = try files.roster().connectionString().description
+            try output.print(
+                ["state": switches ? "switched" : "announced", "connection": connection],
+                text: (isRestarted ? "" : "Start the services again now; they read their keys when they start.\n")
+                    + (switches
+                        ? "The services have new keys. New devices sign in with:\n\(connection)"
+                        : """
+                        The next keys are announced. When the devices have been in use for ten minutes, run:
+                        nephos secrets rotate-service-keys --switch
+                        """))
+        }
+    }
+
+    struct RotateOperatorKey: ParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Replace the operator's key. The one before it is worth nothing at once.")
+
+        @OptionGroup var deployment: DeploymentOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() throws {
+            let directory = deployment.directory
+            try directory.requireDeployment()
+            try DeploymentFiles(directory: directory.path).replaceOperatorKey(ZeroMQTransport())
+            let isRestarted = try directory.restart(ServiceName.all)
+            try output.print(
+                ["state": "replaced"],
+                text: "The operator has a new key."
+                    + (isRestarted ? "" : " Start the services again now; they learn it when they start."))
+        }
+    }
+}
+
+extension DeploymentDirectory {
+    /// Starts services again that `nephos up` runs, so that they read their files anew; returns when they answer.
+    ///
+    /// - Returns: False when `nephos up` does not run them; then nothing was done.
+    /// - Throws: ``CloudError`` `.serviceUnavailable` when they do not come back.
+    func restart(_ services: [ServiceName]) throws -> Bool {
+        guard supervisor != nil else { return false }
+        let before = services.compactMap { pid(of: $0) }
+        for pid in before { kill(pid, SIGTERM) }
+        let connection = try OperatorConnection(directory: self)
+        let deadline = ContinuousClock.now + .seconds(30)
+        while ContinuousClock.now < deadline {
+            usleep(100_000)
+            if before.contains(where: Spawn.isRunning) { continue }
+            let health = try connection.health(timeout: .seconds(1))
+            if health.allSatisfy({ !services.contains($0.service) || $0.reply != nil }) { return true }
+        }
+        throw CloudError(.serviceUnavailable, "The services did not come back. See: nephos status")
     }
 }

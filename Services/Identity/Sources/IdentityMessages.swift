@@ -49,6 +49,7 @@ extension WireServiceAddress {
         self.init()
         service = entry.service
         publicKey = entry.publicKey
+        nextPublicKey = entry.nextPublicKey ?? ""
         requestEndpoints = [entry.publicRequests ?? entry.requests]
         subscriptionEndpoints = [entry.publicSubscriptions ?? entry.subscriptions].compactMap { $0 }
     }

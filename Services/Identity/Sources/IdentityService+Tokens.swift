@@ -80,7 +80,11 @@ extension IdentityService {
     /// The service that a request comes from, by its key: what a service says of itself does not count.
     func requireService(_ context: RequestContext) throws -> ServiceName {
         let key = context.peer.publicKey.z85
-        guard let entry = try requireRunning().runtime.roster.services.first(where: { $0.publicKey == key }) else {
+        guard
+            let entry = try requireRunning().runtime.roster.services.first(where: {
+                $0.publicKey == key || $0.nextPublicKey == key
+            })
+        else {
             throw CloudError(.permissionFailure, "Only services of this deployment may do this.")
         }
         return ServiceName(entry.service)

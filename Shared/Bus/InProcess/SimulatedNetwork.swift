@@ -136,7 +136,9 @@ public final class SimulatedNetwork: @unchecked Sendable {
                 waiting[line.endpoint, default: []].append(line)
                 return
             }
-            guard !isCut(line.clientName, door.loopName), door.admits(line.publicKey) else {
+            guard !isCut(line.clientName, door.loopName), door.admits(line.publicKey),
+                door.publicKey == line.serverKey
+            else {
                 schedule(after: .milliseconds(100)) { [self] in connect(line) }
                 return
             }

@@ -7,6 +7,8 @@ protocol SimulatedSocket: AnyObject {
 /// A bound socket, as lines connect to it.
 protocol SimulatedDoor: AnyObject {
     var loopName: String { get }
+    /// What it proves to be.
+    var publicKey: PublicKey { get }
     func admits(_ key: PublicKey) -> Bool
     func accept(_ line: SimulatedLine)
     func drop(_ line: SimulatedLine)
@@ -18,6 +20,8 @@ protocol SimulatedDoor: AnyObject {
 final class SimulatedLine {
     let endpoint: String
     let publicKey: PublicKey
+    /// Only a server with this key is talked to.
+    let serverKey: PublicKey
     let clientName: String
     private let network: SimulatedNetwork
     private let onMessage: (Message) -> Void
@@ -31,9 +35,11 @@ final class SimulatedLine {
     private(set) var inFlight: (toServer: Int, toClient: Int) = (0, 0)
 
     init(
-        loop: SimulatedLoop, endpoint: String, publicKey: PublicKey, onMessage: @escaping (Message) -> Void
+        loop: SimulatedLoop, endpoint: String, publicKey: PublicKey, serverKey: PublicKey,
+        onMessage: @escaping (Message) -> Void
     ) {
         self.endpoint = endpoint
+        self.serverKey = serverKey
         self.publicKey = publicKey
         clientName = loop.name
         network = loop.network
@@ -160,6 +166,7 @@ final class SimulatedRouter: ReplySocket, SimulatedSocket, SimulatedDoor {
     private var lines: [UInt64: SimulatedLine] = [:]
     let endpoint: String
     var loopName: String { loop.name }
+    var publicKey: PublicKey { options.keys.publicKey }
 
     init(loop: SimulatedLoop, _ options: ReplySocketOptions, _ handler: @escaping ([Incoming]) -> Void) throws {
         self.loop = loop
@@ -211,7 +218,9 @@ final class SimulatedDealer: RequestSocket, SimulatedSocket {
         sendQueueMax = options.sendQueueMax
         let inbox = Inbox(loop: loop, batchMax: 512, handler: handler)
         lines = options.endpoints.map {
-            SimulatedLine(loop: loop, endpoint: $0, publicKey: options.keys.publicKey) { inbox.add($0) }
+            SimulatedLine(loop: loop, endpoint: $0, publicKey: options.keys.publicKey, serverKey: options.serverKey) {
+                inbox.add($0)
+            }
         }
     }
 
@@ -240,6 +249,7 @@ final class SimulatedPublisher: PublishSocket, SimulatedSocket, SimulatedDoor {
     private var isOpen = true
     let endpoint: String
     var loopName: String { loop.name }
+    var publicKey: PublicKey { options.keys.publicKey }
 
     init(loop: SimulatedLoop, _ options: PublishSocketOptions) throws {
         self.loop = loop
@@ -273,7 +283,8 @@ final class SimulatedSubscriber: SubscribeSocket, SimulatedSocket {
         let inbox = Inbox(loop: loop, batchMax: 1024, handler: handler)
         let topics = options.topics.map { Array($0.utf8) }
         lines = options.endpoints.map {
-            SimulatedLine(loop: loop, endpoint: $0, publicKey: options.keys.publicKey) { message in
+            SimulatedLine(loop: loop, endpoint: $0, publicKey: options.keys.publicKey, serverKey: options.serverKey) {
+                message in
                 guard let topic = message.first?.bytes, topics.contains(where: topic.starts) else { return }
                 inbox.add(message)
             }

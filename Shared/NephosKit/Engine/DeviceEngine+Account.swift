@@ -134,7 +134,8 @@ extension DeviceEngine {
 extension SessionRecord.Service {
     init(_ wire: WireServiceAddress) {
         self.init(
-            service: wire.service, publicKey: wire.publicKey, requests: wire.requestEndpoints,
+            service: wire.service, publicKey: wire.publicKey,
+            nextPublicKey: wire.nextPublicKey.isEmpty ? nil : wire.nextPublicKey, requests: wire.requestEndpoints,
             subscriptions: wire.subscriptionEndpoints)
     }
 }

@@ -187,6 +187,7 @@ public final class DeviceEngine {
         return try RequestClient(
             loop: loop,
             socket: RequestSocketOptions(endpoints: endpoints, serverKey: serverKey, keys: keys),
+            nextServerKey: address.nextPublicKey.flatMap { PublicKey(z85: $0) },
             generator: SplitMix64(seed: generator.next()))
     }
 
@@ -228,6 +229,11 @@ public final class DeviceEngine {
     func learn(_ services: [SessionRecord.Service]) {
         guard var session, !services.isEmpty, session.services != services else { return }
         session.services = services
+        // Where identity is, the connection string has said; who it is, identity itself says.
+        if let identity = services.first(where: { $0.service == ServiceName.identity.rawValue }) {
+            session.identity.publicKey = identity.publicKey
+            session.identity.nextPublicKey = identity.nextPublicKey
+        }
         do { try setSession(session) } catch { logger.error("session could not be saved", error) }
         reconnect(session: session)
     }

@@ -6,11 +6,17 @@ public struct SessionRecord: Codable, Hashable, Sendable {
         public var service: String
         /// CURVE public key, Z85.
         public var publicKey: String
+        /// What the key will be after the next rotation, once that is announced.
+        public var nextPublicKey: String?
         public var requests: [String]
         public var subscriptions: [String]
 
-        public init(service: String, publicKey: String, requests: [String], subscriptions: [String]) {
+        public init(
+            service: String, publicKey: String, nextPublicKey: String? = nil, requests: [String],
+            subscriptions: [String]
+        ) {
             self.service = service
+            self.nextPublicKey = nextPublicKey
             self.publicKey = publicKey
             self.requests = requests
             self.subscriptions = subscriptions

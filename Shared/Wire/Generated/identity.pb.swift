@@ -177,6 +177,10 @@ public nonisolated struct WireServiceAddress: Sendable {
   /// For devices' subscriptions (notifications only).
   public var subscriptionEndpoints: [String] = []
 
+  /// What the key will be after the next rotation, once that is announced; or
+  /// empty. Whoever knows it finds the service by either.
+  public var nextPublicKey: String = String()
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -1155,7 +1159,7 @@ nonisolated extension WireApp: SwiftProtobuf.Message, SwiftProtobuf._MessageImpl
 
 nonisolated extension WireServiceAddress: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ServiceAddress"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}service\0\u{3}public_key\0\u{3}request_endpoints\0\u{3}subscription_endpoints\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}service\0\u{3}public_key\0\u{3}request_endpoints\0\u{3}subscription_endpoints\0\u{3}next_public_key\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1167,6 +1171,7 @@ nonisolated extension WireServiceAddress: SwiftProtobuf.Message, SwiftProtobuf._
       case 2: try { try decoder.decodeSingularStringField(value: &self.publicKey) }()
       case 3: try { try decoder.decodeRepeatedStringField(value: &self.requestEndpoints) }()
       case 4: try { try decoder.decodeRepeatedStringField(value: &self.subscriptionEndpoints) }()
+      case 5: try { try decoder.decodeSingularStringField(value: &self.nextPublicKey) }()
       default: break
       }
     }
@@ -1185,6 +1190,9 @@ nonisolated extension WireServiceAddress: SwiftProtobuf.Message, SwiftProtobuf._
     if !self.subscriptionEndpoints.isEmpty {
       try visitor.visitRepeatedStringField(value: self.subscriptionEndpoints, fieldNumber: 4)
     }
+    if !self.nextPublicKey.isEmpty {
+      try visitor.visitSingularStringField(value: self.nextPublicKey, fieldNumber: 5)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -1193,6 +1201,7 @@ nonisolated extension WireServiceAddress: SwiftProtobuf.Message, SwiftProtobuf._
     if lhs.publicKey != rhs.publicKey {return false}
     if lhs.requestEndpoints != rhs.requestEndpoints {return false}
     if lhs.subscriptionEndpoints != rhs.subscriptionEndpoints {return false}
+    if lhs.nextPublicKey != rhs.nextPublicKey {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
