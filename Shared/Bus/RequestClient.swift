@@ -40,7 +40,10 @@ public final class RequestClient {
         var lastError: CloudError?
         /// Whether an attempt may have reached the server.
         var wasSent = false
-        let completion: (ReplyEnvelope) -> Void
+        /// Several, when the call was made again while it waited.
+        var completions: [(ReplyEnvelope) -> Void]
+
+        func complete(_ reply: ReplyEnvelope) { for completion in completions { completion(reply) } }
     }
 
     // A due call waits in the bucket of its time slice; one timer serves all.
@@ -93,7 +96,7 @@ public final class RequestClient {
     ///
     /// - Parameters:
     ///   - timeout: How long the caller waits in all.
-    ///   - id: The operation id; pass the first call's to repeat it.
+    ///   - id: The operation id; pass the first call's to repeat it. While that one waits, both get its answer.
     @discardableResult
     public func call(
         _ method: String, body: Frame, accessToken: String = "", timeout: Duration? = nil, id: OperationID? = nil,
@@ -109,14 +112,15 @@ public final class RequestClient {
         guard pending.count < policy.pendingMax else {
             return refuse(CloudError(.serviceBusy, "Too many calls wait for an answer. Try again later."))
         }
-        guard pending[id] == nil else {
-            return refuse(CloudError(.invalidArguments, "A call with this operation id is in flight already."))
+        if pending[id] != nil {
+            pending[id]?.completions.append(completion)
+            return id
         }
         let now = loop.monotonicNow
         let request = RequestEnvelope(
             method: method, id: id, accessToken: accessToken, causeID: causeID, body: body, attachments: attachments)
         var call = Call(
-            request: request, deadline: now + (timeout ?? policy.timeout), due: now, completion: completion)
+            request: request, deadline: now + (timeout ?? policy.timeout), due: now, completions: [completion])
         attempt(&call, now: now)
         pending[id] = call
         enqueue(id, due: call.due)
@@ -136,7 +140,7 @@ public final class RequestClient {
         pending = [:]
         buckets = [:]
         for call in calls {
-            call.completion(ReplyEnvelope(id: call.request.id, result: .failure(Self.closed)))
+            call.complete(ReplyEnvelope(id: call.request.id, result: .failure(Self.closed)))
         }
     }
 
@@ -189,7 +193,7 @@ public final class RequestClient {
                 guard var call = pending[id], call.due <= now else { continue }
                 if call.deadline <= now {
                     pending[id] = nil
-                    call.completion(ReplyEnvelope(id: id, result: .failure(call.lastError ?? Self.lost(call))))
+                    call.complete(ReplyEnvelope(id: id, result: .failure(call.lastError ?? Self.lost(call))))
                 } else {
                     attempt(&call, now: now)
                     pending[id] = call
@@ -220,7 +224,7 @@ public final class RequestClient {
             guard let call = pending[id] else { continue }
             if case .failure(let error) = reply.result, putOff(id, call, error) { continue }
             pending[id] = nil
-            call.completion(reply)
+            call.complete(reply)
         }
     }
 

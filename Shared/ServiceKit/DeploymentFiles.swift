@@ -218,8 +218,7 @@ public struct Deployment: Sendable {
     }
 }
 
-// Rotation of the keys that lie in files. Each writes its files in an order in
-// which a crash in between leaves a deployment that starts.
+// Rotation of the keys that lie in files. After a crash in between, run it again.
 extension DeploymentFiles {
     /// Gives a service another master key; the ones before it stay, until ``removeOldMasterKeys(of:)``.
     public func addMasterKey(of service: ServiceName) throws(CloudError) {
@@ -237,42 +236,22 @@ extension DeploymentFiles {
 
     /// Makes each service's next CURVE key, so that devices learn it; does nothing where there is one.
     public func announceKeys(_ transport: some Transport) throws {
-        var roster = try roster()
-        for index in roster.services.indices {
-            let service = ServiceName(roster.services[index].service)
-            var secrets = try secrets(of: service)
-            guard roster.services[index].nextPublicKey == nil || secrets.nextSecretKey == nil else { continue }
-            let keys = try transport.makeKeyPair()
-            secrets.nextSecretKey = keys.secretKey.z85
-            roster.services[index].nextPublicKey = keys.publicKey.z85
-            try write(secrets)
-        }
-        // Last: what a crash leaves without it is announced anew.
-        try write(roster)
+        try changeKeys { try KeyRotation.announce(&$0, &$1, transport) }
     }
 
     /// Makes the announced CURVE keys the services' own.
     ///
     /// - Throws: ``CloudError`` `.constraintViolation` when none are announced.
     public func switchKeys() throws {
+        try changeKeys { try KeyRotation.makeCurrent(&$0, &$1) }
+    }
+
+    private func changeKeys(_ change: (inout Roster, inout [ServiceSecrets]) throws -> Void) throws {
         var roster = try roster()
-        var all: [ServiceSecrets] = []
-        for index in roster.services.indices {
-            var secrets = try secrets(of: ServiceName(roster.services[index].service))
-            // A crash may have left some of the secrets behind that were switched already.
-            guard let next = roster.services[index].nextPublicKey else {
-                throw CloudError(
-                    .constraintViolation,
-                    "No keys are announced. Run this without --switch first, and give devices time.",
-                    details: ["service": roster.services[index].service])
-            }
-            roster.services[index].publicKey = next
-            roster.services[index].nextPublicKey = nil
-            if let secret = secrets.nextSecretKey { secrets.secretKey = secret }
-            secrets.nextSecretKey = nil
-            all.append(secrets)
-        }
-        for secrets in all { try write(secrets) }
+        var secrets = try roster.services.map { try self.secrets(of: ServiceName($0.service)) }
+        try change(&roster, &secrets)
+        for secrets in secrets { try write(secrets) }
+        // Last: what a crash leaves without it is done again with the same result.
         try write(roster)
     }
 

@@ -24,7 +24,7 @@ public final class TestCloud {
     public let network: SimulatedNetwork
     let transport: InProcessTransport
     let logger: Logger
-    private let deployment: Deployment
+    private var deployment: Deployment
     /// What survives a crash of its service.
     private var disks: [ServiceName: Disk] = [:]
     private let subscriberQueueMax: Int
@@ -115,6 +115,20 @@ public final class TestCloud {
     public func settle(within limit: Duration = .seconds(600)) -> Bool {
         network.run(within: limit) {
             devices.allSatisfy(\.isSettled) && Set(devices.map(\.head)).count <= 1
+        }
+    }
+
+    /// Replaces keys of the deployment, and starts all services again with them.
+    public func changeKeys(
+        _ change: (inout Roster, inout [ServiceSecrets], InProcessTransport) throws -> Void
+    ) throws {
+        var (roster, secrets) = (deployment.roster, deployment.secrets)
+        try change(&roster, &secrets, transport)
+        deployment.roster = roster
+        deployment.secrets = secrets
+        for service in disks.keys.sorted() {
+            crash(service)
+            try start(service)
         }
     }
 

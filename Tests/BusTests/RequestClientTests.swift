@@ -35,6 +35,63 @@ import Testing
         }
     }
 
+    @Test func aCallMadeAgainWhileItWaitsIsSentOnceAndAnsweredTwice() throws {
+        defer { network.close() }
+        let transport = InProcessTransport(network)
+        let keys = try transport.makeKeyPair()
+        let clientKeys = try transport.makeKeyPair()
+        let seen = Seen()
+        try startServer(transport, keys, answers: true, seen)
+        _ = try transport.startLoop(named: "client") { loop in
+            let options = RequestSocketOptions(
+                endpoints: ["tcp://server:1"], serverKey: keys.publicKey, keys: clientKeys)
+            seen.client = try RequestClient(loop: loop, socket: options, generator: SplitMix64(seed: 2))
+        }
+        network.run(for: .milliseconds(200))
+        let id = seen.client?.call("Ask", body: Frame([])) { [network] in seen.replies.append(($0.id, network.now)) }
+        seen.client?.call("Ask", body: Frame([]), id: id) { [network] in seen.replies.append(($0.id, network.now)) }
+        network.run(for: .seconds(1))
+        #expect(seen.requests == [id])
+        #expect(seen.replies.map(\.id) == [id, id])
+        // Afterwards the same id is a repeat, which is sent.
+        seen.client?.call("Ask", body: Frame([]), id: id) { [network] in seen.replies.append(($0.id, network.now)) }
+        network.run(for: .seconds(1))
+        #expect(seen.requests == [id, id] && seen.replies.count == 3)
+    }
+
+    @Test func aServiceIsFoundByItsNextKeyToo() throws {
+        defer { network.close() }
+        let transport = InProcessTransport(network)
+        let keys = try transport.makeKeyPair()
+        let next = try transport.makeKeyPair()
+        let clientKeys = try transport.makeKeyPair()
+        let seen = Seen()
+        try startServer(transport, keys, answers: true, seen)
+        _ = try transport.startLoop(named: "client") { loop in
+            let options = RequestSocketOptions(
+                endpoints: ["tcp://server:1"], serverKey: keys.publicKey, keys: clientKeys)
+            seen.client = try RequestClient(
+                loop: loop, socket: options, nextServerKey: next.publicKey, generator: SplitMix64(seed: 2))
+        }
+        func ask() {
+            seen.client?.call("Ask", body: Frame([])) { [network] in
+                if case .success = $0.result { seen.replies.append(($0.id, network.now)) }
+            }
+            network.run(for: .seconds(1))
+        }
+        ask()
+        #expect(seen.replies.count == 1)
+        network.crash("server")
+        try startServer(transport, next, answers: true, seen)
+        ask()
+        #expect(seen.replies.count == 2)
+        // A third key is a stranger's.
+        network.crash("server")
+        try startServer(transport, try transport.makeKeyPair(), answers: true, seen)
+        ask()
+        #expect(seen.replies.count == 2)
+    }
+
     @Test func whatWasLostWithAConnectionIsRepeatedAtOnce() throws {
         defer { network.close() }
         let transport = InProcessTransport(network)

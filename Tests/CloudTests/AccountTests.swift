@@ -248,6 +248,45 @@ import Wire
         #expect(cloud.network.run(within: .seconds(60)) { cloud.devices[1].values["after"] == .integer(1) })
     }
 
+    @Test func servicesChangeTheirKeysWhileDevicesStaySignedIn() throws {
+        let cloud = try house()
+        defer { cloud.close() }
+        try cloud.changeKeys { try KeyRotation.announce(&$0, &$1, $2) }
+        // Devices renew their tokens, and learn the next keys with them.
+        cloud.network.run(for: .seconds(15 * 60))
+        try cloud.changeKeys { roster, secrets, _ in try KeyRotation.makeCurrent(&roster, &secrets) }
+        try cloud.devices[0].store?.set(1, forKey: "after")
+        #expect(cloud.network.run(within: .seconds(60)) { cloud.devices[1].values["after"] == .integer(1) })
+        // And once more, from the keys that they have now, over a renewal of all tokens.
+        try cloud.changeKeys { try KeyRotation.announce(&$0, &$1, $2) }
+        cloud.network.run(for: .seconds(15 * 60))
+        try cloud.changeKeys { roster, secrets, _ in try KeyRotation.makeCurrent(&roster, &secrets) }
+        cloud.network.run(for: .seconds(20 * 60))
+        try cloud.devices[0].store?.set(2, forKey: "after")
+        #expect(cloud.network.run(within: .seconds(60)) { cloud.devices[1].values["after"] == .integer(2) })
+        #expect(cloud.devices.allSatisfy { $0.session?.signedIn == true })
+    }
+
+    @Test func masterKeysAreReplacedAndTheOldOneIsNotNeededAnyMore() throws {
+        let cloud = try house()
+        defer { cloud.close() }
+        var newest: [String] = []
+        try cloud.changeKeys { _, secrets, _ in
+            for index in secrets.indices {
+                let key = Data((0..<32).map { _ in UInt8.random(in: 0...255) }).base64EncodedString()
+                newest.append(key)
+                secrets[index].masterKeys.insert(key, at: 0)
+            }
+        }
+        cloud.network.run(for: .seconds(5))
+        try cloud.changeKeys { _, secrets, _ in
+            for index in secrets.indices { secrets[index].masterKeys = [newest[index]] }
+        }
+        let client = try cloud.makeClient()
+        #expect(try pull(client, signIn(client).accessToken).items.first?.value.string == "mine")
+        #expect(cloud.network.run(within: .seconds(60)) { cloud.devices.allSatisfy(\.isSettled) })
+    }
+
     private func keyID(_ token: WireAccessToken) -> String? {
         struct Header: Decodable { var kid: String }
         let text = String(token.token.prefix { $0 != "." }).replacing("-", with: "+").replacing("_", with: "/")

@@ -1,7 +1,8 @@
 import Core
 import Foundation
-import ServiceKit
 import Testing
+
+@testable import ServiceKit
 
 /// The files of a deployment, and the string that leads to it.
 struct DeploymentTests {
@@ -36,6 +37,52 @@ struct DeploymentTests {
             #expect { try files.secrets(of: .identity) } throws: {
                 ($0 as? CloudError)?.code == .configurationInvalid && "\($0)".contains("chmod 600")
             }
+        }
+    }
+
+    @Test func whatOthersMayWriteIsNotBelieved() throws {
+        try withDirectory { directory in
+            _ = try Deployment.create(directory: directory, host: "127.0.0.1", basePort: 7410, transport: KeysOnly())
+            let files = DeploymentFiles(directory: directory)
+            func refused(_ mode: Int, _ path: String, _ body: () throws -> Void) throws {
+                let before = try FileManager.default.attributesOfItem(atPath: path)[.posixPermissions] ?? 0
+                try FileManager.default.setAttributes([.posixPermissions: mode], ofItemAtPath: path)
+                #expect { try body() } throws: { ($0 as? CloudError)?.code == .configurationInvalid }
+                try FileManager.default.setAttributes([.posixPermissions: before], ofItemAtPath: path)
+                try body()
+            }
+            try refused(0o666, files.rosterPath) { _ = try files.roster() }
+            try refused(0o777, directory) { _ = try files.roster() }
+            try refused(0o604, files.operatorPath) { _ = try files.operatorKeys() }
+            try refused(0o750, directory) { try DeploymentFiles.requirePrivateFolder(directory) }
+        }
+    }
+
+    @Test func keysInFilesAreReplacedInTwoSteps() throws {
+        try withDirectory { directory in
+            let made = try Deployment.create(
+                directory: directory, host: "127.0.0.1", basePort: 7410, transport: KeysOnly())
+            let files = DeploymentFiles(directory: directory)
+            #expect(throws: CloudError.self) { try files.switchKeys() }
+            try files.announceKeys(KeysOnly())
+            let announced = try files.roster()
+            // Again, as after a crash: nothing new.
+            try files.announceKeys(KeysOnly())
+            #expect(try files.roster() == announced)
+            let next = try files.secrets(of: .keyValue).nextSecretKey
+            #expect(try files.secrets(of: .keyValue).secretKey == made.secrets[1].secretKey)
+            try files.switchKeys()
+            #expect(try files.secrets(of: .keyValue).secretKey == next)
+            #expect(try files.roster().services.map(\.publicKey) == announced.services.map(\.nextPublicKey))
+
+            try files.addMasterKey(of: .records)
+            #expect(try files.secrets(of: .records).masterKeys.count == 2)
+            #expect(try files.secrets(of: .records).masterKeys.last == made.secrets[3].masterKeys.first)
+            try files.removeOldMasterKeys(of: .records)
+            #expect(try files.secrets(of: .records).masterKeys.count == 1)
+            try files.replaceOperatorKey(KeysOnly())
+            #expect(try files.operatorKeys().publicKey.z85 == files.roster().operatorKey)
+            #expect(try files.operatorKeys() != made.operatorKeys)
         }
     }
 
