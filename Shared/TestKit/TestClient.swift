@@ -19,7 +19,7 @@ public final class TestClient {
 
     private unowned let cloud: TestCloud
     private let name: String
-    private let keys: KeyPair
+    public let keys: KeyPair
     private var clients: [Door: RequestClient] = [:]
     private var generator: SplitMix64
 
@@ -47,16 +47,7 @@ public final class TestClient {
 
     private func connect(to door: Door) throws -> RequestClient {
         if let client = clients[door] { return client }
-        let entry: Roster.Entry
-        let endpoint: String
-        switch door {
-        case .requests(let service):
-            entry = try cloud.roster.entry(of: service)
-            endpoint = entry.requests
-        case .subscriptions:
-            entry = try cloud.roster.entry(of: .notifications)
-            endpoint = entry.subscriptions ?? ""
-        }
+        let (entry, endpoint) = try cloud.address(of: door)
         let options = RequestSocketOptions(endpoints: [endpoint], serverKey: try entry.key, keys: keys)
         let made = Unshared(Holder())
         let seed = generator.next()

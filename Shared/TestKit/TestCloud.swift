@@ -185,6 +185,23 @@ public final class TestCloud {
             name: "client-\(clientCount)", keys: try transport.makeKeyPair(), cloud: self, seed: generator.next())
     }
 
+    /// A connection that sends any bytes, under a key of its own or one that a test has stolen.
+    public func makeRawClient(_ keys: KeyPair? = nil) throws -> RawClient {
+        clientCount += 1
+        return RawClient(name: "raw-\(clientCount)", keys: try keys ?? transport.makeKeyPair(), cloud: self)
+    }
+
+    func address(of door: TestClient.Door) throws -> (entry: Roster.Entry, endpoint: String) {
+        switch door {
+        case .requests(let service):
+            let entry = try roster.entry(of: service)
+            return (entry, entry.requests)
+        case .subscriptions:
+            let entry = try roster.entry(of: .notifications)
+            return (entry, entry.subscriptions ?? "")
+        }
+    }
+
     // MARK: Devices
 
     /// A new device, signed in to the account.

@@ -15,6 +15,7 @@ struct SignInCommand: AsyncParsableCommand {
     @Option(name: .customLong("class"), help: "computer, or small for a device with little room (default: computer).")
     var policyClass = DeviceClass.computer
     @Option(help: "The app to sign in as (default: the deployment's default app).") var app: String?
+    @Flag(help: "Throw away changes of another account that were never sent.") var discardUnsent = false
     @OptionGroup var device: DeviceOptionGroup
     @OptionGroup var output: OutputOptions
 
@@ -25,7 +26,8 @@ struct SignInCommand: AsyncParsableCommand {
         let record = try await device.withSession { session in
             try await session.signIn(
                 connection: connection, account: account, password: password, deviceName: name,
-                policyClass: policyClass == .small ? .smallDevice : .computer, app: app.map { AppID($0) })
+                policyClass: policyClass == .small ? .smallDevice : .computer, app: app.map { AppID($0) },
+                discardsUnsent: discardUnsent)
         }
         try output.print(
             SessionReport(record), text: "Signed in as \(record.accountName), device \(record.deviceName).")

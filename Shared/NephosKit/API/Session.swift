@@ -79,24 +79,29 @@ public final class Session: Sendable {
         }
     }
 
-    /// An opaque token of the account: comparable, archivable, the same as long
-    /// as the same account is signed in, and there while offline. Nil: nobody is.
-    public var ubiquityIdentityToken: String? {
-        get throws(CloudError) { try account?.identityToken }
+    /// Stands for the account: the same as long as the same one is signed in, and
+    /// there while offline. Nil: nobody is. ``accountChanges`` tells of its change.
+    public var ubiquityIdentityToken: UbiquityIdentityToken? {
+        get throws(CloudError) { try account?.ubiquityIdentityToken }
     }
 
     /// Signs this device in.
     ///
-    /// - Parameter connection: As the deployment's operator hands it out.
-    /// - Throws: ``CloudError`` `.wrongCredentials`, or `.networkFailure` when the server cannot be reached.
+    /// - Parameters:
+    ///   - connection: As the deployment's operator hands it out.
+    ///   - discardsUnsent: Whether changes of another account that wait to be sent may be thrown away.
+    /// - Throws: ``CloudError`` `.wrongCredentials`; `.requestRateLimited` after too many of those, with the time
+    ///   to wait; `.networkFailure` when the server cannot be reached; `.constraintViolation` when changes of
+    ///   another account were never sent.
     @discardableResult
     public func signIn(
         connection: ConnectionString, account: String, password: String, deviceName: String, deviceModel: String = "",
-        policyClass: DevicePolicyClass = .computer, app: AppID? = nil
+        policyClass: DevicePolicyClass = .computer, app: AppID? = nil, discardsUnsent: Bool = false
     ) async throws(CloudError) -> SessionRecord {
         let request = SignInRequest(
             identity: SessionRecord.Service(connection), accountName: account, password: password,
-            deviceName: deviceName, deviceModel: deviceModel, platform: "linux", policyClass: policyClass, app: app)
+            deviceName: deviceName, deviceModel: deviceModel, platform: "linux", policyClass: policyClass, app: app,
+            discardsUnsent: discardsUnsent)
         return try await engine.perform { engine, completion in engine.signIn(request, completion) }
     }
 
@@ -140,13 +145,13 @@ public final class Session: Sendable {
     }
 
     /// Each change of who is signed in: the new identity token, or nil.
-    public var accountChanges: AsyncStream<String?> {
+    public var accountChanges: AsyncStream<UbiquityIdentityToken?> {
         let source = events.subscribe()
         return AsyncStream { continuation in
             let task = Task {
                 for await event in source {
                     guard case .accountChanged(let session) = event else { continue }
-                    continuation.yield(session?.signedIn == true ? session?.identityToken : nil)
+                    continuation.yield(session?.ubiquityIdentityToken)
                 }
                 continuation.finish()
             }

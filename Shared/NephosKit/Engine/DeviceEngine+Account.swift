@@ -16,10 +16,13 @@ public struct SignInRequest: Sendable {
     public var policyClass: DevicePolicyClass
     /// Empty: the deployment's default app.
     public var app: String
+    /// Whether changes of another account that wait to be sent may be thrown away.
+    public var discardsUnsent: Bool
 
     public init(
         identity: SessionRecord.Service, accountName: String, password: String, deviceName: String,
-        deviceModel: String = "", platform: String = "", policyClass: DevicePolicyClass = .computer, app: AppID? = nil
+        deviceModel: String = "", platform: String = "", policyClass: DevicePolicyClass = .computer, app: AppID? = nil,
+        discardsUnsent: Bool = false
     ) {
         self.identity = identity
         self.accountName = accountName
@@ -28,6 +31,7 @@ public struct SignInRequest: Sendable {
         self.deviceModel = deviceModel
         self.platform = platform
         self.policyClass = policyClass
+        self.discardsUnsent = discardsUnsent
         self.app = app?.rawValue ?? ""
     }
 }
@@ -36,6 +40,7 @@ extension DeviceEngine {
     /// Signs this home in. Another account's cached content is discarded.
     public func signIn(_ request: SignInRequest, _ completion: @escaping (Result<SessionRecord, CloudError>) -> Void) {
         do throws(CloudError) {
+            if !request.discardsUnsent { try requireNothingUnsent(for: request.accountName) }
             // A key stands for one device of one account, and a revoked one is spent.
             var kept = try secrets.load()
             if kept.keys == nil || session?.revoked == true || session?.accountName != request.accountName {
@@ -68,6 +73,17 @@ extension DeviceEngine {
         } catch {
             loop.schedule(after: .zero) { completion(.failure(error)) }
         }
+    }
+
+    /// What one account's devices never saw must not vanish because another signs in.
+    private func requireNothingUnsent(for accountName: String) throws(CloudError) {
+        guard let session, session.accountName != accountName.lowercased() else { return }
+        let count = try local.read { try LocalStore.unsentCount(of: session.accountID, $0) }
+        guard count > 0 else { return }
+        throw CloudError(
+            .constraintViolation,
+            "Changes of the account that was signed in before were never sent. Sign in to it once more, or give them up.",
+            details: ["account": session.accountName, "unsent": "\(count)"])
     }
 
     private func signedIn(
@@ -141,6 +157,12 @@ extension SessionRecord.Service {
 }
 
 extension LocalStore {
+    /// Changes of an account that wait to be sent.
+    static func unsentCount(of account: AccountID, _ database: Database) throws -> Int {
+        try Int.fetchOne(
+            database, sql: "SELECT COUNT(*) FROM pending WHERE account = ?", arguments: [account.rawValue]) ?? 0
+    }
+
     /// Forgets what was cached for an account.
     static func discard(account: AccountID, _ database: Database) throws {
         for table in ["stores", "items", "pending_writes", "pending", "refused"] {

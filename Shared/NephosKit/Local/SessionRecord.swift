@@ -41,6 +41,11 @@ public struct SessionRecord: Codable, Hashable, Sendable {
     /// Set: the server has turned this device away.
     public var revoked: Bool
 
+    /// Nil after sign-out.
+    public var ubiquityIdentityToken: UbiquityIdentityToken? {
+        signedIn && !identityToken.isEmpty ? UbiquityIdentityToken(identityToken) : nil
+    }
+
     func store(of app: AppID) -> StoreID? { storeIDs[app.rawValue].map { StoreID($0) } }
 
     /// The id by which a write of this device breaks ties.

@@ -1,0 +1,338 @@
+import Bus
+import Core
+import Foundation
+import NephosKit
+import ServiceKit
+import SwiftProtobuf
+import TestKit
+import Testing
+import Wire
+
+/// Thousands of malformed, forged and stolen requests from a seeded generator:
+/// none is accepted, none stops a service, and who belongs there is served meanwhile.
+///
+/// `NEPHOS_HOSTILE_REQUESTS=N` sets how many, `NEPHOS_SEED=S` the seed.
+@Suite struct HostileTests {
+    @Test func noneOfThousandsOfHostileRequestsIsAccepted() throws {
+        let environment = ProcessInfo.processInfo.environment
+        let count = Int(environment["NEPHOS_HOSTILE_REQUESTS"] ?? "") ?? 10_000
+        let siege = try Siege(seed: UInt64(environment["NEPHOS_SEED"] ?? "") ?? 1)
+        defer { siege.close() }
+        try siege.run(count)
+        for finding in siege.findings.prefix(10) { Issue.record("\(finding)") }
+        #expect(siege.findings.isEmpty)
+        // Each kind of attack was tried, and each was answered in its own way.
+        #expect(siege.tried.count == Siege.Attack.allCases.count && siege.tried.values.allSatisfy { $0 > count / 50 })
+        #expect(siege.refusals.keys.count > 10, "\(siege.refusals)")
+        #expect(siege.served == count / 100)
+    }
+}
+
+private final class Siege {
+    enum Attack: CaseIterable {
+        case noise, mutilated, unknownMethod, foreignBody, badToken, guessedPassword, oddSignIn, badRefresh
+        case notTheOperator, notAService, strangeTime, beyondOwnAccount, otherApp, oversized
+    }
+
+    private static let marker = "only-ann-may-read-this"
+    private static let doors: [TestClient.Door] =
+        [.requests(.identity), .requests(.keyValue), .requests(.notifications), .subscriptions]
+
+    private(set) var findings: [String] = []
+    private(set) var tried: [Attack: Int] = [:]
+    private(set) var refusals: [CloudError.Code: Int] = [:]
+    private(set) var served = 0
+
+    private let cloud: TestCloud
+    private var generator: SplitMix64
+    /// Nobody: a key that was never enrolled.
+    private var stranger: RawClient
+    /// Enrolled, with an account of its own, and hostile.
+    private let mallory: RawClient
+    private let malloryToken: String
+    private let malloryRefresh: String
+    private let annToken: String
+    private let annRefresh: String
+    private let annDevice: String
+
+    init(seed: UInt64) throws {
+        generator = SplitMix64(seed: seed)
+        let cloud = try TestCloud(seed: seed, budgets: BudgetConfiguration())
+        self.cloud = cloud
+        try cloud.createAccount("mallory")
+        var app = WireApp()
+        app.appID = "T.other"
+        try cloud.createApp(app)
+        try cloud.addDevice()
+        try cloud.devices[0].store?.set(.string(Self.marker), forKey: "diary")
+        cloud.network.run(for: .seconds(2))
+
+        func signIn(_ account: String) throws -> (KeyPair, WireSignInReply) {
+            let client = try cloud.makeClient()
+            var request = WireSignIn()
+            request.accountName = account
+            request.password = TestCloud.password
+            request.deviceName = account
+            return (client.keys, try client.call("SignIn", request, at: .requests(.identity)))
+        }
+        let ann = try signIn(TestCloud.accountName).1
+        annToken = ann.accessToken.token
+        annRefresh = ann.refreshToken
+        annDevice = ann.device.deviceID
+        let (keys, own) = try signIn("mallory")
+        mallory = try cloud.makeRawClient(keys)
+        malloryToken = own.accessToken.token
+        malloryRefresh = own.refreshToken
+        stranger = try cloud.makeRawClient()
+    }
+
+    func close() { cloud.close() }
+
+    func run(_ count: Int) throws {
+        for number in 1...count {
+            guard let attack = Attack.allCases.randomElement(using: &generator) else { return }
+            tried[attack, default: 0] += 1
+            // Now and then under a fresh key.
+            if number % 50 == 0 { stranger = try cloud.makeRawClient() }
+            try strike(attack)
+            cloud.network.run(for: .milliseconds(8))
+            review(attack)
+            if number % 100 == 0 { try serve(number) }
+        }
+        checkThatNothingChanged()
+    }
+
+    /// Whoever belongs here is served within a second.
+    private func serve(_ number: Int) throws {
+        let device = cloud.devices[0]
+        try device.store?.set(.integer(Int64(number)), forKey: "counter")
+        if cloud.network.run(within: .seconds(1), until: { device.isSettled }) {
+            served += 1
+        } else {
+            findings.append("after \(number) requests a device was not served")
+        }
+    }
+
+    private func checkThatNothingChanged() {
+        let device = cloud.devices[0]
+        cloud.network.run(for: .seconds(30))
+        if device.values["diary"] != .string(Self.marker) || device.values.count != 2 {
+            findings.append("content has changed: \(device.values.keys.sorted())")
+        }
+        for service in TestCloud.services {
+            var health: WireCheckHealthReply?
+            do {
+                health = try cloud.makeClient().call("CheckHealth", WireCheckHealth(), at: .requests(service))
+            } catch { findings.append("\(service) does not answer: \(error)") }
+            if health?.counters["failures.internalError"] != nil { findings.append("\(service) had internal errors") }
+        }
+    }
+
+    // MARK: What comes back
+
+    private func review(_ attack: Attack) {
+        for client in [stranger, mallory] {
+            for reply in client.replies {
+                switch reply.result {
+                case .failure(let error):
+                    refusals[error.code, default: 0] += 1
+                    if error.code == .internalError { findings.append("\(attack): \(error)") }
+                case .success(let body):
+                    // Without an id it is a greeting.
+                    if reply.id != nil { findings.append("\(attack) was accepted") }
+                    if body.bytes.contains(Array(Self.marker.utf8)) { findings.append("\(attack) read the diary") }
+                }
+            }
+            client.clear()
+        }
+    }
+
+    // MARK: What is sent
+
+    private func strike(_ attack: Attack) throws {
+        switch attack {
+        case .noise:
+            let frames = (0..<Int.random(in: 0...3, using: &generator)).map { _ in Frame(bytes(0...300)) }
+            try stranger.send(frames.isEmpty ? [Frame([])] : frames, to: door())
+        case .mutilated:
+            // Stolen from the wire, if that were possible, and changed on the way.
+            var raw = request("PullKeys", pull(), token: annToken).encoded()[0].bytes
+            for _ in 0...Int.random(in: 0...8, using: &generator) {
+                guard !raw.isEmpty else { break }
+                let place = Int.random(in: raw.indices, using: &generator)
+                switch Int.random(in: 0..<4, using: &generator) {
+                case 0: raw[place] = .random(in: 0...255, using: &generator)
+                case 1: raw.removeSubrange(place...)
+                case 2: raw.insert(contentsOf: bytes(1...20), at: place)
+                default: raw[place] ^= 1 << UInt8.random(in: 0..<8, using: &generator)
+                }
+            }
+            try stranger.send([Frame(raw)], to: door())
+        case .unknownMethod:
+            try send(stranger, text(0...200), WireWhoAmI(), token: annToken)
+        case .foreignBody:
+            // Any method with any bytes for a body.
+            var envelope = request(methods.randomElement(using: &generator) ?? "", pull(), token: badToken())
+            envelope.body = Frame(bytes(0...400))
+            try stranger.send(envelope.encoded(), to: door())
+        case .badToken:
+            try send(stranger, "PullKeys", pull(), token: badToken(), to: .requests(.keyValue))
+        case .guessedPassword:
+            try send(stranger, "SignIn", signIn(TestCloud.accountName, text(0...40)), to: .requests(.identity))
+        case .oddSignIn:
+            let names = [
+                "", "demo' OR 1=1 --", "demo\0", "DEMO ", "dem\u{200B}o", "../demo", text(0...500), "démo",
+                "demo@demo@demo",
+            ]
+            let name = names.randomElement(using: &generator) ?? ""
+            let password = Bool.random(using: &generator) ? TestCloud.password : text(0...3000)
+            try send(stranger, "SignIn", signIn(name, password), to: .requests(.identity))
+        case .badRefresh:
+            var refresh = WireRefreshToken()
+            // Another device's, whole or changed; never one's own.
+            refresh.refreshToken =
+                [annRefresh, malloryRefresh, changed(annRefresh), text(0...100), ""]
+                .randomElement(using: &generator) ?? ""
+            try send(stranger, "RefreshToken", refresh, to: .requests(.identity))
+        case .notTheOperator:
+            var account = WireCreateAccount()
+            account.accountName = "intruder"
+            account.password = TestCloud.password
+            var lock = WireLockAccount()
+            lock.accountName = TestCloud.accountName
+            lock.locked = true
+            var close = WireCloseAccount()
+            close.accountName = TestCloud.accountName
+            close.password = text(8...20)
+            let client = Bool.random(using: &generator) ? stranger : mallory
+            switch Int.random(in: 0..<5, using: &generator) {
+            case 0: try send(client, "CreateAccount", account, token: malloryToken, to: .requests(.identity))
+            case 1: try send(client, "LockAccount", lock, token: malloryToken, to: .requests(.identity))
+            case 2: try send(client, "CloseAccount", close, token: malloryToken, to: .requests(.identity))
+            case 3: try send(client, "ListAccounts", WireListAccounts(), to: .requests(.identity))
+            default: try send(client, "RotateSigningKey", WireRotateSigningKey(), to: .requests(.identity))
+            }
+        case .notAService:
+            var settle = WireSettleAllotment()
+            settle.ownerID = "acct_x"
+            settle.wantedBytes = .max
+            var events = WireReadEvents()
+            events.partition = .random(in: 0...100, using: &generator)
+            switch Int.random(in: 0..<3, using: &generator) {
+            case 0: try send(mallory, "SettleAllotment", settle, token: malloryToken, to: .requests(.identity))
+            case 1:
+                try send(mallory, "ReportClosure", WireReportClosure(), token: malloryToken, to: .requests(.identity))
+            default: try send(mallory, "ReadEvents", events, token: malloryToken)
+            }
+        case .strangeTime:
+            // A write whose id is of another age.
+            var push = WirePushKeys()
+            push.storeID = "default"
+            let time = Bool.random(using: &generator) ? Timestamp(milliseconds: 0) : Timestamp(milliseconds: 1 << 47)
+            let envelope = RequestEnvelope(
+                method: "PushKeys", id: OperationID(at: time, using: &generator), accessToken: malloryToken,
+                body: Frame(encoding: push))
+            try mallory.send(envelope.encoded(), to: .requests(.keyValue))
+        case .beyondOwnAccount:
+            var revoke = WireRevokeDevice()
+            revoke.deviceID = annDevice
+            var rename = WireRenameDevice()
+            rename.deviceID = annDevice
+            rename.name = "mine"
+            var audit = WireListAudit()
+            audit.accountName = TestCloud.accountName
+            var read = WireReadStorage()
+            read.accountName = TestCloud.accountName
+            switch Int.random(in: 0..<4, using: &generator) {
+            case 0: try send(mallory, "RevokeDevice", revoke, token: malloryToken, to: .requests(.identity))
+            case 1: try send(mallory, "RenameDevice", rename, token: malloryToken, to: .requests(.identity))
+            case 2: try send(mallory, "ListAudit", audit, token: malloryToken, to: .requests(.identity))
+            default: try send(mallory, "ReadStorage", read, token: malloryToken, to: .requests(.identity))
+            }
+        case .otherApp:
+            var pull = pull()
+            pull.storeID =
+                ["T.other", "T.*", "*", "", "../default", text(1...50)].randomElement(using: &generator) ?? ""
+            var scope = WireSubscribedScope()
+            scope.service = ["keyvalue", "documents", "records", "identity", ""].randomElement(using: &generator) ?? ""
+            scope.scope = ["T.other", "directory", "*", text(1...50)].randomElement(using: &generator) ?? ""
+            var subscribe = WireSubscribe()
+            subscribe.scopes = [scope]
+            if Bool.random(using: &generator) {
+                try send(mallory, "PullKeys", pull, token: malloryToken, to: .requests(.keyValue))
+            } else {
+                try send(mallory, "Subscribe", subscribe, token: malloryToken, to: .subscriptions)
+            }
+        case .oversized:
+            var envelope = request("SignIn", signIn(text(1...20), ""), token: "")
+            envelope.body = Frame([UInt8](repeating: 0x41, count: Int.random(in: 65_537...300_000, using: &generator)))
+            if Bool.random(using: &generator) { envelope.accessToken = String(repeating: "a", count: 100_000) }
+            try stranger.send(envelope.encoded(), to: door())
+        }
+    }
+
+    private var methods: [String] {
+        ["PushKeys", "PullKeys", "ListKeyHistory", "WhoAmI", "ListDevices", "RefreshToken", "SignIn", "Subscribe"]
+    }
+
+    private func door() -> TestClient.Door { Self.doors.randomElement(using: &generator) ?? .subscriptions }
+
+    private func send(
+        _ client: RawClient, _ method: String, _ body: some SwiftProtobuf.Message, token: String = "",
+        to door: TestClient.Door? = nil
+    ) throws {
+        try client.send(request(method, body, token: token).encoded(), to: door ?? self.door())
+    }
+
+    private func request(_ method: String, _ body: some SwiftProtobuf.Message, token: String) -> RequestEnvelope {
+        RequestEnvelope(
+            method: method,
+            id: OperationID(at: SimulatedNetwork.epoch.advanced(by: cloud.network.now), using: &generator),
+            accessToken: token, body: Frame(encoding: body))
+    }
+
+    private func pull() -> WirePullKeys {
+        var pull = WirePullKeys()
+        pull.storeID = "default"
+        return pull
+    }
+
+    private func signIn(_ name: String, _ password: String) -> WireSignIn {
+        var request = WireSignIn()
+        request.accountName = name
+        request.password = password
+        request.deviceName = text(0...30)
+        return request
+    }
+
+    /// Whatever may be tried as a token: another's, a changed one, one that signs itself.
+    private func badToken() -> String {
+        let parts = malloryToken.split(separator: ".").map(String.init)
+        let ann = annToken.split(separator: ".").map(String.init)
+        func encoded(_ text: String) -> String {
+            Data(text.utf8).base64EncodedString().replacing("=", with: "").replacing("+", with: "-").replacing(
+                "/", with: "_")
+        }
+        return [
+            "", annToken, malloryToken, changed(annToken), "\(parts[0]).\(ann[1]).\(parts[2])",
+            encoded(#"{"alg":"none","kid":"x"}"#) + ".\(ann[1]).",
+            "\(encoded(#"{"alg":"HS256","kid":"x"}"#)).\(ann[1]).\(ann[2])",
+            "\(ann[0]).\(ann[1]).", ".\(ann[1]).\(ann[2])", annToken + annToken, text(0...500), "...", annToken + "\0",
+        ].randomElement(using: &generator) ?? ""
+    }
+
+    private func changed(_ text: String) -> String {
+        var characters = Array(text)
+        guard !characters.isEmpty else { return "x" }
+        // Not the last one: its lowest bits may mean nothing.
+        let place = Int.random(in: 0..<characters.count - 1, using: &generator)
+        characters[place] = characters[place] == "A" ? "B" : "A"
+        return String(characters)
+    }
+
+    private func bytes(_ count: ClosedRange<Int>) -> [UInt8] {
+        (0..<Int.random(in: count, using: &generator)).map { _ in .random(in: 0...255, using: &generator) }
+    }
+
+    private func text(_ count: ClosedRange<Int>) -> String { String(decoding: bytes(count), as: UTF8.self) }
+}
