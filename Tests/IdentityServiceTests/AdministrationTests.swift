@@ -77,3 +77,49 @@ import Wire
         #expect(code { try house.createAccount("eve", "short") } == .invalidArguments)
     }
 }
+
+/// What apps may list.
+@Suite struct EntitlementTests {
+    private func check(_ id: String, store: String = "", containers: [String] = []) -> CloudError.Code? {
+        var app = WireApp()
+        app.appID = id
+        app.storeID = store
+        app.containerIds = containers
+        return code { _ = try EntitlementRule.app(app, version: 1) }
+    }
+
+    @Test func anAppListsWhatIsItsOwnTeams() {
+        #expect(check("A1.notes", store: "A1.shared", containers: ["A1.one", "A1.two"]) == nil)
+        #expect(check("A1.notes", store: "B2.shared") == .invalidArguments)
+        #expect(check("A1.notes", containers: ["A1.one", "A12.two"]) == .invalidArguments)
+        #expect(check("A1.notes", containers: ["one"]) == .invalidArguments)
+        #expect(check("A1.notes", containers: ["A1.one", "A1.one"]) == .invalidArguments)
+        #expect(check("A1.notes", containers: (0..<17).map { "A1.c\($0)" }) == .invalidArguments)
+    }
+
+    @Test(arguments: ["notes", "a1.notes", ".notes", "A1.", "A-1.notes", String(repeating: "A", count: 33) + ".notes"])
+    func anAppIDHasATeamsPrefix(_ id: String) { #expect(check(id) == .invalidArguments) }
+
+    @Test func changedEntitlementsHaveAHigherVersion() throws {
+        let house = try IdentityHouse()
+        var create = WireCreateApp()
+        create.app.appID = "T.notes"
+        let first: WireCreateAppReply = try house.call(create, by: house.runtime.operatorKey)
+        var update = WireUpdateApp()
+        update.app = create.app
+        update.app.capabilities = [.keyValue]
+        let second: WireUpdateAppReply = try house.call(update, by: house.runtime.operatorKey)
+        #expect(second.app.version == first.app.version + 1 && second.app.capabilities == [.keyValue])
+        var remove = WireRemoveApp()
+        remove.appID = "T.notes"
+        let _: WireRemoveAppReply = try house.call(remove, by: house.runtime.operatorKey)
+        let apps: WireListAppsReply = try house.call(WireListApps(), by: house.runtime.operatorKey)
+        #expect(apps.apps.map(\.appID) == ["default"])
+        let again: WireCreateAppReply = try house.call(create, by: house.runtime.operatorKey)
+        #expect(again.app.version == second.app.version + 2)
+        remove.appID = "default"
+        #expect(
+            code { let _: WireRemoveAppReply = try house.call(remove, by: house.runtime.operatorKey) }
+                == .constraintViolation)
+    }
+}

@@ -22,12 +22,12 @@ final class IdentityHouse {
     private var verifier: TokenVerifier
     private var random = SplitMix64(seed: 7)
 
-    init(_ configuration: IdentityConfiguration = .cheapPasswords) throws {
+    init(_ configuration: IdentityConfiguration = .cheapPasswords, engine: SQLiteEngine? = nil) throws {
         service = IdentityService(configuration: configuration)
         runtime = try StubRuntime()
         verifier = try TokenVerifier(roster: runtime.roster)
-        engine = try SQLiteEngine.inMemory()
-        try engine.migrate(ChangeFeedSchema.migrations + AccountKeys.migrations + service.migrations)
+        self.engine = try engine ?? .inMemory()
+        try self.engine.migrate(ChangeFeedSchema.migrations + AccountKeys.migrations + service.migrations)
         service.register(on: &router)
         try service.start(runtime)
         try runSubmitted()
@@ -68,6 +68,9 @@ final class IdentityHouse {
         guard let run = method.run else { throw CloudError(.internalError, "A method without a body.") }
         return try group { try run(frame, context, $0) }.decode(Reply.self)
     }
+
+    /// A transaction of the test's own, each statement of which is committed by itself.
+    func transaction() -> any Transaction { EachAlone(engine) }
 
     private func group<Result>(_ body: (any HandlerTransaction) throws -> Result) throws -> Result {
         let (result, published) = try engine.write { transaction in
@@ -133,4 +136,19 @@ final class IdentityHouse {
 func code(_ body: () throws -> Void) -> CloudError.Code? {
     do { try body() } catch { return CloudError(wrapping: error).code }
     return nil
+}
+
+/// Runs each statement in a transaction of its own.
+private final class EachAlone: Transaction {
+    private let engine: SQLiteEngine
+
+    init(_ engine: SQLiteEngine) { self.engine = engine }
+
+    func execute(_ statement: SQL, _ values: [SQLValue]) throws -> Int {
+        try engine.write { try $0.execute(statement, values) }
+    }
+
+    func query(_ statement: SQL, _ values: [SQLValue], _ row: (any SQLRow) throws -> Bool) throws {
+        try engine.write { try $0.query(statement, values, row) }
+    }
 }

@@ -1,5 +1,6 @@
 import Bus
 import Core
+import Foundation
 import Testing
 import Wire
 
@@ -18,6 +19,42 @@ import Wire
         #expect(device.changes.map(\.reason) == [.accountChange, .initialSyncChange])
         #expect(try device.store.dictionary().isEmpty)
         #expect(device.engine.session?.identityToken == "identity-acc_two")
+    }
+
+    @Test func unsentChangesDoNotVanishBecauseAnotherSignsIn() throws {
+        let device = try Device.ready()
+        device.cloud.overrides["PushKeys"] = { _ in .failure(CloudError(.serviceBusy, "Later.")) }
+        try device.store.set("unsent", forKey: "a")
+        device.loop.advance(.milliseconds(200))
+        device.cloud.account = "acc_two"
+        #expect(throws: CloudError.self) { try device.signIn("bert") }
+        #expect(device.engine.session?.accountName != "bert")
+        #expect(try device.store.read("a") == .value("unsent"))
+        try device.signIn("bert", discardsUnsent: true)
+        device.loop.advance(.seconds(1))
+        #expect(device.engine.session?.accountName == "bert")
+        #expect(try device.store.status().pending.isEmpty)
+    }
+
+    @Test func theIdentityTokenIsKeptWhileOfflineAndGoneAfterSignOut() throws {
+        let device = try Device.ready()
+        let token = try #require(device.engine.session?.ubiquityIdentityToken)
+        let archived = try JSONEncoder().encode([token])
+        device.cloud.lossy = ["PushKeys", "PullKeys", "Subscribe", "RefreshToken", "SignOut"]
+        try device.restart()
+        #expect(device.engine.session?.ubiquityIdentityToken == token)
+        #expect(try JSONDecoder().decode([UbiquityIdentityToken].self, from: archived) == [token])
+        device.engine.signOut { _ in }
+        device.loop.advance(.seconds(10))
+        #expect(device.engine.session?.ubiquityIdentityToken == nil)
+        device.cloud.lossy = []
+        try device.signIn()
+        #expect(device.engine.session?.ubiquityIdentityToken == token)
+        device.cloud.account = "acc_two"
+        try device.signIn("bert")
+        let other = try #require(device.engine.session?.ubiquityIdentityToken)
+        #expect(other != token)
+        #expect(device.accountEvents == [nil, token, other])
     }
 
     @Test func contentWrittenWhileSignedOutIsOfferedOnlyWhenTheAppSaysSo() throws {

@@ -14,6 +14,8 @@ final class Device {
     let secrets: any SecretStore
     private(set) var engine: DeviceEngine
     var changes: [ChangeNotification] = []
+    /// What was told of who is signed in.
+    var accountEvents: [UbiquityIdentityToken?] = []
     /// How many changes had been told at the end of each fetch.
     private(set) var changesAtFetches: [Int] = []
     var store: KeyValueSync { engine.keyValue(AppID("app.one")) }
@@ -47,6 +49,7 @@ final class Device {
         engine.onEvent = { [weak self] event in
             switch event {
             case .change(_, let notification): self?.changes.append(notification)
+            case .accountChanged(let session): self?.accountEvents.append(session?.ubiquityIdentityToken)
             case .didFetchChanges: self?.changesAtFetches.append(self?.changes.count ?? 0)
             default: break
             }
@@ -62,13 +65,15 @@ final class Device {
         try start()
     }
 
-    func signIn(_ name: String = "anna") throws {
+    func signIn(_ name: String = "anna", discardsUnsent: Bool = false) throws {
         var result: Result<SessionRecord, CloudError>?
         let identity = SessionRecord.Service(
             service: "identity", publicKey: Z85.encode(Array(repeating: 1, count: 32)), requests: ["tcp://identity"],
             subscriptions: [])
         engine.signIn(
-            SignInRequest(identity: identity, accountName: name, password: "", deviceName: "here")
+            SignInRequest(
+                identity: identity, accountName: name, password: "", deviceName: "here",
+                discardsUnsent: discardsUnsent)
         ) { result = $0 }
         loop.advance(.milliseconds(100))
         _ = try #require(result).get()
@@ -80,6 +85,7 @@ final class Device {
         try device.signIn()
         device.loop.advance(.seconds(1))
         device.changes = []
+        device.accountEvents = []
         cloud.requests = []
         return device
     }
