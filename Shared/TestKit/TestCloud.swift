@@ -185,6 +185,18 @@ public final class TestCloud {
             name: "client-\(clientCount)", keys: try transport.makeKeyPair(), cloud: self, seed: generator.next())
     }
 
+    /// A connection under a service's own key: what a service would do that is in other hands.
+    public func makeClient(asService service: ServiceName) throws -> TestClient {
+        clientCount += 1
+        let entry = try roster.entry(of: service)
+        guard let secrets = deployment.secrets.first(where: { $0.service == service.rawValue }) else {
+            throw CloudError(.unknownItem, "The test cloud has no such service.")
+        }
+        return TestClient(
+            name: "client-\(clientCount)", keys: KeyPair(publicKey: try entry.key, secretKey: try secrets.key),
+            cloud: self, seed: generator.next())
+    }
+
     /// A connection that sends any bytes, under a key of its own or one that a test has stolen.
     public func makeRawClient(_ keys: KeyPair? = nil) throws -> RawClient {
         clientCount += 1

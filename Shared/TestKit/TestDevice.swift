@@ -13,6 +13,8 @@ public final class TestDevice {
     private(set) public var isOffline = false
     /// What the app has been told, in order, over all restarts.
     private(set) public var changes: [ChangeNotification] = []
+    /// What it was told of the account's plan.
+    private(set) public var storageNotices: [StorageNotice] = []
     /// Nil while the device is switched off.
     private(set) public var engine: DeviceEngine?
     private var record: SessionRecord?
@@ -44,8 +46,12 @@ public final class TestDevice {
         let local = local
         let secrets = secrets
         let logger = cloud.logger
-        let onEvent = Unshared<(DeviceEvent) -> Void> { [weak self] in
-            if case .change(_, let change) = $0 { self?.changes.append(change) }
+        let onEvent = Unshared<(DeviceEvent) -> Void> { [weak self] event in
+            switch event {
+            case .change(_, let change): self?.changes.append(change)
+            case .storage(let notice): self?.storageNotices.append(notice)
+            default: break
+            }
         }
         let fixed = options
         _ = try transport.startLoop(named: name) { loop in

@@ -1,6 +1,7 @@
 import Bus
 import Core
 import Foundation
+import NephosKit
 import ServiceKit
 import Storage
 import TestKit
@@ -103,6 +104,49 @@ final class Warehouses: @unchecked Sendable {
 /// What is stored never exceeds the plan, and no space is lost for good,
 /// whatever crashes between a grant and its use.
 @Suite struct LedgerTests {
+    @Test func devicesAreWarnedBeforeThePlanIsFull() throws {
+        let warehouses = Warehouses()
+        let cloud = try TestCloud(seed: 5, factories: warehouses.factories)
+        defer { cloud.close() }
+        var plan = WireSavePlan()
+        plan.plan.planID = "small"
+        plan.plan.sizeBytes = 1000
+        try cloud.operate("SavePlan", plan, as: WireSavePlanReply.self)
+        let owner = StorageOwner(try cloud.createAccount("ann", plan: "small"))
+        let device = try cloud.addDevice(to: "ann")
+        cloud.network.run(for: .seconds(2))
+
+        func store(_ id: Int64, _ bytes: UInt64, in service: ServiceName) -> CloudError? {
+            var result: CloudError??
+            warehouses[service]?.store(id, bytes, for: owner) { result = .some($0) }
+            cloud.network.run(within: .seconds(60)) { result != nil }
+            cloud.network.run(for: .seconds(10))
+            return result ?? CloudError(.deadlineExceeded, "No answer.")
+        }
+        #expect(store(1, 700, in: .documents) == nil)
+        #expect(device.storageNotices.isEmpty)
+        #expect(store(2, 150, in: .records) == nil)
+        #expect(device.storageNotices.map(\.level) == [80])
+        #expect(device.storageNotices.last?.usedBytes == 850 && device.storageNotices.last?.planBytes == 1000)
+        #expect(store(3, 100, in: .documents) == nil)
+        #expect(device.storageNotices.map(\.level) == [80, 95])
+        let refusal = store(4, 51, in: .records)
+        #expect(refusal?.code == .quotaExceeded && refusal?.details["plan_bytes"] == "1000")
+        #expect(store(5, 50, in: .records) == nil)
+        #expect(device.storageNotices.map(\.level) == [80, 95, 100])
+
+        // A device that starts now is told how it stands.
+        let late = try cloud.addDevice(to: "ann")
+        cloud.network.run(for: .seconds(5))
+        #expect(late.storageNotices.map(\.level) == [100])
+
+        // Deletes are never refused, and room comes back by itself.
+        warehouses[.documents]?.remove(1)
+        cloud.network.run(for: .seconds(10))
+        #expect(device.storageNotices.map(\.level) == [80, 95, 100, 0])
+        #expect(store(6, 700, in: .records) == nil)
+    }
+
     @Test func noHistoryExceedsThePlanOrLosesSpace() async throws {
         let environment = ProcessInfo.processInfo.environment
         if let text = environment["NEPHOS_LEDGER_SEED"], let seed = UInt64(text) {

@@ -32,7 +32,7 @@ import Wire
                 .accepted(key: "a", stamp), .unchanged(stored), .superseded(by: stored, value: value),
                 .superseded(by: stored, value: nil),
             ])
-        let wire = try same(reply.encoded, WirePushKeysReply.self)
+        let wire = try same(reply.encoded(), WirePushKeysReply.self)
         #expect(ChangeToken(wire.token) == reply.token)
         #expect(wire.previousSequence == 299)
         #expect(wire.outcomes.map(\.superseded) == [false, false, true, true])

@@ -39,6 +39,41 @@ struct SealingTests {
         engine.close()
     }
 
+    @Test func aClosedAccountIsGoneFromTheFiles() throws {
+        let path = FileManager.default.temporaryDirectory.path + "/nephos-closed-\(UUID().uuidString).sqlite"
+        let files = [path, path + "-wal", path + "-shm", path + ".lock"]
+        defer { for file in files { try? FileManager.default.removeItem(atPath: file) } }
+        let engine = try SQLiteEngine(path: path)
+        let house = try KeyValueHouse(engine: engine)
+        let account = AccountID("acct_one")
+        for number in 0..<200 {
+            try house.push(house.write("name-of-a-key-\(number)", "value"), by: house.caller("dev_a"))
+        }
+        let select = SQL("SELECT wrapped FROM account_keys WHERE account = ?1")
+        let wrapped = try engine.write { try $0.first(select, [.text(account.rawValue)]) { $0.blob(0) } }
+        func found(_ bytes: [UInt8]) -> Bool {
+            files.contains { file in
+                guard let data = FileManager.default.contents(atPath: file) else { return false }
+                return data.range(of: Data(bytes)) != nil
+            }
+        }
+        let key = try #require(wrapped)
+        #expect(found(key) && found(Array("name-of-a-key-7".utf8)))
+        let keys = try #require(house.service.keys)
+        try engine.write { transaction in
+            let group = GroupTransaction(transaction, at: house.clock.now)
+            try keys.destroy(account, in: group)
+            while try group.removeAccount(account, limit: 50) {}
+            while try house.service.removeRemains(of: account, in: group) {}
+            try group.flush()
+        }
+        #expect(try engine.cutLog())
+        #expect(!found(key))
+        #expect(!found(Array("name-of-a-key".utf8)))
+        engine.close()
+        #expect(!found(key))
+    }
+
     @Test func sealedValueOpensOnlyInItsPlace() throws {
         let key = AccountKey.random()
         let sealed = try key.seal([1, 2, 3], boundTo: "here")

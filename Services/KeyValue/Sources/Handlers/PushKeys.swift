@@ -14,7 +14,7 @@ extension KeyValueService {
         _ request: WirePushKeys, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> Frame {
         let store = try openStore(request.storeID, context, transaction)
-        if let reply = try StoredReplies.reply(to: context, of: store) { return reply }
+        if let reply = try StoredReplies.reply(to: request, context, of: store) { return reply }
 
         let push = try Push(request, context, into: store)
         do { try push.check(configuration.limits) } catch let violation as QuotaViolation {
@@ -202,7 +202,8 @@ struct PushReply {
         outcomes.contains { if case .superseded(_, .some) = $0 { true } else { false } }
     }
 
-    var encoded: [UInt8] {
+    /// - Parameter namingKeys: False: the keys' names are left out.
+    func encoded(namingKeys: Bool = true) -> [UInt8] {
         var writer = FieldWriter(reserving: 32 + outcomes.count * 96)
         writer.token(1, token)
         writer.number(2, previousSequence)
@@ -212,12 +213,13 @@ struct PushReply {
                 case .accepted(let key, let stamp):
                     writer.message(1) {
                         $0.item(
-                            key: key, timestamp: stamp.timestamp, deviceID: stamp.device, sequence: token.sequence,
+                            key: namingKeys ? key : "", timestamp: stamp.timestamp, deviceID: stamp.device,
+                            sequence: token.sequence,
                             canonicalValue: nil)
                     }
-                case .unchanged(let current): writer.message(1) { $0.item(current, value: nil) }
+                case .unchanged(let current): writer.message(1) { $0.item(current, named: namingKeys, value: nil) }
                 case .superseded(let current, let value):
-                    writer.message(1) { $0.item(current, value: value) }
+                    writer.message(1) { $0.item(current, named: namingKeys, value: value) }
                     writer.flag(2, true)
                 }
             }
@@ -227,9 +229,9 @@ struct PushReply {
 }
 
 extension FieldWriter {
-    fileprivate mutating func item(_ stored: StoredKey, value: [UInt8]?) {
+    fileprivate mutating func item(_ stored: StoredKey, named: Bool, value: [UInt8]?) {
         item(
-            key: stored.key, timestamp: stored.stamp.timestamp, deviceID: stored.stamp.device,
+            key: named ? stored.key : "", timestamp: stored.stamp.timestamp, deviceID: stored.stamp.device,
             sequence: stored.sequence, canonicalValue: value)
     }
 }
