@@ -220,6 +220,16 @@ public struct Deployment: Sendable {
 
 // Rotation of the keys that lie in files. After a crash in between, run it again.
 extension DeploymentFiles {
+    /// Master keys that a service keeps once its newest wraps everything.
+    /// Identity keeps the one before: a refresh that is repeated because its
+    /// answer was lost may need it.
+    private func masterKeysKept(by service: ServiceName) -> Int { service == .identity ? 2 : 1 }
+
+    /// Whether a rotation has begun and was not finished.
+    public func isRotatingMasterKey(of service: ServiceName) throws(CloudError) -> Bool {
+        try secrets(of: service).masterKeys.count > masterKeysKept(by: service)
+    }
+
     /// Gives a service another master key; the ones before it stay, until ``removeOldMasterKeys(of:)``.
     public func addMasterKey(of service: ServiceName) throws(CloudError) {
         var secrets = try secrets(of: service)
@@ -227,10 +237,10 @@ extension DeploymentFiles {
         try write(secrets)
     }
 
-    /// Removes all master keys of a service but the newest. Only when it uses no other any more.
+    /// Removes the master keys that a service does not need. Only when its newest wraps everything.
     public func removeOldMasterKeys(of service: ServiceName) throws(CloudError) {
         var secrets = try secrets(of: service)
-        secrets.masterKeys = Array(secrets.masterKeys.prefix(1))
+        secrets.masterKeys = Array(secrets.masterKeys.prefix(masterKeysKept(by: service)))
         try write(secrets)
     }
 

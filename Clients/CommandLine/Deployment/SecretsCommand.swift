@@ -69,7 +69,7 @@ struct SecretsCommand: ParsableCommand {
             let files = DeploymentFiles(directory: directory.path)
             let chosen = services.isEmpty ? ServiceName.all : services.map { ServiceName($0) }
             // What an interrupted run has begun is finished before anything is added.
-            for service in chosen where try !restarted && files.secrets(of: service).masterKeys.count == 1 {
+            for service in chosen where try !restarted && !files.isRotatingMasterKey(of: service) {
                 try files.addMasterKey(of: service)
             }
             guard restarted || directory.supervisor != nil else {
@@ -85,7 +85,7 @@ struct SecretsCommand: ParsableCommand {
                 if !restarted { _ = try directory.restart([service]) }
                 try wait(for: service)
                 try files.removeOldMasterKeys(of: service)
-                if !output.json { print("\(service): uses its new master key alone") }
+                if !output.json { print("\(service): everything is wrapped with its new master key") }
                 fflush(nil)
             }
             try output.print(["services": chosen.map(\.rawValue)], text: "")
