@@ -198,6 +198,30 @@ import Wire
         #expect(device.cloud.requests("PushKeys").count == 2)
     }
 
+    @Test func whoWouldWaitInVainIsToldAtOnceAndSynchronizeTriesAgain() throws {
+        let device = try Device.ready()
+        let locked = CloudError(.accountTemporarilyUnavailable, "Locked.", retryAfter: .seconds(60))
+        device.cloud.overrides = ["PushKeys": { _ in .failure(locked) }, "PullKeys": { _ in .failure(locked) }]
+        var results: [Result<Void, CloudError>] = []
+        try device.store.set(1, forKey: "a")
+        device.store.whenSent(timeout: .seconds(10)) { results.append($0) }
+        device.store.whenCurrent(timeout: .seconds(10)) { results.append($0) }
+        device.store.whenCurrent(timeout: .seconds(100)) { results.append($0) }
+        device.loop.advance(.seconds(1))
+        #expect(results.count == 2)
+        for result in results {
+            guard case .failure(let error) = result else { throw CloudError(.internalError, "It is locked.") }
+            #expect(error.code == .deadlineExceeded && error.details["reason"] == "Locked.")
+        }
+        device.cloud.overrides = [:]
+        device.loop.advance(.seconds(1))
+        #expect(device.cloud.items["a"] == nil)
+        device.store.synchronize()
+        device.loop.advance(.seconds(1))
+        #expect(device.cloud.items["a"]?.value == 1)
+        #expect(results.count == 3 && (try? results.last?.get()) != nil)
+    }
+
     @Test func smallBudgetSpacesWritesOut() throws {
         let device = try Device.ready()
         device.cloud.budget = Budget(capacity: 10, remaining: 3, refill: .seconds(2))

@@ -8,6 +8,7 @@ struct StorageCommand: AsyncParsableCommand {
         commandName: "storage", abstract: "How full the account's plan is, and with what.")
 
     @OptionGroup var speaker: SpeakerOptions
+    @Option(help: "As the operator: this app's public databases.") var app: String?
     @OptionGroup var output: OutputOptions
 
     private struct Report: Encodable {
@@ -25,7 +26,7 @@ struct StorageCommand: AsyncParsableCommand {
     }
 
     func run() async throws {
-        let report = try await speaker.account == nil ? ofDevice() : ofOperator()
+        let report = try await speaker.account == nil && app == nil ? ofDevice() : ofOperator()
         let share = report.planBytes == 0 ? 0 : Double(report.usedBytes) * 100 / Double(report.planBytes)
         var text = """
             plan  \(report.plan), \(describe(bytes: report.planBytes))
@@ -70,11 +71,11 @@ struct StorageCommand: AsyncParsableCommand {
 
     /// The operator sees how much, and not of what.
     private func ofOperator() async throws -> Report {
-        let reply = try await speaker.call(returning: WireReadStorageReply.self) { account in
-            var request = WireReadStorage()
-            request.accountName = account
-            return request
-        }
+        var request = WireReadStorage()
+        request.accountName = speaker.account ?? ""
+        request.appID = app ?? ""
+        let reply = try OperatorConnection(directory: speaker.deployment.directory)
+            .call(.identity, request, returning: WireReadStorageReply.self)
         return Report(
             plan: reply.plan.planID, planBytes: reply.plan.sizeBytes,
             usedBytes: reply.services.reduce(0) { $0 + $1.usedBytes },

@@ -137,6 +137,9 @@ struct StatusCommand: ParsableCommand {
             var uptimeMilliseconds: UInt64?
             var followerLag: [String: UInt64]
             var counters: [String: UInt64]
+            /// Requests that each device, and each account, may make at once; 0: no limit.
+            var deviceBudget: UInt32?
+            var accountBudget: UInt32?
         }
         var connection: String
         var services: [Service]
@@ -157,7 +160,8 @@ struct StatusCommand: ParsableCommand {
                 pid: directory.pid(of: health.service),
                 uptimeMilliseconds: health.reply?.uptimeMilliseconds,
                 followerLag: health.reply?.followerLag ?? [:],
-                counters: health.reply?.counters ?? [:])
+                counters: health.reply?.counters ?? [:], deviceBudget: health.reply?.deviceBudget.capacity,
+                accountBudget: health.reply?.accountBudget.capacity)
         }
         let rows = services.map { service in
             [

@@ -218,6 +218,7 @@ struct KeyValueCommand: AsyncParsableCommand {
 
         func run() async throws {
             try await store.withStore { store, _ in
+                store.synchronize()
                 try await store.waitUntilCurrent(timeout: network.duration)
                 try await store.waitUntilSent(timeout: network.duration)
                 let status = try await store.status()

@@ -47,12 +47,18 @@ struct WatchCommand: AsyncParsableCommand {
         try await store.withStore { store, session in
             // Before anything else, so that nothing arrives unseen.
             let events = store.events
+            let notices = session.storageNotices
             _ = try session.requireAccount()
             try await withThrowingTaskGroup(of: Void.self) { group in
                 group.addTask { try await printEvents(events, session) }
                 group.addTask {
                     while try await !Self.becameCurrent(store) {}
                     try await waitUntilTurnedAway(store)
+                }
+                group.addTask {
+                    for await notice in notices { try show(notice) }
+                    // The session has ended, and the events with it.
+                    try await Task.sleep(for: .seconds(3600))
                 }
                 // Whichever ends first ends the watch.
                 try await group.next()
@@ -104,6 +110,21 @@ struct WatchCommand: AsyncParsableCommand {
             guard error.code == .deadlineExceeded else { throw error }
             return false
         }
+    }
+
+    private func show(_ notice: StorageNotice) throws {
+        let used = "\(describe(bytes: notice.usedBytes)) of \(describe(bytes: notice.planBytes)) used"
+        let text =
+            switch notice.level {
+            case 0: "the plan has room again"
+            case 100: "the plan is full"
+            default: "the plan is more than \(notice.level) % full"
+            }
+        try output.print(
+            [
+                "storage_level": notice.level, "used_bytes": Int(clamping: notice.usedBytes),
+                "plan_bytes": Int(clamping: notice.planBytes),
+            ], text: "\(Self.time) \(text), \(used)")
     }
 
     private func show(_ change: ChangeNotification, _ names: [String: String]) throws {

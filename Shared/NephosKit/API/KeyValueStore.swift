@@ -135,18 +135,15 @@ public final class KeyValueStore: Sendable {
 
     // MARK: Waiting
 
-    /// Makes sure that everything is on this device's disk, and asks for the
-    /// server's changes. Returns at once: it is no way to wait for the network.
+    /// Makes sure that everything is on this device's disk, asks for the server's
+    /// changes, and sends now what waits for its next attempt. Returns at once: it is no way to wait for the network.
     ///
     /// - Returns: Whether the app may use the store: somebody is signed in, and the disk works.
     @discardableResult
     public func synchronize() -> Bool {
         session.local.checkpoint()
         let app = app
-        session.engine.execute { engine in
-            engine.keyValue(app).pull()
-            engine.keyValue(app).pump()
-        }
+        session.engine.execute { $0.keyValue(app).synchronize() }
         return (try? session.account) != nil
     }
 

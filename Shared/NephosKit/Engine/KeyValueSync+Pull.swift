@@ -73,6 +73,7 @@ extension KeyValueSync {
         pullAttempts += 1
         note(error)
         guard !engine.stopped, error.code != .deviceRevoked, error.code != .notSignedIn else { return }
+        if let pause = error.retryAfter { endWaiters(pausedFor: pause, pulling: true) }
         let pause = error.retryAfter ?? Backoff.pause(attempts: pullAttempts)
         pullTimer?.cancel()
         pullTimer = engine.loop.schedule(after: pause) { [weak self] in

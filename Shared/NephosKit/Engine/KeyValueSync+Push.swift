@@ -211,6 +211,7 @@ extension KeyValueSync {
         }
         let updated = operation
         try engine.local.write { try StoreTransaction($0, scope).update(updated) }
+        if let pause = error.retryAfter { endWaiters(pausedFor: pause, pulling: false) }
     }
 
     /// The previous values stay, and the app is told.
@@ -235,6 +236,13 @@ extension StoreTransaction {
         try database.execute(
             sql: "UPDATE pending SET state = 'sent', next_attempt = 0 "
                 + "WHERE state = 'blocked' AND account = ? AND store = ?",
+            arguments: [scope.account?.rawValue ?? "", scope.store.rawValue])
+    }
+
+    /// Whatever waits for its next attempt may have it now.
+    func hasten() throws {
+        try database.execute(
+            sql: "UPDATE pending SET next_attempt = 0 WHERE state <> 'blocked' AND account = ? AND store = ?",
             arguments: [scope.account?.rawValue ?? "", scope.store.rawValue])
     }
 

@@ -11,6 +11,8 @@ struct StoreWaiter {
     }
 
     var goal: Goal
+    /// When it gives up, by the loop's clock.
+    var deadline: Duration
     var timer: any LoopTimer
     var completion: (Result<Void, CloudError>) -> Void
 }
@@ -38,18 +40,33 @@ extension KeyValueSync {
         let number = waiterCount
         let timer = engine.loop.schedule(after: timeout) { [weak self] in
             guard let self, let waiter = self.waiters.removeValue(forKey: number) else { return }
-            var error = CloudError(.deadlineExceeded, "The store did not get there in time.")
-            if let status = try? self.status() {
-                if let reason = status.problem { error.details["reason"] = reason.message }
-                if let first = status.pending.first {
-                    error.details["pending"] = "\(status.pending.count)"
-                    error.details["blocker"] = first.blocker.rawValue
-                    error.details["reason"] = error.details["reason"] ?? first.reason
-                }
-            }
-            waiter.completion(.failure(error))
+            waiter.completion(.failure(self.tooLate()))
         }
-        waiters[number] = StoreWaiter(goal: goal, timer: timer, completion: completion)
+        waiters[number] = StoreWaiter(
+            goal: goal, deadline: engine.loop.monotonicNow + timeout, timer: timer, completion: completion)
+    }
+
+    private func tooLate() -> CloudError {
+        var error = CloudError(.deadlineExceeded, "The store did not get there in time.")
+        guard let status = try? status() else { return error }
+        if let reason = status.problem { error.details["reason"] = reason.message }
+        if let first = status.pending.first {
+            error.details["pending"] = "\(status.pending.count)"
+            error.details["blocker"] = first.blocker.rawValue
+            error.details["reason"] = error.details["reason"] ?? first.reason
+        }
+        return error
+    }
+
+    /// The server has asked to be left alone for so long: whoever would wait in vain need not wait.
+    func endWaiters(pausedFor pause: Duration, pulling: Bool) {
+        for (number, waiter) in waiters.sorted(by: { $0.key < $1.key }) {
+            guard (waiter.goal != .sent) == pulling, waiter.deadline - engine.loop.monotonicNow < pause,
+                waiters.removeValue(forKey: number) != nil
+            else { continue }
+            waiter.timer.cancel()
+            waiter.completion(.failure(tooLate()))
+        }
     }
 
     /// Tells those whose goal is reached.

@@ -94,6 +94,18 @@ public final class KeyValueSync {
         begin()
     }
 
+    /// Tries now what would be tried later by itself: what failed may succeed by now.
+    func synchronize() {
+        if let scope {
+            do throws(CloudError) { try engine.local.write { try StoreTransaction($0, scope).hasten() } } catch {
+                note(error)
+            }
+        }
+        pullAttempts = 0
+        pull()
+        pump()
+    }
+
     /// The app has never had a token on this device: its token tells its store.
     private func learnScope() {
         let generation = generation

@@ -82,13 +82,16 @@ public nonisolated struct WireSettleAllotmentReply: Sendable {
   public init() {}
 }
 
-/// A device for its own account, or the operator for a named one.
+/// A device for its own account, or the operator for a named one, or for an
+/// app's public databases.
 public nonisolated struct WireReadStorage: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
   public var accountName: String = String()
+
+  public var appID: String = String()
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -398,7 +401,7 @@ nonisolated extension WireSettleAllotmentReply: SwiftProtobuf.Message, SwiftProt
 
 nonisolated extension WireReadStorage: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ReadStorage"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}account_name\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}account_name\0\u{3}app_id\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -407,6 +410,7 @@ nonisolated extension WireReadStorage: SwiftProtobuf.Message, SwiftProtobuf._Mes
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularStringField(value: &self.accountName) }()
+      case 2: try { try decoder.decodeSingularStringField(value: &self.appID) }()
       default: break
       }
     }
@@ -416,11 +420,15 @@ nonisolated extension WireReadStorage: SwiftProtobuf.Message, SwiftProtobuf._Mes
     if !self.accountName.isEmpty {
       try visitor.visitSingularStringField(value: self.accountName, fieldNumber: 1)
     }
+    if !self.appID.isEmpty {
+      try visitor.visitSingularStringField(value: self.appID, fieldNumber: 2)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireReadStorage, rhs: WireReadStorage) -> Bool {
     if lhs.accountName != rhs.accountName {return false}
+    if lhs.appID != rhs.appID {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -64,10 +64,18 @@ extension IdentityService {
     func readStorage(
         _ request: WireReadStorage, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> WireReadStorageReply {
-        let account = try requireSubject(request.accountName, context, transaction).account
+        let owner: StorageOwner
+        if request.appID.isEmpty {
+            owner = StorageOwner(try requireSubject(request.accountName, context, transaction).account.id)
+        } else {
+            guard context.caller == nil else {
+                throw CloudError(.permissionFailure, "Only the operator may ask for an app's public databases.")
+            }
+            owner = StorageOwner(try requireApp(request.appID, transaction).id)
+        }
         var reply = WireReadStorageReply()
-        if let plan = try PlanStore(transaction: transaction).plan(account.plan) { reply.plan = WirePlan(plan) }
-        let book = try AllotmentStore(transaction: transaction).allotments(of: StorageOwner(account.id))
+        if let plan = try plan(of: owner, transaction) { reply.plan = WirePlan(plan) }
+        let book = try AllotmentStore(transaction: transaction).allotments(of: owner)
         reply.level = LedgerRule.level(
             used: book.reduce(0) { LedgerRule.add($0, $1.used) }, plan: reply.plan.sizeBytes)
         reply.services = book.map {
