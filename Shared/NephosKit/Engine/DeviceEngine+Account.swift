@@ -82,7 +82,7 @@ extension DeviceEngine {
         guard count > 0 else { return }
         throw CloudError(
             .constraintViolation,
-            "Changes of the account that was signed in before were never sent. Sign in to it once more, or give them up.",
+            "Changes of the account that was signed in before were never sent. Sign in to it once more, or give them up (--discard-unsent).",
             details: ["account": session.accountName, "unsent": "\(count)"])
     }
 
