@@ -87,6 +87,7 @@ let package = Package(
         .package(url: "https://github.com/vapor/jwt-kit", from: "5.7.1"),
     ],
     targets: [
+        .systemLibrary(name: "CSodium", path: "Shared/CSodium"),
         .systemLibrary(name: "CZeroMQ", path: "Shared/CZeroMQ"),
         shared("Core", [crypto]),
         shared("Wire", ["Core", protobuf]),
@@ -96,8 +97,8 @@ let package = Package(
         shared(
             "ServiceKit",
             [
-                "Storage", "Bus", "Wire", "Core", protobuf, logging, configuration, crypto, jwtKit, lifecycle,
-                unixSignals,
+                "Storage", "Bus", "Wire", "Core", "CSodium", protobuf, logging, configuration, crypto, jwtKit,
+                lifecycle, unixSignals,
             ]),
         shared("NephosKit", ["Bus", "Wire", "Core", "ZeroMQBus", grdb, protobuf, logging]),
         shared("DeviceSync", ["NephosKit", "Core"]),
@@ -154,7 +155,7 @@ let package = Package(
             tests(
                 "KeyValueServiceTests",
                 [
-                    "KeyValueService", "ServiceKit", "Storage", "Bus", "Wire", "Core", protobuf,
+                    "KeyValueService", "ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf,
                 ]),
             tests("NephosKitTests", ["NephosKit", "Bus", "Wire", "Core", grdb, logging, protobuf]),
         ],

@@ -64,6 +64,7 @@ struct GroupCommit {
     let engine: any StorageEngine
     let now: () -> Duration
     let wallClock: any WallClock
+    var operations: OperationMemory?
 
     /// A request threw after it had written: the group cannot be committed.
     private struct HalfDone: Error {}
@@ -72,7 +73,7 @@ struct GroupCommit {
     func run(_ items: [GroupItem]) -> GroupEffects {
         do {
             return try engine.write { transaction -> GroupEffects in
-                let group = GroupTransaction(transaction, at: wallClock.now)
+                let group = GroupTransaction(transaction, at: wallClock.now, operations: operations)
                 var effects = GroupEffects()
                 let time = now()
                 for index in items.indices {
@@ -110,7 +111,7 @@ struct GroupCommit {
             var notices: [OutgoingEvent] = []
             do {
                 let (outcome, alone) = try engine.write { transaction -> (GroupItem.Outcome, GroupEffects) in
-                    let group = GroupTransaction(transaction, at: wallClock.now)
+                    let group = GroupTransaction(transaction, at: wallClock.now, operations: operations)
                     var alone = GroupEffects()
                     // After what the request itself published, and also when it throws.
                     defer { notices = group.takeNotices() }

@@ -14,7 +14,9 @@ final class GroupTransaction: HandlerTransaction {
     private var notices: [OutgoingEvent] = []
     private let feed: Feed
 
-    init(_ transaction: any Transaction, at now: Timestamp) { feed = Feed(over: transaction, at: now) }
+    init(_ transaction: any Transaction, at now: Timestamp, operations: OperationMemory? = nil) {
+        feed = Feed(over: transaction, at: now, operations: operations)
+    }
 
     /// Writes what the feed keeps in memory. The last thing before the commit.
     func flush() throws { try feed.flush() }

@@ -39,7 +39,7 @@ public final class ServiceHost: ServiceRuntime {
     private var verifier: TokenVerifier
     private var budgets: RequestBudgets
     private let publishedBudgets: BudgetConfiguration
-    private let groups: GroupCommit
+    private var groups: GroupCommit
     private var counters: [String: UInt64] = [:]
     private var failures: [UInt32: UInt64] = [:]
 
@@ -129,6 +129,7 @@ public final class ServiceHost: ServiceRuntime {
                 let head = try feed.position(ofPartition: partition)
                 if head.sequence > 0 { heads[partition] = head }
             }
+            groups.operations = OperationMemory(newest: try Feed.newestOperation(in: transaction))
             isClosingAccounts = try AccountClosures.isPending(in: transaction)
             try Directory.prune(now: now, in: transaction)
             guard service.name == .identity else { return try Directory.stored(in: transaction) }

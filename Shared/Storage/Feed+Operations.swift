@@ -2,13 +2,22 @@ public import Core
 
 extension Feed {
     public func reply(to operation: OperationID, by principal: String) throws -> [UInt8]? {
-        try first(FeedStatements.reply, [.blob(operation.bytes), .integer(Self.number(of: principal))]) { $0.blob(0) }
+        // Nearly every operation is new.
+        guard operations?.mayKnow(operation) != false else { return nil }
+        return try first(FeedStatements.reply, [.blob(operation.bytes), .integer(Self.number(of: principal))]) { $0.blob(0) }
     }
 
     public func remember(_ reply: [UInt8], of operation: OperationID, by principal: String) throws {
+        operations?.note(operation)
         try execute(
             FeedStatements.remember,
             [.blob(operation.bytes), .integer(Self.number(of: principal)), .blob(reply)])
+    }
+
+    /// The greatest id of an operation whose reply is stored.
+    public static func newestOperation(in transaction: any Transaction) throws -> OperationID? {
+        try transaction.first(FeedStatements.newestOperation) { $0.isNull(0) ? nil : OperationID(bytes: $0.blob(0)) }
+            ?? nil
     }
 
     /// FNV-1a of the principal. Eight bytes are enough: a reply is found only

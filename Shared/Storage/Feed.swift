@@ -8,6 +8,7 @@ public final class Feed: FeedTransaction {
     private let transaction: any Transaction
     /// When this group runs, for the age of its tombstones.
     private let now: Timestamp
+    let operations: OperationMemory?
     private var cachedEpoch: UInt64?
     private var heads = FeedHeads()
     /// The last few items that were read: who changes an item has read it
@@ -29,10 +30,14 @@ public final class Feed: FeedTransaction {
         var share: Share?
     }
 
-    /// - Parameter now: The time recorded with deletions.
-    public init(over transaction: any Transaction, at now: Timestamp) {
+    /// - Parameters:
+    ///   - now: The time recorded with deletions.
+    ///   - operations: What is known of operations without looking; the same for all groups.
+    public init(over transaction: any Transaction, at now: Timestamp, operations: OperationMemory? = nil) {
         self.transaction = transaction
         self.now = now
+        self.operations = operations
+        operations?.advance(to: now)
     }
 
     /// A feed on the system's clock.

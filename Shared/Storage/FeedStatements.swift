@@ -72,6 +72,7 @@ enum FeedStatements {
     static let removeScope = SQL("DELETE FROM feed_scopes WHERE id = ?1")
 
     static let reply = SQL("SELECT reply FROM feed_operations WHERE id = ?1 AND principal = ?2")
+    static let newestOperation = SQL("SELECT MAX(id) FROM feed_operations")
     static let remember = SQL("INSERT INTO feed_operations (id, principal, reply) VALUES (?1, ?2, ?3)")
     static let pruneOperations = SQL(
         """

@@ -1,4 +1,5 @@
 import Core
+import Crypto
 import Storage
 import Testing
 import Wire
@@ -83,6 +84,26 @@ struct SealingTests {
         #expect(failure { _ = try AccountKey.random().open(sealed, boundTo: "here") } != nil)
         #expect(failure { _ = try key.open(Sealed(bytes: [1]), boundTo: "here") } != nil)
         #expect(try key.seal([1, 2, 3], boundTo: "here") != sealed)
+    }
+
+    /// Whichever of the two libraries sealed it, the other opens it.
+    @Test func bothImplementationsAgree() throws {
+        let secret = SymmetricKey(size: .bits256)
+        let prepared = AccountKey(secret)
+        let plain = AccountKey(unprepared: secret)
+        for count in [0, 1, 15, 16, 17, 100, 4096, 100_000] {
+            let bytes = (0..<count).map { UInt8(truncatingIfNeeded: $0 &* 31) }
+            for context in ["", "account/store/value/key", "ключ"] {
+                for (one, other) in [(prepared, plain), (plain, prepared), (prepared, prepared)] {
+                    var sealed = try one.seal(bytes, boundTo: context)
+                    #expect(try other.open(sealed, boundTo: context) == bytes)
+                    #expect(failure { _ = try other.open(sealed, boundTo: context + "x") } != nil)
+                    sealed.bytes[sealed.bytes.count / 2] ^= 1
+                    #expect(failure { _ = try other.open(sealed, boundTo: context) } != nil)
+                    #expect(failure { _ = try other.open(Sealed(bytes: []), boundTo: context) } != nil)
+                }
+            }
+        }
     }
 
     private struct Undone: Error {}

@@ -11,11 +11,26 @@ private import struct Foundation.Data
 #endif
 
 /// An account's data key: seals what lies on disk, and opens it again.
+///
+/// AES-256-GCM. libsodium prepares the key once, where the processor has
+/// instructions for it; swift-crypto, which prepares it for each seal (most of
+/// the time that sealing a small value takes), does it elsewhere. The sealed
+/// form is the same.
 public struct AccountKey: Sendable {
     static let byteCount = 32
     private let key: SymmetricKey
+    private let prepared: PreparedKey?
 
-    init(_ key: SymmetricKey) { self.key = key }
+    init(_ key: SymmetricKey) {
+        self.key = key
+        prepared = key.withUnsafeBytes { PreparedKey($0) }
+    }
+
+    /// The same without libsodium. For tests.
+    init(unprepared key: SymmetricKey) {
+        self.key = key
+        prepared = nil
+    }
 
     static func random() -> AccountKey { AccountKey(SymmetricKey(size: .bits256)) }
 
@@ -28,8 +43,11 @@ public struct AccountKey: Sendable {
     /// - Throws: ``CloudError`` `.internalError`.
     public func seal(_ bytes: [UInt8], boundTo context: String) throws(CloudError) -> Sealed {
         do {
-            let nonce = try AES.GCM.Nonce(data: NonceBatch.next())
-            let box = try AES.GCM.seal(bytes, using: key, nonce: nonce, authenticating: [UInt8](context.utf8))
+            if let prepared { return Sealed(bytes: try prepared.seal(bytes, boundTo: context)) }
+            var nonce = [UInt8](repeating: 0, count: Sealed.nonceBytes)
+            try nonce.withUnsafeMutableBytes { try NonceBatch.fill($0) }
+            let box = try AES.GCM.seal(
+                bytes, using: key, nonce: AES.GCM.Nonce(data: nonce), authenticating: [UInt8](context.utf8))
             guard let combined = box.combined else { throw Self.failure }
             return Sealed(bytes: [UInt8](combined))
         } catch {
@@ -42,22 +60,31 @@ public struct AccountKey: Sendable {
     /// - Throws: ``CloudError`` `.internalError`: another key or context sealed
     ///   them, or the database is damaged. Restore the last backup.
     public func open(_ sealed: Sealed, boundTo context: String) throws(CloudError) -> [UInt8] {
+        if let prepared {
+            guard let bytes = prepared.open(sealed.bytes, boundTo: context) else { throw Self.unopened }
+            return bytes
+        }
         do {
             let box = try AES.GCM.SealedBox(combined: sealed.bytes)
             return [UInt8](try AES.GCM.open(box, using: key, authenticating: [UInt8](context.utf8)))
         } catch {
-            throw CloudError(
-                .internalError, "A stored value does not open. Check the master key, or restore the last backup.")
+            throw Self.unopened
         }
     }
 
     private static var failure: CloudError { CloudError(.internalError, "A value could not be sealed.") }
+    private static var unopened: CloudError {
+        CloudError(
+            .internalError, "A stored value does not open. Check the master key, or restore the last backup.")
+    }
 }
 
 /// Bytes sealed with AES-256-GCM: a nonce of 12 bytes, the ciphertext, a tag of 16 bytes.
 public struct Sealed: Hashable, Sendable {
     /// How many bytes longer the sealed form is.
-    public static let overhead = 28
+    public static let overhead = nonceBytes + tagBytes
+    static let nonceBytes = 12
+    static let tagBytes = 16
 
     public var bytes: [UInt8]
 
@@ -68,7 +95,7 @@ public struct Sealed: Hashable, Sendable {
 /// the system for each would cost as much as the sealing.
 ///
 /// With random nonces one key is good for 2^32 seals at a risk of 2^-32 (NIST SP 800-38D).
-private enum NonceBatch {
+enum NonceBatch {
     private struct State {
         // The most that `getentropy` gives at once.
         var bytes = [UInt8](repeating: 0, count: 252)
@@ -77,7 +104,8 @@ private enum NonceBatch {
 
     private static let state = Mutex(State())
 
-    static func next() throws -> [UInt8] {
+    /// Fills the nonce, which has ``Sealed/nonceBytes``.
+    static func fill(_ nonce: UnsafeMutableRawBufferPointer) throws {
         try state.withLock { state in
             if state.used == state.bytes.count {
                 guard getentropy(&state.bytes, state.bytes.count) == 0 else {
@@ -85,8 +113,8 @@ private enum NonceBatch {
                 }
                 state.used = 0
             }
-            defer { state.used += 12 }
-            return [UInt8](state.bytes[state.used..<state.used + 12])
+            defer { state.used += Sealed.nonceBytes }
+            nonce.copyBytes(from: state.bytes[state.used..<state.used + Sealed.nonceBytes])
         }
     }
 }

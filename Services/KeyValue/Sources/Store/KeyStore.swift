@@ -88,13 +88,20 @@ final class DigestKeys {
     /// Emptied when full: opening one again costs a microsecond.
     private static let countMax = 10_000
     private var opened: [Place: [UInt8]] = [:]
+    /// Asked for last, and most likely next: comparing costs less than hashing.
+    private var latest: (place: Place, key: [UInt8])?
 
     func key(of scope: ScopeName, sealed: [UInt8], open: () throws -> [UInt8]) rethrows -> [UInt8] {
+        if let latest, latest.place.sealed == sealed, latest.place.scope == scope { return latest.key }
         let place = Place(scope: scope, sealed: sealed)
-        if let key = opened[place] { return key }
+        if let key = opened[place] {
+            latest = (place, key)
+            return key
+        }
         let key = try open()
         if opened.count >= Self.countMax { opened.removeAll() }
         opened[place] = key
+        latest = (place, key)
         return key
     }
 
