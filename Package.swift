@@ -87,13 +87,14 @@ let package = Package(
         .package(url: "https://github.com/vapor/jwt-kit", from: "5.7.1"),
     ],
     targets: [
+        .systemLibrary(name: "CSQLiteShim", path: "Shared/CSQLiteShim"),
         .systemLibrary(name: "CSodium", path: "Shared/CSodium"),
         .systemLibrary(name: "CZeroMQ", path: "Shared/CZeroMQ"),
         shared("Core", [crypto]),
         shared("Wire", ["Core", protobuf]),
         shared("Bus", ["Core", "Wire", protobuf, logging]),
         shared("ZeroMQBus", ["Bus", "Core", "CZeroMQ", logging]),
-        shared("Storage", ["Core", grdb, sqlite, logging]),
+        shared("Storage", ["Core", "CSQLiteShim", grdb, sqlite, logging]),
         shared(
             "ServiceKit",
             [

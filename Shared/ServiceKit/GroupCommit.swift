@@ -65,6 +65,7 @@ struct GroupCommit {
     let now: () -> Duration
     let wallClock: any WallClock
     var operations: OperationMemory?
+    let cache = ItemCache()
 
     /// A request threw after it had written: the group cannot be committed.
     private struct HalfDone: Error {}
@@ -73,7 +74,7 @@ struct GroupCommit {
     func run(_ items: [GroupItem]) -> GroupEffects {
         do {
             return try engine.write { transaction -> GroupEffects in
-                let group = GroupTransaction(transaction, at: wallClock.now, operations: operations)
+                let group = GroupTransaction(transaction, at: wallClock.now, operations: operations, cache: cache)
                 var effects = GroupEffects()
                 let time = now()
                 for index in items.indices {
@@ -94,8 +95,10 @@ struct GroupCommit {
                 return effects
             }
         } catch is HalfDone {
+            cache.removeAll()
             return runSeparately(items) { _ in true }
         } catch {
+            cache.removeAll()
             // Nothing was stored. What only reads may have seen what is now gone, so it runs again.
             let failure = Self.storageFailure(error)
             for index in items.indices where items[index].mutates { items[index].outcome = .failure(failure) }
@@ -111,7 +114,7 @@ struct GroupCommit {
             var notices: [OutgoingEvent] = []
             do {
                 let (outcome, alone) = try engine.write { transaction -> (GroupItem.Outcome, GroupEffects) in
-                    let group = GroupTransaction(transaction, at: wallClock.now, operations: operations)
+                    let group = GroupTransaction(transaction, at: wallClock.now, operations: operations, cache: cache)
                     var alone = GroupEffects()
                     // After what the request itself published, and also when it throws.
                     defer { notices = group.takeNotices() }
@@ -126,6 +129,7 @@ struct GroupCommit {
                 effects.heads.merge(alone.heads) { $1 }
                 effects.repeats += alone.repeats
             } catch {
+                cache.removeAll()
                 items[index].outcome = .failure(CloudError(wrapping: error))
             }
             effects.events += notices

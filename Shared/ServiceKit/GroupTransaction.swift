@@ -14,8 +14,11 @@ final class GroupTransaction: HandlerTransaction {
     private var notices: [OutgoingEvent] = []
     private let feed: Feed
 
-    init(_ transaction: any Transaction, at now: Timestamp, operations: OperationMemory? = nil) {
-        feed = Feed(over: transaction, at: now, operations: operations)
+    init(
+        _ transaction: any Transaction, at now: Timestamp, operations: OperationMemory? = nil,
+        cache: ItemCache = ItemCache()
+    ) {
+        feed = Feed(over: transaction, at: now, operations: operations, cache: cache)
     }
 
     /// Writes what the feed keeps in memory. The last thing before the commit.

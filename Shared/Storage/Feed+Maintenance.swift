@@ -34,7 +34,7 @@ extension Feed {
         ) { (scope: $0.integer(0), name: $0.text(1), sequence: UInt64(bitPattern: $0.integer(2))) }
         var floors: [Int64: UInt64] = [:]
         for tombstone in found {
-            recentReads = []
+            cache.remove(tombstone.scope, tombstone.name)
             try execute(FeedStatements.removeItem, [.integer(tombstone.scope), .text(tombstone.name)])
             floors[tombstone.scope] = max(floors[tombstone.scope] ?? 0, tombstone.sequence)
         }
@@ -49,7 +49,7 @@ extension Feed {
         try flush()
         guard let scope = try first(FeedStatements.scopeOfAccount, [.text(account.rawValue)], { $0.integer(0) })
         else { return false }
-        recentReads = []
+        cache.removeAll()
         let limit = max(1, limit)
         let removed = try execute(FeedStatements.removeItems, [.integer(scope), .integer(Int64(limit))])
         if removed < limit { try execute(FeedStatements.removeScope, [.integer(scope)]) }

@@ -4,7 +4,9 @@ extension Feed {
     public func reply(to operation: OperationID, by principal: String) throws -> [UInt8]? {
         // Nearly every operation is new.
         guard operations?.mayKnow(operation) != false else { return nil }
-        return try first(FeedStatements.reply, [.blob(operation.bytes), .integer(Self.number(of: principal))]) { $0.blob(0) }
+        return try first(FeedStatements.reply, [.blob(operation.bytes), .integer(Self.number(of: principal))]) {
+            $0.blob(0)
+        }
     }
 
     public func remember(_ reply: [UInt8], of operation: OperationID, by principal: String) throws {

@@ -11,29 +11,24 @@ public final class Feed: FeedTransaction {
     let operations: OperationMemory?
     private var cachedEpoch: UInt64?
     private var heads = FeedHeads()
-    /// The last few items that were read: who changes an item has read it
-    /// before, and its row does not have to be looked for again.
-    var recentReads: [RecentRead] = []
-    private static let recentReadsMax = 8
+    let cache: ItemCache
 
     /// An item's share in its scope's head.
-    struct Share {
+    private struct Share {
         var isLive: Bool
         var digest: SetDigest
         var size: Int
     }
 
-    struct RecentRead {
-        var scope: Int64
-        var name: String
-        /// Nil: there is no row.
-        var share: Share?
-    }
-
     /// - Parameters:
     ///   - now: The time recorded with deletions.
     ///   - operations: What is known of operations without looking; the same for all groups.
-    public init(over transaction: any Transaction, at now: Timestamp, operations: OperationMemory? = nil) {
+    ///   - cache: What is known of items without looking; the same for all groups.
+    public init(
+        over transaction: any Transaction, at now: Timestamp, operations: OperationMemory? = nil,
+        cache: ItemCache = ItemCache()
+    ) {
+        self.cache = cache
         self.transaction = transaction
         self.now = now
         self.operations = operations
@@ -67,7 +62,7 @@ public final class Feed: FeedTransaction {
             return result
         } catch {
             heads.end(mark, undoing: true)
-            recentReads = []
+            cache.removeAll()
             // When the storage itself has failed these throw too, and the group ends.
             try execute(FeedStatements.rollBackTo, [])
             try execute(FeedStatements.release, [])
@@ -205,16 +200,23 @@ public final class Feed: FeedTransaction {
 
     public func item(_ scope: ScopeName, _ name: String) throws -> FeedItem? {
         guard let id = try self.scope(scope).id else { return nil }
-        let item = try first(FeedStatements.item, [.integer(id), .text(name)], FeedItem.init(row:))
-        if recentReads.count == Self.recentReadsMax { recentReads.removeAll(keepingCapacity: true) }
-        let share = item.map { Share(isLive: !$0.deleted, digest: $0.digest, size: $0.size) }
-        recentReads.append(RecentRead(scope: id, name: name, share: share))
-        return item
+        switch cache.entry(id, name) {
+        case .item(let item): return item
+        case ItemCache.Entry.none?: return nil
+        case nil:
+            let item = try first(FeedStatements.item, [.integer(id), .text(name)], FeedItem.init(row:))
+            cache.store(item, id, name)
+            return item
+        }
     }
 
     /// The stored item's share, or nil when there is no row.
     private func share(ofScopeWithID id: Int64, _ name: String) throws -> Share? {
-        if let read = recentReads.last(where: { $0.scope == id && $0.name == name }) { return read.share }
+        switch cache.entry(id, name) {
+        case .item(let item): return Share(isLive: !item.deleted, digest: item.digest, size: item.size)
+        case ItemCache.Entry.none?: return nil
+        case nil: break
+        }
         return try first(FeedStatements.itemShare, [.integer(id), .text(name)]) {
             Share(
                 isLive: $0.integer(0) == 0, digest: SetDigest(bytes: $0.blob(2)) ?? .empty,
@@ -251,7 +253,10 @@ public final class Feed: FeedTransaction {
                 .blob(item.deleted ? [] : item.digest.bytes), .blob(item.body),
             ]
             try execute(stored == nil ? FeedStatements.insertItem : FeedStatements.updateItem, values)
-            recentReads.removeAll { $0.scope == id && $0.name == item.name }
+            var written = item
+            written.sequence = sequence
+            if item.deleted { written.digest = .empty }
+            cache.store(written, id, item.name)
         }
 
         let previous = heads.scopes[place].sequence

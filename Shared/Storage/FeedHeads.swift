@@ -36,8 +36,9 @@ struct ScopeKey: Hashable {
     }
 
     private static func isSame(_ left: String, _ right: String) -> Bool {
-        var (left, right) = (left, right)
-        return left.withUTF8 { left in right.withUTF8 { left.count == $0.count && left.elementsEqual($0) } }
+        left.utf8.withContiguousStorageIfAvailable { left in
+            right.utf8.withContiguousStorageIfAvailable { left.count == $0.count && left.elementsEqual($0) }
+        }.flatMap { $0 } ?? left.utf8.elementsEqual(right.utf8)
     }
 
     func hash(into hasher: inout Hasher) {

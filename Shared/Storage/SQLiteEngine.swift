@@ -1,3 +1,4 @@
+internal import CSQLiteShim
 internal import Core
 internal import GRDB
 internal import GRDBSQLite
@@ -46,7 +47,11 @@ public final class SQLiteEngine: StorageEngine {
         try SQLiteEngine(DatabaseQueue(configuration: configuration), lock: nil, checkpointer: nil)
     }
 
+    /// Once, before the first database of this process; later it does nothing, and no harm.
+    private static let hasNoMemoryAccounts = nephos_sqlite_disable_memory_accounts() == SQLITE_OK
+
     private static var configuration: Configuration {
+        _ = hasNoMemoryAccounts
         var configuration = Configuration()
         // Nothing of ours holds the writer up; an operator's tool might, for a moment.
         configuration.busyMode = .timeout(Double(Checkpointer.busyMilliseconds) / 1000)

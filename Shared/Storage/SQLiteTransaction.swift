@@ -109,22 +109,24 @@ final class SQLiteTransaction: Transaction {
     func execute(_ statement: SQL, _ values: [SQLValue]) throws -> Int {
         let prepared = try borrow(statement)
         defer { giveBack(prepared) }
-        try bind(values, to: prepared)
-        var code = SQLITE_ROW
-        while code == SQLITE_ROW { code = sqlite3_step(prepared.handle) }
-        guard code == SQLITE_DONE else { throw failed(code) }
+        try withBound(values, to: prepared) {
+            var code = SQLITE_ROW
+            while code == SQLITE_ROW { code = sqlite3_step(prepared.handle) }
+            guard code == SQLITE_DONE else { throw failed(code) }
+        }
         return Int(sqlite3_changes(connection))
     }
 
     func query(_ statement: SQL, _ values: [SQLValue], _ row: (any SQLRow) throws -> Bool) throws {
         let prepared = try borrow(statement)
         defer { giveBack(prepared) }
-        try bind(values, to: prepared)
-        while true {
-            let code = sqlite3_step(prepared.handle)
-            if code == SQLITE_DONE { return }
-            guard code == SQLITE_ROW else { throw failed(code) }
-            guard try row(Row(handle: prepared.handle)) else { return }
+        try withBound(values, to: prepared) {
+            while true {
+                let code = sqlite3_step(prepared.handle)
+                if code == SQLITE_DONE { return }
+                guard code == SQLITE_ROW else { throw failed(code) }
+                guard try row(Row(handle: prepared.handle)) else { return }
+            }
         }
     }
 
@@ -145,6 +147,8 @@ final class SQLiteTransaction: Transaction {
 
     private func giveBack(_ prepared: Prepared) {
         sqlite3_reset(prepared.handle)
+        // What it was bound to is gone.
+        sqlite3_clear_bindings(prepared.handle)
         prepared.isRunning = false
     }
 
@@ -155,36 +159,42 @@ final class SQLiteTransaction: Transaction {
         return error
     }
 
-    /// SQLite copies what it is given: a pointer into a Swift value is not good after the call.
-    private static let copied = unsafeBitCast(-1, to: sqlite3_destructor_type.self)
-
-    private func bind(_ values: [SQLValue], to prepared: Prepared) throws {
-        precondition(values.count == prepared.parameterCount, "A statement got the wrong number of values.")
+    /// Runs the body with the values bound, from the one at the place on.
+    ///
+    /// SQLite reads them where they lie: each is held in place, by a call of its
+    /// own, until the body has returned. Copies would cost more than the binding.
+    private func withBound(
+        _ values: [SQLValue], from place: Int = 0, to prepared: Prepared, _ body: () throws -> Void
+    ) throws {
+        guard place < values.count else {
+            precondition(place == prepared.parameterCount, "A statement got the wrong number of values.")
+            return try body()
+        }
         let handle = prepared.handle
-        var index: Int32 = 0
-        for value in values {
-            index += 1
-            let code: Int32
-            switch value {
-            case .null: code = sqlite3_bind_null(handle, index)
-            case .integer(let number): code = sqlite3_bind_int64(handle, index, number)
-            case .real(let number): code = sqlite3_bind_double(handle, index, number)
-            case .text(var text):
-                code = text.withUTF8 {
-                    $0.withMemoryRebound(to: CChar.self) {
+        let index = Int32(place + 1)
+        func next(_ code: Int32) throws {
+            guard code == SQLITE_OK else { throw failed(code) }
+            try withBound(values, from: place + 1, to: prepared, body)
+        }
+        switch values[place] {
+        case .null: try next(sqlite3_bind_null(handle, index))
+        case .integer(let number): try next(sqlite3_bind_int64(handle, index, number))
+        case .real(let number): try next(sqlite3_bind_double(handle, index, number))
+        case .text(var text):
+            try text.withUTF8 {
+                try $0.withMemoryRebound(to: CChar.self) {
+                    try next(
                         sqlite3_bind_text64(
-                            handle, index, $0.baseAddress, UInt64($0.count), Self.copied, UInt8(SQLITE_UTF8))
-                    }
-                }
-            case .blob(let bytes) where bytes.isEmpty:
-                // A blob without an address would be NULL.
-                code = sqlite3_bind_zeroblob(handle, index, 0)
-            case .blob(let bytes):
-                code = bytes.withUnsafeBytes {
-                    sqlite3_bind_blob64(handle, index, $0.baseAddress, UInt64($0.count), Self.copied)
+                            handle, index, $0.baseAddress, UInt64($0.count), nil, UInt8(SQLITE_UTF8)))
                 }
             }
-            guard code == SQLITE_OK else { throw failed(code) }
+        case .blob(let bytes) where bytes.isEmpty:
+            // A blob without an address would be NULL.
+            try next(sqlite3_bind_zeroblob(handle, index, 0))
+        case .blob(let bytes):
+            try bytes.withUnsafeBytes {
+                try next(sqlite3_bind_blob64(handle, index, $0.baseAddress, UInt64($0.count), nil))
+            }
         }
     }
 }

@@ -25,6 +25,7 @@ import Testing
     @Test(arguments: seeds) func feedAgreesWithADictionary(seed: UInt64) throws {
         var random = SplitMix64(seed: seed)
         let engine = try SQLiteEngine.fresh()
+        let cache = ItemCache()
         let scopes = (0..<3).map { ScopeName(account: "account_\($0 / 2)", name: "scope_\($0)") }
         var models = scopes.map { _ in Model() }
         var followers = scopes.map { _ in Follower() }
@@ -34,7 +35,7 @@ import Testing
             time += 10
             let before = models
             do {
-                try engine.group(at: time) { feed in
+                try engine.group(at: time, cache: cache) { feed in
                     for _ in 0..<Int.random(in: 1...6, using: &random) {
                         try request(feed, scopes, &models, &random)
                     }
@@ -43,9 +44,10 @@ import Testing
             } catch is Sabotage { models = before }
 
             if Int.random(in: 0..<4, using: &random) == 0 {
-                try compact(engine, before: time - 20, scopes, &models)
+                try compact(engine, cache, before: time - 20, scopes, &models)
             }
             try agree(engine, scopes, models, seed)
+            try agree(engine, cache, scopes, models, seed)
             let place = Int.random(in: 0..<scopes.count, using: &random)
             try follow(engine, scopes[place], models[place], &followers[place], seed)
         }
@@ -80,10 +82,10 @@ import Testing
     }
 
     private func compact(
-        _ engine: SQLiteEngine, before time: UInt64, _ scopes: [ScopeName], _ models: inout [Model]
+        _ engine: SQLiteEngine, _ cache: ItemCache, before time: UInt64, _ scopes: [ScopeName], _ models: inout [Model]
     ) throws {
         let bound = Timestamp(milliseconds: time)
-        while try engine.group({ try $0.compactTombstones(before: bound, limit: 2) }) {}
+        while try engine.group(cache: cache, { try $0.compactTombstones(before: bound, limit: 2) }) {}
         for (place, scope) in scopes.enumerated() {
             let left = Set(try engine.all(scope).map(\.name))
             let gone = models[place].items.values.filter { !left.contains($0.name) }
@@ -112,6 +114,24 @@ import Testing
                 $0.name == $1.name && $0.sequence == $1.sequence && $0.deleted == $1.deleted && $0.body == $1.body
             }
             #expect(found.count == expected.count && isSame, "seed \(seed)")
+        }
+    }
+
+    /// What is known without looking is what is there.
+    private func agree(
+        _ engine: SQLiteEngine, _ cache: ItemCache, _ scopes: [ScopeName], _ models: [Model], _ seed: UInt64
+    ) throws {
+        try engine.group(cache: cache) { feed in
+            for (scope, model) in zip(scopes, models) {
+                for name in (0..<8).map({ "item_\($0)" }) {
+                    let found = try feed.item(scope, name)
+                    let expected = model.items[name]
+                    let isSame =
+                        found?.sequence == expected?.sequence && found?.deleted == expected?.deleted
+                        && found?.body == expected?.body && found?.size == expected?.size
+                    #expect(isSame, "seed \(seed)")
+                }
+            }
         }
     }
 

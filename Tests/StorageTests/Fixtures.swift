@@ -72,14 +72,21 @@ extension SQLiteEngine {
         return engine
     }
 
-    /// One group.
+    /// One group. With a cache, as a host runs it.
     @discardableResult
-    func group<Result>(at time: UInt64 = 1000, _ body: (Feed) throws -> Result) throws -> Result {
-        try write { transaction in
-            let feed = Feed(over: transaction, at: Timestamp(milliseconds: time))
-            let result = try body(feed)
-            try feed.flush()
-            return result
+    func group<Result>(
+        at time: UInt64 = 1000, cache: ItemCache = ItemCache(), _ body: (Feed) throws -> Result
+    ) throws -> Result {
+        do {
+            return try write { transaction in
+                let feed = Feed(over: transaction, at: Timestamp(milliseconds: time), cache: cache)
+                let result = try body(feed)
+                try feed.flush()
+                return result
+            }
+        } catch {
+            cache.removeAll()
+            throw error
         }
     }
 

@@ -1,0 +1,80 @@
+internal import Core
+
+/// The items that were read or written last, as the database has them: who
+/// changes an item has to know its row, and most changes are of items that were
+/// changed before.
+///
+/// Only the feed writes items, and through this; when a transaction is rolled
+/// back, ``removeAll()`` forgets what it may have written. Shared by all groups,
+/// one at a time.
+public final class ItemCache {
+    /// Items of one generation; there are two.
+    private static let generationMax = 8192
+    /// A larger body is not kept.
+    private static let bodyBytesMax = 1024
+
+    private struct Key: Hashable {
+        var scope: Int64
+        var name: String
+
+        // By bytes: the database tells names apart that Swift's strings do not.
+        static func == (left: Key, right: Key) -> Bool {
+            left.scope == right.scope && left.name.utf8.elementsEqual(right.name.utf8)
+        }
+
+        func hash(into hasher: inout Hasher) {
+            hasher.combine(scope)
+            var name = name
+            name.withUTF8 { hasher.combine(bytes: UnsafeRawBufferPointer($0)) }
+        }
+    }
+
+    enum Entry {
+        case item(FeedItem)
+        /// There is no such row.
+        case none
+    }
+
+    // Two generations instead of an order of use: when the young one is full, the old one is forgotten.
+    private var young: [Key: Entry] = [:]
+    private var old: [Key: Entry] = [:]
+
+    public init() {}
+
+    /// What is known of the item; nil: nothing.
+    func entry(_ scope: Int64, _ name: String) -> Entry? {
+        let key = Key(scope: scope, name: name)
+        if let entry = young[key] { return entry }
+        guard let entry = old[key] else { return nil }
+        insert(entry, key)
+        return entry
+    }
+
+    func store(_ item: FeedItem?, _ scope: Int64, _ name: String) {
+        let key = Key(scope: scope, name: name)
+        guard let item else { return insert(.none, key) }
+        guard item.body.count <= Self.bodyBytesMax else { return remove(key) }
+        insert(.item(item), key)
+    }
+
+    func remove(_ scope: Int64, _ name: String) { remove(Key(scope: scope, name: name)) }
+
+    /// Forgets everything: a transaction was rolled back.
+    public func removeAll() {
+        young.removeAll(keepingCapacity: true)
+        old.removeAll()
+    }
+
+    private func remove(_ key: Key) {
+        young[key] = nil
+        old[key] = nil
+    }
+
+    private func insert(_ entry: Entry, _ key: Key) {
+        if young.count >= Self.generationMax, young[key] == nil {
+            old = young
+            young = [:]
+        }
+        young[key] = entry
+    }
+}
