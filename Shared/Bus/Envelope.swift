@@ -162,13 +162,14 @@ extension RequestEnvelope {
 extension ReplyEnvelope {
     /// The envelope as a message.
     public func encoded() -> Message {
-        if case .success(let body) = result, budget == nil { return [Self.encoded(id, body)] + attachments }
+        let error: CloudError
+        switch result {
+        case .success(let body): return [Self.encoded(id, body, budget)] + attachments
+        case .failure(let failure): error = failure
+        }
         var wire = WireReply()
         if let id { wire.requestID = Data(id.bytes) }
-        switch result {
-        case .success(let body): wire.body = body.withUnsafeBytes { Data($0) }
-        case .failure(let error): wire.failure = WireFailure(error)
-        }
+        wire.failure = WireFailure(error)
         if let budget {
             wire.budget.capacity = UInt32(clamping: budget.capacity)
             wire.budget.remaining = UInt32(clamping: budget.remaining)
@@ -177,13 +178,20 @@ extension ReplyEnvelope {
         return [Frame(encoding: wire)] + attachments
     }
 
-    /// What encoding a `WireReply` of id and body gives, without copying the body
+    /// What encoding a `WireReply` of these gives, without copying the body
     /// twice on the way: nearly every message that a service sends is one.
-    private static func encoded(_ id: OperationID?, _ body: Frame) -> Frame {
+    private static func encoded(_ id: OperationID?, _ body: Frame, _ budget: Budget?) -> Frame {
         body.withUnsafeBytes { body in
-            var writer = FieldWriter(reserving: body.count + OperationID.byteCount + 12)
+            var writer = FieldWriter(reserving: body.count + OperationID.byteCount + 40)
             if let id { writer.operation(1, id) }
             writer.data(3, body)
+            if let budget {
+                writer.message(4) {
+                    $0.number(1, UInt64(UInt32(clamping: budget.capacity)))
+                    $0.number(2, UInt64(UInt32(clamping: budget.remaining)))
+                    $0.number(3, UInt64(clamping: budget.refill.nanoseconds / 1000))
+                }
+            }
             return Frame(writer.bytes)
         }
     }
