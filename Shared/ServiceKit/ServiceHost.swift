@@ -31,28 +31,28 @@ public final class ServiceHost: ServiceRuntime {
     let logger: Logger
     let keys: KeyPair
     private let engine: any StorageEngine
-    private let started: Duration
+    let started: Duration
     private let servicePeers: Set<PublicKey>
     private let operatorKey: PublicKey?
     private var generator: any RandomNumberGenerator
     private var methods: [String: Router.Method] = [:]
     private var verifier: TokenVerifier
     private var budgets: RequestBudgets
-    private let publishedBudgets: BudgetConfiguration
+    let publishedBudgets: BudgetConfiguration
     private var groups: GroupCommit
-    private var counters: [String: UInt64] = [:]
-    private var failures: [UInt32: UInt64] = [:]
+    private(set) var counters: [String: UInt64] = [:]
+    private(set) var failures: [UInt32: UInt64] = [:]
 
     private var replies: (any ReplySocket)?
     private var events: (any PublishSocket)?
     private var publisher: EventPublisher?
     private var backlog = ReplyBacklog()
     private var clients: [ServiceName: RequestClient] = [:]
-    private var followers: [Follower] = []
+    private(set) var followers: [Follower] = []
     public private(set) lazy var storage = StorageLedger(host: self)
     private lazy var closures = AccountClosures(host: self, engine: engine)
     /// Older master keys are not needed any more.
-    private var hasRewrapped = false
+    private(set) var hasRewrapped = false
     private var timers: [String: any LoopTimer] = [:]
     private(set) var isClosed = false
 
@@ -479,37 +479,6 @@ public final class ServiceHost: ServiceRuntime {
         }
     }
 
-    private func health() -> WireCheckHealthReply {
-        var reply = WireCheckHealthReply()
-        reply.service = service.name.rawValue
-        reply.version = serviceKitVersion
-        reply.uptimeMilliseconds = UInt64(clamping: (loop.monotonicNow - started).milliseconds)
-        reply.counters = counters
-        reply.deviceBudget = WireBudget(publishedBudgets.device)
-        reply.accountBudget = WireBudget(publishedBudgets.account)
-        reply.usesNewestMasterKey = hasRewrapped
-        for (number, count) in failures {
-            reply.counters["failures.\(CloudError.Code(number: number)?.description ?? "\(number)")"] = count
-        }
-        for follower in followers { reply.followerLag[follower.service.rawValue] = follower.lag }
-        return reply
-    }
-
-    private func usage(of account: AccountID, in transaction: any HandlerTransaction) throws -> WireListUsageReply {
-        var reply = WireListUsageReply()
-        let uncounted = try service.uncountedUsage(of: account, in: transaction)
-        reply.countsOnPlan = uncounted == nil
-        let usage = try uncounted ?? storage.usage(of: StorageOwner(account), in: transaction)
-        reply.items = usage.map {
-            var item = WireListUsageReply.Item()
-            item.appID = $0.app.rawValue
-            item.deviceID = $0.device.rawValue
-            item.usedBytes = $0.bytes
-            return item
-        }
-        return reply
-    }
-
     private func fork() -> SplitMix64 { SplitMix64(seed: generator.next()) }
 
     // MARK: ServiceRuntime
@@ -588,15 +557,6 @@ public final class ServiceHost: ServiceRuntime {
     }
 
     private func count(_ counter: String) { count(counter, by: 1) }
-}
-
-extension WireBudget {
-    fileprivate init(_ limit: BudgetConfiguration.Limit) {
-        self.init()
-        capacity = UInt32(clamping: limit.capacity)
-        remaining = capacity
-        refillMicroseconds = limit.capacity == 0 ? 0 : UInt64(limit.refill.nanoseconds / 1000)
-    }
 }
 
 /// The version that `CheckHealth` reports.

@@ -35,18 +35,25 @@ import Testing
         }
     }
 
+    private func startClient(
+        _ transport: InProcessTransport, of server: KeyPair, next: KeyPair? = nil, _ seen: Seen
+    ) throws {
+        let keys = try transport.makeKeyPair()
+        _ = try transport.startLoop(named: "client") { loop in
+            let options = RequestSocketOptions(
+                endpoints: ["tcp://server:1"], serverKey: server.publicKey, keys: keys)
+            seen.client = try RequestClient(
+                loop: loop, socket: options, nextServerKey: next?.publicKey, generator: SplitMix64(seed: 2))
+        }
+    }
+
     @Test func aCallMadeAgainWhileItWaitsIsSentOnceAndAnsweredTwice() throws {
         defer { network.close() }
         let transport = InProcessTransport(network)
         let keys = try transport.makeKeyPair()
-        let clientKeys = try transport.makeKeyPair()
         let seen = Seen()
         try startServer(transport, keys, answers: true, seen)
-        _ = try transport.startLoop(named: "client") { loop in
-            let options = RequestSocketOptions(
-                endpoints: ["tcp://server:1"], serverKey: keys.publicKey, keys: clientKeys)
-            seen.client = try RequestClient(loop: loop, socket: options, generator: SplitMix64(seed: 2))
-        }
+        try startClient(transport, of: keys, seen)
         network.run(for: .milliseconds(200))
         let id = seen.client?.call("Ask", body: Frame([])) { [network] in seen.replies.append(($0.id, network.now)) }
         seen.client?.call("Ask", body: Frame([]), id: id) { [network] in seen.replies.append(($0.id, network.now)) }
@@ -64,15 +71,9 @@ import Testing
         let transport = InProcessTransport(network)
         let keys = try transport.makeKeyPair()
         let next = try transport.makeKeyPair()
-        let clientKeys = try transport.makeKeyPair()
         let seen = Seen()
         try startServer(transport, keys, answers: true, seen)
-        _ = try transport.startLoop(named: "client") { loop in
-            let options = RequestSocketOptions(
-                endpoints: ["tcp://server:1"], serverKey: keys.publicKey, keys: clientKeys)
-            seen.client = try RequestClient(
-                loop: loop, socket: options, nextServerKey: next.publicKey, generator: SplitMix64(seed: 2))
-        }
+        try startClient(transport, of: keys, next: next, seen)
         func ask() {
             seen.client?.call("Ask", body: Frame([])) { [network] in
                 if case .success = $0.result { seen.replies.append(($0.id, network.now)) }
@@ -96,14 +97,9 @@ import Testing
         defer { network.close() }
         let transport = InProcessTransport(network)
         let keys = try transport.makeKeyPair()
-        let clientKeys = try transport.makeKeyPair()
         let seen = Seen()
         try startServer(transport, keys, answers: false, seen)
-        _ = try transport.startLoop(named: "client") { loop in
-            let options = RequestSocketOptions(
-                endpoints: ["tcp://server:1"], serverKey: keys.publicKey, keys: clientKeys)
-            seen.client = try RequestClient(loop: loop, socket: options, generator: SplitMix64(seed: 2))
-        }
+        try startClient(transport, of: keys, seen)
         network.run(for: .milliseconds(200))
         let id = seen.client?.call("Ask", body: Frame([])) { [network] in seen.replies.append(($0.id, network.now)) }
         network.run(for: .milliseconds(200))

@@ -1,11 +1,8 @@
-internal import Bus
 internal import Core
 internal import ServiceKit
 internal import Storage
 internal import SwiftProtobuf
 internal import Wire
-
-private import struct Foundation.Data
 
 /// What the devices of an account are told by identity: the scope "account".
 enum AccountEvents {
@@ -22,26 +19,6 @@ enum AccountEvents {
         state.level = LedgerRule.level(used: used, plan: plan)
         let told = try transaction.item(scope, storage).map { try WireStorageState(serializedBytes: $0.body) }
         guard state.level != told?.level ?? 0 || told.map({ $0.planBytes != plan }) == true else { return }
-        let body = Frame(encoding: state).bytes
-        let change = try transaction.put(
-            scope,
-            [
-                FeedItem(
-                    name: storage, deleted: false, digest: SetDigest(ofItem: Array(storage.utf8) + [0] + body),
-                    size: body.count, body: body)
-            ])
-        var notification = WireNotification()
-        notification.service = ServiceName.identity.rawValue
-        notification.scope = scope.name
-        notification.token = WireChangeToken(change.token)
-        notification.previousSequence = change.previousSequence
-        var wire = WireChange()
-        wire.item = storage
-        wire.body = Data(body)
-        notification.changes = [wire]
-        transaction.publish(
-            OutgoingEvent(
-                account: account, partition: scope.partition, position: change.token,
-                previousSequence: change.previousPartitionSequence, notification: Frame(encoding: notification)))
+        try IdentityFeed.publish([IdentityFeed.item(storage, state)], in: scope, transaction)
     }
 }

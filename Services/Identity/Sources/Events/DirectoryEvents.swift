@@ -1,8 +1,6 @@
-internal import Bus
 internal import Core
 internal import ServiceKit
 internal import Storage
-internal import SwiftProtobuf
 internal import Wire
 
 private import struct Foundation.Data
@@ -28,25 +26,8 @@ enum DirectoryEvents {
         in transaction: any HandlerTransaction
     ) throws {
         guard !states.isEmpty else { return }
-        let items = states.map(item)
-        let change = try transaction.put(directoryScope, items)
-        var notification = WireNotification()
-        notification.service = ServiceName.identity.rawValue
-        notification.scope = directoryScope.name
-        notification.token = WireChangeToken(change.token)
-        notification.previousSequence = change.previousSequence
-        notification.deviceID = device?.rawValue ?? ""
-        notification.operationID = Data(operation?.bytes ?? [])
-        notification.changes = items.map { item in
-            var change = WireChange()
-            change.item = item.name
-            change.body = Data(item.body)
-            return change
-        }
-        transaction.publish(
-            OutgoingEvent(
-                account: directoryScope.account, partition: directoryScope.partition, position: change.token,
-                previousSequence: change.previousPartitionSequence, notification: Frame(encoding: notification)))
+        try IdentityFeed.publish(
+            states.map(item), in: directoryScope, operation: operation, by: device, transaction)
     }
 
     private static func item(_ state: State) -> FeedItem {
@@ -57,35 +38,28 @@ enum DirectoryEvents {
             wire.accountID = device.account.rawValue
             wire.publicKey = device.key.z85
             wire.revoked = device.state != .active
-            return item("device/" + device.id.rawValue, wire)
+            return IdentityFeed.item("device/" + device.id.rawValue, wire)
         case .app(let app):
             var wire = WireAppState()
             wire.app = WireApp(app)
             wire.removed = app.isRemoved
-            return item("app/" + app.id.rawValue, wire)
+            return IdentityFeed.item("app/" + app.id.rawValue, wire)
         case .account(let account, let state):
             var wire = WireAccountState()
             wire.accountID = account.rawValue
             wire.state = state
-            return item("account/" + account.rawValue, wire)
+            return IdentityFeed.item("account/" + account.rawValue, wire)
         case .tokenKey(let id, let publicKey, let retires):
             var wire = WireTokenKeyState()
             wire.keyID = id
             wire.publicKey = Data(publicKey)
             wire.retiresAt = retires?.milliseconds ?? 0
-            return item("token-key/" + id, wire)
+            return IdentityFeed.item("token-key/" + id, wire)
         case .recall(let owner, let count):
             var wire = WireRecallState()
             wire.ownerID = owner
             wire.count = count
-            return item("recall/" + owner, wire)
+            return IdentityFeed.item("recall/" + owner, wire)
         }
-    }
-
-    private static func item(_ name: String, _ state: some SwiftProtobuf.Message) -> FeedItem {
-        let body = Frame(encoding: state).bytes
-        return FeedItem(
-            name: name, deleted: false, digest: SetDigest(ofItem: Array(name.utf8) + [0] + body), size: body.count,
-            body: body)
     }
 }

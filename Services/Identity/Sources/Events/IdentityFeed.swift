@@ -1,0 +1,44 @@
+internal import Bus
+internal import Core
+internal import ServiceKit
+internal import Storage
+internal import SwiftProtobuf
+internal import Wire
+
+private import struct Foundation.Data
+
+/// The one way by which anything gets into identity's feed, and from there to
+/// the other services, or to devices.
+enum IdentityFeed {
+    /// Stores the items in the scope, as one change, and publishes them after the commit.
+    static func publish(
+        _ items: [FeedItem], in scope: ScopeName, operation: OperationID? = nil, by device: DeviceID? = nil,
+        _ transaction: any HandlerTransaction
+    ) throws {
+        let change = try transaction.put(scope, items)
+        var notification = WireNotification()
+        notification.service = ServiceName.identity.rawValue
+        notification.scope = scope.name
+        notification.token = WireChangeToken(change.token)
+        notification.previousSequence = change.previousSequence
+        notification.deviceID = device?.rawValue ?? ""
+        notification.operationID = Data(operation?.bytes ?? [])
+        notification.changes = items.map { item in
+            var change = WireChange()
+            change.item = item.name
+            change.body = Data(item.body)
+            return change
+        }
+        transaction.publish(
+            OutgoingEvent(
+                account: scope.account, partition: scope.partition, position: change.token,
+                previousSequence: change.previousPartitionSequence, notification: Frame(encoding: notification)))
+    }
+
+    static func item(_ name: String, _ state: some SwiftProtobuf.Message) -> FeedItem {
+        let body = Frame(encoding: state).bytes
+        return FeedItem(
+            name: name, deleted: false, digest: SetDigest(ofItem: Array(name.utf8) + [0] + body), size: body.count,
+            body: body)
+    }
+}
