@@ -1,3 +1,4 @@
+internal import Bus
 internal import Core
 internal import Storage
 internal import Wire
