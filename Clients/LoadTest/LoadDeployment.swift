@@ -4,7 +4,7 @@ import ServiceKit
 
 /// The deployment under load: a given one, or one of its own.
 ///
-/// Its own has no write budget, the cheapest password hash that is allowed,
+/// Its own has no budgets of requests, the cheapest password hash that is allowed,
 /// tokens that outlive a long run, and as many connections for one device as
 /// there are subscribers; everything that is measured (CURVE, fsync before each
 /// acknowledgement, sealing) is as always.
@@ -20,8 +20,10 @@ final class LoadDeployment: Sendable {
         }
         isOwn = true
         directory = NSTemporaryDirectory() + "nephos-load-\(getpid())"
-        setenv("NEPHOS_KEYVALUE_BUDGET_CAPACITY", "0", 1)
-        setenv("NEPHOS_KEYVALUE_ACCOUNT_BUDGET_CAPACITY", "0", 1)
+        for service in ["IDENTITY", "KEYVALUE", "NOTIFICATIONS"] {
+            setenv("NEPHOS_\(service)_BUDGET_CAPACITY", "0", 1)
+            setenv("NEPHOS_\(service)_ACCOUNT_BUDGET_CAPACITY", "0", 1)
+        }
         setenv("NEPHOS_IDENTITY_SCRYPT_ROUNDS", "16384", 1)
         setenv("NEPHOS_IDENTITY_ACCESS_TOKEN_LIFETIME_SECONDS", "\(tokenLifetime.components.seconds)", 1)
         setenv("NEPHOS_NOTIFICATIONS_CONNECTIONS_PER_DEVICE_MAX", "50000", 1)

@@ -84,8 +84,9 @@ public protocol ServiceRuntime: AnyObject {
     func call(
         _ service: ServiceName, _ method: String, body: Frame, causeID: OperationID?,
         then completion: @escaping (Result<Frame, CloudError>) -> Void)
-    /// Verifies a token for sockets that the service serves by itself.
-    func verify(accessToken: String, of peer: Peer) throws(CloudError) -> Caller
+    /// Lets a request in at a socket that the service serves by itself: verifies
+    /// its token, and takes it from its caller's budget, which goes with the reply.
+    func admit(accessToken: String, of peer: Peer) throws(CloudError) -> (caller: Caller, budget: Budget?)
     /// Begins to close an account in this service; in the others the event does.
     func closeAccount(_ account: AccountID, in transaction: any HandlerTransaction) throws
     /// Adds to a counter that `CheckHealth` and the metrics report.

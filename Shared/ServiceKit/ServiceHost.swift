@@ -510,8 +510,13 @@ public final class ServiceHost: ServiceRuntime {
         return client
     }
 
-    public func verify(accessToken: String, of peer: Peer) throws(CloudError) -> Caller {
-        try verifier.verify(accessToken, of: peer, now: loop.wallClock.now)
+    public func admit(
+        accessToken: String, of peer: Peer
+    ) throws(CloudError) -> (caller: Caller, budget: Budget?) {
+        let caller = try verifier.verify(accessToken, of: peer, now: loop.wallClock.now)
+        do throws(RequestBudgets.Exhausted) {
+            return (caller, try budgets.take(caller, now: loop.monotonicNow))
+        } catch { throw error.error }
     }
 
     // MARK: Identity's directory

@@ -1,6 +1,7 @@
 import Bus
 import Core
 import NephosKit
+import ServiceKit
 import TestKit
 import Testing
 import Wire
@@ -108,6 +109,26 @@ import Wire
         try write(cloud, "shared")
         #expect(owner.notifications.count == 1)
         #expect(foreign.notifications.isEmpty)
+    }
+
+    @Test func subscribingDrawsOnTheBudgetToo() throws {
+        var budgets = BudgetConfiguration()
+        budgets.device = .init(capacity: 5, refillPerSecond: 1)
+        let cloud = try TestCloud(seed: 8, budgets: budgets)
+        defer { cloud.close() }
+        let client = try cloud.makeClient()
+        let reply = try signIn(client)
+        func subscribe(_ times: Int) throws -> Duration {
+            let start = cloud.network.now
+            for _ in 0..<times {
+                try self.subscribe(
+                    client, to: reply.accessToken.app.storeID, accessToken: reply.accessToken.token)
+            }
+            return cloud.network.now - start
+        }
+        #expect(try subscribe(5) < .milliseconds(500))
+        // From here on each has to wait for the next second: the client does so by itself.
+        #expect(try subscribe(3) > .seconds(2))
     }
 
     @Test func aSubscriptionEndsWithItsToken() throws {

@@ -94,20 +94,20 @@ final class SubscriptionDoor {
     }
 
     private func subscribe(_ envelope: RequestEnvelope, _ peer: Peer) throws(CloudError) {
-        let caller = try host.verify(accessToken: envelope.accessToken, of: peer)
+        let (caller, budget) = try host.admit(accessToken: envelope.accessToken, of: peer)
         let keys = try Self.keys(envelope.body.decode(WireSubscribe.self).scopes, caller)
         // Registered before the heads are known: what happens in between is
         // delivered as well as contained in the head, and so never missed.
         _ = try table.subscribe(peer, as: caller, to: keys, limits: configuration)
         host.count("subscribe.requests", by: 1)
         let unknown = keys.filter { heads[$0] == nil }
-        guard !unknown.isEmpty else { return answer(envelope.id, peer, keys) }
+        guard !unknown.isEmpty else { return answer(envelope.id, peer, keys, budget) }
         loader?.load(unknown) { [weak self] result in
             guard let self else { return }
             switch result {
             case .success(let loaded):
                 for (key, token) in loaded { heads.note(token, of: key) }
-                answer(envelope.id, peer, keys)
+                answer(envelope.id, peer, keys, budget)
             case .failure(let error):
                 table.unsubscribe(peer, from: keys)
                 refuse(peer, envelope.id, error)
@@ -116,9 +116,10 @@ final class SubscriptionDoor {
     }
 
     private func unsubscribe(_ envelope: RequestEnvelope, _ peer: Peer) throws(CloudError) {
-        let caller = try host.verify(accessToken: envelope.accessToken, of: peer)
+        let (caller, budget) = try host.admit(accessToken: envelope.accessToken, of: peer)
         table.unsubscribe(peer, from: try Self.keys(envelope.body.decode(WireUnsubscribe.self).scopes, caller))
-        send(ReplyEnvelope(id: envelope.id, result: .success(Frame(encoding: WireUnsubscribeReply()))), to: peer)
+        let body = Frame(encoding: WireUnsubscribeReply())
+        send(ReplyEnvelope(id: envelope.id, result: .success(body), budget: budget), to: peer)
     }
 
     /// The scopes asked for, if the caller's app may see each of them.
@@ -143,11 +144,11 @@ final class SubscriptionDoor {
         return keys
     }
 
-    private func answer(_ id: OperationID, _ peer: Peer, _ keys: [ScopeKey]) {
+    private func answer(_ id: OperationID, _ peer: Peer, _ keys: [ScopeKey], _ budget: Budget?) {
         var reply = WireSubscribeReply()
         reply.heads = keys.map(head)
         reply.heartbeatMilliseconds = UInt32(clamping: configuration.heartbeat.milliseconds)
-        send(ReplyEnvelope(id: id, result: .success(Frame(encoding: reply))), to: peer)
+        send(ReplyEnvelope(id: id, result: .success(Frame(encoding: reply)), budget: budget), to: peer)
     }
 
     private func head(_ key: ScopeKey) -> WireScopeHead {
