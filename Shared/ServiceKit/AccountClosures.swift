@@ -71,7 +71,10 @@ final class AccountClosures {
             let feed = try transaction.removeAccount(account, limit: Self.step)
             more = ownTables || feed
         }
-        guard failure == nil else { return next(after: Self.retryPause) }
+        if let failure {
+            host.logger.error("What a closed account left could not be removed", failure)
+            return next(after: Self.retryPause)
+        }
         guard let account else {
             isRunning = false
             return
@@ -80,7 +83,10 @@ final class AccountClosures {
         do {
             // The log still has the pages as they were.
             guard try engine.cutLog() else { return next(after: Self.retryPause) }
-        } catch { return next(after: Self.retryPause) }
+        } catch {
+            host.logger.error("The log could not be cut after an account was closed", CloudError(wrapping: error))
+            return next(after: Self.retryPause)
+        }
         report(account)
     }
 
@@ -89,7 +95,8 @@ final class AccountClosures {
         request.accountID = account.rawValue
         host.call(.identity, "ReportClosure", body: Frame(encoding: request), causeID: nil) { [weak self] result in
             guard let self, !host.isClosed else { return }
-            guard case .success = result else { return next(after: Self.retryPause) }
+            // Unknown to an identity that was restored from before the closing: there is nobody to tell.
+            if case .failure(let error) = result, error.code != .unknownItem { return next(after: Self.retryPause) }
             let failure = host.runNow { try $0.execute(Self.delete, [.text(account.rawValue)]) }
             next(after: failure == nil ? .zero : Self.retryPause)
         }
