@@ -1,5 +1,6 @@
 internal import Bus
 internal import Core
+internal import Logging
 internal import Storage
 internal import SwiftProtobuf
 internal import Wire
