@@ -1,8 +1,9 @@
 /// The feed's tables, and the one place where the engines' dialects differ.
 ///
 /// - `feed_epoch`: one row.
-/// - `feed_partitions`: each partition's sequence, its value when the epoch
-///   began, and how many scopes it has had.
+/// - `feed_partitions`: where each partition's sequence was when the epoch
+///   began, and how many scopes it has had. The sequence itself is the greatest
+///   of its scopes' heads; the row has it only for the time after they are gone.
 /// - `feed_scopes`: each scope's head, digest and counts.
 /// - `feed_items`: each item's live row or tombstone, clustered by scope and
 ///   name; the index gives a scope's changes in order.

@@ -52,7 +52,10 @@ extension Feed {
         cache.removeAll()
         let limit = max(1, limit)
         let removed = try execute(FeedStatements.removeItems, [.integer(scope), .integer(Int64(limit))])
-        if removed < limit { try execute(FeedStatements.removeScope, [.integer(scope)]) }
+        if removed < limit {
+            try keepHead(ofPartition: ScopeName(account: account, name: "").partition)
+            try execute(FeedStatements.removeScope, [.integer(scope)])
+        }
         return true
     }
 
@@ -64,7 +67,9 @@ extension Feed {
     /// - Returns: The new epoch.
     @discardableResult
     public static func raiseEpoch(in transaction: any Transaction) throws -> UInt64 {
-        try transaction.execute(FeedStatements.raiseEpochStart, [])
+        let feed = Feed(over: transaction)
+        for number in 0..<partitionCount { try feed.beginEpoch(inPartition: number) }
+        try feed.flush()
         try transaction.execute(FeedStatements.raiseEpoch, [])
         return try transaction.first(FeedStatements.epoch) { UInt64(bitPattern: $0.integer(0)) } ?? 1
     }

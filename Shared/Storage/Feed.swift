@@ -83,8 +83,10 @@ public final class Feed: FeedTransaction {
         if let state = heads.partitions[number] { return state }
         let state =
             try first(FeedStatements.partition, [.integer(Int64(number))]) {
+                // Its own row says more only when the scope that was ahead is gone.
                 PartitionState(
-                    sequence: UInt64(bitPattern: $0.integer(0)), epochStart: UInt64(bitPattern: $0.integer(1)),
+                    sequence: UInt64(bitPattern: max($0.integer(0), $0.integer(3))),
+                    epochStart: UInt64(bitPattern: $0.integer(1)),
                     scopeCount: $0.integer(2))
             } ?? PartitionState()
         heads.add(state, at: number)
@@ -267,10 +269,7 @@ public final class Feed: FeedTransaction {
             $0.liveBytes = liveBytes
             $0.isChanged = true
         }
-        heads.change(partition: number) {
-            $0.sequence = sequence
-            $0.isChanged = true
-        }
+        heads.change(partition: number) { $0.sequence = sequence }
         return ScopeChange(
             scope: scope, token: ChangeToken(epoch: try epoch(), sequence: sequence),
             previousSequence: previous, previousPartitionSequence: before)
@@ -284,6 +283,22 @@ public final class Feed: FeedTransaction {
     }
 
     // MARK: For maintenance
+
+    /// Stores the partition's head by itself, before the scope goes that says it.
+    func keepHead(ofPartition number: Int) throws {
+        _ = try partition(number)
+        heads.change(partition: number) { $0.isChanged = true }
+        try flush()
+    }
+
+    /// The epoch of the partition begins at its head.
+    func beginEpoch(inPartition number: Int) throws {
+        let head = try partition(number).sequence
+        heads.change(partition: number) {
+            $0.epochStart = head
+            $0.isChanged = true
+        }
+    }
 
     /// Raises the scope's floor: tombstones up to this sequence are gone.
     func raiseFloor(ofScopeWithID id: Int64, to floor: UInt64) throws {

@@ -1,7 +1,8 @@
 internal import Core
 
-/// A partition's row, as one group sees it.
+/// A partition, as one group sees it.
 struct PartitionState {
+    /// The greatest of its scopes' heads; only what else changes is written to its own row.
     var sequence: UInt64 = 0
     var epochStart: UInt64 = 0
     /// Scopes ever made here; gives the next one its id.
@@ -32,13 +33,8 @@ struct ScopeKey: Hashable {
     let name: ScopeName
 
     static func == (left: ScopeKey, right: ScopeKey) -> Bool {
-        isSame(left.name.name, right.name.name) && isSame(left.name.account.rawValue, right.name.account.rawValue)
-    }
-
-    private static func isSame(_ left: String, _ right: String) -> Bool {
-        left.utf8.withContiguousStorageIfAvailable { left in
-            right.utf8.withContiguousStorageIfAvailable { left.count == $0.count && left.elementsEqual($0) }
-        }.flatMap { $0 } ?? left.utf8.elementsEqual(right.utf8)
+        left.name.name.hasSameBytes(as: right.name.name)
+            && left.name.account.rawValue.hasSameBytes(as: right.name.account.rawValue)
     }
 
     func hash(into hasher: inout Hasher) {

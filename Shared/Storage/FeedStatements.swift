@@ -6,13 +6,16 @@ enum FeedStatements {
 
     static let epoch = SQL("SELECT epoch FROM feed_epoch")
     static let raiseEpoch = SQL("UPDATE feed_epoch SET epoch = epoch + 1")
-    static let raiseEpochStart = SQL("UPDATE feed_partitions SET epoch_start = sequence")
-
-    static let partition = SQL("SELECT sequence, epoch_start, scope_count FROM feed_partitions WHERE number = ?1")
+    static let partition = SQL(
+        """
+        SELECT sequence, epoch_start, scope_count,
+            (SELECT MAX(sequence) FROM feed_scopes WHERE partition_number = ?1)
+        FROM feed_partitions WHERE number = ?1
+        """)
     static let storePartition = SQL(
         """
         INSERT INTO feed_partitions (number, sequence, epoch_start, scope_count) VALUES (?1, ?2, ?3, ?4)
-        ON CONFLICT (number) DO UPDATE SET sequence = ?2, scope_count = ?4
+        ON CONFLICT (number) DO UPDATE SET sequence = ?2, epoch_start = ?3, scope_count = ?4
         """)
 
     private static let scopeColumns = "id, sequence, floor, digest, live_count, live_bytes, metadata, account, name"

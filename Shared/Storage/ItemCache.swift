@@ -19,7 +19,7 @@ public final class ItemCache {
 
         // By bytes: the database tells names apart that Swift's strings do not.
         static func == (left: Key, right: Key) -> Bool {
-            left.scope == right.scope && left.name.utf8.elementsEqual(right.name.utf8)
+            left.scope == right.scope && left.name.hasSameBytes(as: right.name)
         }
 
         func hash(into hasher: inout Hasher) {

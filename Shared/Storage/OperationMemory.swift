@@ -17,8 +17,8 @@ public final class OperationMemory {
     /// Up to this id it cannot say: these may have been carried out before it
     /// began, or their clock is ahead, and they would be forgotten too early.
     private var floor: OperationID?
-    private var young: Set<OperationID> = []
-    private var old: Set<OperationID> = []
+    private var young = BloomFilter()
+    private var old = BloomFilter()
     private var youngSince = Timestamp(milliseconds: 0)
     /// Time as it goes here: never back, as the system's may.
     private var now = Timestamp(milliseconds: 0)
@@ -30,8 +30,8 @@ public final class OperationMemory {
     func advance(to time: Timestamp) {
         now = max(now, time)
         guard now.since(youngSince) >= Self.memory else { return }
-        old = young
-        young = []
+        swap(&young, &old)
+        young.removeAll()
         youngSince = now
     }
 

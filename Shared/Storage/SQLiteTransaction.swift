@@ -9,10 +9,15 @@ internal import GRDBSQLite
 final class SQLiteTransaction: Transaction {
     /// A prepared statement. It holds its ``SQL``, so that the object's identity stays its own.
     private final class Prepared {
+        /// A statement that has had more bytes gives them back with its next values.
+        private static let roomMax = 64 << 10
+
         let sql: SQL
         let handle: OpaquePointer
         let parameterCount: Int
         var isRunning = false
+        /// The texts and blobs that the statement is bound to: SQLite reads them here.
+        private var values = UnsafeMutableRawBufferPointer(start: nil, count: 0)
 
         init(_ sql: SQL, on connection: OpaquePointer) throws {
             self.sql = sql
@@ -27,7 +32,68 @@ final class SQLiteTransaction: Transaction {
             parameterCount = Int(sqlite3_bind_parameter_count(handle))
         }
 
-        deinit { sqlite3_finalize(handle) }
+        deinit {
+            sqlite3_finalize(handle)
+            values.deallocate()
+        }
+
+        /// Binds the values, and returns SQLite's code.
+        ///
+        /// Their bytes are copied to one place of the statement's own, side by
+        /// side. That costs less than SQLite's own copies, one allocation for
+        /// each, and less than holding each array where it is until the
+        /// statement has run.
+        func bind(_ values: [SQLValue]) -> Int32 {
+            precondition(values.count == parameterCount, "A statement got the wrong number of values.")
+            var byteCount = 0
+            for value in values {
+                switch value {
+                case .text(let text): byteCount += text.utf8.count
+                case .blob(let bytes): byteCount += bytes.count
+                case .null, .integer, .real: break
+                }
+            }
+            makeRoom(for: byteCount)
+            var offset = 0
+            for (place, value) in values.enumerated() {
+                let code = bind(value, at: Int32(place + 1), &offset)
+                guard code == SQLITE_OK else { return code }
+            }
+            return SQLITE_OK
+        }
+
+        private func bind(_ value: SQLValue, at index: Int32, _ offset: inout Int) -> Int32 {
+            switch value {
+            case .null: return sqlite3_bind_null(handle, index)
+            case .integer(let number): return sqlite3_bind_int64(handle, index, number)
+            case .real(let number): return sqlite3_bind_double(handle, index, number)
+            case .text(var text):
+                let bytes = text.withUTF8 { keep(UnsafeRawBufferPointer($0), &offset) }
+                let start = bytes.baseAddress?.assumingMemoryBound(to: CChar.self)
+                return sqlite3_bind_text64(handle, index, start, UInt64(bytes.count), nil, UInt8(SQLITE_UTF8))
+            case .blob(let blob) where blob.isEmpty:
+                // A blob without an address would be NULL.
+                return sqlite3_bind_zeroblob(handle, index, 0)
+            case .blob(let blob):
+                let bytes = blob.withUnsafeBytes { keep($0, &offset) }
+                return sqlite3_bind_blob64(handle, index, bytes.baseAddress, UInt64(bytes.count), nil)
+            }
+        }
+
+        private func keep(_ bytes: UnsafeRawBufferPointer, _ offset: inout Int) -> UnsafeRawBufferPointer {
+            let place = UnsafeMutableRawBufferPointer(rebasing: values[offset..<offset + bytes.count])
+            place.copyMemory(from: bytes)
+            offset += bytes.count
+            return UnsafeRawBufferPointer(place)
+        }
+
+        /// Never none, because a text without an address would be NULL.
+        private func makeRoom(for byteCount: Int) {
+            let isTooLarge = values.count > Self.roomMax && byteCount <= Self.roomMax
+            guard values.count < max(byteCount, 1) || isTooLarge else { return }
+            values.deallocate()
+            values = .allocate(byteCount: max(byteCount, 256), alignment: 1)
+        }
     }
 
     private struct Row: SQLRow {
@@ -109,24 +175,22 @@ final class SQLiteTransaction: Transaction {
     func execute(_ statement: SQL, _ values: [SQLValue]) throws -> Int {
         let prepared = try borrow(statement)
         defer { giveBack(prepared) }
-        try withBound(values, to: prepared) {
-            var code = SQLITE_ROW
-            while code == SQLITE_ROW { code = sqlite3_step(prepared.handle) }
-            guard code == SQLITE_DONE else { throw failed(code) }
-        }
+        try bind(values, to: prepared)
+        var code = SQLITE_ROW
+        while code == SQLITE_ROW { code = sqlite3_step(prepared.handle) }
+        guard code == SQLITE_DONE else { throw failed(code) }
         return Int(sqlite3_changes(connection))
     }
 
     func query(_ statement: SQL, _ values: [SQLValue], _ row: (any SQLRow) throws -> Bool) throws {
         let prepared = try borrow(statement)
         defer { giveBack(prepared) }
-        try withBound(values, to: prepared) {
-            while true {
-                let code = sqlite3_step(prepared.handle)
-                if code == SQLITE_DONE { return }
-                guard code == SQLITE_ROW else { throw failed(code) }
-                guard try row(Row(handle: prepared.handle)) else { return }
-            }
+        try bind(values, to: prepared)
+        while true {
+            let code = sqlite3_step(prepared.handle)
+            if code == SQLITE_DONE { return }
+            guard code == SQLITE_ROW else { throw failed(code) }
+            guard try row(Row(handle: prepared.handle)) else { return }
         }
     }
 
@@ -145,6 +209,11 @@ final class SQLiteTransaction: Transaction {
         return prepared
     }
 
+    private func bind(_ values: [SQLValue], to prepared: Prepared) throws {
+        let code = prepared.bind(values)
+        guard code == SQLITE_OK else { throw failed(code) }
+    }
+
     private func giveBack(_ prepared: Prepared) {
         sqlite3_reset(prepared.handle)
         // What it was bound to is gone.
@@ -157,44 +226,5 @@ final class SQLiteTransaction: Transaction {
         if !SQLiteFailure.isOfStatement(code) { failure = error }
         if code == SQLITE_IOERR | (4 << 8) { hasLostFlush = true }  // SQLITE_IOERR_FSYNC, a macro Swift does not import
         return error
-    }
-
-    /// Runs the body with the values bound, from the one at the place on.
-    ///
-    /// SQLite reads them where they lie: each is held in place, by a call of its
-    /// own, until the body has returned. Copies would cost more than the binding.
-    private func withBound(
-        _ values: [SQLValue], from place: Int = 0, to prepared: Prepared, _ body: () throws -> Void
-    ) throws {
-        guard place < values.count else {
-            precondition(place == prepared.parameterCount, "A statement got the wrong number of values.")
-            return try body()
-        }
-        let handle = prepared.handle
-        let index = Int32(place + 1)
-        func next(_ code: Int32) throws {
-            guard code == SQLITE_OK else { throw failed(code) }
-            try withBound(values, from: place + 1, to: prepared, body)
-        }
-        switch values[place] {
-        case .null: try next(sqlite3_bind_null(handle, index))
-        case .integer(let number): try next(sqlite3_bind_int64(handle, index, number))
-        case .real(let number): try next(sqlite3_bind_double(handle, index, number))
-        case .text(var text):
-            try text.withUTF8 {
-                try $0.withMemoryRebound(to: CChar.self) {
-                    try next(
-                        sqlite3_bind_text64(
-                            handle, index, $0.baseAddress, UInt64($0.count), nil, UInt8(SQLITE_UTF8)))
-                }
-            }
-        case .blob(let bytes) where bytes.isEmpty:
-            // A blob without an address would be NULL.
-            try next(sqlite3_bind_zeroblob(handle, index, 0))
-        case .blob(let bytes):
-            try bytes.withUnsafeBytes {
-                try next(sqlite3_bind_blob64(handle, index, $0.baseAddress, UInt64($0.count), nil))
-            }
-        }
     }
 }

@@ -56,6 +56,26 @@ import Testing
         #expect(try engine.group { try $0.scopes(inPartition: notes.partition, after: 0, limit: 1) }.count == 1)
     }
 
+    @Test func aPartitionsSequenceOutlivesItsScopes() throws {
+        for text in ["1", "2", "3"] { try engine.group { _ = try $0.put(notes, [item("a", text)]) } }
+        while try engine.group({ try $0.removeAccount(notes.account, limit: 1) }) {}
+        #expect(try engine.group { try $0.position(ofPartition: notes.partition) }.sequence == 3)
+        #expect(try engine.group { try $0.put(notes, [item("a", "4")]) }.token.sequence == 4)
+        #expect(try engine.group { try $0.position(ofPartition: notes.partition) }.sequence == 4)
+    }
+
+    @Test(arguments: [0, 1, 255, 256, 257, 70_000, 1 << 20])
+    func whatIsStoredComesBackWhateverItsSize(_ size: Int) throws {
+        let names = ["", "a", "caf\u{e9}", String(repeating: "n", count: size)]
+        for name in names + names.reversed() {
+            let body = (0..<size).map { UInt8(truncatingIfNeeded: $0 &* 7) }
+            let item = FeedItem(name: name, deleted: false, digest: .empty, size: size, body: body)
+            try engine.group { _ = try $0.put(notes, [item]) }
+            let stored = try engine.group { try $0.item(notes, name) }
+            #expect(stored?.name == name && stored?.body == body)
+        }
+    }
+
     @Test func namesThatOnlyLookAlikeAreDifferent() throws {
         let composed = ScopeName(account: "a", name: "caf\u{e9}")
         let decomposed = ScopeName(account: "a", name: "cafe\u{301}")

@@ -26,15 +26,25 @@ extension KeyValueService {
 }
 
 /// A push while it is decided and written.
-private struct Push {
-    struct Write {
-        var key: String
+struct Push: ~Copyable {
+    /// An object: every step looks at it, and a copy would count references to all its parts.
+    final class Write {
+        let key: String
         /// Canonical; nil: delete the key.
-        var value: [UInt8]?
-        var device: DeviceID
-        var offered: HybridTimestamp
-        var current: StoredKey?
-        var decision: MergeRule.Decision
+        let value: [UInt8]?
+        let offered: MergeRule.Stamp
+        let current: StoredKey?
+        let decision: MergeRule.Decision
+
+        init(
+            key: String, value: [UInt8]?, offered: MergeRule.Stamp, current: StoredKey?, decision: MergeRule.Decision
+        ) {
+            self.key = key
+            self.value = value
+            self.offered = offered
+            self.current = current
+            self.decision = decision
+        }
 
         /// What a write that was not accepted was compared with: every write has its outcome.
         func requireCurrent() throws(CloudError) -> StoredKey {
@@ -50,30 +60,34 @@ private struct Push {
     let store: KeyStore
     let head: ScopeHead
     let caller: DeviceID
-    private var writes: [Write] = []
+    private let writes: [Write]
 
     /// Reads what is there, and decides each key. Writes nothing.
     init(_ request: WirePushKeys, _ context: RequestContext, into store: KeyStore) throws {
-        self.store = store
-        head = try store.head()
-        caller = try context.requireCaller().device
+        let head = try store.head()
+        let caller = try context.requireCaller().device
         try Self.checkShape(request)
-        writes.reserveCapacity(request.writes.count)
-        for write in request.writes {
+        let writes = try request.writes.map { write in
             // Through the native value: it has one canonical form, and its depth is limited.
             let value = write.hasValue ? try PropertyValue(write.value).canonicalBytes : nil
             let current = try store.key(write.key)
-            let device = write.deviceID.isEmpty ? caller : DeviceID(write.deviceID)
-            let offered = HybridTimestamp(rawValue: write.timestamp)
-            let decision = try MergeRule.decide(
-                offered: MergeRule.Stamp(timestamp: offered, device: device), current: current?.stamp,
-                now: context.now
-            ) { try Self.isEqual(value, to: current, in: store) }
-            writes.append(
-                Write(
-                    key: write.key, value: value, device: device, offered: offered, current: current,
-                    decision: decision))
+            let offered = Self.stamp(of: write, by: caller)
+            let decision = try MergeRule.decide(offered: offered, current: current?.stamp, now: context.now) {
+                try Self.isEqual(value, to: current, in: store)
+            }
+            return Write(key: write.key, value: value, offered: offered, current: current, decision: decision)
         }
+        self.store = store
+        self.head = head
+        self.caller = caller
+        self.writes = writes
+    }
+
+    /// The write's stamp as it was offered.
+    static func stamp(of write: WireKeyWrite, by caller: DeviceID) -> MergeRule.Stamp {
+        MergeRule.Stamp(
+            timestamp: HybridTimestamp(rawValue: write.timestamp),
+            device: write.deviceID.isEmpty ? caller : DeviceID(write.deviceID))
     }
 
     private static func checkShape(_ request: WirePushKeys) throws(CloudError) {
@@ -127,7 +141,8 @@ private struct Push {
         for write in writes {
             switch write.decision {
             case .accepted(let timestamp):
-                let stamp = MergeRule.Stamp(timestamp: timestamp, device: write.device)
+                let stamp = MergeRule.Stamp(timestamp: timestamp, device: write.offered.device)
+                if stamp.timestamp != write.offered.timestamp { reply.isAsOffered = false }
                 try keepOverwritten(write, by: stamp, context)
                 if digestKey == nil { digestKey = try store.makeDigestKey() }
                 rows.append(try row(write, stamp, digestKey ?? []))
@@ -135,7 +150,9 @@ private struct Push {
                 reply.outcomes.append(.accepted(key: write.key, stamp))
             case .unchanged:
                 reply.outcomes.append(.unchanged(try write.requireCurrent()))
+                reply.isAsOffered = false
             case .superseded(let isConflict):
+                reply.isAsOffered = false
                 let current = try write.requireCurrent()
                 let value = try current.sealed.map { try store.open($0, as: .value(key: current.key)) }
                 reply.outcomes.append(.superseded(by: current, value: value))
@@ -171,7 +188,7 @@ private struct Push {
 
     private func keepLoser(_ write: Write, to winner: MergeRule.Stamp, _ context: RequestContext) throws {
         let stamp = MergeRule.Stamp(
-            timestamp: HybridClock.accept(write.offered, now: context.now), device: write.device)
+            timestamp: HybridClock.accept(write.offered.timestamp, now: context.now), device: write.offered.device)
         let sealed = try write.value.map { try store.seal($0, as: .value(key: write.key)) }
         let loser = StoredKey(key: write.key, stamp: stamp, sealed: sealed, size: write.value?.count ?? 0)
         try keep(loser, lostConflict: true, to: winner, context)
@@ -197,6 +214,17 @@ struct PushReply {
     var token: ChangeToken
     var previousSequence: UInt64
     var outcomes: [Outcome] = []
+    /// Whether every write was accepted with the stamp it came with.
+    var isAsOffered = true
+
+    /// The reply to a push whose writes were all accepted as they were offered.
+    static func asOffered(
+        _ request: WirePushKeys, by caller: DeviceID, token: ChangeToken, previousSequence: UInt64
+    ) -> PushReply {
+        PushReply(
+            token: token, previousSequence: previousSequence,
+            outcomes: request.writes.map { .accepted(key: $0.key, Push.stamp(of: $0, by: caller)) })
+    }
 
     var holdsValues: Bool {
         outcomes.contains { if case .superseded(_, .some) = $0 { true } else { false } }

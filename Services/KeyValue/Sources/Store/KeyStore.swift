@@ -5,11 +5,20 @@ private import SwiftProtobuf
 internal import Wire
 
 /// One store within a group's transaction: its keys with their values opened.
-struct KeyStore {
+///
+/// An object, because everything that handles a request holds it.
+final class KeyStore {
     let scope: ScopeName
     let transaction: any HandlerTransaction
     let keys: AccountKeys
     let digestKeys: DigestKeys
+
+    init(scope: ScopeName, transaction: any HandlerTransaction, keys: AccountKeys, digestKeys: DigestKeys) {
+        self.scope = scope
+        self.transaction = transaction
+        self.keys = keys
+        self.digestKeys = digestKeys
+    }
 
     func head() throws -> ScopeHead { try transaction.head(scope) }
 
