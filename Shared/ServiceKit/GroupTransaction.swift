@@ -56,7 +56,7 @@ final class GroupTransaction: HandlerTransaction {
     func put(_ scope: ScopeName, _ items: [FeedItem]) throws -> ScopeChange {
         wrote = true
         let change = try feed.put(scope, items)
-        heads[scope.partition] = change.token
+        heads[change.partition] = change.token
         return change
     }
 

@@ -69,7 +69,7 @@ public final class Caller: Sendable {
 /// A group's transaction as handlers see it: the feed, and the events to
 /// publish once the group is on disk.
 public protocol HandlerTransaction: FeedTransaction {
-    /// Publishes after the commit, before the reply; dropped if the group is rolled back.
+    /// Publishes after the commit and the reply; dropped if the group is rolled back.
     func publish(_ event: OutgoingEvent)
     /// Publishes after the group, also when this request then fails: for an
     /// event that stores nothing (a refusal that the device is told of).
@@ -118,16 +118,30 @@ public struct Router {
         var finish: (any Sendable, RequestContext, any HandlerTransaction) throws -> Frame
     }
 
-    struct Method {
-        var name: String
-        var access: Access
-        var mutates: Bool
+    /// An object: every request holds its own.
+    final class Method {
+        let name: String
+        let access: Access
+        let mutates: Bool
         /// Whether the reply is stored under the operation id. False only where it
         /// holds a secret; the handler then recognises repeats by itself.
-        var remembersReply: Bool
-        var bytesMax: Int
-        var run: Run?
-        var prepared: Prepared?
+        let remembersReply: Bool
+        let bytesMax: Int
+        let run: Run?
+        let prepared: Prepared?
+
+        init(
+            name: String, access: Access, mutates: Bool, remembersReply: Bool, bytesMax: Int, run: Run?,
+            prepared: Prepared?
+        ) {
+            self.name = name
+            self.access = access
+            self.mutates = mutates
+            self.remembersReply = remembersReply
+            self.bytesMax = bytesMax
+            self.run = run
+            self.prepared = prepared
+        }
     }
 
     private(set) var methods: [String: Method] = [:]

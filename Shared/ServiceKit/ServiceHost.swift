@@ -215,18 +215,20 @@ public final class ServiceHost: ServiceRuntime {
         var items = queued
         queued = []
         items.reserveCapacity(items.count + incoming.count)
+        var requests = 0
         for one in incoming {
             guard !one.isProbe else {
                 send(.greeting, to: one.peer)
                 continue
             }
-            count("requests")
+            requests += 1
             do throws(Refusal) {
                 items.append(try admit(one, now: now, time: time))
             } catch {
                 refuse(one.peer, error)
             }
         }
+        count("requests", by: requests)
         run(items)
     }
 
@@ -310,10 +312,11 @@ public final class ServiceHost: ServiceRuntime {
         count("groups")
         if effects.repeats > 0 { count("requests.repeated", by: effects.repeats) }
         if effects.wasSplit { count("groups.split") }
-        publisher?.publish(effects)
         if service.name == .identity { learnOwn(effects.events) }
-        if !effects.heads.isEmpty { scheduleCheckpoint() }
+        // Before the events, which nobody waits for with a request open.
         for item in items { finish(item) }
+        publisher?.publish(effects)
+        if !effects.heads.isEmpty { scheduleCheckpoint() }
     }
 
     private func finish(_ item: GroupItem) {

@@ -83,6 +83,7 @@ public let partitionCount = 64
 /// What one request changed in one scope; becomes the event that is published after the commit.
 public struct ScopeChange: Sendable {
     public var scope: ScopeName
+    public var partition: Int
     /// The scope's and the partition's head after the change.
     public var token: ChangeToken
     /// The scope's head before it.
@@ -91,9 +92,11 @@ public struct ScopeChange: Sendable {
     public var previousPartitionSequence: UInt64
 
     public init(
-        scope: ScopeName, token: ChangeToken, previousSequence: UInt64, previousPartitionSequence: UInt64
+        scope: ScopeName, partition: Int, token: ChangeToken, previousSequence: UInt64,
+        previousPartitionSequence: UInt64
     ) {
         self.scope = scope
+        self.partition = partition
         self.token = token
         self.previousSequence = previousSequence
         self.previousPartitionSequence = previousPartitionSequence

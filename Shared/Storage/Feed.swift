@@ -271,7 +271,7 @@ public final class Feed: FeedTransaction {
         }
         heads.change(partition: number) { $0.sequence = sequence }
         return ScopeChange(
-            scope: scope, token: ChangeToken(epoch: try epoch(), sequence: sequence),
+            scope: scope, partition: number, token: ChangeToken(epoch: try epoch(), sequence: sequence),
             previousSequence: previous, previousPartitionSequence: before)
     }
 

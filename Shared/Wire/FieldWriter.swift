@@ -29,7 +29,8 @@ public struct FieldWriter {
         guard !value.isEmpty else { return }
         tag(field, wireType: 2)
         varint(UInt64(value.utf8.count))
-        append(value.utf8)
+        // Without its type known to be bytes in a row, text is appended byte by byte.
+        if value.utf8.withContiguousStorageIfAvailable({ storage.append(contentsOf: $0) }) == nil { append(value.utf8) }
     }
 
     /// Bytes, or a nested message that is encoded already.
@@ -89,9 +90,20 @@ public struct FieldWriter {
     @usableFromInline
     mutating func insertLength(at start: Int) {
         let length = storage.count - start
-        guard length >= 0x80 else { return storage.insert(UInt8(length), at: start) }
-        var prefix = FieldWriter()
-        prefix.varint(UInt64(length))
-        storage.insert(contentsOf: prefix.bytes, at: start)
+        var width = 0
+        var rest = length
+        repeat {
+            storage.append(0)
+            width += 1
+            rest >>= 7
+        } while rest > 0
+        storage.withUnsafeMutableBytes { bytes in
+            UnsafeMutableRawBufferPointer(rebasing: bytes[(start + width)...])
+                .copyMemory(from: UnsafeRawBufferPointer(rebasing: bytes[start..<start + length]))
+            for place in 0..<width {
+                let more: UInt8 = place < width - 1 ? 0x80 : 0
+                bytes[start + place] = UInt8(truncatingIfNeeded: length >> (7 * place)) & 0x7f | more
+            }
+        }
     }
 }

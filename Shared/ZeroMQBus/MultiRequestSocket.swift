@@ -59,7 +59,7 @@ public final class MultiRequestSocket: LoopSocket {
 
     /// Sends on a line without waiting; `.gone` when there is no such line.
     public func send(_ message: Message, on line: Int) -> SendResult {
-        core.send(prefix: Self.id(line), message)
+        Self.id(line).withUnsafeBytes { core.send(prefix: $0, message) }
     }
 
     /// Closes all lines.

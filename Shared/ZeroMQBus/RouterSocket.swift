@@ -14,6 +14,8 @@ final class RouterSocket: ReplySocket, LoopSocket {
     private let serial: UInt32
     private var handler: (([Incoming]) -> Void)?
     private var provedKeys = ProvedKeys()
+    /// Of the message that was received last.
+    private let routingID = ReceivedFrame()
 
     init(loop: ZeroMQLoop, _ options: ReplySocketOptions, _ handler: @escaping ([Incoming]) -> Void) throws {
         self.loop = loop
@@ -30,21 +32,24 @@ final class RouterSocket: ReplySocket, LoopSocket {
     }
 
     func receiveReady() -> Bool {
-        let messages = core.receiveBatch(max: batchMax)
-        guard !messages.isEmpty else { return false }
-        let batch = messages.compactMap(incoming)
+        var batch: [Incoming] = []
+        var received = 0
+        var byteCount = 0
+        while received < batchMax, byteCount < SocketCore.batchBytesMax, let message = core.receive(after: routingID) {
+            received += 1
+            for frame in message { byteCount += frame.count }
+            if let one = incoming(message) { batch.append(one) }
+        }
         if !batch.isEmpty { handler?(batch) }
-        return true
+        return received > 0
     }
 
     private func incoming(_ message: Message) -> Incoming? {
-        guard message.count > 1, let first = message[1].storage as? ReceivedFrame,
-            let number = message[0].withUnsafeBytes(Self.number), let key = provedKeys.key(of: number, on: first)
+        guard let number = routingID.withUnsafeBytes(Self.number),
+            let first = message.first?.storage as? ReceivedFrame, let key = provedKeys.key(of: number, on: first)
         else { return nil }
-        var frames = message
-        frames.removeFirst()
         return Incoming(
-            peer: Peer(connection: UInt64(serial) << 32 | UInt64(number), publicKey: key), message: frames)
+            peer: Peer(connection: UInt64(serial) << 32 | UInt64(number), publicKey: key), message: message)
     }
 
     /// The number in a routing id that libzmq made: a zero byte, and four of a counter.
@@ -55,8 +60,11 @@ final class RouterSocket: ReplySocket, LoopSocket {
 
     func send(_ message: Message, to peer: Peer) -> SendResult {
         guard peer.connection >> 32 == UInt64(serial) else { return .gone }
-        let id = [0] + withUnsafeBytes(of: UInt32(truncatingIfNeeded: peer.connection)) { [UInt8]($0) }
-        return core.send(prefix: id, message)
+        let number = UInt32(truncatingIfNeeded: peer.connection)
+        // In memory: a zero byte, and the number as it is in memory.
+        return withUnsafeBytes(of: UInt64(littleEndian: UInt64(UInt32(littleEndian: number)) << 8)) {
+            core.send(prefix: UnsafeRawBufferPointer(rebasing: $0[..<5]), message)
+        }
     }
 
     func close() {

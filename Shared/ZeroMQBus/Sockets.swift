@@ -118,8 +118,10 @@ final class SocketCore {
     }
 
     /// Receives the next message without waiting; nil when there is none.
-    func receive() -> Message? {
-        while let message = receiveAny() {
+    ///
+    /// - Parameter id: Gets the first frame, which is left out of the message.
+    func receive(after id: ReceivedFrame? = nil) -> Message? {
+        while let message = receiveAny(after: id) {
             if message.count <= Self.framesMax { return message }
         }
         mayHaveMore = false
@@ -127,9 +129,17 @@ final class SocketCore {
     }
 
     // Keeps one frame more than allowed, so that the caller sees the excess.
-    private func receiveAny() -> Message? {
+    private func receiveAny(after id: ReceivedFrame?) -> Message? {
         guard isOpen else { return nil }
+        if let id {
+            switch id.receive(from: pointer) {
+            case .nothing: return nil
+            case .last: return []
+            case .partial: break
+            }
+        }
         var frames: Message = []
+        frames.reserveCapacity(1)
         while true {
             let frame = spare ?? ReceivedFrame()
             spare = nil
@@ -163,12 +173,12 @@ final class SocketCore {
     }
 
     /// Sends the frames after an optional prefix, all or none, without waiting.
-    func send(prefix: [UInt8]? = nil, _ message: Message) -> SendResult {
+    func send(prefix: UnsafeRawBufferPointer? = nil, _ message: Message) -> SendResult {
         guard isOpen, !message.isEmpty else { return .gone }
         mayHaveMore = true
         if let prefix {
             // With ROUTER_MANDATORY the first part decides; the others follow it into the same queue.
-            while zmq_send(pointer, prefix, prefix.count, ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0 {
+            while zmq_send(pointer, prefix.baseAddress, prefix.count, ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0 {
                 guard zmq_errno() == EINTR else { return failure }
             }
         }

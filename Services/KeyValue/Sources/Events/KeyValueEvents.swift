@@ -56,7 +56,7 @@ enum KeyValueEvents {
         }
         writer.operation(8, context.id)
         return OutgoingEvent(
-            account: change.scope.account, partition: change.scope.partition, position: change.token,
+            account: change.scope.account, partition: change.partition, position: change.token,
             previousSequence: change.previousPartitionSequence, notification: Frame(writer.bytes))
     }
 

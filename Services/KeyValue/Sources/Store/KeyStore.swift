@@ -46,12 +46,21 @@ final class KeyStore {
 
     private func context(_ place: Place) -> String {
         // Neither account ids nor store ids have a slash.
-        let store = scope.account.rawValue + "/" + scope.name
-        return switch place {
-        case .value(let key): store + "/value/" + key
-        case .digestKey: store + "/digest"
-        case .reply(let operation): store + "/reply/" + operation.description
+        var context = ""
+        context.reserveCapacity(scope.account.rawValue.utf8.count + scope.name.utf8.count + 64)
+        context += scope.account.rawValue
+        context += "/"
+        context += scope.name
+        switch place {
+        case .value(let key):
+            context += "/value/"
+            context += key
+        case .digestKey: context += "/digest"
+        case .reply(let operation):
+            context += "/reply/"
+            context += operation.description
         }
+        return context
     }
 
     /// The state of a key as it travels, with its value if asked for.
