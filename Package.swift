@@ -87,6 +87,7 @@ let package = Package(
         .package(url: "https://github.com/vapor/jwt-kit", from: "5.7.1"),
     ],
     targets: [
+        .systemLibrary(name: "CJemalloc", path: "Shared/CJemalloc"),
         .systemLibrary(name: "CSQLiteShim", path: "Shared/CSQLiteShim"),
         .systemLibrary(name: "CSodium", path: "Shared/CSodium"),
         .systemLibrary(name: "CZeroMQ", path: "Shared/CZeroMQ"),
@@ -98,7 +99,8 @@ let package = Package(
         shared(
             "ServiceKit",
             [
-                "Storage", "Bus", "Wire", "Core", "CSodium", protobuf, logging, configuration, crypto, jwtKit,
+                "Storage", "Bus", "Wire", "Core", "CJemalloc", "CSodium", protobuf, logging, configuration, crypto,
+                jwtKit,
                 lifecycle, unixSignals,
             ]),
         shared("NephosKit", ["Bus", "Wire", "Core", "ZeroMQBus", grdb, protobuf, logging]),

@@ -65,7 +65,7 @@ struct GroupCommit {
     let now: () -> Duration
     let wallClock: any WallClock
     var operations: OperationMemory?
-    let cache = ItemCache()
+    let cache = FeedCache()
 
     /// A request threw after it had written: the group cannot be committed.
     private struct HalfDone: Error {}

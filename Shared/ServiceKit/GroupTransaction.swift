@@ -16,7 +16,7 @@ final class GroupTransaction: HandlerTransaction {
 
     init(
         _ transaction: any Transaction, at now: Timestamp, operations: OperationMemory? = nil,
-        cache: ItemCache = ItemCache()
+        cache: FeedCache = FeedCache()
     ) {
         feed = Feed(over: transaction, at: now, operations: operations, cache: cache)
     }

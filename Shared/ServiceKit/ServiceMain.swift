@@ -1,4 +1,6 @@
 public import Bus
+// For what it does when it is linked.
+internal import CJemalloc
 public import Configuration
 public import Core
 internal import Foundation

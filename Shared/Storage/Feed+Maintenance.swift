@@ -34,7 +34,7 @@ extension Feed {
         ) { (scope: $0.integer(0), name: $0.text(1), sequence: UInt64(bitPattern: $0.integer(2))) }
         var floors: [Int64: UInt64] = [:]
         for tombstone in found {
-            cache.remove(tombstone.scope, tombstone.name)
+            cache.items.remove(tombstone.scope, tombstone.name)
             try execute(FeedStatements.removeItem, [.integer(tombstone.scope), .text(tombstone.name)])
             floors[tombstone.scope] = max(floors[tombstone.scope] ?? 0, tombstone.sequence)
         }

@@ -2,16 +2,16 @@ public import Core
 
 /// The change feed over one group's transaction; see ``FeedTransaction``.
 ///
-/// Make one for each group, run each request in ``attempt(_:)``, and call
-/// ``flush()`` before the transaction ends.
+/// Make one for each group, and call ``flush()`` before the transaction ends.
+/// When the transaction is rolled back, empty the cache.
 public final class Feed: FeedTransaction {
     private let transaction: any Transaction
     /// When this group runs, for the age of its tombstones.
     private let now: Timestamp
     let operations: OperationMemory?
-    private var cachedEpoch: UInt64?
-    private var heads = FeedHeads()
-    let cache: ItemCache
+    private var knownEpoch: UInt64?
+    private let heads: FeedHeads
+    let cache: FeedCache
 
     /// An item's share in its scope's head.
     private struct Share {
@@ -23,12 +23,13 @@ public final class Feed: FeedTransaction {
     /// - Parameters:
     ///   - now: The time recorded with deletions.
     ///   - operations: What is known of operations without looking; the same for all groups.
-    ///   - cache: What is known of items without looking; the same for all groups.
+    ///   - cache: What is known of heads and items without looking; the same for all groups.
     public init(
         over transaction: any Transaction, at now: Timestamp, operations: OperationMemory? = nil,
-        cache: ItemCache = ItemCache()
+        cache: FeedCache = FeedCache()
     ) {
         self.cache = cache
+        heads = cache.heads
         self.transaction = transaction
         self.now = now
         self.operations = operations
@@ -50,36 +51,19 @@ public final class Feed: FeedTransaction {
         try transaction.query(statement, values, row)
     }
 
-    /// Runs one request of the group. When it throws, what it wrote is undone,
-    /// heads included, and the rest of the group stands. Attempts nest.
-    public func attempt<Result>(_ body: (Feed) throws -> Result) throws -> Result {
-        try execute(FeedStatements.savepoint, [])
-        let mark = heads.begin()
-        do {
-            let result = try body(self)
-            try execute(FeedStatements.release, [])
-            heads.end(mark, undoing: false)
-            return result
-        } catch {
-            heads.end(mark, undoing: true)
-            cache.removeAll()
-            // When the storage itself has failed these throw too, and the group ends.
-            try execute(FeedStatements.rollBackTo, [])
-            try execute(FeedStatements.release, [])
-            throw error
-        }
-    }
-
     // MARK: Heads
 
+    /// Asked for before anything else of the heads: what is known of another epoch is forgotten.
     func epoch() throws -> UInt64 {
-        if let cachedEpoch { return cachedEpoch }
+        if let knownEpoch { return knownEpoch }
         let epoch = try first(FeedStatements.epoch) { UInt64(bitPattern: $0.integer(0)) } ?? 1
-        cachedEpoch = epoch
+        cache.begin(epoch: epoch)
+        knownEpoch = epoch
         return epoch
     }
 
     func partition(_ number: Int) throws -> PartitionState {
+        _ = try epoch()
         if let state = heads.partitions[number] { return state }
         let state =
             try first(FeedStatements.partition, [.integer(Int64(number))]) {
@@ -95,6 +79,7 @@ public final class Feed: FeedTransaction {
 
     /// Where the scope lies among the group's heads; reads it when it is not there yet.
     private func place(of name: ScopeName) throws -> Int {
+        _ = try epoch()
         if let place = heads.place(of: name) { return place }
         let stored = try first(FeedStatements.scope, [.text(name.account.rawValue), .text(name.name)], scopeState)
         return heads.add(stored ?? ScopeState(name: name, partition: name.partition))
@@ -128,7 +113,6 @@ public final class Feed: FeedTransaction {
         let id = try partition(number).scopeCount * Int64(partitionCount) + Int64(number) + 1
         heads.change(partition: number) {
             $0.scopeCount += 1
-            $0.isChanged = true
         }
         heads.change(scope: place) { $0.id = id }
         return id
@@ -141,7 +125,6 @@ public final class Feed: FeedTransaction {
         _ = try identify(place)
         heads.change(scope: place) {
             $0.metadata = metadata
-            $0.isChanged = true
         }
     }
 
@@ -162,7 +145,8 @@ public final class Feed: FeedTransaction {
 
     /// Writes the heads that have changed; the group's last call before the commit.
     public func flush() throws {
-        for (place, scope) in heads.scopes.enumerated() where scope.isChanged {
+        for place in heads.changedScopes {
+            let scope = heads.scopes[place]
             guard let id = scope.id else { continue }
             var values: [SQLValue] = [
                 .integer(id), .integer(Int64(bitPattern: scope.sequence)), .integer(Int64(bitPattern: scope.floor)),
@@ -177,20 +161,16 @@ public final class Feed: FeedTransaction {
                 ]
                 try execute(FeedStatements.insertScope, values)
             }
-            heads.change(scope: place) {
-                $0.isStored = true
-                $0.isChanged = false
-            }
         }
-        for (number, state) in heads.partitions.enumerated() {
-            guard let state, state.isChanged else { continue }
+        for number in heads.changedPartitions {
+            guard let state = heads.partitions[number] else { continue }
             let values: [SQLValue] = [
                 .integer(Int64(number)), .integer(Int64(bitPattern: state.sequence)),
                 .integer(Int64(bitPattern: state.epochStart)), .integer(state.scopeCount),
             ]
             try execute(FeedStatements.storePartition, values)
-            heads.change(partition: number) { $0.isChanged = false }
         }
+        heads.noteStored()
     }
 
     public func scopeSizes(of account: AccountID) throws -> [(name: String, bytes: Int)] {
@@ -202,19 +182,19 @@ public final class Feed: FeedTransaction {
 
     public func item(_ scope: ScopeName, _ name: String) throws -> FeedItem? {
         guard let id = try self.scope(scope).id else { return nil }
-        switch cache.entry(id, name) {
+        switch cache.items.entry(id, name) {
         case .item(let item): return item
         case ItemCache.Entry.none?: return nil
         case nil:
             let item = try first(FeedStatements.item, [.integer(id), .text(name)], FeedItem.init(row:))
-            cache.store(item, id, name)
+            cache.items.store(item, id, name)
             return item
         }
     }
 
     /// The stored item's share, or nil when there is no row.
     private func share(ofScopeWithID id: Int64, _ name: String) throws -> Share? {
-        switch cache.entry(id, name) {
+        switch cache.items.entry(id, name) {
         case .item(let item): return Share(isLive: !item.deleted, digest: item.digest, size: item.size)
         case ItemCache.Entry.none?: return nil
         case nil: break
@@ -258,7 +238,7 @@ public final class Feed: FeedTransaction {
             var written = item
             written.sequence = sequence
             if item.deleted { written.digest = .empty }
-            cache.store(written, id, item.name)
+            cache.items.store(written, id, item.name)
         }
 
         let previous = heads.scopes[place].sequence
@@ -267,9 +247,8 @@ public final class Feed: FeedTransaction {
             $0.digest = digest
             $0.liveCount = liveCount
             $0.liveBytes = liveBytes
-            $0.isChanged = true
         }
-        heads.change(partition: number) { $0.sequence = sequence }
+        heads.advance(partition: number, to: sequence)
         return ScopeChange(
             scope: scope, partition: number, token: ChangeToken(epoch: try epoch(), sequence: sequence),
             previousSequence: previous, previousPartitionSequence: before)
@@ -287,7 +266,7 @@ public final class Feed: FeedTransaction {
     /// Stores the partition's head by itself, before the scope goes that says it.
     func keepHead(ofPartition number: Int) throws {
         _ = try partition(number)
-        heads.change(partition: number) { $0.isChanged = true }
+        heads.change(partition: number) { _ in }
         try flush()
     }
 
@@ -296,7 +275,6 @@ public final class Feed: FeedTransaction {
         let head = try partition(number).sequence
         heads.change(partition: number) {
             $0.epochStart = head
-            $0.isChanged = true
         }
     }
 
@@ -306,7 +284,6 @@ public final class Feed: FeedTransaction {
         let place = try place(of: stored.name)
         heads.change(scope: place) {
             $0.floor = max($0.floor, floor)
-            $0.isChanged = true
         }
     }
 }

@@ -46,25 +46,18 @@ struct ScopeKey: Hashable {
     }
 }
 
-/// The heads a group has read and changed, and what they were before each attempt.
-///
-/// Kept apart from the SQL: this is the part that a rollback to a savepoint
-/// has to undo by itself.
-struct FeedHeads {
-    private enum Undo {
-        case scope(Int, ScopeState)
-        case partition(Int, PartitionState)
-    }
-
+/// The heads that groups have read, and those that this group has changed. A part of ``FeedCache``.
+final class FeedHeads {
     private(set) var scopes: [ScopeState] = []
     private(set) var partitions = [PartitionState?](repeating: nil, count: partitionCount)
+    /// Whose rows have to be written before the commit.
+    private(set) var changedScopes: [Int] = []
+    private(set) var changedPartitions: [Int] = []
     private var places: [ScopeKey: Int] = [:]
-    private var undo: [Undo] = []
-    private var depth = 0
     private var latest = 0
 
     /// A request asks for the same scope several times, and so do its neighbours.
-    mutating func place(of name: ScopeName) -> Int? {
+    func place(of name: ScopeName) -> Int? {
         let key = ScopeKey(name: name)
         if latest < scopes.count, ScopeKey(name: scopes[latest].name) == key { return latest }
         guard let place = places[key] else { return nil }
@@ -72,42 +65,51 @@ struct FeedHeads {
         return place
     }
 
-    mutating func add(_ scope: ScopeState) -> Int {
+    func add(_ scope: ScopeState) -> Int {
         scopes.append(scope)
         places[ScopeKey(name: scope.name)] = scopes.count - 1
         return scopes.count - 1
     }
 
-    mutating func add(_ partition: PartitionState, at number: Int) { partitions[number] = partition }
+    func add(_ partition: PartitionState, at number: Int) { partitions[number] = partition }
 
-    mutating func change(scope place: Int, _ change: (inout ScopeState) -> Void) {
-        if depth > 0 { undo.append(.scope(place, scopes[place])) }
+    func change(scope place: Int, _ change: (inout ScopeState) -> Void) {
+        if !scopes[place].isChanged {
+            scopes[place].isChanged = true
+            changedScopes.append(place)
+        }
         change(&scopes[place])
     }
 
-    mutating func change(partition number: Int, _ change: (inout PartitionState) -> Void) {
+    func change(partition number: Int, _ change: (inout PartitionState) -> Void) {
         var state = partitions[number] ?? PartitionState()
-        if depth > 0 { undo.append(.partition(number, state)) }
+        if !state.isChanged {
+            state.isChanged = true
+            changedPartitions.append(number)
+        }
         change(&state)
         partitions[number] = state
     }
 
-    /// Begins an attempt. Returns the mark to give to ``end(_:undoing:)``.
-    mutating func begin() -> Int {
-        depth += 1
-        return undo.count
+    /// Its scopes' rows will say so.
+    func advance(partition number: Int, to sequence: UInt64) { partitions[number]?.sequence = sequence }
+
+    func removeAll() {
+        scopes.removeAll(keepingCapacity: true)
+        for number in partitions.indices { partitions[number] = nil }
+        changedScopes.removeAll(keepingCapacity: true)
+        changedPartitions.removeAll(keepingCapacity: true)
+        places.removeAll(keepingCapacity: true)
     }
 
-    mutating func end(_ mark: Int, undoing: Bool) {
-        depth -= 1
-        if undoing {
-            while undo.count > mark, let last = undo.popLast() {
-                switch last {
-                case .scope(let place, let state): scopes[place] = state
-                case .partition(let number, let state): partitions[number] = state
-                }
-            }
+    /// The rows of all that was changed are written.
+    func noteStored() {
+        for place in changedScopes {
+            scopes[place].isStored = true
+            scopes[place].isChanged = false
         }
-        if depth == 0 { undo.removeAll(keepingCapacity: true) }
+        for number in changedPartitions { partitions[number]?.isChanged = false }
+        changedScopes.removeAll(keepingCapacity: true)
+        changedPartitions.removeAll(keepingCapacity: true)
     }
 }

@@ -1,9 +1,5 @@
 /// The feed's statements.
 enum FeedStatements {
-    static let savepoint = SQL("SAVEPOINT attempt")
-    static let release = SQL("RELEASE SAVEPOINT attempt")
-    static let rollBackTo = SQL("ROLLBACK TO SAVEPOINT attempt")
-
     static let epoch = SQL("SELECT epoch FROM feed_epoch")
     static let raiseEpoch = SQL("UPDATE feed_epoch SET epoch = epoch + 1")
     static let partition = SQL(

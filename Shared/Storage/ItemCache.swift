@@ -2,12 +2,8 @@ internal import Core
 
 /// The items that were read or written last, as the database has them: who
 /// changes an item has to know its row, and most changes are of items that were
-/// changed before.
-///
-/// Only the feed writes items, and through this; when a transaction is rolled
-/// back, ``removeAll()`` forgets what it may have written. Shared by all groups,
-/// one at a time.
-public final class ItemCache {
+/// changed before. A part of ``FeedCache``.
+final class ItemCache {
     /// Items of one generation; there are two.
     private static let generationMax = 8192
     /// A larger body is not kept.
@@ -39,8 +35,6 @@ public final class ItemCache {
     private var young: [Key: Entry] = [:]
     private var old: [Key: Entry] = [:]
 
-    public init() {}
-
     /// What is known of the item; nil: nothing.
     func entry(_ scope: Int64, _ name: String) -> Entry? {
         let key = Key(scope: scope, name: name)
@@ -59,8 +53,7 @@ public final class ItemCache {
 
     func remove(_ scope: Int64, _ name: String) { remove(Key(scope: scope, name: name)) }
 
-    /// Forgets everything: a transaction was rolled back.
-    public func removeAll() {
+    func removeAll() {
         young.removeAll(keepingCapacity: true)
         old.removeAll()
     }

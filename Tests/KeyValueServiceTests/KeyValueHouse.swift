@@ -3,6 +3,7 @@ import Core
 import Storage
 import SwiftProtobuf
 import Synchronization
+import Testing
 import Wire
 
 @testable import KeyValueService
@@ -73,6 +74,19 @@ final class KeyValueHouse {
                 }
             return Answer(result: result)
         }
+    }
+
+    /// As the host does, in a group of its own.
+    func pruneTombstones(before time: Timestamp) throws {
+        let key = try #require(PublicKey(bytes: [UInt8](repeating: 7, count: 32)))
+        let context = RequestContext(
+            id: operation(), causeID: nil, peer: Peer(connection: 1, publicKey: key), caller: nil, now: clock.now)
+        let item = GroupItem(
+            work: .submission {
+                let group = try #require($0 as? GroupTransaction)
+                _ = try group.prune(operationsBefore: OperationID(high: 0, low: 0), tombstonesBefore: time)
+            }, context: context, mutates: true)
+        _ = try run([item])[0].result.get()
     }
 
     func call<Reply: SwiftProtobuf.Message>(

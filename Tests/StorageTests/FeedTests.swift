@@ -113,27 +113,45 @@ import Testing
         #expect(try engine.group { try $0.put(notes, [item("c", "1")]) }.token.sequence == 2)
     }
 
-    @Test func anAttemptThatThrowsLeavesTheRestOfTheGroup() throws {
-        try engine.group { feed in
-            try feed.attempt { _ = try $0.put(notes, [item("a", "1")]) }
-            let failed = code {
-                try feed.attempt { feed in
-                    _ = try feed.put(notes, [item("a", "2"), item("b", "2")])
-                    _ = try feed.put(ScopeName(account: "new", name: "new"), [item("x", "1")])
-                    try feed.attempt { try $0.setMetadata(notes, [1]) }
-                    try feed.flush()
-                    throw CloudError(.quotaExceeded, "Too much.")
-                }
+    @Test func aGroupThatThrowsLeavesNothingBehindInMemoryEither() throws {
+        let cache = FeedCache()
+        try engine.group(cache: cache) { _ = try $0.put(notes, [item("a", "1")]) }
+        let failed = code {
+            try engine.group(cache: cache) { feed in
+                _ = try feed.put(notes, [item("a", "2"), item("b", "2")])
+                _ = try feed.put(ScopeName(account: "new", name: "new"), [item("x", "1")])
+                try feed.setMetadata(notes, [1])
+                try feed.flush()
+                throw CloudError(.quotaExceeded, "Too much.")
             }
-            #expect(failed == .quotaExceeded)
+        }
+        #expect(failed == .quotaExceeded)
+        try engine.group(cache: cache) { feed throws in
             #expect(try feed.head(notes).token.sequence == 1)
-            #expect(try feed.attempt { try $0.put(notes, [item("c", "1")]) }.token.sequence == 2)
+            #expect(try feed.head(ScopeName(account: "new", name: "new")).liveCount == 0)
+            #expect(try feed.item(notes, "a")?.body == Array("1".utf8))
+            #expect(try feed.put(notes, [item("c", "1")]).token.sequence == 2)
         }
         #expect(try names() == ["a", "c"])
         let head = try engine.group { try $0.head(notes) }
         #expect(head.liveCount == 2 && head.metadata.isEmpty)
         #expect(try engine.group { try $0.recount(notes) }.digest == head.digest)
-        #expect(try engine.group { try $0.head(ScopeName(account: "new", name: "new")) }.liveCount == 0)
+    }
+
+    @Test func moreScopesThanAreKeptInMemory() throws {
+        let cache = FeedCache()
+        let scopes = (0..<1500).map { ScopeName(account: "account_\($0 % 7)", name: "scope_\($0)") }
+        for round in 1...2 {
+            for place in stride(from: 0, to: scopes.count, by: 100) {
+                try engine.group(cache: cache) { feed in
+                    for scope in scopes[place..<place + 100] { _ = try feed.put(scope, [item("a", "\(round)")]) }
+                }
+            }
+        }
+        try engine.group(cache: cache) { feed throws in
+            for scope in scopes { #expect(try feed.head(scope).liveCount == 1) }
+        }
+        #expect(try engine.group { feed in try scopes.allSatisfy { try feed.item($0, "a")?.body == [50] } })
     }
 
     @Test func metadataIsKeptWithoutAChange() throws {

@@ -75,7 +75,7 @@ extension SQLiteEngine {
     /// One group. With a cache, as a host runs it.
     @discardableResult
     func group<Result>(
-        at time: UInt64 = 1000, cache: ItemCache = ItemCache(), _ body: (Feed) throws -> Result
+        at time: UInt64 = 1000, cache: FeedCache = FeedCache(), _ body: (Feed) throws -> Result
     ) throws -> Result {
         do {
             return try write { transaction in
