@@ -17,7 +17,9 @@ struct PushTemplate {
     private let patchedValueBytes: Int
 
     /// - Throws: ``CloudError`` `.internalError` if the encoding is not what this expects.
-    init(store: String, key: String, valueBytes: Int, accessToken: String) throws {
+    ///
+    /// - Parameter byDigest: For a connection that has carried the token.
+    init(store: String, key: String, valueBytes: Int, accessToken: String, byDigest: Bool = false) throws {
         let idMark: [UInt8] = Array("\u{1}id-mark-of-load\u{2}".utf8.prefix(16))
         let valueMark = Array("\u{3}value\u{4}\u{5}".utf8.prefix(min(8, valueBytes)))
         // Any time of this millennium, shifted, takes nine bytes.
@@ -33,7 +35,11 @@ struct PushTemplate {
         request.version = protocolVersion
         request.method = "PushKeys"
         request.requestID = Data(idMark)
-        request.accessToken = accessToken
+        if byDigest {
+            request.accessTokenDigest = Data(TokenDigest(of: accessToken).bytes)
+        } else {
+            request.accessToken = accessToken
+        }
         request.body = try push.serializedData()
         bytes = try request.serializedBytes()
         idOffset = try Self.place(of: idMark, in: bytes)

@@ -68,7 +68,10 @@ final class WriteGenerator {
     private var sockets: [any RequestSocket] = []
     private var subscription: (any RequestSocket)?
     private var isSubscribed = false
-    private var templates: [PushTemplate] = []
+    /// Each writer's push with the access token, for a connection that has not carried it yet, and without.
+    private var templates: [(first: PushTemplate, later: PushTemplate)] = []
+    /// Connections that have carried their token.
+    private var carried: [Bool]
     private var stamps: [UInt64]
     /// Intended times by push number.
     private var times = [UInt64](repeating: 0, count: ringSize)
@@ -86,17 +89,21 @@ final class WriteGenerator {
         self.plan = plan
         self.outcome = outcome
         stamps = Array(repeating: 0, count: plan.writers)
-        templates = try (0..<plan.writers).map {
-            try PushTemplate(
-                store: plan.store, key: "key-\($0)", valueBytes: plan.valueBytes,
-                accessToken: plan.devices[$0 % plan.devices.count].accessToken)
+        carried = Array(repeating: false, count: plan.devices.count)
+        templates = try (0..<plan.writers).map { writer in
+            func template(byDigest: Bool) throws -> PushTemplate {
+                try PushTemplate(
+                    store: plan.store, key: "key-\(writer)", valueBytes: plan.valueBytes,
+                    accessToken: plan.devices[writer % plan.devices.count].accessToken, byDigest: byDigest)
+            }
+            return (try template(byDigest: false), try template(byDigest: true))
         }
-        for device in plan.devices {
+        for (place, device) in plan.devices.enumerated() {
             sockets.append(
                 try loop.makeRequestSocket(
                     RequestSocketOptions(
                         endpoints: [plan.keyValue.endpoint], serverKey: plan.keyValue.key, keys: device.keys)
-                ) { [unowned self] in answered($0) })
+                ) { [unowned self] in answered($0, on: place) })
         }
         if let subscriber = plan.subscriber {
             subscription = try loop.makeRequestSocket(
@@ -206,8 +213,13 @@ final class WriteGenerator {
         let time = loop.wallClock.now
         stamps[writer] = max(stamps[writer] + 1, time.milliseconds << 16)
         let id = PushID(number: number, writer: writer)
-        let frame = templates[writer].frame(id: id.operation(at: time), timestamp: stamps[writer], number: number)
-        guard sockets[writer % sockets.count].send([frame]) == .sent else {
+        let operation = id.operation(at: time)
+        let place = writer % sockets.count
+        let frame =
+            carried[place]
+            ? templates[writer].later.frame(id: operation, timestamp: stamps[writer], number: number)
+            : templates[writer].first.frame(id: operation, timestamp: stamps[writer], number: number)
+        guard sockets[place].send([frame]) == .sent else {
             if plan.rate == nil {
                 loop.schedule(after: .milliseconds(1)) { [self] in push(writer, intended: intended) }
             }
@@ -221,7 +233,7 @@ final class WriteGenerator {
 
     private func isCounted(_ intended: UInt64) -> Bool { intended >= window.start && intended < window.end }
 
-    private func answered(_ messages: [Message]) {
+    private func answered(_ messages: [Message], on place: Int) {
         let now = monotonicNanoseconds()
         var count = 0
         for message in messages {
@@ -230,6 +242,7 @@ final class WriteGenerator {
                 guard case .answer(let number, let writer, let failed) = ScannedReply(bytes), writer < plan.writers
                 else { return }
                 inFlight -= 1
+                carried[place] = !failed
                 let intended = times[Int(number) & (Self.ringSize - 1)]
                 if failed {
                     figures.failures += 1

@@ -12,6 +12,8 @@ public struct RequestEnvelope: Sendable {
     public var method: String
     public var id: OperationID
     public var accessToken: String
+    /// In place of the token, where the connection has carried it before.
+    public var accessTokenDigest: TokenDigest?
     /// How long the caller still waits; nil: it did not say.
     public var timeout: Duration?
     public var causeID: OperationID?
@@ -20,12 +22,13 @@ public struct RequestEnvelope: Sendable {
     public var attachments: ArraySlice<Frame>
 
     public init(
-        method: String, id: OperationID, accessToken: String = "", timeout: Duration? = nil,
-        causeID: OperationID? = nil, body: Frame, attachments: ArraySlice<Frame> = []
+        method: String, id: OperationID, accessToken: String = "", accessTokenDigest: TokenDigest? = nil,
+        timeout: Duration? = nil, causeID: OperationID? = nil, body: Frame, attachments: ArraySlice<Frame> = []
     ) {
         self.method = method
         self.id = id
         self.accessToken = accessToken
+        self.accessTokenDigest = accessTokenDigest
         self.timeout = timeout
         self.causeID = causeID
         self.body = body
@@ -84,7 +87,11 @@ extension RequestEnvelope {
         wire.version = protocolVersion
         wire.method = method
         wire.requestID = Data(id.bytes)
-        wire.accessToken = accessToken
+        if let accessTokenDigest {
+            wire.accessTokenDigest = Data(accessTokenDigest.bytes)
+        } else {
+            wire.accessToken = accessToken
+        }
         if let timeout { wire.timeoutMilliseconds = UInt32(clamping: timeout.milliseconds) }
         if let causeID { wire.causeID = Data(causeID.bytes) }
         wire.body = body.withUnsafeBytes { Data($0) }
@@ -120,6 +127,7 @@ extension RequestEnvelope {
         }
         self.init(
             method: fields.method, id: id, accessToken: fields.accessToken,
+            accessTokenDigest: fields.accessTokenDigest,
             timeout: fields.timeout == 0 ? nil : .milliseconds(Int64(fields.timeout)), causeID: fields.causeID,
             body: Frame(storage: PartStorage(of: first.storage, fields.body)), attachments: message.dropFirst())
     }
@@ -130,6 +138,7 @@ extension RequestEnvelope {
         var method = ""
         var id: OperationID?
         var accessToken = ""
+        var accessTokenDigest: TokenDigest?
         var timeout: UInt32 = 0
         var causeID: OperationID?
         var body = 0..<0
@@ -151,7 +160,12 @@ extension RequestEnvelope {
                 case (5, .number(let value)): timeout = UInt32(truncatingIfNeeded: value)
                 case (6, .range(let range)): causeID = OperationID(bytes: message[range])
                 case (7, .range(let range)): body = range
-                case (1...7, _): throw FieldReader.Malformed()
+                case (8, .range(let range)):
+                    guard let digest = TokenDigest(bytes: UnsafeRawBufferPointer(rebasing: message[range])) else {
+                        throw FieldReader.Malformed()
+                    }
+                    accessTokenDigest = digest
+                case (1...8, _): throw FieldReader.Malformed()
                 default: break
                 }
             }

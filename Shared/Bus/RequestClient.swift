@@ -57,6 +57,10 @@ public final class RequestClient {
     private let endpointCount: Int
     private var greetings = 0
 
+    /// Tokens that the connection has carried, and that were accepted there.
+    private var carriedTokens: [String: TokenDigest] = [:]
+    private static let carriedTokensMax = 4
+
     private let loop: any BusLoop
     private let policy: Policy
     private var generator: any RandomNumberGenerator
@@ -150,6 +154,7 @@ public final class RequestClient {
 
     private func attempt(_ call: inout Call, now: Duration) {
         call.request.timeout = call.deadline - now
+        call.request.accessTokenDigest = carriedTokens[call.request.accessToken]
         let message = call.request.encoded()
         let sent = sockets.contains { $0.send(message) == .sent }
         if sent {
@@ -222,7 +227,15 @@ public final class RequestClient {
             }
             // An answer to a call that was answered before (it had been repeated) or given up.
             guard let call = pending[id] else { continue }
-            if case .failure(let error) = reply.result, putOff(id, call, error) { continue }
+            if case .failure(let error) = reply.result {
+                if error.code == .accessTokenUnknown {
+                    sendToken(of: call)
+                    continue
+                }
+                if putOff(id, call, error) { continue }
+            } else {
+                noteCarried(call.request)
+            }
             pending[id] = nil
             call.complete(reply)
         }
@@ -233,6 +246,7 @@ public final class RequestClient {
     /// only when its time is up.
     private func greeted() {
         greetings += 1
+        carriedTokens = [:]
         guard greetings > endpointCount else { return }
         let now = loop.monotonicNow
         for id in pending.keys.sorted() {
@@ -241,6 +255,25 @@ public final class RequestClient {
             pending[id] = call
             enqueue(id, due: call.due)
         }
+    }
+
+    /// With several endpoints nobody knows which of the connections carried it.
+    private func noteCarried(_ request: RequestEnvelope) {
+        let token = request.accessToken
+        guard endpointCount == 1, !token.isEmpty, carriedTokens[token] == nil else { return }
+        if carriedTokens.count >= Self.carriedTokensMax { carriedTokens = [:] }
+        carriedTokens[token] = TokenDigest(of: token)
+    }
+
+    /// The service has forgotten the token, or this is another connection: the call goes out again with the token.
+    private func sendToken(of call: Call) {
+        // Otherwise it has, and this answers an earlier attempt.
+        guard call.request.accessTokenDigest != nil else { return }
+        carriedTokens = [:]
+        var call = call
+        attempt(&call, now: loop.monotonicNow)
+        pending[call.request.id] = call
+        enqueue(call.request.id, due: call.due)
     }
 
     /// Whether the call is to be tried again after this failure.

@@ -78,6 +78,7 @@ extension CloudError {
             case wrongCredentials = 111
             case configurationInvalid = 112
             case storeOutOfStep = 113
+            case accessTokenUnknown = 114
         }
 
         private let value: Value
@@ -104,7 +105,7 @@ extension CloudError {
                 .serverResponseLost, .accountTemporarilyUnavailable, .deadlineExceeded, .serviceBusy,
                 .storageFailure:
                 .afterBackoff
-            case .changeTokenExpired, .tokenExpired, .storeOutOfStep:
+            case .changeTokenExpired, .tokenExpired, .storeOutOfStep, .accessTokenUnknown:
                 .afterRefetch
             default:
                 .never
@@ -178,6 +179,9 @@ extension CloudError {
         public static let configurationInvalid = Code(.configurationInvalid)
         /// Two copies of a store differ; ``CloudError/details`` says where.
         public static let storeOutOfStep = Code(.storeOutOfStep)
+        /// The connection has not carried the token that a request names by its digest. Send the token itself; the
+        /// SDK does.
+        public static let accessTokenUnknown = Code(.accessTokenUnknown)
     }
 }
 

@@ -86,7 +86,7 @@ public protocol ServiceRuntime: AnyObject {
         then completion: @escaping (Result<Frame, CloudError>) -> Void)
     /// Lets a request in at a socket that the service serves by itself: verifies
     /// its token, and takes it from its caller's budget, which goes with the reply.
-    func admit(accessToken: String, of peer: Peer) throws(CloudError) -> (caller: Caller, budget: Budget?)
+    func admit(_ envelope: RequestEnvelope, of peer: Peer) throws(CloudError) -> (caller: Caller, budget: Budget?)
     /// Begins to close an account in this service; in the others the event does.
     func closeAccount(_ account: AccountID, in transaction: any HandlerTransaction) throws
     /// Adds to a counter that `CheckHealth` and the metrics report.

@@ -287,10 +287,11 @@ public final class ServiceHost: ServiceRuntime {
         case .anyone:
             return nil
         case .device:
-            return try verifier.verify(envelope.accessToken, of: peer, now: now)
+            return try verifier.verify(envelope, of: peer, now: now)
         case .account:
-            if envelope.accessToken.isEmpty, peer.publicKey == operatorKey { return nil }
-            return try verifier.verify(envelope.accessToken, of: peer, now: now)
+            let hasToken = !envelope.accessToken.isEmpty || envelope.accessTokenDigest != nil
+            if !hasToken, peer.publicKey == operatorKey { return nil }
+            return try verifier.verify(envelope, of: peer, now: now)
         case .operatorOnly:
             guard peer.publicKey == operatorKey else {
                 throw CloudError(.permissionFailure, "Only the operator may do this. Use the operator's key.")
@@ -514,9 +515,9 @@ public final class ServiceHost: ServiceRuntime {
     }
 
     public func admit(
-        accessToken: String, of peer: Peer
+        _ envelope: RequestEnvelope, of peer: Peer
     ) throws(CloudError) -> (caller: Caller, budget: Budget?) {
-        let caller = try verifier.verify(accessToken, of: peer, now: loop.wallClock.now)
+        let caller = try verifier.verify(envelope, of: peer, now: loop.wallClock.now)
         do throws(RequestBudgets.Exhausted) {
             return (caller, try budgets.take(caller, now: loop.monotonicNow))
         } catch { throw error.error }

@@ -15,6 +15,9 @@ struct TokenVerifier {
 
     private struct Verified {
         var token: String
+        var digest: TokenDigest
+        /// The connection's key, which the token is bound to.
+        var boundTo: PublicKey
         var caller: Caller
         var keyID: String
         /// When it has to be looked at again.
@@ -64,14 +67,42 @@ struct TokenVerifier {
         for (connection, list) in old where list.contains(where: concerns) { old[connection] = nil }
     }
 
+    /// Who the request's bearer is, by its token or by the digest of one that this connection has carried.
+    ///
+    /// - Throws: as ``verify(_:of:now:)``, or ``CloudError`` `.accessTokenUnknown`.
+    mutating func verify(
+        _ envelope: RequestEnvelope, of peer: Peer, now: Timestamp
+    ) throws(CloudError) -> Caller {
+        guard envelope.accessToken.isEmpty, let digest = envelope.accessTokenDigest else {
+            return try verify(envelope.accessToken, of: peer, now: now)
+        }
+        guard
+            let known = remembered(peer.connection)?.first(where: {
+                $0.digest == digest && $0.boundTo == peer.publicKey
+            })
+        else {
+            throw CloudError(
+                .accessTokenUnknown, "This connection has not carried that access token. Send the token itself.")
+        }
+        return try caller(of: known, peer, now: now)
+    }
+
     /// Who the token's bearer is.
     ///
     /// - Throws: ``CloudError`` `.notAuthenticated`, `.tokenExpired`, `.tokenNotBound` or `.deviceRevoked`.
     mutating func verify(_ token: String, of peer: Peer, now: Timestamp) throws(CloudError) -> Caller {
         if let known = remembered(peer.connection)?.first(where: { $0.token == token }) {
-            guard known.caller.expires > now else { throw Self.expired }
-            if known.until > now { return known.caller }
+            return try caller(of: known, peer, now: now)
         }
+        return try verifyAnew(token, of: peer, now: now)
+    }
+
+    private mutating func caller(of known: Verified, _ peer: Peer, now: Timestamp) throws(CloudError) -> Caller {
+        guard known.caller.expires > now else { throw Self.expired }
+        return known.until > now ? known.caller : try verifyAnew(known.token, of: peer, now: now)
+    }
+
+    private mutating func verifyAnew(_ token: String, of peer: Peer, now: Timestamp) throws(CloudError) -> Caller {
         let verified = try check(token, of: peer, now: now)
         var list = young[peer.connection] ?? []
         list.removeAll { $0.token == token }
@@ -143,7 +174,7 @@ struct TokenVerifier {
                 version: payload.ver, capabilities: Entitlements.Capabilities(rawValue: payload.cap),
                 store: payload.kvs.map { StoreID($0) }, containers: payload.ctr))
         return Verified(
-            token: token,
+            token: token, digest: TokenDigest(of: token), boundTo: peer.publicKey,
             caller: Caller(
                 account: account, device: device, app: app, entitlements: entitlements, expires: expires),
             keyID: header.kid, until: min(expires, signer.retires ?? expires))

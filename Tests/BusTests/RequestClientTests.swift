@@ -7,8 +7,10 @@ import Testing
     // Unchecked: a simulation has one thread.
     private final class Seen: @unchecked Sendable {
         var requests: [OperationID] = []
+        var credentials: [String] = []
         var replies: [(id: OperationID?, at: Duration)] = []
         var client: RequestClient?
+        var forgetsTokens = false
     }
 
     private let network = SimulatedNetwork(seed: 1)
@@ -27,7 +29,12 @@ import Testing
                         _ = holder.socket?.send(ReplyEnvelope.greeting.encoded(), to: incoming.peer)
                     } else if let request = try? RequestEnvelope(decoding: incoming.message) {
                         seen.requests.append(request.id)
-                        let reply = ReplyEnvelope(id: request.id, result: .success(Frame([1])))
+                        let isDigest = request.accessTokenDigest == TokenDigest(of: "token")
+                        seen.credentials.append(isDigest ? "digest" : request.accessToken)
+                        let isUnknown = isDigest && seen.forgetsTokens
+                        let reply = ReplyEnvelope(
+                            id: request.id,
+                            result: isUnknown ? .failure(CloudError(.accessTokenUnknown, "")) : .success(Frame([1])))
                         if answers { _ = holder.socket?.send(reply.encoded(), to: incoming.peer) }
                     }
                 }
@@ -64,6 +71,40 @@ import Testing
         seen.client?.call("Ask", body: Frame([]), id: id) { [network] in seen.replies.append(($0.id, network.now)) }
         network.run(for: .seconds(1))
         #expect(seen.requests == [id, id] && seen.replies.count == 3)
+    }
+
+    @Test func aTokenIsSentOnceForEachConnection() throws {
+        defer { network.close() }
+        let transport = InProcessTransport(network)
+        let keys = try transport.makeKeyPair()
+        let seen = Seen()
+        try startServer(transport, keys, answers: true, seen)
+        try startClient(transport, of: keys, seen)
+        func ask(_ times: Int = 1) {
+            for _ in 0..<times {
+                seen.client?.call("Ask", body: Frame([]), accessToken: "token") { [network] in
+                    if case .success = $0.result { seen.replies.append(($0.id, network.now)) }
+                }
+            }
+            network.run(for: .seconds(1))
+        }
+        ask(2)
+        ask(2)
+        #expect(seen.credentials == ["token", "token", "digest", "digest"])
+        // A server that has forgotten gets it again, for each call that was on its way.
+        seen.forgetsTokens = true
+        seen.credentials = []
+        ask(2)
+        #expect(seen.credentials == ["digest", "digest", "token", "token"])
+        seen.forgetsTokens = false
+        network.crash("server")
+        try startServer(transport, keys, answers: true, seen)
+        network.run(for: .seconds(1))
+        seen.credentials = []
+        ask()
+        ask()
+        #expect(seen.credentials == ["token", "digest"])
+        #expect(seen.replies.count == 8)
     }
 
     @Test func aServiceIsFoundByItsNextKeyToo() throws {

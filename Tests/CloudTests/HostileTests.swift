@@ -30,7 +30,7 @@ import Wire
 
 private final class Siege {
     enum Attack: CaseIterable {
-        case noise, mutilated, unknownMethod, foreignBody, badToken, guessedPassword, oddSignIn, badRefresh
+        case noise, mutilated, unknownMethod, foreignBody, badToken, badDigest, guessedPassword, oddSignIn, badRefresh
         case notTheOperator, notAService, strangeTime, beyondOwnAccount, otherApp, oversized
     }
 
@@ -177,6 +177,12 @@ private final class Siege {
             try stranger.send(envelope.encoded(), to: door())
         case .badToken:
             try send(stranger, "PullKeys", pull(), token: badToken(), to: .requests(.keyValue))
+        case .badDigest:
+            // Of a token that others' connections have carried.
+            var envelope = request("PullKeys", pull(), token: "")
+            envelope.accessTokenDigest = TokenDigest(
+                of: [annToken, malloryToken, badToken()].randomElement(using: &generator) ?? "")
+            try stranger.send(envelope.encoded(), to: .requests(.keyValue))
         case .guessedPassword:
             try send(stranger, "SignIn", signIn(TestCloud.accountName, text(0...40)), to: .requests(.identity))
         case .oddSignIn:

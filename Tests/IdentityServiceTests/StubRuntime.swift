@@ -43,7 +43,7 @@ final class StubRuntime: ServiceRuntime {
     ) {
         completion(.failure(CloudError(.serviceUnavailable, "There is no other service.")))
     }
-    func admit(accessToken: String, of peer: Peer) throws(CloudError) -> (caller: Caller, budget: Budget?) {
+    func admit(_ envelope: RequestEnvelope, of peer: Peer) throws(CloudError) -> (caller: Caller, budget: Budget?) {
         throw CloudError(.notAuthenticated, "Not used here.")
     }
     let accountKeys: AccountKeys

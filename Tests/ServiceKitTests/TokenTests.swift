@@ -62,6 +62,74 @@ struct TokenTests {
         #expect(thief.ask(WireWhoAmI(), on: house.bus, token: token)?.code == .tokenNotBound)
     }
 
+    /// Asks on a connection of its own who the bearer is, once for each envelope.
+    private func codes(
+        _ keys: KeyPair, _ make: [(OperationID) -> RequestEnvelope]
+    ) throws -> [CloudError.Code?] {
+        var codes: [CloudError.Code?] = []
+        let entry = try house.roster.entry(of: .identity)
+        let options = RequestSocketOptions(
+            endpoints: [entry.requests], serverKey: try entry.key, keys: keys)
+        let socket = try house.bus.makeRequestSocket(options) { messages in
+            for message in messages {
+                guard let reply = try? ReplyEnvelope(decoding: message), reply.id != nil else { continue }
+                if case .failure(let error) = reply.result { codes.append(error.code) } else { codes.append(nil) }
+            }
+        }
+        defer { socket.close() }
+        for envelope in make {
+            _ = socket.send(envelope(OperationID(at: house.bus.clock.now)).encoded())
+            house.bus.settle()
+        }
+        return codes
+    }
+
+    private func whoAmI(token: String = "", digestOf digested: String? = nil) -> (OperationID) -> RequestEnvelope {
+        {
+            RequestEnvelope(
+                method: "WhoAmI", id: $0, accessToken: token, accessTokenDigest: digested.map { TokenDigest(of: $0) },
+                body: Frame([]))
+        }
+    }
+
+    @Test func aDigestStandsForATokenThatTheConnectionHasCarried() throws {
+        let token = try house.token(for: keys)
+        let by = whoAmI(digestOf: token)
+        #expect(try codes(keys, [by, whoAmI(token: token), by, by]) == [.accessTokenUnknown, nil, nil, nil])
+        // Of another token, or of one that was refused.
+        let other = try house.token(for: keys, issued: .seconds(1))
+        let late = try house.token(for: keys, issued: .seconds(-1000))
+        #expect(
+            try codes(
+                keys, [whoAmI(token: token), whoAmI(digestOf: other), whoAmI(token: late), whoAmI(digestOf: late)])
+                == [nil, .accessTokenUnknown, .tokenExpired, .accessTokenUnknown])
+    }
+
+    @Test func aDigestIsWorthNothingOnAnotherConnection() throws {
+        let token = try house.token(for: keys)
+        #expect(code(token) == nil)
+        let thief = try KeysOnly().makeKeyPair()
+        let thiefsOwn = try house.token(for: thief)
+        #expect(
+            try codes(thief, [whoAmI(digestOf: token), whoAmI(token: thiefsOwn), whoAmI(digestOf: token)])
+                == [.accessTokenUnknown, nil, .accessTokenUnknown])
+        #expect(try codes(keys, [whoAmI(digestOf: token)]) == [.accessTokenUnknown])
+    }
+
+    @Test func aDigestExpiresWithItsTokenAndGoesWithItsDevice() throws {
+        let token = try house.token(for: keys)
+        #expect(code(token) == nil && code(token) == nil)
+        house.bus.run(for: .seconds(901))
+        #expect(code(token) == .tokenExpired)
+        let fresh = try house.token(for: keys)
+        #expect(code(fresh) == nil && code(fresh) == nil)
+        var request = WireRevokeDevice()
+        request.deviceID = "dev_one"
+        _ = try #require(try house.client(house.operatorKeys).ask(request, on: house.bus)).get()
+        // The client, told that its digest is unknown, shows the token.
+        #expect(code(fresh) == .deviceRevoked)
+    }
+
     @Test func tokenSignedByAnyoneElseIsRefused() throws {
         let forger = try Deployment(host: "127.0.0.1", basePort: 7000, transport: KeysOnly())
         var secrets = forger.secrets[0]

@@ -94,7 +94,7 @@ final class SubscriptionDoor {
     }
 
     private func subscribe(_ envelope: RequestEnvelope, _ peer: Peer) throws(CloudError) {
-        let (caller, budget) = try host.admit(accessToken: envelope.accessToken, of: peer)
+        let (caller, budget) = try host.admit(envelope, of: peer)
         let keys = try Self.keys(envelope.body.decode(WireSubscribe.self).scopes, caller)
         // Registered before the heads are known: what happens in between is
         // delivered as well as contained in the head, and so never missed.
@@ -116,7 +116,7 @@ final class SubscriptionDoor {
     }
 
     private func unsubscribe(_ envelope: RequestEnvelope, _ peer: Peer) throws(CloudError) {
-        let (caller, budget) = try host.admit(accessToken: envelope.accessToken, of: peer)
+        let (caller, budget) = try host.admit(envelope, of: peer)
         table.unsubscribe(peer, from: try Self.keys(envelope.body.decode(WireUnsubscribe.self).scopes, caller))
         let body = Frame(encoding: WireUnsubscribeReply())
         send(ReplyEnvelope(id: envelope.id, result: .success(body), budget: budget), to: peer)

@@ -51,6 +51,11 @@ public nonisolated struct WireRequest: Sendable {
 
   public var body: Data = Data()
 
+  /// In place of access_token, for one that was accepted on this connection
+  /// before: the first 16 bytes of its SHA-256. A service that does not know it
+  /// answers ACCESS_TOKEN_UNKNOWN, and then the token itself has to come.
+  public var accessTokenDigest: Data = Data()
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -179,7 +184,7 @@ fileprivate nonisolated let _protobuf_package = "nephos"
 
 nonisolated extension WireRequest: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".Request"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}method\0\u{3}request_id\0\u{3}access_token\0\u{3}timeout_milliseconds\0\u{3}cause_id\0\u{1}body\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}method\0\u{3}request_id\0\u{3}access_token\0\u{3}timeout_milliseconds\0\u{3}cause_id\0\u{1}body\0\u{3}access_token_digest\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -194,6 +199,7 @@ nonisolated extension WireRequest: SwiftProtobuf.Message, SwiftProtobuf._Message
       case 5: try { try decoder.decodeSingularUInt32Field(value: &self.timeoutMilliseconds) }()
       case 6: try { try decoder.decodeSingularBytesField(value: &self.causeID) }()
       case 7: try { try decoder.decodeSingularBytesField(value: &self.body) }()
+      case 8: try { try decoder.decodeSingularBytesField(value: &self.accessTokenDigest) }()
       default: break
       }
     }
@@ -221,6 +227,9 @@ nonisolated extension WireRequest: SwiftProtobuf.Message, SwiftProtobuf._Message
     if !self.body.isEmpty {
       try visitor.visitSingularBytesField(value: self.body, fieldNumber: 7)
     }
+    if !self.accessTokenDigest.isEmpty {
+      try visitor.visitSingularBytesField(value: self.accessTokenDigest, fieldNumber: 8)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -232,6 +241,7 @@ nonisolated extension WireRequest: SwiftProtobuf.Message, SwiftProtobuf._Message
     if lhs.timeoutMilliseconds != rhs.timeoutMilliseconds {return false}
     if lhs.causeID != rhs.causeID {return false}
     if lhs.body != rhs.body {return false}
+    if lhs.accessTokenDigest != rhs.accessTokenDigest {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
