@@ -14,27 +14,44 @@ internal import Wire
 enum StoredReplies {
     private static let plain: UInt8 = 0
     private static let sealed: UInt8 = 1
-    /// Epoch, sequence, sequence before, and the number of writes.
-    private static let asOffered: UInt8 = 2
+    /// Fields: epoch (1), sequence, sequence before, and the number of writes. There is always an epoch, so
+    /// that its tag tells this form from the others.
+    private static let asOffered: UInt8 = 1 << 3
 
     static func reply(to request: WirePushKeys, _ context: RequestContext, of store: KeyStore) throws -> Frame? {
         let caller = try context.requireCaller().device
         guard let stored = try store.transaction.reply(to: context.id, by: caller.rawValue), let form = stored.first
         else { return nil }
+        if form == asOffered { return try reply(asOffered: stored, to: request, by: caller) }
         let bytes = [UInt8](stored.dropFirst())
         if form == sealed { return Frame(try store.open(Sealed(bytes: bytes), as: .reply(context.id))) }
-        if form == asOffered, bytes.count == 32 {
-            let numbers = bytes.withUnsafeBytes { bytes in
-                (0..<4).map { UInt64(bigEndian: bytes.loadUnaligned(fromByteOffset: $0 * 8, as: UInt64.self)) }
-            }
-            guard numbers[3] == request.writes.count else { throw otherRequest }
-            let token = ChangeToken(epoch: numbers[0], sequence: numbers[1])
-            return Frame(PushReply.asOffered(request, by: caller, token: token, previousSequence: numbers[2]).encoded())
-        }
         var reply = try WirePushKeysReply(serializedBytes: bytes)
         guard reply.outcomes.count == request.writes.count else { throw otherRequest }
         for (index, write) in request.writes.enumerated() { reply.outcomes[index].current.key = write.key }
         return Frame(encoding: reply)
+    }
+
+    private static func reply(
+        asOffered stored: [UInt8], to request: WirePushKeys, by caller: DeviceID
+    ) throws -> Frame {
+        var token = ChangeToken.zero
+        var previousSequence: UInt64 = 0
+        var count: UInt64 = 0
+        try stored.withUnsafeBytes {
+            var reader = FieldReader($0)
+            while let field = try reader.next() {
+                switch (field.number, field.value) {
+                case (1, .number(let value)): token.epoch = value
+                case (2, .number(let value)): token.sequence = value
+                case (3, .number(let value)): previousSequence = value
+                case (4, .number(let value)): count = value
+                default: break
+                }
+            }
+        }
+        guard count == request.writes.count else { throw otherRequest }
+        return Frame(
+            PushReply.asOffered(request, by: caller, token: token, previousSequence: previousSequence).encoded())
     }
 
     /// Returns the reply as it is sent.
@@ -51,18 +68,12 @@ enum StoredReplies {
     ) throws -> [UInt8] {
         if reply.holdsValues { return [sealed] + (try store.seal(encoded, as: .reply(context.id)).bytes) }
         guard reply.isAsOffered else { return [plain] + reply.encoded(namingKeys: false) }
-        let numbers = (
-            reply.token.epoch.bigEndian, reply.token.sequence.bigEndian, reply.previousSequence.bigEndian,
-            UInt64(reply.outcomes.count).bigEndian
-        )
-        return withUnsafeBytes(of: numbers) { numbers in
-            [UInt8](unsafeUninitializedCapacity: 33) { bytes, count in
-                bytes[0] = asOffered
-                UnsafeMutableRawBufferPointer(rebasing: UnsafeMutableRawBufferPointer(bytes)[1...])
-                    .copyMemory(from: numbers)
-                count = 33
-            }
-        }
+        var writer = FieldWriter(reserving: 32)
+        writer.number(1, reply.token.epoch)
+        writer.number(2, reply.token.sequence)
+        writer.number(3, reply.previousSequence)
+        writer.number(4, UInt64(reply.outcomes.count))
+        return writer.bytes
     }
 
     private static var otherRequest: CloudError {
