@@ -139,6 +139,46 @@ import Testing
         #expect(foreign?.message.contains("restore the last backup") == true)
     }
 
+    /// More than the cache holds: SQLite writes pages to the log, reads them again and writes them anew before it commits.
+    @Test func largeTransactionsAreWholeOrGone() throws {
+        let engine = try open()
+        try engine.migrate([Migration(name: "wide", statements: ["CREATE TABLE wide (value BLOB)"])])
+        let insert = SQL("INSERT INTO wide (value) VALUES (?1)")
+        let change = SQL("UPDATE wide SET value = ?1 WHERE rowid % 7 = ?2")
+        let sum = SQL("SELECT sum(length(value)) FROM wide")
+        let small = SQL("PRAGMA cache_size = 10")
+        try engine.write { _ = try $0.first(small) { $0.integer(0) } }
+        var expected: Int64 = 0
+        for round in 0..<12 {
+            let size = 300 + round * 131
+            let isKept = round % 3 != 2
+            let failed = code {
+                try engine.write { transaction in
+                    for _ in 0..<500 { _ = try transaction.execute(insert, [.blob(.init(repeating: 1, count: size))]) }
+                    _ = try transaction.execute(
+                        change, [.blob(.init(repeating: 2, count: size + 50)), .integer(Int64(round % 7))])
+                    let now = try transaction.first(sum) { $0.integer(0) }
+                    guard isKept else { throw CloudError(.operationCancelled, "Stop.") }
+                    expected = now ?? 0
+                }
+            }
+            #expect(failed == (isKept ? nil : .operationCancelled))
+            #expect(try engine.write { try $0.first(sum) { $0.integer(0) } } == expected)
+            // What a crash would leave.
+            write(bytes(of: directory.file("db")), to: directory.file("left"))
+            write(bytes(of: directory.file("db-wal")), to: directory.file("left-wal"))
+            let left = try SQLiteEngine(path: directory.file("left"))
+            #expect(try left.write { try $0.first(sum) { $0.integer(0) } } == expected)
+        }
+    }
+
+    @Test(arguments: ["with space", "100%", "%41", "a?b=c", "a#b", "ü", "file:x"])
+    func aDatabaseIsNamedAsItIsTold(_ name: String) throws {
+        try open(name).write { _ = try $0.execute(Self.insert, [.integer(1)]) }
+        #expect(mode(of: directory.file(name)) == 0o600)
+        #expect(try count(try open(name)) == 1)
+    }
+
     @Test func aMissingDirectoryIsNamed() {
         let refused = #expect(throws: CloudError.self) { _ = try SQLiteEngine(path: directory.file("none/db")) }
         #expect(refused?.code == .storageFailure)
