@@ -172,13 +172,14 @@ public struct Router {
         }
     }
 
-    /// The same for a handler that encodes its reply itself, because it stores the bytes too.
-    public mutating func write<Request: SwiftProtobuf.Message>(
+    /// The same for a handler that decodes its request and encodes its reply itself.
+    public mutating func write<Request: SwiftProtobuf.Message, Decoded>(
         _ request: Request.Type, access: Access = .device, bytesMax: Int = 64 << 10, remembersReply: Bool = true,
-        encoding handler: @escaping (Request, RequestContext, any HandlerTransaction) throws -> Frame
+        decoding decode: @escaping (Frame) throws -> Decoded,
+        encoding handler: @escaping (Decoded, RequestContext, any HandlerTransaction) throws -> Frame
     ) {
         add(request, access: access, mutates: true, remembersReply: remembersReply, bytesMax: bytesMax) {
-            try handler($0.decode(Request.self), $1, $2)
+            try handler(decode($0), $1, $2)
         }
     }
 

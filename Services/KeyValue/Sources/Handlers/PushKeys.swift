@@ -11,7 +11,7 @@ extension KeyValueService {
     ///   is also told by an event), `.limitExceeded` (split the push), `.invalidArguments`,
     ///   `.missingEntitlement`.
     func pushKeys(
-        _ request: WirePushKeys, _ context: RequestContext, _ transaction: any HandlerTransaction
+        _ request: PushRequest, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> Frame {
         let store = try openStore(request.storeID, context, transaction)
         if let reply = try StoredReplies.reply(to: request, context, of: store) { return reply }
@@ -63,19 +63,17 @@ struct Push: ~Copyable {
     private let writes: [Write]
 
     /// Reads what is there, and decides each key. Writes nothing.
-    init(_ request: WirePushKeys, _ context: RequestContext, into store: KeyStore) throws {
+    init(_ request: PushRequest, _ context: RequestContext, into store: KeyStore) throws {
         let head = try store.head()
         let caller = try context.requireCaller().device
         try Self.checkShape(request)
         let writes = try request.writes.map { write in
-            // Through the native value: it has one canonical form, and its depth is limited.
-            let value = write.hasValue ? try PropertyValue(write.value).canonicalBytes : nil
             let current = try store.key(write.key)
             let offered = Self.stamp(of: write, by: caller)
             let decision = try MergeRule.decide(offered: offered, current: current?.stamp, now: context.now) {
-                try Self.isEqual(value, to: current, in: store)
+                try Self.isEqual(write.value, to: current, in: store)
             }
-            return Write(key: write.key, value: value, offered: offered, current: current, decision: decision)
+            return Write(key: write.key, value: write.value, offered: offered, current: current, decision: decision)
         }
         self.store = store
         self.head = head
@@ -84,13 +82,13 @@ struct Push: ~Copyable {
     }
 
     /// The write's stamp as it was offered.
-    static func stamp(of write: WireKeyWrite, by caller: DeviceID) -> MergeRule.Stamp {
+    static func stamp(of write: PushRequest.Write, by caller: DeviceID) -> MergeRule.Stamp {
         MergeRule.Stamp(
             timestamp: HybridTimestamp(rawValue: write.timestamp),
             device: write.deviceID.isEmpty ? caller : DeviceID(write.deviceID))
     }
 
-    private static func checkShape(_ request: WirePushKeys) throws(CloudError) {
+    private static func checkShape(_ request: PushRequest) throws(CloudError) {
         guard !request.writes.isEmpty else {
             throw CloudError(.invalidArguments, "A push needs at least one write.", details: ["argument": "writes"])
         }
@@ -219,7 +217,7 @@ struct PushReply {
 
     /// The reply to a push whose writes were all accepted as they were offered.
     static func asOffered(
-        _ request: WirePushKeys, by caller: DeviceID, token: ChangeToken, previousSequence: UInt64
+        _ request: PushRequest, by caller: DeviceID, token: ChangeToken, previousSequence: UInt64
     ) -> PushReply {
         PushReply(
             token: token, previousSequence: previousSequence,

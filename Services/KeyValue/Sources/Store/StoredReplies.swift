@@ -18,7 +18,7 @@ enum StoredReplies {
     /// that its tag tells this form from the others.
     private static let asOffered: UInt8 = 1 << 3
 
-    static func reply(to request: WirePushKeys, _ context: RequestContext, of store: KeyStore) throws -> Frame? {
+    static func reply(to request: PushRequest, _ context: RequestContext, of store: KeyStore) throws -> Frame? {
         let caller = try context.requireCaller().device
         guard let stored = try store.transaction.reply(to: context.id, by: caller.rawValue), let form = stored.first
         else { return nil }
@@ -32,7 +32,7 @@ enum StoredReplies {
     }
 
     private static func reply(
-        asOffered stored: [UInt8], to request: WirePushKeys, by caller: DeviceID
+        asOffered stored: [UInt8], to request: PushRequest, by caller: DeviceID
     ) throws -> Frame {
         var token = ChangeToken.zero
         var previousSequence: UInt64 = 0

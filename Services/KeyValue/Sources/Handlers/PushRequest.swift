@@ -1,0 +1,98 @@
+internal import Bus
+internal import Core
+internal import SwiftProtobuf
+internal import Wire
+
+/// A `PushKeys`, read where it lies: the one message that is decoded for every
+/// write, and of which nearly every value is one string or piece of data, which
+/// is canonical as it comes.
+///
+/// It takes nothing that the generated code would not, and makes of it what
+/// that would (`PushRequestTests`).
+struct PushRequest {
+    struct Write: Equatable {
+        var key = ""
+        /// Canonical; nil: delete the key.
+        var value: [UInt8]?
+        var timestamp: UInt64 = 0
+        /// Empty: the caller.
+        var deviceID = ""
+    }
+
+    var storeID = ""
+    var writes: [Write] = []
+
+    /// - Throws: ``CloudError`` `.malformedRequest`, or what a value throws that is none.
+    init(decoding frame: Frame) throws(CloudError) {
+        do {
+            self = try frame.withUnsafeBytes { try PushRequest($0) }
+        } catch is FieldReader.Malformed {
+            throw CloudError(
+                .malformedRequest, "The bytes do not decode.", details: ["message": WirePushKeys.protoMessageName])
+        } catch {
+            throw CloudError(wrapping: error)
+        }
+    }
+
+    private init(_ message: UnsafeRawBufferPointer) throws {
+        var reader = FieldReader(message)
+        while let field = try reader.next() {
+            switch (field.number, field.value) {
+            case (1, .range(let range)): storeID = try Self.text(message, range)
+            case (2, .range(let range)):
+                writes.append(try Self.write(UnsafeRawBufferPointer(rebasing: message[range])))
+            case (1...2, _): throw FieldReader.Malformed()
+            default: break
+            }
+        }
+    }
+
+    private static func write(_ message: UnsafeRawBufferPointer) throws -> Write {
+        var write = Write()
+        var value: [UInt8]?
+        var reader = FieldReader(message)
+        while let field = try reader.next() {
+            switch (field.number, field.value) {
+            case (1, .range(let range)): write.key = try text(message, range)
+            // One that comes in parts is their sum, as protobuf has it.
+            case (2, .range(let range)): value = (value ?? []) + message[range]
+            case (3, .number(let number)): write.timestamp = number
+            case (4, .range(let range)): write.deviceID = try text(message, range)
+            case (1...4, _): throw FieldReader.Malformed()
+            default: break
+            }
+        }
+        write.value = try value.map(canonical)
+        return write
+    }
+
+    private static func text(_ message: UnsafeRawBufferPointer, _ range: Range<Int>) throws -> String {
+        guard let text = String(validating: message[range], as: UTF8.self) else { throw FieldReader.Malformed() }
+        return text
+    }
+
+    /// The canonical encoding of an encoded value.
+    private static func canonical(_ value: [UInt8]) throws -> [UInt8] {
+        if value.withUnsafeBytes(isCanonical) { return value }
+        // Through the native value: it has one canonical form, and its depth is limited.
+        let wire: WirePropertyValue
+        do { wire = try WirePropertyValue(serializedBytes: value) } catch { throw FieldReader.Malformed() }
+        return try PropertyValue(wire).canonicalBytes
+    }
+
+    /// Whether this is one string or piece of data and nothing else, its length in as few bytes as it takes.
+    private static func isCanonical(_ value: UnsafeRawBufferPointer) -> Bool {
+        guard let tag = value.first, tag == 4 << 3 | 2 || tag == 6 << 3 | 2 else { return false }
+        var length = 0
+        var place = 1
+        while place < value.count, place <= 4 {
+            let byte = value[place]
+            length |= Int(byte & 0x7f) << (7 * (place - 1))
+            place += 1
+            guard byte & 0x80 == 0 else { continue }
+            guard byte != 0 || place == 2, length == value.count - place else { return false }
+            return tag == 6 << 3 | 2 || String(validating: value[place...], as: UTF8.self) != nil
+        }
+        return false
+    }
+}

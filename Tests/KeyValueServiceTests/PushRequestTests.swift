@@ -1,0 +1,130 @@
+import Bus
+import Core
+import Foundation
+import SwiftProtobuf
+import Testing
+import Wire
+
+@testable import KeyValueService
+
+/// A push that is read by hand is what the generated code would read.
+@Suite struct PushRequestTests {
+    private func generated(_ bytes: [UInt8]) throws -> PushRequest {
+        let wire = try WirePushKeys(serializedBytes: bytes)
+        var request = try PushRequest(decoding: Frame([]))
+        request.storeID = wire.storeID
+        request.writes = try wire.writes.map {
+            PushRequest.Write(
+                key: $0.key, value: $0.hasValue ? try PropertyValue($0.value).canonicalBytes : nil,
+                timestamp: $0.timestamp, deviceID: $0.deviceID)
+        }
+        return request
+    }
+
+    private func value(_ random: inout SplitMix64, depth: Int = 0) -> WirePropertyValue {
+        var value = WirePropertyValue()
+        let length = [0, 1, 5, 127, 128, 129, 20_000].randomElement(using: &random) ?? 0
+        switch Int.random(in: 0..<(depth < 2 ? 9 : 7), using: &random) {
+        case 0: value.boolean = Bool.random(using: &random)
+        case 1: value.integer = Int64(bitPattern: random.next())
+        case 2: value.real = Double.random(in: -1...1, using: &random)
+        case 3: value.string = String(repeating: "ü", count: length)
+        case 4: value.date = Int64(random.next() >> 12)
+        case 5: value.data = Data(repeating: 7, count: length)
+        case 6: break  // none
+        case 7: value.array.values = (0..<3).map { _ in self.value(&random, depth: depth + 1) }
+        default:
+            value.dictionary.entries = ["b", "a", "ü"].map {
+                var entry = WirePropertyDictionary.Entry()
+                entry.key = $0
+                entry.value = self.value(&random, depth: depth + 1)
+                return entry
+            }
+        }
+        return value
+    }
+
+    private func push(_ random: inout SplitMix64) -> WirePushKeys {
+        var push = WirePushKeys()
+        push.storeID = ["", "default", "TEAM.app"].randomElement(using: &random) ?? ""
+        push.writes = (0..<Int.random(in: 0...3, using: &random)).map { number in
+            var write = WireKeyWrite()
+            write.key = "key-\(number)"
+            if Int.random(in: 0..<4, using: &random) > 0 { write.value = value(&random) }
+            write.timestamp = random.next() >> UInt64.random(in: 0...63, using: &random)
+            if Bool.random(using: &random) { write.deviceID = "dev_ü" }
+            return write
+        }
+        return push
+    }
+
+    @Test func whatItReadsIsWhatTheGeneratedCodeReads() throws {
+        var random = SplitMix64(seed: 1)
+        var readable = 0
+        for _ in 0..<3000 {
+            let bytes: [UInt8] = try push(&random).serializedBytes()
+            let expected = Result { try generated(bytes) }
+            let read = Result { try PushRequest(decoding: Frame(bytes)) }
+            switch (read, expected) {
+            case (.success(let read), .success(let expected)):
+                readable += 1
+                #expect(read.storeID == expected.storeID && read.writes == expected.writes)
+            case (.failure(let read), .failure(let expected)):
+                #expect((read as? CloudError)?.code == (expected as? CloudError)?.code)
+            default: Issue.record("One of the two refuses \(bytes.prefix(64)).")
+            }
+        }
+        #expect(readable > 1000)
+    }
+
+    /// Bytes changed, cut and put in: it never takes what the generated code refuses, nor reads it otherwise.
+    @Test func damagedBytesAreNotReadOtherwise() throws {
+        var random = SplitMix64(seed: 2)
+        var readable = 0
+        for _ in 0..<20_000 {
+            var bytes: [UInt8] = try push(&random).serializedBytes()
+            for _ in 0...Int.random(in: 0...3, using: &random) where !bytes.isEmpty {
+                let place = Int.random(in: bytes.indices.prefix(40), using: &random)
+                switch Int.random(in: 0..<4, using: &random) {
+                case 0: bytes[place] = UInt8.random(in: .min ... .max, using: &random)
+                case 1: bytes[place] ^= 1 << UInt8.random(in: 0..<8, using: &random)
+                case 2: bytes.insert(UInt8.random(in: .min ... .max, using: &random), at: place)
+                default: bytes.remove(at: place)
+                }
+            }
+            guard let read = try? PushRequest(decoding: Frame(bytes)) else { continue }
+            readable += 1
+            let expected = try? generated(bytes)
+            #expect(read.storeID == expected?.storeID && read.writes == expected?.writes, "\(bytes.prefix(64))")
+        }
+        #expect(readable > 1000)
+    }
+
+    @Test func aValueInPartsIsTheirSum() throws {
+        var first = WirePropertyValue()
+        first.array.values = [WirePropertyValue(.integer(1))]
+        var second = WirePropertyValue()
+        second.array.values = [WirePropertyValue(.integer(2))]
+        var write = FieldWriter()
+        write.text(1, "k")
+        write.data(2, try first.serializedBytes() as [UInt8], isPresent: true)
+        write.data(2, try second.serializedBytes() as [UInt8], isPresent: true)
+        write.number(3, 9)
+        var push = FieldWriter()
+        push.data(2, write.bytes, isPresent: true)
+        let read = try PushRequest(decoding: Frame(push.bytes))
+        #expect(read.writes == (try generated(push.bytes)).writes)
+        #expect(read.writes.first?.value == PropertyValue.array([.integer(1), .integer(2)]).canonicalBytes)
+    }
+
+    @Test func aLengthInMoreBytesThanItTakesIsMadeCanonical() throws {
+        let value: [UInt8] = [4 << 3 | 2, 0x83, 0x00] + Array("abc".utf8)
+        var write = FieldWriter()
+        write.text(1, "k")
+        write.data(2, value, isPresent: true)
+        var push = FieldWriter()
+        push.data(2, write.bytes, isPresent: true)
+        let read = try PushRequest(decoding: Frame(push.bytes))
+        #expect(read.writes.first?.value == PropertyValue.string("abc").canonicalBytes)
+    }
+}
