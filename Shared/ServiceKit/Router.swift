@@ -69,7 +69,7 @@ public final class Caller: Sendable {
 /// A group's transaction as handlers see it: the feed, and the events to
 /// publish once the group is on disk.
 public protocol HandlerTransaction: FeedTransaction {
-    /// Publishes after the commit and the reply; dropped if the group is rolled back.
+    /// Publishes after the commit, before the reply; dropped if the group is rolled back.
     func publish(_ event: OutgoingEvent)
     /// Publishes after the group, also when this request then fails: for an
     /// event that stores nothing (a refusal that the device is told of).

@@ -313,11 +313,10 @@ public final class ServiceHost: ServiceRuntime {
         count("groups")
         if effects.repeats > 0 { count("requests.repeated", by: effects.repeats) }
         if effects.wasSplit { count("groups.split") }
-        if service.name == .identity { learnOwn(effects.events) }
-        // Before the events, which nobody waits for with a request open.
-        for item in items { finish(item) }
         publisher?.publish(effects)
+        if service.name == .identity { learnOwn(effects.events) }
         if !effects.heads.isEmpty { scheduleCheckpoint() }
+        for item in items { finish(item) }
     }
 
     private func finish(_ item: GroupItem) {
