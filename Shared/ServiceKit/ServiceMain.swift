@@ -21,6 +21,11 @@ public struct ServiceRuntimeConfig: Sendable {
     public var logger: Logger
 }
 
+/// How long the loop of a service that answers requests looks for news before it sleeps; what Linux takes for a
+/// virtual processor. Notifications does not: nobody waits for its answer, and what it is told of comes between two
+/// commits, when others need the processor.
+public let serviceBusyPollMax: Duration = .microseconds(200)
+
 /// Runs one service until SIGTERM or SIGINT: what the five executables call.
 ///
 /// Prints one line when the service answers. Logs go to standard error, at the

@@ -7,7 +7,8 @@ internal import Synchronization
 /// One thread that owns sockets and runs everything that is attached to them.
 ///
 /// A turn: what other threads gave, timers that are due, then each socket's
-/// messages. It waits only when a whole turn found nothing to do.
+/// messages. It waits only when a whole turn found nothing to do, and then
+/// perhaps looks about for a while before it sleeps (``BusyPoll``).
 final class ZeroMQLoop: BusLoop {
     let context: ZeroMQContext
     var encoder = FrameEncoder()
@@ -20,10 +21,12 @@ final class ZeroMQLoop: BusLoop {
     /// Turns in which busy sockets go on before the others are looked at again.
     private static let turnsBetweenPolls = 2
     private let pool: OffloadPool
+    private var busyPoll: BusyPoll
     let wallClock: any WallClock = SystemClock()
 
-    private init(context: ZeroMQContext, mailbox: LoopMailbox) {
+    private init(context: ZeroMQContext, mailbox: LoopMailbox, busyPollMax: Duration) {
         self.context = context
+        busyPoll = BusyPoll(longest: busyPollMax)
         self.mailbox = mailbox
         pool = OffloadPool(mailbox: mailbox)
         rebuildPolled()
@@ -39,14 +42,15 @@ final class ZeroMQLoop: BusLoop {
 
     /// Starts the thread; returns once `setUp` has run on it.
     static func start(
-        named name: String, ioThreads: Int, _ setUp: @escaping @Sendable (any BusLoop) throws -> Void
+        named name: String, ioThreads: Int, busyPollMax: Duration,
+        _ setUp: @escaping @Sendable (any BusLoop) throws -> Void
     ) throws -> any LoopHandle {
         let context = try ZeroMQContext(ioThreads: ioThreads)
         let mailbox = try LoopMailbox()
         let result = Mutex<Result<Void, any Error>?>(nil)
         let started = DispatchSemaphore(value: 0)
         let thread = Thread {
-            let loop = ZeroMQLoop(context: context, mailbox: mailbox)
+            let loop = ZeroMQLoop(context: context, mailbox: mailbox, busyPollMax: busyPollMax)
             let outcome = Result { try setUp(loop) }
             result.withLock { $0 = outcome }
             started.signal()
@@ -77,7 +81,7 @@ final class ZeroMQLoop: BusLoop {
             encoder.forget()
             turnsToPoll -= 1
             if !progressed, !sockets.contains(where: { $0.core.mayHaveMore }) {
-                poll(milliseconds: millisecondsToTimer)
+                wait()
                 turnsToPoll = Self.turnsBetweenPolls
             } else if turnsToPoll <= 0 {
                 poll(milliseconds: 0)
@@ -96,11 +100,32 @@ final class ZeroMQLoop: BusLoop {
         return !due.isEmpty
     }
 
-    /// Finds the sockets that libzmq has news for.
-    private func poll(milliseconds: Int32) {
-        guard Foundation.poll(&polled, nfds_t(polled.count), milliseconds) > 0 else { return }
+    /// Waits until there is something to do.
+    private func wait() {
+        guard busyPoll.longest > .zero else {
+            poll(milliseconds: millisecondsToTimer)
+            return
+        }
+        let start = monotonicNow
+        let end = start + busyPoll.window
+        var hasNews = false
+        while !hasNews, monotonicNow < end {
+            // Others of this machine come first.
+            sched_yield()
+            hasNews = poll(milliseconds: 0)
+        }
+        // A timer that came due meanwhile is late by less than the window.
+        if !hasNews { poll(milliseconds: millisecondsToTimer) }
+        busyPoll.note(waited: monotonicNow - start)
+    }
+
+    /// Finds the sockets that libzmq has news for. Returns whether there is any.
+    @discardableResult
+    private func poll(milliseconds: Int32) -> Bool {
+        guard Foundation.poll(&polled, nfds_t(polled.count), milliseconds) > 0 else { return false }
         if polled[0].revents != 0 { mailbox.acknowledge() }
         for index in sockets.indices where polled[index + 1].revents != 0 { sockets[index].core.mayHaveMore = true }
+        return true
     }
 
     /// Rounded up: waking before a timer is due would spin. -1 without a timer.

@@ -10,17 +10,22 @@ internal import Logging
 /// with its I/O threads and the thread that admits connections (ZAP).
 public final class ZeroMQTransport: Transport {
     private let ioThreads: Int
+    private let busyPollMax: Duration
 
-    /// - Parameter ioThreads: Threads that encrypt and move bytes. One carries about 250,000 small messages a second.
-    ///   Each loop has this many.
-    public init(ioThreads: Int = 1) {
+    /// - Parameters:
+    ///   - ioThreads: Threads that encrypt and move bytes. One carries about 250,000 small messages a second.
+    ///     Each loop has this many.
+    ///   - busyPollMax: How long a loop looks for news before it sleeps, while its waits are shorter than this.
+    ///     It saves whoever waits for each answer about 20 us; 200 us suit a service, zero a device on a battery.
+    public init(ioThreads: Int = 1, busyPollMax: Duration = .zero) {
         self.ioThreads = max(1, ioThreads)
+        self.busyPollMax = busyPollMax
     }
 
     public func startLoop(
         named name: String, _ setUp: @escaping @Sendable (any BusLoop) throws -> Void
     ) throws -> any LoopHandle {
-        try ZeroMQLoop.start(named: name, ioThreads: ioThreads, setUp)
+        try ZeroMQLoop.start(named: name, ioThreads: ioThreads, busyPollMax: busyPollMax, setUp)
     }
 
     public func makeKeyPair() throws -> KeyPair {

@@ -7,7 +7,7 @@ import ZeroMQBus
 /// The contract over ZeroMQ, and what only ZeroMQ has.
 @Suite(.serialized, .timeLimit(.minutes(2)))
 struct ZeroMQBusTests {
-    let contract = TransportContract(transport: ZeroMQTransport())
+    let contract = TransportContract(transport: ZeroMQTransport(busyPollMax: .microseconds(200)))
 
     @Test func requestAndReplyRoundTrip() throws { try contract.requestAndReplyRoundTrip() }
     @Test func probeAnnouncesConnectAndReconnect() throws { try contract.probeAnnouncesConnectAndReconnect() }

@@ -20,7 +20,8 @@ struct DocumentsCommand: AsyncParsableCommand {
 
     func run() async throws {
         try await runService(
-            .documents, deployment: deployment, data: data, logLevel: logLevel, transport: ZeroMQTransport()
+            .documents, deployment: deployment, data: data, logLevel: logLevel,
+            transport: ZeroMQTransport(busyPollMax: serviceBusyPollMax)
         ) { _ in DocumentsService() }
     }
 }

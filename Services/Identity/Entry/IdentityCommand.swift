@@ -20,7 +20,8 @@ struct IdentityCommand: AsyncParsableCommand {
 
     func run() async throws {
         try await runService(
-            .identity, deployment: deployment, data: data, logLevel: logLevel, transport: ZeroMQTransport()
+            .identity, deployment: deployment, data: data, logLevel: logLevel,
+            transport: ZeroMQTransport(busyPollMax: serviceBusyPollMax)
         ) { IdentityService(configuration: try IdentityConfiguration($0.configuration)) }
     }
 }

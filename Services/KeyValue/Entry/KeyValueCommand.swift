@@ -20,7 +20,8 @@ struct KeyValueCommand: AsyncParsableCommand {
 
     func run() async throws {
         try await runService(
-            .keyValue, deployment: deployment, data: data, logLevel: logLevel, transport: ZeroMQTransport()
+            .keyValue, deployment: deployment, data: data, logLevel: logLevel,
+            transport: ZeroMQTransport(busyPollMax: serviceBusyPollMax)
         ) { KeyValueService(configuration: try KeyValueConfiguration($0.configuration)) }
     }
 }

@@ -20,7 +20,8 @@ struct RecordsCommand: AsyncParsableCommand {
 
     func run() async throws {
         try await runService(
-            .records, deployment: deployment, data: data, logLevel: logLevel, transport: ZeroMQTransport()
+            .records, deployment: deployment, data: data, logLevel: logLevel,
+            transport: ZeroMQTransport(busyPollMax: serviceBusyPollMax)
         ) { _ in RecordsService() }
     }
 }
