@@ -2,6 +2,7 @@
 enum FeedStatements {
     static let epoch = SQL("SELECT epoch FROM feed_epoch")
     static let raiseEpoch = SQL("UPDATE feed_epoch SET epoch = epoch + 1")
+
     static let partition = SQL(
         """
         SELECT sequence, epoch_start, scope_count,

@@ -57,7 +57,7 @@ public final class SQLiteEngine: StorageEngine {
         configuration.busyMode = .timeout(Double(Checkpointer.busyMilliseconds) / 1000)
         configuration.prepareDatabase { database in
             try database.execute(sql: "PRAGMA cache_size = -65536")  // KiB
-            // What savepoints would write to a temporary file, page by page, stays in memory.
+            // What a statement would write to a temporary file, page by page, stays in memory.
             try database.execute(sql: "PRAGMA temp_store = MEMORY")
             // What is deleted is overwritten: a destroyed key must not lie in a free page.
             try database.execute(sql: "PRAGMA secure_delete = ON")

@@ -117,6 +117,28 @@ import Wire
         #expect(read.writes.first?.value == PropertyValue.array([.integer(1), .integer(2)]).canonicalBytes)
     }
 
+    /// As many as fit into a push: reading them takes time by their number, and not by its square.
+    @Test func aValueInVeryManyPartsHoldsNobodyUp() throws {
+        func shortestTime(parts: Int) throws -> Duration {
+            var write = FieldWriter()
+            write.text(1, "k")
+            for _ in 0..<parts { write.data(2, [1 << 3, 1] as [UInt8]) }
+            var push = FieldWriter()
+            push.data(2, write.bytes, isPresent: true)
+            let frame = Frame(push.bytes)
+            #expect(frame.count <= PushLimits.bytesMax)
+            return try (0..<3).map { _ in
+                try ContinuousClock().measure {
+                    let read = try PushRequest(decoding: frame)
+                    #expect(read.writes.first?.value == PropertyValue.boolean(true).canonicalBytes)
+                }
+            }.min() ?? .zero
+        }
+        let most = PushLimits.bytesMax / 4 - 100
+        // Eight times as long, if it goes by the number; more than thirty times, if by its square.
+        #expect(try shortestTime(parts: most) < shortestTime(parts: most / 8) * 20)
+    }
+
     @Test func aLengthInMoreBytesThanItTakesIsMadeCanonical() throws {
         let value: [UInt8] = [4 << 3 | 2, 0x83, 0x00] + Array("abc".utf8)
         var write = FieldWriter()

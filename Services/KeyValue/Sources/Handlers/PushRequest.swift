@@ -54,8 +54,10 @@ struct PushRequest {
         while let field = try reader.next() {
             switch (field.number, field.value) {
             case (1, .range(let range)): write.key = try text(message, range)
-            // One that comes in parts is their sum, as protobuf has it.
-            case (2, .range(let range)): value = (value ?? []) + message[range]
+            // One that comes in parts is their sum, as protobuf has it. In place: there can be very many parts.
+            case (2, .range(let range)):
+                if value == nil { value = [] }
+                value?.append(contentsOf: message[range])
             case (3, .number(let number)): write.timestamp = number
             case (4, .range(let range)): write.deviceID = try text(message, range)
             case (1...4, _): throw FieldReader.Malformed()
