@@ -54,6 +54,16 @@ import Testing
         }
     }
 
+    /// Asks, and waits a second for the answers.
+    private func ask(_ seen: Seen, token: String = "", times: Int = 1) {
+        for _ in 0..<times {
+            seen.client?.call("Ask", body: Frame([]), accessToken: token) { [network] in
+                if case .success = $0.result { seen.replies.append(($0.id, network.now)) }
+            }
+        }
+        network.run(for: .seconds(1))
+    }
+
     @Test func aCallMadeAgainWhileItWaitsIsSentOnceAndAnsweredTwice() throws {
         defer { network.close() }
         let transport = InProcessTransport(network)
@@ -80,14 +90,7 @@ import Testing
         let seen = Seen()
         try startServer(transport, keys, answers: true, seen)
         try startClient(transport, of: keys, seen)
-        func ask(_ times: Int = 1) {
-            for _ in 0..<times {
-                seen.client?.call("Ask", body: Frame([]), accessToken: "token") { [network] in
-                    if case .success = $0.result { seen.replies.append(($0.id, network.now)) }
-                }
-            }
-            network.run(for: .seconds(1))
-        }
+        func ask(_ times: Int = 1) { self.ask(seen, token: "token", times: times) }
         ask(2)
         ask(2)
         #expect(seen.credentials == ["token", "token", "digest", "digest"])
@@ -115,12 +118,7 @@ import Testing
         let seen = Seen()
         try startServer(transport, keys, answers: true, seen)
         try startClient(transport, of: keys, next: next, seen)
-        func ask() {
-            seen.client?.call("Ask", body: Frame([])) { [network] in
-                if case .success = $0.result { seen.replies.append(($0.id, network.now)) }
-            }
-            network.run(for: .seconds(1))
-        }
+        func ask() { self.ask(seen) }
         ask()
         #expect(seen.replies.count == 1)
         network.crash("server")
