@@ -1,0 +1,79 @@
+import Bus
+import Core
+import Foundation
+import Testing
+import ZeroMQBus
+
+/// What notices that the other end of a connection is gone: the kernel, as it was told on every socket.
+@Suite(.serialized, .timeLimit(.minutes(2)))
+struct LivenessTests {
+    private let transport = ZeroMQTransport()
+
+    @Test func theKernelWatchesBothEndsOfARequestConnection() throws {
+        let echo = try EchoServer(transport, "tcp://127.0.0.1:*")
+        defer { echo.handle.stop() }
+        let client = try Client(transport, echo)
+        defer { client.handle.stop() }
+        try client.send([Frame([1])])
+        try eventually { client.received.count == 1 }
+        try check(port: echo.endpoint)
+    }
+
+    @Test func theKernelWatchesBothEndsOfASubscription() throws {
+        let publisher = try Publisher(transport, "tcp://127.0.0.1:*")
+        defer { publisher.handle.stop() }
+        let subscriber = try Subscriber(transport, publisher, topics: [""])
+        defer { subscriber.handle.stop() }
+        try eventually {
+            publisher.publish([Frame([1])])
+            return !subscriber.received.isEmpty
+        }
+        try check(port: publisher.endpoint)
+    }
+
+    private func check(port endpoint: String) throws {
+        let connections = try OwnConnection.all(with: endpoint)
+        #expect(connections.count == 2, "the accepted end and the connecting one")
+        for connection in connections {
+            #expect(connection.option(SOL_SOCKET, SO_KEEPALIVE) == 1)
+            #expect(connection.option(Int32(IPPROTO_TCP), TCP_KEEPIDLE) == 10)
+            #expect(connection.option(Int32(IPPROTO_TCP), TCP_KEEPINTVL) == 5)
+            #expect(connection.option(Int32(IPPROTO_TCP), TCP_KEEPCNT) == 3)
+            #expect(connection.option(Int32(IPPROTO_TCP), TCP_USER_TIMEOUT) == 15_000)
+        }
+    }
+}
+
+/// A TCP connection of this process, found among its descriptors.
+struct OwnConnection {
+    let descriptor: Int32
+
+    /// The ends of connections to the endpoint's port, accepted and connecting.
+    static func all(with endpoint: String) throws -> [OwnConnection] {
+        let port = try #require(endpoint.split(separator: ":").last.flatMap { UInt16($0) })
+        return try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd").compactMap { name in
+            guard let descriptor = Int32(name) else { return nil }
+            let ports = [address(descriptor, getsockname), address(descriptor, getpeername)]
+            guard !ports.contains(nil), ports.contains(port) else { return nil }
+            return OwnConnection(descriptor: descriptor)
+        }
+    }
+
+    func option(_ level: Int32, _ name: Int32) -> Int32? {
+        var value: Int32 = -1
+        var size = socklen_t(MemoryLayout<Int32>.size)
+        return getsockopt(descriptor, level, name, &value, &size) == 0 ? value : nil
+    }
+
+    private static func address(
+        _ descriptor: Int32,
+        _ get: (Int32, UnsafeMutablePointer<sockaddr>, UnsafeMutablePointer<socklen_t>) -> Int32
+    ) -> UInt16? {
+        var address = sockaddr_in()
+        var size = socklen_t(MemoryLayout<sockaddr_in>.size)
+        let result = withUnsafeMutablePointer(to: &address) {
+            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { get(descriptor, $0, &size) }
+        }
+        return result == 0 && address.sin_family == sa_family_t(AF_INET) ? UInt16(bigEndian: address.sin_port) : nil
+    }
+}
