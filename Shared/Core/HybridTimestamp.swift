@@ -42,9 +42,6 @@ public struct HybridClock: Sendable {
     /// Takes note of a timestamp from elsewhere.
     public mutating func observe(_ timestamp: HybridTimestamp) { last = max(last, timestamp) }
 
-    /// A device's timestamp as the server accepts it: at most ``driftMax`` ahead of the server's clock.
-    public static func accept(_ timestamp: HybridTimestamp, now: Timestamp) -> HybridTimestamp {
-        let limit = HybridTimestamp(now.advanced(by: driftMax))
-        return timestamp > limit ? HybridTimestamp(now) : timestamp
-    }
+    /// The greatest timestamp that the server takes from a device as it is.
+    public static func limit(now: Timestamp) -> HybridTimestamp { HybridTimestamp(now.advanced(by: driftMax)) }
 }

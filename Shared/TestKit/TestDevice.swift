@@ -2,6 +2,7 @@ internal import Bus
 public import Core
 internal import Logging
 public import NephosKit
+public import SwiftProtobuf
 
 /// One device of a ``TestCloud``: a loop, a local database, secrets, and the engine over them.
 public final class TestDevice {
@@ -100,6 +101,22 @@ public final class TestDevice {
         guard let result else { throw CloudError(.networkFailure, "The device could not sign in in time.") }
         record = try result.get()
         _ = store
+    }
+
+    /// Calls a service's method as this device, and lets time pass until it is answered.
+    ///
+    /// - Throws: ``CloudError``, the service's own, or `.deadlineExceeded` after a virtual minute.
+    public func call<Request: SwiftProtobuf.Message, Reply: SwiftProtobuf.Message>(
+        _ service: ServiceName, _ request: Request, as _: Reply.Type = Reply.self
+    ) throws -> Reply {
+        guard let engine, let app = record?.defaultApp else {
+            throw CloudError(.notSignedIn, "The device is switched off, or was never signed in.")
+        }
+        var result: Result<Reply, CloudError>?
+        engine.call(service, request, as: Reply.self, app: app) { answer, _ in result = answer }
+        cloud.network.run(within: .seconds(60)) { result != nil }
+        guard let result else { throw CloudError(.deadlineExceeded, "The service did not answer in time.") }
+        return try result.get()
     }
 
     // MARK: What tests ask

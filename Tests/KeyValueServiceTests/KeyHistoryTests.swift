@@ -27,8 +27,51 @@ struct KeyHistoryTests {
         try house.push(house.write("k", "second", after: .seconds(1)), by: house.caller("dev_b"))
         try house.push(house.write("k", "third", after: .seconds(2)), by: house.caller("dev_b"))
         let entries = try house.history(house.caller("dev_a"))
-        #expect(try entries.map { try KeyValueItem($0.item).value } == ["first"])
-        #expect(entries.first?.lostConflict == false && entries.first?.winnerDeviceID == "dev_b")
+        #expect(try entries.map { try KeyValueItem($0.item).value } == ["second", "first"])
+        #expect(entries.allSatisfy { !$0.lostConflict && $0.winnerDeviceID == "dev_b" })
+    }
+
+    @Test func overwritesByTheSameDeviceAreKeptWithinTheirOwnBounds() throws {
+        let house = try KeyValueHouse()
+        let a = house.caller("dev_a")
+        try house.push(house.write("k", "of b"), by: house.caller("dev_b"))
+        for index in 1...20 { try house.push(house.write("k", .integer(Int64(index)), after: .seconds(index)), by: a) }
+        let values = try house.history(a, key: "k").map { try KeyValueItem($0.item).value }
+        #expect(values == (10...19).reversed().map { .integer($0) } + ["of b"])
+    }
+
+    @Test func whatHasHardlyStoodIsNotKeptWhenTheSameDeviceReplacesIt() throws {
+        let house = try KeyValueHouse()
+        let a = house.caller("dev_a")
+        for index in 1...20 {
+            try house.push(house.write("k", .integer(Int64(index)), after: .milliseconds(99 * index)), by: a)
+        }
+        #expect(try house.history(a).isEmpty)
+    }
+
+    @Test func whatADeviceReplacedItselfNeverDrivesOutAConflict() throws {
+        let house = try KeyValueHouse()
+        let (a, b) = (house.caller("dev_a"), house.caller("dev_b"))
+        let value = { (index: Int) in PropertyValue.string(String(repeating: "\(index % 10)", count: 900_000)) }
+        try house.push(house.write("k", "newest", after: .seconds(1)), by: a)
+        for index in 0..<4 { try house.push(house.write("k", value(index), after: .milliseconds(index)), by: b) }
+        for index in 2..<12 { try house.push(house.write("k", value(index), after: .seconds(index)), by: a) }
+        // A list of them is cut to what fits one reply.
+        let kept = try house.engine.write {
+            try $0.first(SQL("SELECT SUM(lost_conflict), SUM(own) FROM key_history")) { ($0.integer(0), $0.integer(1)) }
+        }
+        #expect(kept?.0 == 4 && (kept?.1 ?? .max) <= 1)
+    }
+
+    @Test func aDevicesOwnOvertakenWriteIsKeptAndIsNoConflict() throws {
+        let house = try KeyValueHouse()
+        let a = house.caller("dev_a")
+        try house.push(house.write("k", "later", after: .seconds(2)), by: a)
+        let reply = try house.push(house.write("k", "earlier", after: .seconds(1)), by: a)
+        #expect(reply.outcomes[0].superseded)
+        let entries = try house.history(a)
+        #expect(try entries.map { try KeyValueItem($0.item).value } == ["earlier"])
+        #expect(entries.first?.lostConflict == false)
     }
 
     @Test func equalContentIsNoConflict() throws {

@@ -89,6 +89,15 @@ final class KeyValueHouse {
         _ = try run([item])[0].result.get()
     }
 
+    /// As at the service's start.
+    func recallClock() throws {
+        let key = try #require(PublicKey(bytes: [UInt8](repeating: 7, count: 32)))
+        let context = RequestContext(
+            id: operation(), causeID: nil, peer: Peer(connection: 1, publicKey: key), caller: nil, now: clock.now)
+        let item = GroupItem(work: .submission { try self.service.recallClock($0) }, context: context, mutates: true)
+        _ = groups.run([item])
+    }
+
     func call<Reply: SwiftProtobuf.Message>(
         _ message: some SwiftProtobuf.Message, by caller: Caller?, id: OperationID? = nil, _ reply: Reply.Type
     ) throws -> Reply {

@@ -111,6 +111,58 @@ struct PushKeysTests {
         #expect(try house.values(caller) == ["k": 2])
     }
 
+    @Test func newerStaysNewerWhenTheServersClockIsSetBack() throws {
+        let house = try KeyValueHouse()
+        let (a, b) = (house.caller("dev_a"), house.caller("dev_b"))
+        try house.push(house.write("k", "older"), house.write("l", 1), by: a)
+        let newer = house.write("k", "newer", after: .seconds(1))
+        let fresh = house.write("fresh", "by a", after: .seconds(2))
+        let stale = house.write("fresh", "by b, before", after: .seconds(-120))
+        house.clock.advance(by: .seconds(-300))
+        let reply = try house.push(newer, by: b)
+        #expect(!reply.outcomes[0].superseded && reply.outcomes[0].current.timestamp == newer.timestamp)
+        try house.push(fresh, by: a)
+        #expect(try house.push(stale, by: b).outcomes[0].superseded)
+        #expect(try house.values(a) == ["k": "newer", "l": 1, "fresh": "by a"])
+    }
+
+    @Test func aServiceThatStartsWithItsClockSetBackGoesByWhatItHasStored() throws {
+        let before = try KeyValueHouse()
+        let a = before.caller("dev_a")
+        try before.push(before.write("k", "older"), by: a)
+        let house = try KeyValueHouse(engine: before.engine)
+        house.clock.advance(by: .seconds(-300))
+        try house.recallClock()
+        let written = before.clock.now.advanced(by: .seconds(1))
+        var fresh = house.write("fresh", "by a")
+        fresh.timestamp = HybridTimestamp(written).rawValue
+        // The service may be up to a minute behind what it had stored.
+        #expect(try house.push(fresh, by: a).outcomes[0].current.timestamp >= fresh.timestamp - (61_000 << 16))
+        var newer = house.write("k", "newer")
+        newer.timestamp = HybridTimestamp(before.clock.now.advanced(by: .seconds(90))).rawValue
+        #expect(try !house.push(newer, by: house.caller("dev_b")).outcomes[0].superseded)
+        #expect(try house.values(a)["k"] == "newer")
+    }
+
+    @Test func keysOfOnePushAreCutBackTogether() throws {
+        let house = try KeyValueHouse()
+        let a = house.caller("dev_a")
+        try house.push(house.write("k", "there", after: .seconds(30)), by: house.caller("dev_b"))
+        let reply = try house.push(
+            house.write("j", 1, after: .seconds(3600)), house.write("k", 2, after: .seconds(3600)), by: a)
+        #expect(reply.outcomes.allSatisfy { !$0.superseded })
+        #expect(reply.outcomes[0].current.timestamp == reply.outcomes[1].current.timestamp)
+    }
+
+    @Test func aWriteThatWasCutBackIsUnchangedWhenItComesAgain() throws {
+        let house = try KeyValueHouse()
+        let a = house.caller("dev_a")
+        let write = house.write("k", "fast", after: .seconds(3600))
+        let first = try house.push(write, by: a)
+        house.clock.advance(by: .seconds(1))
+        #expect(try house.push(write, by: a).token == first.token)
+    }
+
     @Test func severalKeysAreOneChange() throws {
         let house = try KeyValueHouse()
         let caller = house.caller("dev_a")

@@ -13,6 +13,7 @@ public final class KeyValueService: CloudService {
 
     let configuration: KeyValueConfiguration
     var keys: AccountKeys?
+    var clock = ServiceClock()
     private let digestKeys = DigestKeys()
 
     public init(configuration: KeyValueConfiguration) {
@@ -21,7 +22,14 @@ public final class KeyValueService: CloudService {
 
     public func start(_ host: any ServiceRuntime) throws {
         keys = host.accountKeys
+        // Joins the first group, before its requests.
+        host.submit { [unowned self] in try recallClock($0) }
         pruneHistory(host)
+    }
+
+    /// Sets the clock by what is stored.
+    func recallClock(_ transaction: any HandlerTransaction) throws {
+        for timestamp in try KeyStore.latestTimestamps(in: transaction) { clock.observe(stored: timestamp) }
     }
 
     /// The store of a request, if its caller may see it.

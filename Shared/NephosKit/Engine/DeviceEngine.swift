@@ -1,7 +1,7 @@
 public import Bus
 public import Core
 public import Logging
-internal import SwiftProtobuf
+public import SwiftProtobuf
 internal import Wire
 
 /// What a device tells those who listen.
@@ -114,7 +114,7 @@ public final class DeviceEngine {
     /// renews the token once if the server finds it expired.
     ///
     /// - Parameter id: Pass the first call's id to repeat it.
-    func call<Request: SwiftProtobuf.Message, Response: SwiftProtobuf.Message>(
+    public func call<Request: SwiftProtobuf.Message, Response: SwiftProtobuf.Message>(
         _ service: ServiceName, _ request: Request, as type: Response.Type, app: AppID, id: OperationID? = nil,
         timeout: Duration? = nil, renewing: Bool = true,
         _ completion: @escaping (Result<Response, CloudError>, Budget?) -> Void

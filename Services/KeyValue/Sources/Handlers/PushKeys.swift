@@ -16,7 +16,7 @@ extension KeyValueService {
         let store = try openStore(request.storeID, context, transaction)
         if let reply = try StoredReplies.reply(to: request, context, of: store) { return reply }
 
-        let push = try Push(request, context, into: store)
+        let push = try Push(request, context, into: store, now: clock.read(context.now))
         do { try push.check(configuration.limits) } catch let violation as QuotaViolation {
             transaction.publishRegardless(try KeyValueEvents.quotaViolation(violation.keys, in: store, context))
             throw violation.error
@@ -63,14 +63,20 @@ struct Push: ~Copyable {
     private let writes: [Write]
 
     /// Reads what is there, and decides each key. Writes nothing.
-    init(_ request: PushRequest, _ context: RequestContext, into store: KeyStore) throws {
+    ///
+    /// - Parameter now: By the service's hybrid clock.
+    init(_ request: PushRequest, _ context: RequestContext, into store: KeyStore, now: Timestamp) throws {
         let head = try store.head()
         let caller = try context.requireCaller().device
         try Self.checkShape(request)
+        var cut = MergeRule.Cut(now: now)
+        for write in request.writes where write.timestamp > cut.limit.rawValue {
+            cut.consider(Self.stamp(of: write, by: caller), over: try store.key(write.key)?.stamp)
+        }
         let writes = try request.writes.map { write in
             let current = try store.key(write.key)
             let offered = Self.stamp(of: write, by: caller)
-            let decision = try MergeRule.decide(offered: offered, current: current?.stamp, now: context.now) {
+            let decision = try MergeRule.decide(offered: offered, current: current?.stamp, cut: cut) {
                 try Self.isEqual(write.value, to: current, in: store)
             }
             return Write(key: write.key, value: write.value, offered: offered, current: current, decision: decision)
@@ -149,12 +155,12 @@ struct Push: ~Copyable {
             case .unchanged:
                 reply.outcomes.append(.unchanged(try write.requireCurrent()))
                 reply.isAsOffered = false
-            case .superseded(let isConflict):
+            case .superseded(let isEqual):
                 reply.isAsOffered = false
                 let current = try write.requireCurrent()
                 let value = try current.sealed.map { try store.open($0, as: .value(key: current.key)) }
                 reply.outcomes.append(.superseded(by: current, value: value))
-                if isConflict { try keepLoser(write, to: current.stamp, context) }
+                if !isEqual { try keepLoser(write, to: current.stamp, context) }
             }
         }
         guard !rows.isEmpty else { return reply }
@@ -176,20 +182,23 @@ struct Push: ~Copyable {
         ).feedItem(digest: digest)
     }
 
-    /// A value of another device, which the caller may not have seen.
+    /// A value of another device, which the caller may not have seen; or one of the same device that has stood for
+    /// a while.
     private func keepOverwritten(_ write: Write, by winner: MergeRule.Stamp, _ context: RequestContext) throws {
-        guard let current = write.current, current.sealed != nil, current.stamp.device != caller,
-            try !Self.isEqual(write.value, to: current, in: store)
-        else { return }
+        guard let current = write.current, current.sealed != nil else { return }
+        if current.stamp.device == winner.device {
+            let stood = winner.timestamp.time.since(current.stamp.timestamp.time)
+            guard stood >= KeyHistory.ownStandingMin else { return }
+        }
+        guard try !Self.isEqual(write.value, to: current, in: store) else { return }
         try keep(current, lostConflict: false, to: winner, context)
     }
 
     private func keepLoser(_ write: Write, to winner: MergeRule.Stamp, _ context: RequestContext) throws {
-        let stamp = MergeRule.Stamp(
-            timestamp: HybridClock.accept(write.offered.timestamp, now: context.now), device: write.offered.device)
         let sealed = try write.value.map { try store.seal($0, as: .value(key: write.key)) }
-        let loser = StoredKey(key: write.key, stamp: stamp, sealed: sealed, size: write.value?.count ?? 0)
-        try keep(loser, lostConflict: true, to: winner, context)
+        let loser = StoredKey(key: write.key, stamp: write.offered, sealed: sealed, size: write.value?.count ?? 0)
+        // A device knows its own later write; only what another one wrote meanwhile it had not seen.
+        try keep(loser, lostConflict: winner.device != write.offered.device, to: winner, context)
     }
 
     private func keep(

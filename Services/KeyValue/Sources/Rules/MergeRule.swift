@@ -12,32 +12,55 @@ enum MergeRule {
         }
     }
 
+    /// What the timestamps of one push are held to.
+    ///
+    /// A timestamp beyond the limit comes from a clock that runs ahead, and is cut back to the time of its arrival.
+    /// All of a push get the same, so that its keys stay one change; and it is above whatever they were written
+    /// over, so that what is newer stays newer although the server's clock has been set back.
+    struct Cut {
+        /// The greatest timestamp that is taken as it is.
+        let limit: HybridTimestamp
+        /// What takes the place of a greater one.
+        private(set) var timestamp: HybridTimestamp
+
+        init(now: Timestamp) {
+            limit = HybridClock.limit(now: now)
+            timestamp = HybridTimestamp(now)
+        }
+
+        /// Takes note of a write and of what it would replace.
+        mutating func consider(_ offered: Stamp, over current: Stamp?) {
+            guard offered.timestamp > limit, let current, offered > current else { return }
+            timestamp = max(timestamp, current.timestamp.next)
+        }
+    }
+
     enum Decision: Hashable {
         /// Becomes current, with this timestamp.
         case accepted(HybridTimestamp)
         /// Is current already: a repeat.
         case unchanged
-        /// Lost to what is current; a conflict if the two contents differ.
-        case superseded(isConflict: Bool)
+        /// Lost to what is current, which has other content or the same.
+        case superseded(isEqual: Bool)
     }
 
     /// - Parameters:
     ///   - offered: The write as its device stamped it.
     ///   - current: The stored write, if there is one.
+    ///   - cut: Has considered every write of the push.
     ///   - isEqual: Whether both write the same content. Only asked when it matters: it opens a sealed value.
     static func decide(
-        offered: Stamp, current: Stamp?, now: Timestamp, isEqual: () throws -> Bool
+        offered: Stamp, current: Stamp?, cut: Cut, isEqual: () throws -> Bool
     ) rethrows -> Decision {
-        let write = Stamp(timestamp: HybridClock.accept(offered.timestamp, now: now), device: offered.device)
-        guard let current else { return .accepted(write.timestamp) }
-        if write.timestamp != offered.timestamp, write.device == current.device, write <= current {
-            // The device's clock runs ahead. Its own writes keep their order
-            // even when several are cut back to the same millisecond.
-            return try isEqual() ? .unchanged : .accepted(current.timestamp.next)
+        let isCut = offered.timestamp > cut.limit
+        let timestamp = isCut ? cut.timestamp : offered.timestamp
+        guard let current else { return .accepted(timestamp) }
+        if offered > current {
+            // The same write once more, under another operation id: the first time it was cut back too.
+            if isCut, offered.device == current.device, try isEqual() { return .unchanged }
+            return .accepted(timestamp)
         }
-        if write > current { return .accepted(write.timestamp) }
         let isEqual = try isEqual()
-        if write == current, isEqual { return .unchanged }
-        return .superseded(isConflict: !isEqual)
+        return offered == current && isEqual ? .unchanged : .superseded(isEqual: isEqual)
     }
 }

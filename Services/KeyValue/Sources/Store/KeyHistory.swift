@@ -2,14 +2,23 @@ internal import Core
 internal import ServiceKit
 internal import Storage
 
-/// What lost a conflict or was overwritten before its writer's peers had seen it.
+/// What lost a conflict or was overwritten.
+///
+/// What a device overwrote itself is a convenience, and no conflict: it never drives out the others' entries.
 enum KeyHistory {
     /// How long an entry is kept.
     static let retention: Duration = .seconds(30 * 86_400)
-    /// Entries of one key.
+    /// Entries of one key, of writes that other devices replaced.
     static let entriesPerKeyMax = 100
+    /// Entries of one key, of writes that the same device replaced.
+    static let ownEntriesPerKeyMax = 10
+    /// How long a value must have stood to be kept when the same device replaces it: what is written many times a
+    /// second costs no more for it.
+    static let ownStandingMin: Duration = .milliseconds(100)
     /// Bytes of one store's entries; an entry counts at least ``entryBytes``.
     static let bytesPerStoreMax = 8 << 20
+    /// Beyond so many bytes in all, the oldest that the same device replaced go.
+    static let ownBytesPerStoreMax = 4 << 20
     private static let entryBytes = 256
     static let pruneInterval: Duration = .seconds(600)
     /// Entries removed for each one that is added, so that no request waits long.
@@ -20,13 +29,16 @@ enum KeyHistory {
         var lostConflict: Bool
         var winner: MergeRule.Stamp
         var recordedAt: Timestamp
+
+        /// Whether a device replaced what it had written itself.
+        var isOwn: Bool { loser.stamp.device == winner.device }
     }
 
     private static let insert = SQL(
         """
         INSERT INTO key_history (account, store, item, written, device, lost_conflict, winner_written, winner_device,
-            recorded_at, size, sealed)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+            recorded_at, own, size, sealed)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
         ON CONFLICT (account, store, item, written, device) DO NOTHING
         """)
     private static let addBytes = SQL(
@@ -50,13 +62,18 @@ enum KeyHistory {
     private static let surplusOfKey = SQL(
         """
         SELECT account, store, item, written, device, size FROM key_history
-        WHERE account = ?1 AND store = ?2 AND item = ?3
+        WHERE account = ?1 AND store = ?2 AND item = ?3 AND own = ?6
         ORDER BY written DESC, device DESC LIMIT ?4 OFFSET ?5
         """)
     private static let oldestOfStore = SQL(
         """
         SELECT account, store, item, written, device, size FROM key_history
         WHERE account = ?1 AND store = ?2 ORDER BY recorded_at LIMIT ?3
+        """)
+    private static let oldestOwnOfStore = SQL(
+        """
+        SELECT account, store, item, written, device, size FROM key_history
+        WHERE account = ?1 AND store = ?2 AND own = 1 ORDER BY recorded_at LIMIT ?3
         """)
     private static let oldest = SQL(
         """
@@ -82,18 +99,30 @@ enum KeyHistory {
                 .integer(Int64(bitPattern: entry.loser.stamp.timestamp.rawValue)),
                 .text(entry.loser.stamp.device.rawValue), .integer(entry.lostConflict ? 1 : 0),
                 .integer(Int64(bitPattern: entry.winner.timestamp.rawValue)), .text(entry.winner.device.rawValue),
-                .integer(Int64(clamping: entry.recordedAt.milliseconds)), .integer(Int64(entry.loser.size)),
+                .integer(Int64(clamping: entry.recordedAt.milliseconds)), .integer(entry.isOwn ? 1 : 0),
+                .integer(Int64(entry.loser.size)),
                 entry.loser.sealed.map { .blob($0.bytes) } ?? .null,
             ])
         guard count > 0 else { return }
         try transaction.execute(addBytes, store + [.integer(Int64(entryBytes + entry.loser.size))])
+        let countMax = entry.isOwn ? ownEntriesPerKeyMax : entriesPerKeyMax
         try removeAll(
-            surplusOfKey, key + [.integer(Int64(pruneStep)), .integer(Int64(entriesPerKeyMax))], in: transaction)
-        var surplus = (try transaction.first(bytes, store) { $0.integer(0) } ?? 0) - Int64(bytesPerStoreMax)
-        while surplus > 0 {
-            let removed = try removeAll(oldestOfStore, store + [.integer(1)], in: transaction)
-            if removed.count == 0 { break }
-            surplus -= removed.bytes
+            surplusOfKey,
+            key + [.integer(Int64(pruneStep)), .integer(Int64(countMax)), .integer(entry.isOwn ? 1 : 0)],
+            in: transaction)
+        var bytes = try transaction.first(bytes, store) { $0.integer(0) } ?? 0
+        try removeAll(oldestOwnOfStore, of: store, beyond: ownBytesPerStoreMax, &bytes, in: transaction)
+        try removeAll(oldestOfStore, of: store, beyond: bytesPerStoreMax, &bytes, in: transaction)
+    }
+
+    /// Removes one after the other until no more than so many bytes are left, or nothing that could go.
+    private static func removeAll(
+        _ oldest: SQL, of store: [SQLValue], beyond bytesMax: Int, _ bytes: inout Int64, in transaction: any Transaction
+    ) throws {
+        while bytes > bytesMax {
+            let removed = try removeAll(oldest, store + [.integer(1)], in: transaction)
+            guard removed.count > 0 else { return }
+            bytes -= removed.bytes
         }
     }
 

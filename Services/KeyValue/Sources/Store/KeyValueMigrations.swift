@@ -17,11 +17,13 @@ enum KeyValueMigrations {
                     winner_written BIGINT NOT NULL,
                     winner_device TEXT NOT NULL,
                     recorded_at BIGINT NOT NULL,
+                    own BIGINT NOT NULL,
                     size BIGINT NOT NULL,
                     sealed BLOB,
                     PRIMARY KEY (account, store, item, written, device))
                 """,
                 "CREATE INDEX key_history_by_store ON key_history (account, store, recorded_at)",
+                "CREATE INDEX key_history_own ON key_history (account, store, recorded_at) WHERE own = 1",
                 "CREATE INDEX key_history_by_time ON key_history (recorded_at)",
                 """
                 CREATE TABLE key_history_totals (

@@ -1,0 +1,105 @@
+import Bus
+import Core
+import NephosKit
+import TestKit
+import Testing
+import Wire
+
+/// Wrong clocks, on devices and in services.
+@Suite struct ClockTests {
+    private func settled(_ devices: Int, seed: UInt64 = 1) throws -> TestCloud {
+        let cloud = try TestCloud(seed: seed)
+        for _ in 0..<devices { try cloud.addDevice() }
+        #expect(cloud.settle())
+        return cloud
+    }
+
+    @Test func aSlowDeviceThatWasNotifiedOfANewerValueReplacesIt() throws {
+        let cloud = try settled(2)
+        defer { cloud.close() }
+        let (fast, slow) = (cloud.devices[0], cloud.devices[1])
+        let store = try #require(slow.store)
+        // The first write makes the store's digest key, which comes with a fetch; from then on notifications suffice.
+        try fast.store?.set("first", forKey: "other")
+        #expect(cloud.settle())
+        slow.setClockOffset(.seconds(-1800))
+        try fast.store?.set("theirs", forKey: "k")
+        let told = cloud.network.run(within: .seconds(5)) { slow.values["k"] == "theirs" }
+        #expect(told)
+        try store.set("mine", forKey: "k")
+        #expect(try store.read("k") == .value("mine"))
+        #expect(cloud.settle())
+        #expect(fast.values["k"] == "mine" && slow.values["k"] == "mine")
+    }
+
+    @Test func aSlowDeviceThatFetchedANewerValueReplacesIt() throws {
+        let cloud = try settled(2)
+        defer { cloud.close() }
+        let (fast, slow) = (cloud.devices[0], cloud.devices[1])
+        slow.setClockOffset(.seconds(-1800))
+        slow.setOffline(true)
+        cloud.network.run(for: .seconds(1))
+        try fast.store?.set("theirs", forKey: "k")
+        cloud.network.run(for: .seconds(60))
+        slow.setOffline(false)
+        #expect(cloud.settle())
+        #expect(slow.values["k"] == "theirs")
+        try slow.store?.set("mine", forKey: "k")
+        #expect(cloud.settle())
+        #expect(fast.values["k"] == "mine" && slow.values["k"] == "mine")
+    }
+
+    @Test func newerStaysNewerWhenTheServersClockIsSetBack() throws {
+        let cloud = try settled(2)
+        defer { cloud.close() }
+        let (a, b) = (cloud.devices[0], cloud.devices[1])
+        try a.store?.set("older", forKey: "k")
+        #expect(cloud.settle())
+        b.setOffline(true)
+        cloud.network.run(for: .seconds(1))
+        try b.store?.set("newer", forKey: "k")
+        try b.store?.set("newer", forKey: "fresh")
+        cloud.network.run(for: .seconds(1))
+        cloud.network.setClockOffset(ServiceName.keyValue.rawValue, .seconds(-300))
+        b.setOffline(false)
+        #expect(cloud.settle())
+        #expect(a.values == ["k": "newer", "fresh": "newer"])
+    }
+
+    @Test func whatADeviceOvertookItselfIsNoLostConflict() throws {
+        let cloud = try settled(2)
+        defer { cloud.close() }
+        let device = cloud.devices[0]
+        // Sent in one order, and arriving in any.
+        cloud.network.faults = Faults(latency: .milliseconds(1)...(.milliseconds(50)), loss: 0.2, reordering: 0.5)
+        for index in 1...40 {
+            try device.store?.set(.integer(Int64(index)), forKey: "k")
+            cloud.network.run(for: .milliseconds(7))
+        }
+        cloud.network.faults = .none
+        #expect(cloud.settle())
+        #expect(cloud.devices.allSatisfy { $0.values["k"] == 40 })
+        #expect(try history(of: device, in: cloud).allSatisfy { !$0.lostConflict })
+    }
+
+    @Test func aValueDeletedByAnotherDeviceIsInTheHistory() throws {
+        let cloud = try settled(2)
+        defer { cloud.close() }
+        let (a, b) = (cloud.devices[0], cloud.devices[1])
+        try a.store?.set("precious", forKey: "k")
+        #expect(cloud.settle())
+        cloud.network.run(for: .seconds(1))
+        try b.store?.set(nil, forKey: "k")
+        #expect(cloud.settle())
+        #expect(a.values.isEmpty)
+        let entries = try history(of: a, in: cloud)
+        #expect(try entries.map { try KeyValueItem($0.item).value } == ["precious"])
+        #expect(entries.first?.winnerDeviceID == b.session?.deviceID.rawValue)
+    }
+
+    private func history(of device: TestDevice, in cloud: TestCloud) throws -> [WireKeyHistoryEntry] {
+        var request = WireListKeyHistory()
+        request.storeID = try #require(device.session?.storeIDs["default"])
+        return try device.call(.keyValue, request, as: WireListKeyHistoryReply.self).entries
+    }
+}
