@@ -79,6 +79,7 @@ extension CloudError {
             case configurationInvalid = 112
             case storeOutOfStep = 113
             case accessTokenUnknown = 114
+            case operationReused = 115
         }
 
         private let value: Value
@@ -182,7 +183,15 @@ extension CloudError {
         /// The connection has not carried the token that a request names by its digest. Send the token itself; the
         /// SDK does.
         public static let accessTokenUnknown = Code(.accessTokenUnknown)
+        /// The operation id was another request's. Use a new one; the SDK does.
+        public static let operationReused = Code(.operationReused)
     }
+}
+
+extension CloudError {
+    /// The answer to a request whose id was another's, of the same caller.
+    public static let operationReused = CloudError(
+        .operationReused, "This request id was used for another request. Nothing was done; use a new id.")
 }
 
 extension CloudError: CustomStringConvertible {

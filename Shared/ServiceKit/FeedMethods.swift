@@ -10,11 +10,10 @@ private import struct Foundation.Data
 enum FeedMethods {
     /// Scopes in one reply.
     static let scopesMax = 256
-    /// Bytes of items in one reply after which no further scope is begun.
+    /// Bytes of items in one reply after which it ends, be it inside a scope.
     static let replyBytesMax = 1 << 20
-    /// Bytes of one scope's items; a scope with more changes is sent without
-    /// them, and its follower reads it by other means.
-    static let scopeBytesMax = 2 << 20
+    /// Items in one reply.
+    static let itemsMax = 4096
 
     static func register(on router: inout Router, of service: ServiceName, itemsIncluded: Bool) {
         router.read(WireReadPositions.self, access: .service) { _, _, transaction in
@@ -58,55 +57,128 @@ enum FeedMethods {
         if after.sequence > 0, after.epoch != position.epoch || after.sequence > position.sequence {
             throw expired
         }
+        var page = EventPage(service: service, partition: partition, after: after, head: position)
+        if request.hasPlace {
+            try page.goOn(from: request.place, in: transaction)
+            if page.isFull {
+                page.reply.more = true
+                return page.reply
+            }
+        }
+        let scopes = try transaction.scopes(inPartition: partition, after: page.previous, limit: scopesMax)
+        for (index, (scope, head)) in scopes.enumerated() {
+            try page.add(scope, head, itemsIncluded: itemsIncluded, in: transaction)
+            if page.isFull {
+                page.reply.more = page.reply.hasPlace || index + 1 < scopes.count || scopes.count == scopesMax
+                return page.reply
+            }
+        }
+        page.reply.more = scopes.count == scopesMax
+        return page.reply
+    }
+
+    /// A reply to `ReadEvents` while it is put together.
+    private struct EventPage {
         var reply = WireReadEventsReply()
-        reply.position = WireChangeToken(position)
-        var previous = after.sequence
-        var bytes = 0
-        let scopes = try transaction.scopes(inPartition: partition, after: after.sequence, limit: scopesMax)
-        for (scope, head) in scopes {
-            if bytes >= replyBytesMax { break }
+        /// The position of the last event that is complete.
+        private(set) var previous: UInt64
+        var isFull: Bool { bytes >= replyBytesMax || items >= itemsMax }
+        private let service: ServiceName
+        private let partition: Int
+        private let after: ChangeToken
+        private var bytes = 0
+        private var items = 0
+
+        init(service: ServiceName, partition: Int, after: ChangeToken, head: ChangeToken) {
+            self.service = service
+            self.partition = partition
+            self.after = after
+            previous = after.sequence
+            reply.position = WireChangeToken(head)
+        }
+
+        /// The scope's changes, as far as there is room for them.
+        mutating func add(
+            _ scope: ScopeName, _ head: ScopeHead, itemsIncluded: Bool, in transaction: any HandlerTransaction
+        ) throws {
+            var event = event(of: scope, until: head.token)
+            if itemsIncluded {
+                // Deletions below the floor are not in the feed any more.
+                if after.sequence > 0, after.sequence < head.floor { throw expired }
+                try transaction.items(scope, after: previous) { take($0, into: &event) }
+            }
+            end(event, of: scope)
+        }
+
+        /// The changes of a scope from where the page before ended.
+        mutating func goOn(from place: WireScopePlace, in transaction: any HandlerTransaction) throws {
+            let scope = ScopeName(account: AccountID(place.accountID), name: place.scope)
+            let until = ChangeToken(place.until)
+            guard scope.partition == partition else {
+                throw CloudError(
+                    .invalidArguments, "The place is in another partition.", details: ["argument": "place"])
+            }
+            let head = try transaction.head(scope)
+            guard until.epoch == reply.position.epoch, until.sequence <= reply.position.sequence,
+                after.sequence == 0 || after.sequence >= head.floor
+            else { throw expired }
+            var event = event(of: scope, until: until)
+            try transaction.items(scope, after: place.sequence, place.item, through: until.sequence) {
+                take($0, into: &event)
+            }
+            end(event, of: scope)
+        }
+
+        private func event(of scope: ScopeName, until: ChangeToken) -> WireEvent {
             var event = WireEvent()
             event.service = service.rawValue
-            event.partition = request.partition
-            event.position = WireChangeToken(head.token)
+            event.partition = UInt32(partition)
+            event.position = WireChangeToken(until)
             event.previousSequence = previous
             event.accountID = scope.account.rawValue
             event.notification.service = service.rawValue
             event.notification.scope = scope.name
-            event.notification.token = WireChangeToken(head.token)
+            event.notification.token = WireChangeToken(until)
             // Several changes in one: whoever is behind the token has missed some of them.
-            event.notification.previousSequence = head.token.sequence
-            if itemsIncluded {
-                // Deletions below the floor are not in the feed any more.
-                if after.sequence > 0, after.sequence < head.floor { throw expired }
-                let changes = try changes(of: scope, after: after.sequence, in: transaction)
-                event.notification.changes = changes.list
-                bytes += changes.bytes
-            }
-            previous = head.token.sequence
-            reply.events.append(event)
+            event.notification.previousSequence = until.sequence
+            return event
         }
-        reply.more = reply.events.count < scopes.count || scopes.count == scopesMax
-        return reply
-    }
 
-    private static func changes(
-        of scope: ScopeName, after sequence: UInt64, in transaction: any HandlerTransaction
-    ) throws -> (list: [WireChange], bytes: Int) {
-        var list: [WireChange] = []
-        var bytes = 0
-        try transaction.items(scope, after: sequence) { item in
+        /// Returns false when it has no room left for the item.
+        private mutating func take(_ item: FeedItem, into event: inout WireEvent) -> Bool {
+            guard !isFull else {
+                reply.place = WireScopePlace()
+                return false
+            }
             var change = WireChange()
             change.item = item.name
             change.deleted = item.deleted
             change.body = Data(item.body)
+            event.notification.changes.append(change)
+            last = item.sequence
             bytes += item.name.utf8.count + item.body.count + 16
-            list.append(change)
-            return bytes <= scopeBytesMax
+            items += 1
+            return true
         }
-        return bytes <= scopeBytesMax ? (list, bytes) : ([], 0)
+
+        /// The sequence of the item that was taken last.
+        private var last: UInt64 = 0
+
+        private mutating func end(_ event: WireEvent, of scope: ScopeName) {
+            reply.events.append(event)
+            guard reply.hasPlace else {
+                previous = event.position.sequence
+                return
+            }
+            reply.more = true
+            reply.place.accountID = scope.account.rawValue
+            reply.place.scope = scope.name
+            reply.place.until = event.position
+            reply.place.sequence = last
+            reply.place.item = event.notification.changes.last?.item ?? ""
+        }
     }
 
-    private static let expired = CloudError(
+    fileprivate static let expired = CloudError(
         .changeTokenExpired, "The token is from another history, or deletions after it are forgotten. Read from 0.")
 }

@@ -37,6 +37,9 @@ final class Follower {
         var isReading = false
         /// What was learned before may be outdated.
         var restarts = false
+        /// Where the reading stands inside a scope that one reply did not hold.
+        /// The cursor stays before that scope until all of it is stored.
+        var place: WireScopePlace?
     }
 
     /// A part of what is applied in one transaction.
@@ -223,6 +226,7 @@ final class Follower {
         var request = WireReadEvents()
         request.partition = UInt32(partition)
         request.after = WireChangeToken(restarts ? .zero : state.cursor ?? .zero)
+        if let place = state.place { request.place = place }
         client?.call("ReadEvents", body: Frame(encoding: request)) { [weak self] reply in
             guard let self, !isClosed else { return }
             readsInFlight -= 1
@@ -231,6 +235,7 @@ final class Follower {
             case .failure(let error) where error.code == .changeTokenExpired && !restarts:
                 host.count("follower.restarts", by: 1)
                 partitions[partition]?.restarts = true
+                partitions[partition]?.place = nil
                 waitingReads.append(partition)
             case .failure: readLater(partition)
             }
@@ -239,16 +244,25 @@ final class Follower {
     }
 
     private func applyRead(_ body: Frame, of partition: Int, restarts: Bool) {
-        guard let reply = try? body.decode(WireReadEventsReply.self), !reply.more || !reply.events.isEmpty else {
-            return readLater(partition)
-        }
+        guard let reply = try? body.decode(WireReadEventsReply.self), !reply.more || !reply.events.isEmpty,
+            reply.more || !reply.hasPlace
+        else { return readLater(partition) }
         let end = reply.more ? ChangeToken(reply.events[reply.events.count - 1].position) : ChangeToken(reply.position)
         var steps: [Step] = []
         if restarts { steps.append(Step(partition: partition, restarts: true)) }
         steps += reply.events.map { Step(partition: partition, event: $0, cursor: ChangeToken($0.position)) }
-        steps.append(Step(partition: partition, cursor: end))
+        if reply.hasPlace {
+            steps[steps.count - 1].cursor = nil
+        } else {
+            steps.append(Step(partition: partition, cursor: end))
+        }
         guard apply(steps) else { return readLater(partition) }
+        if restarts, !steps.contains(where: { $0.cursor != nil }) {
+            // Still at the very beginning, and not to begin anew with each page.
+            partitions[partition]?.cursor = ChangeToken(epoch: end.epoch, sequence: 0)
+        }
         partitions[partition]?.restarts = false
+        partitions[partition]?.place = reply.hasPlace ? reply.place : nil
         let target = partitions[partition]?.target ?? .zero
         if reply.more || (target.epoch == end.epoch && target > end) {
             waitingReads.append(partition)

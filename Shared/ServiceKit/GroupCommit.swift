@@ -147,7 +147,10 @@ struct GroupCommit {
         if let deadline = item.deadline, deadline < time {
             throw CloudError(.deadlineExceeded, "The caller's time was up before the request was handled.")
         }
-        if let principal = item.principal, let reply = try group.reply(to: item.context.id, by: principal) {
+        if let principal = item.principal,
+            let reply = try group.reply(
+                to: item.context.id, by: principal, request: item.context.fingerprint)
+        {
             effects.repeats += 1
             return .success(Frame(reply))
         }
@@ -164,7 +167,8 @@ struct GroupCommit {
             return .success(Self.nothing)
         }
         if let principal = item.principal {
-            try group.remember(reply.bytes, of: item.context.id, by: principal)
+            try group.remember(
+                reply.bytes, of: item.context.id, by: principal, request: item.context.fingerprint)
         }
         return .success(reply)
     }

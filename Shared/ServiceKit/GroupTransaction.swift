@@ -70,9 +70,11 @@ final class GroupTransaction: HandlerTransaction {
         return try feed.removeAccount(account, limit: limit)
     }
 
-    func remember(_ reply: [UInt8], of operation: OperationID, by principal: String) throws {
+    func remember(
+        _ reply: [UInt8], of operation: OperationID, by principal: String, request: RequestFingerprint
+    ) throws {
         wrote = true
-        try feed.remember(reply, of: operation, by: principal)
+        try feed.remember(reply, of: operation, by: principal, request: request)
     }
 
     // MARK: Reads
@@ -89,6 +91,13 @@ final class GroupTransaction: HandlerTransaction {
         try feed.items(scope, after: sequence, item)
     }
 
+    func items(
+        _ scope: ScopeName, after sequence: UInt64, _ name: String, through last: UInt64,
+        _ item: (FeedItem) throws -> Bool
+    ) throws {
+        try feed.items(scope, after: sequence, name, through: last, item)
+    }
+
     func scopes(inPartition partition: Int, after sequence: UInt64, limit: Int) throws -> [(ScopeName, ScopeHead)] {
         try feed.scopes(inPartition: partition, after: sequence, limit: limit)
     }
@@ -99,7 +108,7 @@ final class GroupTransaction: HandlerTransaction {
 
     func position(ofPartition partition: Int) throws -> ChangeToken { try feed.position(ofPartition: partition) }
 
-    func reply(to operation: OperationID, by principal: String) throws -> [UInt8]? {
-        try feed.reply(to: operation, by: principal)
+    func reply(to operation: OperationID, by principal: String, request: RequestFingerprint) throws -> [UInt8]? {
+        try feed.reply(to: operation, by: principal, request: request)
     }
 }

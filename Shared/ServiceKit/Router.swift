@@ -26,8 +26,14 @@ public struct RequestContext: Sendable {
     public var caller: Caller?
     /// The server's wall clock when the group began.
     public var now: Timestamp
+    /// What is asked for; of methods that change something.
+    public var fingerprint: RequestFingerprint
 
-    public init(id: OperationID, causeID: OperationID?, peer: Peer, caller: Caller?, now: Timestamp) {
+    public init(
+        id: OperationID, causeID: OperationID?, peer: Peer, caller: Caller?, now: Timestamp,
+        fingerprint: RequestFingerprint = .none
+    ) {
+        self.fingerprint = fingerprint
         self.id = id
         self.causeID = causeID
         self.peer = peer

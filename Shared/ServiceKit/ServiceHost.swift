@@ -60,7 +60,7 @@ public final class ServiceHost: ServiceRuntime {
     private var queued: [GroupItem] = []
     /// Requests whose long work is being done. A repeat of one of them is left
     /// to the answer of the first.
-    private var preparing: Set<Operation> = []
+    private var preparing: [Operation: RequestFingerprint] = [:]
 
     /// Names what an offload returns, so that it is a concrete type.
     private struct Prepared: Sendable {
@@ -272,6 +272,9 @@ public final class ServiceHost: ServiceRuntime {
                         .operationExpired,
                         "The operation id is too old or too far ahead. Check the clock, and use a new id.")
                 }
+                item.context.fingerprint = envelope.body.withUnsafeBytes {
+                    RequestFingerprint(method: method.name, body: $0)
+                }
                 if method.remembersReply { item.principal = Self.principal(of: item.context) }
             }
             return item
@@ -349,10 +352,17 @@ public final class ServiceHost: ServiceRuntime {
     private func prepare(_ item: GroupItem, _ work: @escaping Router.Prepared.Work) {
         guard case .request(let method, _) = item.work else { return }
         let operation = Operation(id: item.context.id, principal: Self.principal(of: item.context))
-        guard preparing.insert(operation).inserted else { return count("requests.repeated") }
+        if let first = preparing[operation] {
+            guard first == item.context.fingerprint else {
+                return refuse(
+                    item.context.peer, Refusal(error: .operationReused, id: operation.id, budget: item.budget))
+            }
+            return count("requests.repeated")
+        }
+        preparing[operation] = item.context.fingerprint
         loop.offload({ Prepared(value: try work()) }) { [weak self] result in
             guard let self else { return }
-            preparing.remove(operation)
+            preparing[operation] = nil
             switch result {
             case .success(let prepared):
                 item.work = .prepared(method, result: prepared.value)

@@ -121,6 +121,11 @@ public protocol FeedTransaction: Transaction {
     /// Every item changed after the sequence, tombstones included, in the order of (sequence, name).
     func items(_ scope: ScopeName, after sequence: UInt64, _ item: (FeedItem) throws -> Bool) throws
 
+    /// The items after one of them, up to a sequence, in the same order: for a reader that goes on with a scope.
+    func items(
+        _ scope: ScopeName, after sequence: UInt64, _ name: String, through last: UInt64,
+        _ item: (FeedItem) throws -> Bool) throws
+
     /// Heads of the partition's scopes changed after the sequence, in the order of their heads.
     func scopes(inPartition partition: Int, after sequence: UInt64, limit: Int) throws -> [(ScopeName, ScopeHead)]
 
@@ -136,6 +141,9 @@ public protocol FeedTransaction: Transaction {
     func removeAccount(_ account: AccountID, limit: Int) throws -> Bool
 
     /// The stored reply of this caller's operation, or nil if it is new.
-    func reply(to operation: OperationID, by principal: String) throws -> [UInt8]?
-    func remember(_ reply: [UInt8], of operation: OperationID, by principal: String) throws
+    ///
+    /// - Throws: ``CloudError`` `.operationReused` if it was another request that had this id.
+    func reply(to operation: OperationID, by principal: String, request: RequestFingerprint) throws -> [UInt8]?
+    func remember(
+        _ reply: [UInt8], of operation: OperationID, by principal: String, request: RequestFingerprint) throws
 }

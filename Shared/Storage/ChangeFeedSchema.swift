@@ -71,6 +71,7 @@ public enum ChangeFeedSchema {
                     CREATE TABLE feed_operations (
                         id \(dialect.bytes) NOT NULL,
                         principal BIGINT NOT NULL,
+                        request BIGINT NOT NULL,
                         reply \(dialect.bytes) NOT NULL,
                         PRIMARY KEY (id, principal))\(dialect.clustered)
                     """,

@@ -1,19 +1,29 @@
 public import Core
 
 extension Feed {
-    public func reply(to operation: OperationID, by principal: String) throws -> [UInt8]? {
+    public func reply(
+        to operation: OperationID, by principal: String, request: RequestFingerprint
+    ) throws -> [UInt8]? {
         // Nearly every operation is new.
         guard operations?.mayKnow(operation) != false else { return nil }
         return try first(FeedStatements.reply, [.blob(operation.bytes), .integer(Self.number(of: principal))]) {
-            $0.blob(0)
+            guard RequestFingerprint(rawValue: UInt64(bitPattern: $0.integer(1))) == request else {
+                throw CloudError.operationReused
+            }
+            return $0.blob(0)
         }
     }
 
-    public func remember(_ reply: [UInt8], of operation: OperationID, by principal: String) throws {
+    public func remember(
+        _ reply: [UInt8], of operation: OperationID, by principal: String, request: RequestFingerprint
+    ) throws {
         operations?.note(operation)
         try execute(
             FeedStatements.remember,
-            [.blob(operation.bytes), .integer(Self.number(of: principal)), .blob(reply)])
+            [
+                .blob(operation.bytes), .integer(Self.number(of: principal)),
+                .integer(Int64(bitPattern: request.rawValue)), .blob(reply),
+            ])
     }
 
     /// The greatest id of an operation whose reply is stored.

@@ -261,6 +261,17 @@ public final class Feed: FeedTransaction {
         }
     }
 
+    public func items(
+        _ scope: ScopeName, after sequence: UInt64, _ name: String, through last: UInt64,
+        _ item: (FeedItem) throws -> Bool
+    ) throws {
+        guard let id = try self.scope(scope).id else { return }
+        let values: [SQLValue] = [
+            .integer(id), .integer(Int64(clamping: sequence)), .text(name), .integer(Int64(clamping: last)),
+        ]
+        try query(FeedStatements.itemsAfterItem, values) { try item(FeedItem(row: $0)) }
+    }
+
     // MARK: For maintenance
 
     /// Stores the partition's head by itself, before the scope goes that says it.

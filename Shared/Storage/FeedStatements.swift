@@ -54,6 +54,11 @@ enum FeedStatements {
         SELECT name, sequence, deleted_at, size, digest, body FROM feed_items
         WHERE scope_id = ?1 AND sequence > ?2 ORDER BY sequence, name
         """)
+    static let itemsAfterItem = SQL(
+        """
+        SELECT name, sequence, deleted_at, size, digest, body FROM feed_items
+        WHERE scope_id = ?1 AND (sequence, name) > (?2, ?3) AND sequence <= ?4 ORDER BY sequence, name
+        """)
     static let liveShares = SQL("SELECT size, digest FROM feed_items WHERE scope_id = ?1 AND deleted_at = 0")
 
     static let tombstones = SQL(
@@ -71,9 +76,9 @@ enum FeedStatements {
         """)
     static let removeScope = SQL("DELETE FROM feed_scopes WHERE id = ?1")
 
-    static let reply = SQL("SELECT reply FROM feed_operations WHERE id = ?1 AND principal = ?2")
+    static let reply = SQL("SELECT reply, request FROM feed_operations WHERE id = ?1 AND principal = ?2")
     static let newestOperation = SQL("SELECT MAX(id) FROM feed_operations")
-    static let remember = SQL("INSERT INTO feed_operations (id, principal, reply) VALUES (?1, ?2, ?3)")
+    static let remember = SQL("INSERT INTO feed_operations (id, principal, request, reply) VALUES (?1, ?2, ?3, ?4)")
     static let pruneOperations = SQL(
         """
         DELETE FROM feed_operations WHERE (id, principal) IN

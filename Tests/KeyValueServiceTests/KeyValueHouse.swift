@@ -55,11 +55,12 @@ final class KeyValueHouse {
         guard let method = methods[name], let key = PublicKey(bytes: [UInt8](repeating: 7, count: 32)) else {
             throw CloudError(.unknownMethod, "The service has no such method.")
         }
+        let body = Frame(encoding: message)
         let context = RequestContext(
             id: id ?? operation(), causeID: nil, peer: Peer(connection: 1, publicKey: key), caller: caller,
-            now: clock.now)
+            now: clock.now, fingerprint: body.withUnsafeBytes { RequestFingerprint(method: name, body: $0) })
         return GroupItem(
-            work: .request(method, body: Frame(encoding: message)), context: context, mutates: method.mutates,
+            work: .request(method, body: body), context: context, mutates: method.mutates,
             principal: method.remembersReply ? caller?.device.rawValue : nil)
     }
 

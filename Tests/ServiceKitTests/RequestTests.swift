@@ -159,6 +159,31 @@ struct RequestTests {
         #expect(try names == ["ONE"])
     }
 
+    @Test func anotherRequestUnderAnIdThatIsBeingPreparedIsRefused() throws {
+        let id = OperationID(at: house.bus.clock.now)
+        var codes: [CloudError.Code?] = []
+        let socket = try house.bus.makeRequestSocket(options()) { messages in
+            codes += messages.compactMap { try? ReplyEnvelope(decoding: $0) }.filter { $0.id != nil }.map(\.result.code)
+        }
+        for name in ["one", "two"] {
+            var request = WireSignIn()
+            request.accountName = name
+            _ = socket.send(
+                RequestEnvelope(method: "SignIn", id: id, body: Frame(encoding: request)).encoded())
+        }
+        house.bus.settle()
+        #expect(codes.count == 2 && codes.contains(.operationReused) && codes.contains(nil))
+        #expect(try names == ["ONE"])
+    }
+
+    @Test func anotherRequestUnderAnUsedIdIsRefused() throws {
+        let id = OperationID(at: house.bus.clock.now)
+        _ = try #require(client.ask(createAccount("one"), on: house.bus, id: id)).get()
+        #expect(client.ask(createAccount("two"), on: house.bus, id: id)?.code == .operationReused)
+        #expect(try names == ["one"])
+        #expect(house.identity.runs == 1)
+    }
+
     @Test func garbageGetsTypedErrors() throws {
         var codes: [CloudError.Code] = []
         let socket = try house.bus.makeRequestSocket(options()) { messages in

@@ -169,26 +169,26 @@ import Testing
     @Test func anOperationsFirstReplyIsKeptPerPrincipal() throws {
         let operation = OperationID(at: Timestamp(milliseconds: 5000))
         try engine.group { feed in
-            #expect(try feed.reply(to: operation, by: "one") == nil)
-            try feed.remember([1, 2, 3], of: operation, by: "one")
-            try feed.remember([], of: operation, by: "two")
+            #expect(try feed.reply(to: operation, by: "one", request: .none) == nil)
+            try feed.remember([1, 2, 3], of: operation, by: "one", request: .none)
+            try feed.remember([], of: operation, by: "two", request: .none)
         }
-        #expect(try engine.group { try $0.reply(to: operation, by: "one") } == [1, 2, 3])
-        #expect(try engine.group { try $0.reply(to: operation, by: "two") } == [])
-        #expect(try engine.group { try $0.reply(to: operation, by: "three") } == nil)
-        let again = code { try engine.group { try $0.remember([9], of: operation, by: "one") } }
+        #expect(try engine.group { try $0.reply(to: operation, by: "one", request: .none) } == [1, 2, 3])
+        #expect(try engine.group { try $0.reply(to: operation, by: "two", request: .none) } == [])
+        #expect(try engine.group { try $0.reply(to: operation, by: "three", request: .none) } == nil)
+        let again = code { try engine.group { try $0.remember([9], of: operation, by: "one", request: .none) } }
         #expect(again == .constraintViolation)
     }
 
     @Test func operationsArePrunedInSteps() throws {
         let operations = (0..<25).map { OperationID(at: Timestamp(milliseconds: 1000 + $0)) }
-        try engine.group { feed in for id in operations { try feed.remember([], of: id, by: "p") } }
+        try engine.group { feed in for id in operations { try feed.remember([], of: id, by: "p", request: .none) } }
         let bound = OperationID.lowerBound(at: Timestamp(milliseconds: 1020))
         var steps = 1
         while try engine.group({ try $0.pruneOperations(before: bound, limit: 8) }) { steps += 1 }
         #expect(steps == 3)
         for (index, id) in operations.enumerated() {
-            #expect(try engine.group { try $0.reply(to: id, by: "p") } == (index < 20 ? nil : []))
+            #expect(try engine.group { try $0.reply(to: id, by: "p", request: .none) } == (index < 20 ? nil : []))
         }
     }
 }

@@ -159,6 +159,8 @@ extension IdentityService {
         .random(prefix: prefix, using: &generator)
     }
 
+    func randomDeviceID(of account: AccountID) -> DeviceID { .random(of: account, using: &generator) }
+
     static let deviceRevoked = CloudError(
         .deviceRevoked, "This device's key was revoked. Sign in with a new key.")
 }

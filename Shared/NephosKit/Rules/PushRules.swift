@@ -26,7 +26,7 @@ enum PushOutcome: Hashable {
 enum PushRules {
     static func outcome(of error: CloudError, attempts: Int) -> PushOutcome {
         switch error.code {
-        case .operationExpired: .renew
+        case .operationExpired, .operationReused: .renew
         case .requestRateLimited: .thaw(after: error.retryAfter ?? Backoff.pause(attempts: attempts))
         case .notAuthenticated, .deviceRevoked, .tokenNotBound, .notSignedIn, .missingEntitlement, .permissionFailure,
             .incompatibleVersion, .unknownMethod:

@@ -224,13 +224,26 @@ public nonisolated struct WireReadEvents: Sendable {
   /// Clears the value of `after`. Subsequent reads from it will return its default value.
   public mutating func clearAfter() {self._after = nil}
 
+  /// Goes on inside a scope, where the reply before ended. `after` is the same
+  /// as it was then, or the position of the last event before that scope's.
+  public var place: WireScopePlace {
+    get {_place ?? WireScopePlace()}
+    set {_place = newValue}
+  }
+  /// Returns true if `place` has been explicitly set.
+  public var hasPlace: Bool {self._place != nil}
+  /// Clears the value of `place`. Subsequent reads from it will return its default value.
+  public mutating func clearPlace() {self._place = nil}
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
 
   fileprivate var _after: WireChangeToken? = nil
+  fileprivate var _place: WireScopePlace? = nil
 }
 
+/// A reply holds about 1 MiB of items, 4096 items and 256 scopes at most.
 public nonisolated struct WireReadEventsReply: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
@@ -251,11 +264,57 @@ public nonisolated struct WireReadEventsReply: Sendable {
   /// Ask again, after the last event's position.
   public var more: Bool = false
 
+  /// Set: the last event has only some of its scope's items. Ask for the others
+  /// with it; only once they are stored may the reader move to that event's
+  /// position.
+  public var place: WireScopePlace {
+    get {_place ?? WireScopePlace()}
+    set {_place = newValue}
+  }
+  /// Returns true if `place` has been explicitly set.
+  public var hasPlace: Bool {self._place != nil}
+  /// Clears the value of `place`. Subsequent reads from it will return its default value.
+  public mutating func clearPlace() {self._place = nil}
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
 
   fileprivate var _position: WireChangeToken? = nil
+  fileprivate var _place: WireScopePlace? = nil
+}
+
+/// Where a reading has got to inside a scope. Items that change meanwhile move
+/// above `until`, and are met there.
+public nonisolated struct WireScopePlace: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var accountID: String = String()
+
+  public var scope: String = String()
+
+  /// The scope's head when its reading began.
+  public var until: WireChangeToken {
+    get {_until ?? WireChangeToken()}
+    set {_until = newValue}
+  }
+  /// Returns true if `until` has been explicitly set.
+  public var hasUntil: Bool {self._until != nil}
+  /// Clears the value of `until`. Subsequent reads from it will return its default value.
+  public mutating func clearUntil() {self._until = nil}
+
+  /// The last item that was read.
+  public var sequence: UInt64 = 0
+
+  public var item: String = String()
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+
+  fileprivate var _until: WireChangeToken? = nil
 }
 
 /// The heads of all partitions that have ever changed.
@@ -575,7 +634,7 @@ nonisolated extension WireEvent: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
 
 nonisolated extension WireReadEvents: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ReadEvents"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}partition\0\u{1}after\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}partition\0\u{1}after\0\u{1}place\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -585,6 +644,7 @@ nonisolated extension WireReadEvents: SwiftProtobuf.Message, SwiftProtobuf._Mess
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularUInt32Field(value: &self.partition) }()
       case 2: try { try decoder.decodeSingularMessageField(value: &self._after) }()
+      case 3: try { try decoder.decodeSingularMessageField(value: &self._place) }()
       default: break
       }
     }
@@ -601,12 +661,16 @@ nonisolated extension WireReadEvents: SwiftProtobuf.Message, SwiftProtobuf._Mess
     try { if let v = self._after {
       try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
     } }()
+    try { if let v = self._place {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
+    } }()
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireReadEvents, rhs: WireReadEvents) -> Bool {
     if lhs.partition != rhs.partition {return false}
     if lhs._after != rhs._after {return false}
+    if lhs._place != rhs._place {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -614,7 +678,7 @@ nonisolated extension WireReadEvents: SwiftProtobuf.Message, SwiftProtobuf._Mess
 
 nonisolated extension WireReadEventsReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ReadEventsReply"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}events\0\u{1}position\0\u{1}more\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}events\0\u{1}position\0\u{1}more\0\u{1}place\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -625,6 +689,7 @@ nonisolated extension WireReadEventsReply: SwiftProtobuf.Message, SwiftProtobuf.
       case 1: try { try decoder.decodeRepeatedMessageField(value: &self.events) }()
       case 2: try { try decoder.decodeSingularMessageField(value: &self._position) }()
       case 3: try { try decoder.decodeSingularBoolField(value: &self.more) }()
+      case 4: try { try decoder.decodeSingularMessageField(value: &self._place) }()
       default: break
       }
     }
@@ -644,6 +709,9 @@ nonisolated extension WireReadEventsReply: SwiftProtobuf.Message, SwiftProtobuf.
     if self.more != false {
       try visitor.visitSingularBoolField(value: self.more, fieldNumber: 3)
     }
+    try { if let v = self._place {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 4)
+    } }()
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -651,6 +719,61 @@ nonisolated extension WireReadEventsReply: SwiftProtobuf.Message, SwiftProtobuf.
     if lhs.events != rhs.events {return false}
     if lhs._position != rhs._position {return false}
     if lhs.more != rhs.more {return false}
+    if lhs._place != rhs._place {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireScopePlace: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".ScopePlace"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}account_id\0\u{1}scope\0\u{1}until\0\u{1}sequence\0\u{1}item\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.accountID) }()
+      case 2: try { try decoder.decodeSingularStringField(value: &self.scope) }()
+      case 3: try { try decoder.decodeSingularMessageField(value: &self._until) }()
+      case 4: try { try decoder.decodeSingularUInt64Field(value: &self.sequence) }()
+      case 5: try { try decoder.decodeSingularStringField(value: &self.item) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    if !self.accountID.isEmpty {
+      try visitor.visitSingularStringField(value: self.accountID, fieldNumber: 1)
+    }
+    if !self.scope.isEmpty {
+      try visitor.visitSingularStringField(value: self.scope, fieldNumber: 2)
+    }
+    try { if let v = self._until {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
+    } }()
+    if self.sequence != 0 {
+      try visitor.visitSingularUInt64Field(value: self.sequence, fieldNumber: 4)
+    }
+    if !self.item.isEmpty {
+      try visitor.visitSingularStringField(value: self.item, fieldNumber: 5)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireScopePlace, rhs: WireScopePlace) -> Bool {
+    if lhs.accountID != rhs.accountID {return false}
+    if lhs.scope != rhs.scope {return false}
+    if lhs._until != rhs._until {return false}
+    if lhs.sequence != rhs.sequence {return false}
+    if lhs.item != rhs.item {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -129,6 +129,9 @@ public nonisolated enum WireErrorCode: SwiftProtobuf.Enum, Swift.CaseIterable {
 
   /// R  repeat with the access token itself
   case accessTokenUnknown // = 114
+
+  /// N  the request id was another request's: use a new one
+  case operationReused // = 115
   case UNRECOGNIZED(Int)
 
   public init() {
@@ -171,6 +174,7 @@ public nonisolated enum WireErrorCode: SwiftProtobuf.Enum, Swift.CaseIterable {
     case 112: self = .configurationInvalid
     case 113: self = .storeOutOfStep
     case 114: self = .accessTokenUnknown
+    case 115: self = .operationReused
     default: self = .UNRECOGNIZED(rawValue)
     }
   }
@@ -211,6 +215,7 @@ public nonisolated enum WireErrorCode: SwiftProtobuf.Enum, Swift.CaseIterable {
     case .configurationInvalid: return 112
     case .storeOutOfStep: return 113
     case .accessTokenUnknown: return 114
+    case .operationReused: return 115
     case .UNRECOGNIZED(let i): return i
     }
   }
@@ -251,6 +256,7 @@ public nonisolated enum WireErrorCode: SwiftProtobuf.Enum, Swift.CaseIterable {
     .configurationInvalid,
     .storeOutOfStep,
     .accessTokenUnknown,
+    .operationReused,
   ]
 
 }
@@ -321,7 +327,7 @@ public nonisolated struct WireFailure: Sendable {
 fileprivate nonisolated let _protobuf_package = "nephos"
 
 nonisolated extension WireErrorCode: SwiftProtobuf._ProtoNameProviding {
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0ERROR_CODE_NONE\0\u{1}ERROR_CODE_INTERNAL_ERROR\0\u{2}\u{2}ERROR_CODE_NETWORK_UNAVAILABLE\0\u{1}ERROR_CODE_NETWORK_FAILURE\0\u{2}\u{2}ERROR_CODE_SERVICE_UNAVAILABLE\0\u{1}ERROR_CODE_REQUEST_RATE_LIMITED\0\u{1}ERROR_CODE_MISSING_ENTITLEMENT\0\u{1}ERROR_CODE_NOT_AUTHENTICATED\0\u{1}ERROR_CODE_PERMISSION_FAILURE\0\u{1}ERROR_CODE_UNKNOWN_ITEM\0\u{1}ERROR_CODE_INVALID_ARGUMENTS\0\u{2}\u{6}ERROR_CODE_INCOMPATIBLE_VERSION\0\u{1}ERROR_CODE_CONSTRAINT_VIOLATION\0\u{1}ERROR_CODE_OPERATION_CANCELLED\0\u{1}ERROR_CODE_CHANGE_TOKEN_EXPIRED\0\u{2}\u{4}ERROR_CODE_QUOTA_EXCEEDED\0\u{2}\u{2}ERROR_CODE_LIMIT_EXCEEDED\0\u{2}\u{7}ERROR_CODE_SERVER_RESPONSE_LOST\0\u{2}\u{2}ERROR_CODE_ACCOUNT_TEMPORARILY_UNAVAILABLE\0\u{2}@\u{1}ERROR_CODE_UNKNOWN_METHOD\0\u{1}ERROR_CODE_MALFORMED_REQUEST\0\u{1}ERROR_CODE_TOKEN_EXPIRED\0\u{1}ERROR_CODE_TOKEN_NOT_BOUND\0\u{1}ERROR_CODE_DEVICE_REVOKED\0\u{1}ERROR_CODE_OPERATION_EXPIRED\0\u{1}ERROR_CODE_DEADLINE_EXCEEDED\0\u{1}ERROR_CODE_SERVICE_BUSY\0\u{1}ERROR_CODE_STORAGE_FAILURE\0\u{1}ERROR_CODE_ALREADY_EXISTS\0\u{1}ERROR_CODE_NOT_SIGNED_IN\0\u{1}ERROR_CODE_WRONG_CREDENTIALS\0\u{1}ERROR_CODE_CONFIGURATION_INVALID\0\u{1}ERROR_CODE_STORE_OUT_OF_STEP\0\u{1}ERROR_CODE_ACCESS_TOKEN_UNKNOWN\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0ERROR_CODE_NONE\0\u{1}ERROR_CODE_INTERNAL_ERROR\0\u{2}\u{2}ERROR_CODE_NETWORK_UNAVAILABLE\0\u{1}ERROR_CODE_NETWORK_FAILURE\0\u{2}\u{2}ERROR_CODE_SERVICE_UNAVAILABLE\0\u{1}ERROR_CODE_REQUEST_RATE_LIMITED\0\u{1}ERROR_CODE_MISSING_ENTITLEMENT\0\u{1}ERROR_CODE_NOT_AUTHENTICATED\0\u{1}ERROR_CODE_PERMISSION_FAILURE\0\u{1}ERROR_CODE_UNKNOWN_ITEM\0\u{1}ERROR_CODE_INVALID_ARGUMENTS\0\u{2}\u{6}ERROR_CODE_INCOMPATIBLE_VERSION\0\u{1}ERROR_CODE_CONSTRAINT_VIOLATION\0\u{1}ERROR_CODE_OPERATION_CANCELLED\0\u{1}ERROR_CODE_CHANGE_TOKEN_EXPIRED\0\u{2}\u{4}ERROR_CODE_QUOTA_EXCEEDED\0\u{2}\u{2}ERROR_CODE_LIMIT_EXCEEDED\0\u{2}\u{7}ERROR_CODE_SERVER_RESPONSE_LOST\0\u{2}\u{2}ERROR_CODE_ACCOUNT_TEMPORARILY_UNAVAILABLE\0\u{2}@\u{1}ERROR_CODE_UNKNOWN_METHOD\0\u{1}ERROR_CODE_MALFORMED_REQUEST\0\u{1}ERROR_CODE_TOKEN_EXPIRED\0\u{1}ERROR_CODE_TOKEN_NOT_BOUND\0\u{1}ERROR_CODE_DEVICE_REVOKED\0\u{1}ERROR_CODE_OPERATION_EXPIRED\0\u{1}ERROR_CODE_DEADLINE_EXCEEDED\0\u{1}ERROR_CODE_SERVICE_BUSY\0\u{1}ERROR_CODE_STORAGE_FAILURE\0\u{1}ERROR_CODE_ALREADY_EXISTS\0\u{1}ERROR_CODE_NOT_SIGNED_IN\0\u{1}ERROR_CODE_WRONG_CREDENTIALS\0\u{1}ERROR_CODE_CONFIGURATION_INVALID\0\u{1}ERROR_CODE_STORE_OUT_OF_STEP\0\u{1}ERROR_CODE_ACCESS_TOKEN_UNKNOWN\0\u{1}ERROR_CODE_OPERATION_REUSED\0")
 }
 
 nonisolated extension WireRetry: SwiftProtobuf._ProtoNameProviding {

@@ -98,7 +98,8 @@ public nonisolated struct WireKeyWrite: Sendable {
   public var timestamp: UInt64 = 0
 
   /// The device that first wrote it, when another one offers it again after the
-  /// server was restored from a backup. Empty: the caller.
+  /// server was restored from a backup: a device of the caller's own account,
+  /// which its id tells. Empty: the caller.
   public var deviceID: String = String()
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()

@@ -97,16 +97,16 @@ extension IdentityService {
             account.password = renewed
             try accounts.save(account)
         }
-        var states = try ending.map { DirectoryEvents.State.device(try end($0, as: .signedOut, transaction)) }
+        // Of a device that is new nobody has to hear: its token says all there is to know.
+        let states = try ending.map { DirectoryEvents.State.device(try end($0, as: .signedOut, transaction)) }
         let device = DeviceRecord(
-            id: known?.id ?? randomID(DeviceID.self, prefix: "dev"), account: account.id,
+            id: known?.id ?? randomDeviceID(of: account.id), account: account.id,
             key: context.peer.publicKey, name: request.deviceName, model: request.deviceModel,
             platform: request.devicePlatform,
             policyClass: request.policyClass == .smallDevice ? .smallDevice : .computer,
             enrolled: known?.enrolled ?? context.now, lastSeen: context.now,
             state: .active)
         try devices.save(device)
-        if known == nil { states.append(.device(device)) }
         try AuditJournal(transaction: transaction).record(
             .signIn, of: account.id, by: .device(device), at: context.now,
             details: known == nil ? ["device": "new"] : [:])

@@ -68,7 +68,7 @@ struct Push: ~Copyable {
     init(_ request: PushRequest, _ context: RequestContext, into store: KeyStore, now: Timestamp) throws {
         let head = try store.head()
         let caller = try context.requireCaller().device
-        try Self.checkShape(request)
+        try Self.checkShape(request, by: caller, of: store.scope.account)
         var cut = MergeRule.Cut(now: now)
         for write in request.writes where write.timestamp > cut.limit.rawValue {
             cut.consider(Self.stamp(of: write, by: caller), over: try store.key(write.key)?.stamp)
@@ -94,7 +94,9 @@ struct Push: ~Copyable {
             device: write.deviceID.isEmpty ? caller : DeviceID(write.deviceID))
     }
 
-    private static func checkShape(_ request: PushRequest) throws(CloudError) {
+    private static func checkShape(
+        _ request: PushRequest, by caller: DeviceID, of account: AccountID
+    ) throws(CloudError) {
         guard !request.writes.isEmpty else {
             throw CloudError(.invalidArguments, "A push needs at least one write.", details: ["argument": "writes"])
         }
@@ -114,8 +116,14 @@ struct Push: ~Copyable {
             guard write.timestamp > 0 else {
                 throw CloudError(.invalidArguments, "A write needs a timestamp.", details: ["argument": "timestamp"])
             }
-            guard write.deviceID.isEmpty || NameRule.accepts(write.deviceID) else {
-                throw CloudError(.invalidArguments, "That is no device id.", details: ["argument": "device_id"])
+            // Whoever offers what another device wrote names it: one of the same account, also if it is gone since.
+            guard
+                write.deviceID.isEmpty || write.deviceID == caller.rawValue
+                    || DeviceID(write.deviceID).belongs(to: account)
+            else {
+                throw CloudError(
+                    .permissionFailure, "A write can name a device of the caller's own account only.",
+                    details: ["argument": "device_id"])
             }
         }
     }

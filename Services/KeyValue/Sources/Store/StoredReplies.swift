@@ -20,13 +20,16 @@ enum StoredReplies {
 
     static func reply(to request: PushRequest, _ context: RequestContext, of store: KeyStore) throws -> Frame? {
         let caller = try context.requireCaller().device
-        guard let stored = try store.transaction.reply(to: context.id, by: caller.rawValue), let form = stored.first
+        guard
+            let stored = try store.transaction.reply(
+                to: context.id, by: caller.rawValue, request: context.fingerprint),
+            let form = stored.first
         else { return nil }
         if form == asOffered { return try reply(asOffered: stored, to: request, by: caller) }
         let bytes = [UInt8](stored.dropFirst())
         if form == sealed { return Frame(try store.open(Sealed(bytes: bytes), as: .reply(context.id))) }
         var reply = try WirePushKeysReply(serializedBytes: bytes)
-        guard reply.outcomes.count == request.writes.count else { throw otherRequest }
+        guard reply.outcomes.count == request.writes.count else { throw CloudError.operationReused }
         for (index, write) in request.writes.enumerated() { reply.outcomes[index].current.key = write.key }
         return Frame(encoding: reply)
     }
@@ -49,7 +52,7 @@ enum StoredReplies {
                 }
             }
         }
-        guard count == request.writes.count else { throw otherRequest }
+        guard count == request.writes.count else { throw CloudError.operationReused }
         return Frame(
             PushReply.asOffered(request, by: caller, token: token, previousSequence: previousSequence).encoded())
     }
@@ -59,7 +62,8 @@ enum StoredReplies {
         let principal = try context.requireCaller().device.rawValue
         let bytes = reply.encoded()
         try store.transaction.remember(
-            try stored(reply, encoded: bytes, to: context, of: store), of: context.id, by: principal)
+            try stored(reply, encoded: bytes, to: context, of: store), of: context.id, by: principal,
+            request: context.fingerprint)
         return Frame(bytes)
     }
 
@@ -74,9 +78,5 @@ enum StoredReplies {
         writer.number(3, reply.previousSequence)
         writer.number(4, UInt64(reply.outcomes.count))
         return writer.bytes
-    }
-
-    private static var otherRequest: CloudError {
-        CloudError(.invalidArguments, "The request is another than the first of this operation id.")
     }
 }
