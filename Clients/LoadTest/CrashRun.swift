@@ -128,10 +128,12 @@ final class CrashRun {
         for (writer, last) in acknowledged.enumerated() {
             for number in max(1, last - TransactionWriter.groupCount + 1)...max(1, last) where last > 0 {
                 for key in TransactionWriter.keys(of: writer, number: number) {
-                    guard values[key] == .integer(Int64(number)) else {
+                    guard values[ItemName(key)] == .integer(Int64(number)) else {
                         throw CloudError(
                             .constraintViolation, "An acknowledged write is gone.",
-                            details: ["key": key, "acknowledged": "\(number)", "stored": "\(values[key] as Any)"])
+                            details: [
+                                "key": key, "acknowledged": "\(number)", "stored": "\(values[ItemName(key)] as Any)",
+                            ])
                     }
                 }
             }
@@ -143,11 +145,11 @@ final class CrashRun {
     }
 
     /// All keys of a transaction have the same number, everywhere and at any time.
-    private func check(_ values: [String: PropertyValue], _ who: String) throws {
+    private func check(_ values: [ItemName: PropertyValue], _ who: String) throws {
         summary.checkedStates += 1
         for writer in 0..<writerCount {
             for group in 0..<TransactionWriter.groupCount {
-                let numbers = TransactionWriter.keys(of: writer, number: group).map { values[$0] }
+                let numbers = TransactionWriter.keys(of: writer, number: group).map { values[ItemName($0)] }
                 guard Set(numbers).count == 1 else {
                     throw CloudError(
                         .constraintViolation, "Half a transaction is visible.",
@@ -229,7 +231,7 @@ final class Follower {
         var isInSync: Bool
         var head: ChangeToken
         var digest: SetDigest
-        var values: [String: PropertyValue]
+        var values: [ItemName: PropertyValue]
     }
 
     private let engine: DeviceEngine

@@ -92,15 +92,15 @@ struct Enrolment {
     }
 
     /// The whole store, as the server has it now, under a fresh token.
-    func pull() throws -> (values: [String: PropertyValue], head: ChangeToken, digest: SetDigest) {
+    func pull() throws -> (values: [ItemName: PropertyValue], head: ChangeToken, digest: SetDigest) {
         let device = try devices(1)[0]
         var request = WirePullKeys()
         request.storeID = store
         let reply = try call(
             request, to: keyValue, keys: device.keys, accessToken: device.accessToken,
             returning: WirePullKeysReply.self)
-        var values: [String: PropertyValue] = [:]
-        for item in reply.items { values[item.key] = try KeyValueItem(item).value }
+        var values: [ItemName: PropertyValue] = [:]
+        for item in reply.items { values[ItemName(item.key)] = try KeyValueItem(item).value }
         guard let digest = SetDigest(bytes: Array(reply.digest)) else {
             throw CloudError(.internalError, "The server's digest is not one.")
         }

@@ -1,14 +1,5 @@
-/// A string that names one thing of one kind. The kinds do not mix.
-public protocol Identifier: RawRepresentable, Hashable, Sendable, Codable, CustomStringConvertible, Comparable
-where RawValue == String {
-    init(rawValue: String)
-}
-
-extension Identifier {
-    public init(_ rawValue: String) { self.init(rawValue: rawValue) }
-    public var description: String { rawValue }
-    public static func < (left: Self, right: Self) -> Bool { left.rawValue < right.rawValue }
-}
+/// Names one thing of one kind. The kinds do not mix.
+public protocol Identifier: ByteName {}
 
 /// A person's account. Random; never the sign-in name.
 public struct AccountID: Identifier {

@@ -36,9 +36,6 @@ extension KeyValueLimits {
     /// - Throws: ``CloudError`` `.quotaExceeded`; details name the limit, by how
     ///   much it is passed, and the key's length. Store less under the key.
     public func check(keyBytes: Int, valueBytes: Int) throws(CloudError) {
-        if keyBytes == 0 {
-            throw CloudError(.invalidArguments, "A key's name must not be empty.")
-        }
         if keyBytes > keyBytesMax {
             throw exceeded("key_bytes", keyBytesMax, keyBytes, "The key's name is too long. Nothing was stored.")
         }

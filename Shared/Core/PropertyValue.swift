@@ -14,10 +14,40 @@ public enum PropertyValue: Hashable, Sendable {
     case date(Date)
     case data(Data)
     case array([PropertyValue])
-    case dictionary([String: PropertyValue])
+    /// By name: two keys that look alike and have other bytes are two.
+    case dictionary([ItemName: PropertyValue])
 }
 
 extension PropertyValue {
+    /// Whether both are the same content: texts with the same bytes, reals with the same bits. What
+    /// only looks alike is another value to whoever reads its bytes.
+    public static func == (left: PropertyValue, right: PropertyValue) -> Bool {
+        switch (left, right) {
+        case (.boolean(let left), .boolean(let right)): left == right
+        case (.integer(let left), .integer(let right)): left == right
+        case (.real(let left), .real(let right)): left.bitPattern == right.bitPattern
+        case (.string(let left), .string(let right)): left.hasSameBytes(as: right)
+        case (.date(let left), .date(let right)): left == right
+        case (.data(let left), .data(let right)): left == right
+        case (.array(let left), .array(let right)): left == right
+        case (.dictionary(let left), .dictionary(let right)): left == right
+        default: false
+        }
+    }
+
+    public func hash(into hasher: inout Hasher) {
+        switch self {
+        case .boolean(let value): hasher.combine(value)
+        case .integer(let value): hasher.combine(value)
+        case .real(let value): hasher.combine(value.bitPattern)
+        case .string(let value): value.hashBytes(into: &hasher)
+        case .date(let value): hasher.combine(value)
+        case .data(let value): hasher.combine(value)
+        case .array(let values): hasher.combine(values)
+        case .dictionary(let values): hasher.combine(values)
+        }
+    }
+
     /// How deep arrays and dictionaries may nest (Protocol Buffers decoders stop at
     /// 100 messages, and a dictionary takes three). Deeper values are refused, so
     /// that no reader's stack depends on a writer.
@@ -55,7 +85,7 @@ extension PropertyValue: ExpressibleByBooleanLiteral, ExpressibleByIntegerLitera
     public init(floatLiteral value: Double) { self = .real(value) }
     public init(stringLiteral value: String) { self = .string(value) }
     public init(arrayLiteral elements: PropertyValue...) { self = .array(elements) }
-    public init(dictionaryLiteral elements: (String, PropertyValue)...) {
+    public init(dictionaryLiteral elements: (ItemName, PropertyValue)...) {
         self = .dictionary(Dictionary(elements) { $1 })
     }
 }

@@ -105,7 +105,7 @@ public struct TokenSigner: Sendable {
         let payload = TokenPayload(
             iss: claims.deployment, sub: claims.account.rawValue, dev: claims.device.rawValue,
             app: claims.app.rawValue, kvs: claims.entitlements.store?.rawValue,
-            ctr: claims.entitlements.containers, cap: claims.entitlements.capabilities.rawValue,
+            ctr: claims.entitlements.containers.map(\.rawValue), cap: claims.entitlements.capabilities.rawValue,
             ver: claims.entitlements.version, cnf: claims.deviceKey.z85, iat: claims.issued.milliseconds / 1000,
             exp: claims.expires.milliseconds / 1000, jti: claims.tokenID)
         do {

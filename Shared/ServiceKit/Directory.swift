@@ -1,5 +1,5 @@
 internal import Bus
-internal import Core
+public import Core
 internal import Crypto
 internal import Foundation
 public import Storage
@@ -67,17 +67,18 @@ struct Directory {
 
     /// What an event of a followed service says of the directory.
     static func items(in event: WireEvent, of service: ServiceName) -> [FeedItem] {
-        guard service == .identity, event.notification.scope == directoryScope.name else { return [] }
+        guard service == .identity, ItemName(event.notification.scope) == directoryScope.name else { return [] }
         return event.notification.changes.map {
-            FeedItem(name: $0.item, deleted: $0.deleted, digest: .empty, size: 0, body: [UInt8]($0.body))
+            FeedItem(name: ItemName($0.item), deleted: $0.deleted, digest: .empty, size: 0, body: [UInt8]($0.body))
         }
     }
 
     /// The fact in an item of the directory; nil if it is none that services heed.
     static func fact(_ item: FeedItem) -> Fact? {
-        guard !item.deleted, let slash = item.name.firstIndex(of: "/") else { return nil }
-        let id = String(item.name[item.name.index(after: slash)...])
-        switch item.name[..<slash] {
+        guard !item.deleted, let slash = item.name.utf8.firstIndex(of: UInt8(ascii: "/")) else { return nil }
+        let name = item.name.rawValue
+        let id = String(name[name.utf8.index(after: slash)...])
+        switch name[..<slash] {
         case "device":
             guard let state = try? WireDeviceState(serializedBytes: item.body), state.revoked else { return nil }
             return .ended(DeviceID(id))
@@ -143,7 +144,7 @@ extension Directory {
     /// All that is stored.
     static func stored(in transaction: any Transaction) throws -> [Fact] {
         try transaction.all(select) {
-            FeedItem(name: $0.text(0), deleted: false, digest: .empty, size: 0, body: $0.blob(1))
+            FeedItem(name: ItemName($0.text(0)), deleted: false, digest: .empty, size: 0, body: $0.blob(1))
         }.compactMap(fact)
     }
 
@@ -152,13 +153,13 @@ extension Directory {
         var forget: Timestamp?
         switch fact {
         case .recall: return
-        case .account(_, .active): return _ = try transaction.execute(delete, [.text(item.name)])
+        case .account(_, .active): return _ = try transaction.execute(delete, [.text(item.name.rawValue)])
         case .ended, .account(_, .closed): forget = now.advanced(by: endingRetention)
         case .account(_, .locked), .app: break
         case .tokenKey(let key): forget = key.retires?.advanced(by: endingRetention)
         }
         try transaction.execute(
-            upsert, [.text(item.name), .blob(item.body), .integer(Int64(clamping: forget?.milliseconds ?? 0))])
+            upsert, [.text(item.name.rawValue), .blob(item.body), .integer(Int64(clamping: forget?.milliseconds ?? 0))])
     }
 
     /// Forgets what is past its time. Writes nothing if there is none.
@@ -173,4 +174,4 @@ extension Directory {
 public let directoryScope = ScopeName(account: AccountID("directory"), name: "directory")
 
 /// The scope of each account, in identity's feed, that its devices may follow: how full its plan is, and the like.
-public let accountScopeName = "account"
+public let accountScopeName: ItemName = "account"

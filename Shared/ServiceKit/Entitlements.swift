@@ -18,9 +18,9 @@ public struct Entitlements: Hashable, Sendable {
     public var capabilities: Capabilities
     public var store: StoreID?
     /// The first is the default.
-    public var containers: [String]
+    public var containers: [ItemName]
 
-    public init(version: UInt64 = 1, capabilities: Capabilities = .all, store: StoreID?, containers: [String]) {
+    public init(version: UInt64 = 1, capabilities: Capabilities = .all, store: StoreID?, containers: [ItemName]) {
         self.version = version
         self.capabilities = capabilities
         self.store = store
@@ -31,13 +31,13 @@ public struct Entitlements: Hashable, Sendable {
     public init(_ app: WireApp, isRemoved: Bool = false) {
         self.init(
             version: app.version, capabilities: isRemoved ? [] : Capabilities(app.capabilities),
-            store: app.storeID.isEmpty ? nil : StoreID(app.storeID), containers: app.containerIds)
+            store: app.storeID.isEmpty ? nil : StoreID(app.storeID), containers: app.containerIds.map { ItemName($0) })
     }
 
     /// Whether the scope (a store or a container) is one that the app lists, and may use with this service.
-    public func include(_ scope: String, of service: ServiceName) -> Bool {
+    public func include(_ scope: ItemName, of service: ServiceName) -> Bool {
         switch service {
-        case .keyValue: capabilities.contains(.keyValue) && store?.rawValue == scope
+        case .keyValue: capabilities.contains(.keyValue) && store.map { ItemName($0.rawValue) } == scope
         case .documents: capabilities.contains(.documents) && containers.contains(scope)
         case .records: capabilities.contains(.records) && containers.contains(scope)
         default: false

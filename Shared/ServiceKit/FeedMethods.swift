@@ -32,7 +32,7 @@ enum FeedMethods {
             var reply = WireReadHeadsReply()
             let account = AccountID(request.accountID)
             for name in request.scopes {
-                let token = try transaction.head(ScopeName(account: account, name: name)).token
+                let token = try transaction.head(ScopeName(account: account, name: ItemName(name))).token
                 reply.heads.append(WireChangeToken(token.sequence == 0 ? .zero : token))
             }
             return reply
@@ -112,7 +112,7 @@ enum FeedMethods {
 
         /// The changes of a scope from where the page before ended.
         mutating func goOn(from place: WireScopePlace, in transaction: any HandlerTransaction) throws {
-            let scope = ScopeName(account: AccountID(place.accountID), name: place.scope)
+            let scope = ScopeName(account: AccountID(place.accountID), name: ItemName(place.scope))
             let until = ChangeToken(place.until)
             guard scope.partition == partition else {
                 throw CloudError(
@@ -123,7 +123,7 @@ enum FeedMethods {
                 after.sequence == 0 || after.sequence >= head.floor
             else { throw expired }
             var event = event(of: scope, until: until)
-            try transaction.items(scope, after: place.sequence, place.item, through: until.sequence) {
+            try transaction.items(scope, after: place.sequence, ItemName(place.item), through: until.sequence) {
                 take($0, into: &event)
             }
             end(event, of: scope)
@@ -137,7 +137,7 @@ enum FeedMethods {
             event.previousSequence = previous
             event.accountID = scope.account.rawValue
             event.notification.service = service.rawValue
-            event.notification.scope = scope.name
+            event.notification.scope = scope.name.rawValue
             event.notification.token = WireChangeToken(until)
             // Several changes in one: whoever is behind the token has missed some of them.
             event.notification.previousSequence = until.sequence
@@ -151,7 +151,7 @@ enum FeedMethods {
                 return false
             }
             var change = WireChange()
-            change.item = item.name
+            change.item = item.name.rawValue
             change.deleted = item.deleted
             change.body = Data(item.body)
             event.notification.changes.append(change)
@@ -172,7 +172,7 @@ enum FeedMethods {
             }
             reply.more = true
             reply.place.accountID = scope.account.rawValue
-            reply.place.scope = scope.name
+            reply.place.scope = scope.name.rawValue
             reply.place.until = event.position
             reply.place.sequence = last
             reply.place.item = event.notification.changes.last?.item ?? ""

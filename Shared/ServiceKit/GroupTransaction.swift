@@ -85,14 +85,14 @@ final class GroupTransaction: HandlerTransaction {
 
     func head(_ scope: ScopeName) throws -> ScopeHead { try feed.head(scope) }
 
-    func item(_ scope: ScopeName, _ name: String) throws -> FeedItem? { try feed.item(scope, name) }
+    func item(_ scope: ScopeName, _ name: ItemName) throws -> FeedItem? { try feed.item(scope, name) }
 
     func items(_ scope: ScopeName, after sequence: UInt64, _ item: (FeedItem) throws -> Bool) throws {
         try feed.items(scope, after: sequence, item)
     }
 
     func items(
-        _ scope: ScopeName, after sequence: UInt64, _ name: String, through last: UInt64,
+        _ scope: ScopeName, after sequence: UInt64, _ name: ItemName, through last: UInt64,
         _ item: (FeedItem) throws -> Bool
     ) throws {
         try feed.items(scope, after: sequence, name, through: last, item)
@@ -102,7 +102,7 @@ final class GroupTransaction: HandlerTransaction {
         try feed.scopes(inPartition: partition, after: sequence, limit: limit)
     }
 
-    func scopeSizes(of account: AccountID) throws -> [(name: String, bytes: Int)] {
+    func scopeSizes(of account: AccountID) throws -> [(name: ItemName, bytes: Int)] {
         try feed.scopeSizes(of: account)
     }
 

@@ -172,7 +172,7 @@ struct TokenVerifier {
             of: app,
             inToken: Entitlements(
                 version: payload.ver, capabilities: Entitlements.Capabilities(rawValue: payload.cap),
-                store: payload.kvs.map { StoreID($0) }, containers: payload.ctr))
+                store: payload.kvs.map { StoreID($0) }, containers: payload.ctr.map { ItemName($0) }))
         return Verified(
             token: token, digest: TokenDigest(of: token), boundTo: peer.publicKey,
             caller: Caller(

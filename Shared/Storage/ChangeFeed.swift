@@ -40,7 +40,7 @@ public struct ScopeHead: Hashable, Sendable {
 
 /// An item's live row.
 public struct FeedItem: Hashable, Sendable {
-    public var name: String
+    public var name: ItemName
     public var sequence: UInt64
     public var deleted: Bool
     /// The item's share in the scope's digest; of no meaning when deleted.
@@ -49,7 +49,7 @@ public struct FeedItem: Hashable, Sendable {
     public var size: Int
     public var body: [UInt8]
 
-    public init(name: String, sequence: UInt64 = 0, deleted: Bool, digest: SetDigest, size: Int, body: [UInt8]) {
+    public init(name: ItemName, sequence: UInt64 = 0, deleted: Bool, digest: SetDigest, size: Int, body: [UInt8]) {
         self.name = name
         self.sequence = sequence
         self.deleted = deleted
@@ -62,9 +62,9 @@ public struct FeedItem: Hashable, Sendable {
 /// The names a scope is found by.
 public struct ScopeName: Hashable, Sendable {
     public var account: AccountID
-    public var name: String
+    public var name: ItemName
 
-    public init(account: AccountID, name: String) {
+    public init(account: AccountID, name: ItemName) {
         self.account = account
         self.name = name
     }
@@ -109,7 +109,7 @@ public struct ScopeChange: Sendable {
 public protocol FeedTransaction: Transaction {
     /// The scope's head; a scope never written has sequence 0 and is empty.
     func head(_ scope: ScopeName) throws -> ScopeHead
-    func item(_ scope: ScopeName, _ name: String) throws -> FeedItem?
+    func item(_ scope: ScopeName, _ name: ItemName) throws -> FeedItem?
 
     /// Writes items as one change: takes one sequence, stores the rows, and
     /// keeps head, digest, count and bytes. The items' own sequences are ignored.
@@ -123,14 +123,14 @@ public protocol FeedTransaction: Transaction {
 
     /// The items after one of them, up to a sequence, in the same order: for a reader that goes on with a scope.
     func items(
-        _ scope: ScopeName, after sequence: UInt64, _ name: String, through last: UInt64,
+        _ scope: ScopeName, after sequence: UInt64, _ name: ItemName, through last: UInt64,
         _ item: (FeedItem) throws -> Bool) throws
 
     /// Heads of the partition's scopes changed after the sequence, in the order of their heads.
     func scopes(inPartition partition: Int, after sequence: UInt64, limit: Int) throws -> [(ScopeName, ScopeHead)]
 
     /// The bytes of each of the account's scopes.
-    func scopeSizes(of account: AccountID) throws -> [(name: String, bytes: Int)]
+    func scopeSizes(of account: AccountID) throws -> [(name: ItemName, bytes: Int)]
 
     /// The partition's head; (current epoch, 0) if nothing was written there.
     func position(ofPartition partition: Int) throws -> ChangeToken

@@ -31,11 +31,11 @@ extension Feed {
         let limit = max(1, limit)
         let found = try all(
             FeedStatements.tombstones, [.integer(Int64(clamping: time.milliseconds)), .integer(Int64(limit))]
-        ) { (scope: $0.integer(0), name: $0.text(1), sequence: UInt64(bitPattern: $0.integer(2))) }
+        ) { (scope: $0.integer(0), name: ItemName($0.text(1)), sequence: UInt64(bitPattern: $0.integer(2))) }
         var floors: [Int64: UInt64] = [:]
         for tombstone in found {
             cache.items.remove(tombstone.scope, tombstone.name)
-            try execute(FeedStatements.removeItem, [.integer(tombstone.scope), .text(tombstone.name)])
+            try execute(FeedStatements.removeItem, [.integer(tombstone.scope), .text(tombstone.name.rawValue)])
             floors[tombstone.scope] = max(floors[tombstone.scope] ?? 0, tombstone.sequence)
         }
         for (scope, floor) in floors.sorted(by: { $0.key < $1.key }) {

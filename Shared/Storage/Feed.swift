@@ -81,12 +81,13 @@ public final class Feed: FeedTransaction {
     private func place(of name: ScopeName) throws -> Int {
         _ = try epoch()
         if let place = heads.place(of: name) { return place }
-        let stored = try first(FeedStatements.scope, [.text(name.account.rawValue), .text(name.name)], scopeState)
+        let stored = try first(
+            FeedStatements.scope, [.text(name.account.rawValue), .text(name.name.rawValue)], scopeState)
         return heads.add(stored ?? ScopeState(name: name, partition: name.partition))
     }
 
     private func scopeState(_ row: any SQLRow) -> ScopeState {
-        let name = ScopeName(account: AccountID(row.text(7)), name: row.text(8))
+        let name = ScopeName(account: AccountID(row.text(7)), name: ItemName(row.text(8)))
         return ScopeState(
             name: name, partition: name.partition, id: row.integer(0), isStored: true,
             sequence: UInt64(bitPattern: row.integer(1)), floor: UInt64(bitPattern: row.integer(2)),
@@ -157,7 +158,8 @@ public final class Feed: FeedTransaction {
                 try execute(FeedStatements.updateScope, values)
             } else {
                 values += [
-                    .text(scope.name.account.rawValue), .text(scope.name.name), .integer(Int64(scope.partition)),
+                    .text(scope.name.account.rawValue), .text(scope.name.name.rawValue),
+                    .integer(Int64(scope.partition)),
                 ]
                 try execute(FeedStatements.insertScope, values)
             }
@@ -173,33 +175,33 @@ public final class Feed: FeedTransaction {
         heads.noteStored()
     }
 
-    public func scopeSizes(of account: AccountID) throws -> [(name: String, bytes: Int)] {
+    public func scopeSizes(of account: AccountID) throws -> [(name: ItemName, bytes: Int)] {
         try flush()
-        return try all(FeedStatements.sizes, [.text(account.rawValue)]) { ($0.text(0), Int($0.integer(1))) }
+        return try all(FeedStatements.sizes, [.text(account.rawValue)]) { (ItemName($0.text(0)), Int($0.integer(1))) }
     }
 
     // MARK: Items
 
-    public func item(_ scope: ScopeName, _ name: String) throws -> FeedItem? {
+    public func item(_ scope: ScopeName, _ name: ItemName) throws -> FeedItem? {
         guard let id = try self.scope(scope).id else { return nil }
         switch cache.items.entry(id, name) {
         case .item(let item): return item
         case ItemCache.Entry.none?: return nil
         case nil:
-            let item = try first(FeedStatements.item, [.integer(id), .text(name)], FeedItem.init(row:))
+            let item = try first(FeedStatements.item, [.integer(id), .text(name.rawValue)], FeedItem.init(row:))
             cache.items.store(item, id, name)
             return item
         }
     }
 
     /// The stored item's share, or nil when there is no row.
-    private func share(ofScopeWithID id: Int64, _ name: String) throws -> Share? {
+    private func share(ofScopeWithID id: Int64, _ name: ItemName) throws -> Share? {
         switch cache.items.entry(id, name) {
         case .item(let item): return Share(isLive: !item.deleted, digest: item.digest, size: item.size)
         case ItemCache.Entry.none?: return nil
         case nil: break
         }
-        return try first(FeedStatements.itemShare, [.integer(id), .text(name)]) {
+        return try first(FeedStatements.itemShare, [.integer(id), .text(name.rawValue)]) {
             Share(
                 isLive: $0.integer(0) == 0, digest: SetDigest(bytes: $0.blob(2)) ?? .empty,
                 size: Int($0.integer(1)))
@@ -230,7 +232,7 @@ public final class Feed: FeedTransaction {
                 liveBytes += item.size
             }
             let values: [SQLValue] = [
-                .integer(id), .text(item.name), .integer(Int64(bitPattern: sequence)),
+                .integer(id), .text(item.name.rawValue), .integer(Int64(bitPattern: sequence)),
                 .integer(item.deleted ? max(1, Int64(clamping: now.milliseconds)) : 0), .integer(Int64(item.size)),
                 .blob(item.deleted ? [] : item.digest.bytes), .blob(item.body),
             ]
@@ -262,12 +264,12 @@ public final class Feed: FeedTransaction {
     }
 
     public func items(
-        _ scope: ScopeName, after sequence: UInt64, _ name: String, through last: UInt64,
+        _ scope: ScopeName, after sequence: UInt64, _ name: ItemName, through last: UInt64,
         _ item: (FeedItem) throws -> Bool
     ) throws {
         guard let id = try self.scope(scope).id else { return }
         let values: [SQLValue] = [
-            .integer(id), .integer(Int64(clamping: sequence)), .text(name), .integer(Int64(clamping: last)),
+            .integer(id), .integer(Int64(clamping: sequence)), .text(name.rawValue), .integer(Int64(clamping: last)),
         ]
         try query(FeedStatements.itemsAfterItem, values) { try item(FeedItem(row: $0)) }
     }
@@ -303,7 +305,7 @@ extension FeedItem {
     /// From the columns name, sequence, deleted_at, size, digest, body.
     init(row: any SQLRow) {
         self.init(
-            name: row.text(0), sequence: UInt64(bitPattern: row.integer(1)), deleted: row.integer(2) != 0,
+            name: ItemName(row.text(0)), sequence: UInt64(bitPattern: row.integer(1)), deleted: row.integer(2) != 0,
             digest: SetDigest(bytes: row.blob(4)) ?? .empty, size: Int(row.integer(3)), body: row.blob(5))
     }
 }

@@ -27,25 +27,6 @@ struct ScopeState {
     var metadata: [UInt8] = []
 }
 
-/// Names a scope by its bytes. Swift's strings are equal when they look alike;
-/// the database's are not, and two scopes must never share a head.
-struct ScopeKey: Hashable {
-    let name: ScopeName
-
-    static func == (left: ScopeKey, right: ScopeKey) -> Bool {
-        left.name.name.hasSameBytes(as: right.name.name)
-            && left.name.account.rawValue.hasSameBytes(as: right.name.account.rawValue)
-    }
-
-    func hash(into hasher: inout Hasher) {
-        var account = name.account.rawValue
-        account.withUTF8 { hasher.combine(bytes: UnsafeRawBufferPointer($0)) }
-        hasher.combine(0 as UInt8)
-        var scope = name.name
-        scope.withUTF8 { hasher.combine(bytes: UnsafeRawBufferPointer($0)) }
-    }
-}
-
 /// The heads that groups have read, and those that this group has changed. A part of ``FeedCache``.
 final class FeedHeads {
     private(set) var scopes: [ScopeState] = []
@@ -53,21 +34,20 @@ final class FeedHeads {
     /// Whose rows have to be written before the commit.
     private(set) var changedScopes: [Int] = []
     private(set) var changedPartitions: [Int] = []
-    private var places: [ScopeKey: Int] = [:]
+    private var places: [ScopeName: Int] = [:]
     private var latest = 0
 
     /// A request asks for the same scope several times, and so do its neighbours.
     func place(of name: ScopeName) -> Int? {
-        let key = ScopeKey(name: name)
-        if latest < scopes.count, ScopeKey(name: scopes[latest].name) == key { return latest }
-        guard let place = places[key] else { return nil }
+        if latest < scopes.count, scopes[latest].name == name { return latest }
+        guard let place = places[name] else { return nil }
         latest = place
         return place
     }
 
     func add(_ scope: ScopeState) -> Int {
         scopes.append(scope)
-        places[ScopeKey(name: scope.name)] = scopes.count - 1
+        places[scope.name] = scopes.count - 1
         return scopes.count - 1
     }
 

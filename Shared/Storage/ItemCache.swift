@@ -11,18 +11,7 @@ final class ItemCache {
 
     private struct Key: Hashable {
         var scope: Int64
-        var name: String
-
-        // By bytes: the database tells names apart that Swift's strings do not.
-        static func == (left: Key, right: Key) -> Bool {
-            left.scope == right.scope && left.name.hasSameBytes(as: right.name)
-        }
-
-        func hash(into hasher: inout Hasher) {
-            hasher.combine(scope)
-            var name = name
-            name.withUTF8 { hasher.combine(bytes: UnsafeRawBufferPointer($0)) }
-        }
+        var name: ItemName
     }
 
     enum Entry {
@@ -36,7 +25,7 @@ final class ItemCache {
     private var old: [Key: Entry] = [:]
 
     /// What is known of the item; nil: nothing.
-    func entry(_ scope: Int64, _ name: String) -> Entry? {
+    func entry(_ scope: Int64, _ name: ItemName) -> Entry? {
         let key = Key(scope: scope, name: name)
         if let entry = young[key] { return entry }
         guard let entry = old[key] else { return nil }
@@ -44,14 +33,14 @@ final class ItemCache {
         return entry
     }
 
-    func store(_ item: FeedItem?, _ scope: Int64, _ name: String) {
+    func store(_ item: FeedItem?, _ scope: Int64, _ name: ItemName) {
         let key = Key(scope: scope, name: name)
         guard let item else { return insert(.none, key) }
         guard item.body.count <= Self.bodyBytesMax else { return remove(key) }
         insert(.item(item), key)
     }
 
-    func remove(_ scope: Int64, _ name: String) { remove(Key(scope: scope, name: name)) }
+    func remove(_ scope: Int64, _ name: ItemName) { remove(Key(scope: scope, name: name)) }
 
     func removeAll() {
         young.removeAll(keepingCapacity: true)

@@ -133,5 +133,5 @@ public final class TestDevice {
     public var digest: SetDigest? { try? store?.status().digest }
 
     /// What the app sees.
-    public var values: [String: PropertyValue] { (try? store?.dictionary()) ?? [:] }
+    public var values: [ItemName: PropertyValue] { (try? store?.dictionary()) ?? [:] }
 }

@@ -3,7 +3,7 @@ private import SwiftProtobuf
 
 /// The state of one key of a key-value store, as service and device both hold it.
 public struct KeyValueItem: Hashable, Sendable {
-    public var key: String
+    public var key: ItemName
     /// Nil: the key was deleted.
     public var value: PropertyValue?
     public var timestamp: HybridTimestamp
@@ -11,7 +11,7 @@ public struct KeyValueItem: Hashable, Sendable {
     public var sequence: UInt64
 
     public init(
-        key: String, value: PropertyValue?, timestamp: HybridTimestamp, deviceID: DeviceID, sequence: UInt64 = 0
+        key: ItemName, value: PropertyValue?, timestamp: HybridTimestamp, deviceID: DeviceID, sequence: UInt64 = 0
     ) {
         self.key = key
         self.value = value
@@ -39,7 +39,7 @@ extension KeyValueItem {
 
     /// The same for a value that is encoded already (``PropertyValue/canonicalBytes``).
     public static func digest(
-        key digestKey: [UInt8], of key: String, timestamp: HybridTimestamp, deviceID: DeviceID,
+        key digestKey: [UInt8], of key: ItemName, timestamp: HybridTimestamp, deviceID: DeviceID,
         canonicalValue: [UInt8]
     ) -> SetDigest {
         var bytes = digestKey
@@ -60,9 +60,9 @@ extension KeyValueItem {
 extension FieldWriter {
     /// The fields of a `KeyValueItem`; its value in the canonical encoding, or nil for none.
     public mutating func item(
-        key: String, timestamp: HybridTimestamp, deviceID: DeviceID, sequence: UInt64, canonicalValue: [UInt8]?
+        key: ItemName, timestamp: HybridTimestamp, deviceID: DeviceID, sequence: UInt64, canonicalValue: [UInt8]?
     ) {
-        text(1, key)
+        text(1, key.rawValue)
         if let canonicalValue { data(2, canonicalValue, isPresent: true) }
         number(3, timestamp.rawValue)
         text(4, deviceID.rawValue)
@@ -73,7 +73,7 @@ extension FieldWriter {
 extension WireKeyValueItem {
     public init(_ item: KeyValueItem) {
         self.init()
-        key = item.key
+        key = item.key.rawValue
         if let value = item.value { self.value = WirePropertyValue(value) }
         timestamp = item.timestamp.rawValue
         deviceID = item.deviceID.rawValue
@@ -82,10 +82,12 @@ extension WireKeyValueItem {
 }
 
 extension KeyValueItem {
-    /// - Throws: ``CloudError`` `.invalidArguments` when the value is none.
+    /// - Throws: ``CloudError`` `.invalidArguments` when the name cannot be kept, or the value is none.
     public init(_ wire: WireKeyValueItem) throws(CloudError) {
+        let key = ItemName(wire.key)
+        try key.check()
         self.init(
-            key: wire.key,
+            key: key,
             value: wire.hasValue ? try PropertyValue(wire.value) : nil,
             timestamp: HybridTimestamp(rawValue: wire.timestamp),
             deviceID: DeviceID(wire.deviceID),

@@ -22,9 +22,9 @@ extension WirePropertyValue {
         case .array(let values):
             array.values = values.map(WirePropertyValue.init)
         case .dictionary(let values):
-            dictionary.entries = values.sorted { $0.key.utf8.lexicographicallyPrecedes($1.key.utf8) }.map {
+            dictionary.entries = values.sorted { $0.key < $1.key }.map {
                 var entry = WirePropertyDictionary.Entry()
-                entry.key = $0.key
+                entry.key = $0.key.rawValue
                 entry.value = WirePropertyValue($0.value)
                 return entry
             }
@@ -57,10 +57,10 @@ extension PropertyValue {
             self = .array(values)
         case .dictionary(let dictionary):
             guard depthLeft > 0 else { throw Self.tooDeep }
-            var values: [String: PropertyValue] = [:]
+            var values: [ItemName: PropertyValue] = [:]
             for entry in dictionary.entries {
                 let value = try PropertyValue(entry.value, depthLeft: depthLeft - 1)
-                guard values.updateValue(value, forKey: entry.key) == nil else {
+                guard values.updateValue(value, forKey: ItemName(entry.key)) == nil else {
                     throw CloudError(.invalidArguments, "A dictionary has the same key twice.")
                 }
             }

@@ -45,12 +45,12 @@ struct Violation: Error, CustomStringConvertible {
 /// One seeded history: devices write, lose their connection, restart; services
 /// crash; messages are lost, repeated and overtaken. Then everything heals.
 final class History {
-    private static let keys = ["a", "b", "c", "d", "e"]
+    private static let keys: [ItemName] = ["a", "b", "c", "d", "e"]
 
     private let cloud: TestCloud
     private var generator: SplitMix64
-    private var written: [String: [KeyValueItem]] = [:]
-    private var groups: [[String: String]] = []
+    private var written: [ItemName: [KeyValueItem]] = [:]
+    private var groups: [[ItemName: String]] = []
     private var heads: [String: ChangeToken] = [:]
     private var down: ServiceName?
     private var counter = 0

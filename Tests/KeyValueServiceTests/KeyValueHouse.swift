@@ -145,9 +145,9 @@ final class KeyValueHouse {
         return try call(pull, by: caller, WirePullKeysReply.self)
     }
 
-    func values(_ caller: Caller) throws -> [String: PropertyValue] {
-        var values: [String: PropertyValue] = [:]
-        for item in try pull(caller).items { values[item.key] = try KeyValueItem(item).value }
+    func values(_ caller: Caller) throws -> [ItemName: PropertyValue] {
+        var values: [ItemName: PropertyValue] = [:]
+        for item in try pull(caller).items { values[ItemName(item.key)] = try KeyValueItem(item).value }
         return values
     }
 

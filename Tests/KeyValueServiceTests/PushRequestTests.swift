@@ -15,7 +15,7 @@ import Wire
         request.storeID = wire.storeID
         request.writes = try wire.writes.map {
             PushRequest.Write(
-                key: $0.key, value: $0.hasValue ? try PropertyValue($0.value).canonicalBytes : nil,
+                key: ItemName($0.key), value: $0.hasValue ? try PropertyValue($0.value).canonicalBytes : nil,
                 timestamp: $0.timestamp, deviceID: $0.deviceID)
         }
         return request

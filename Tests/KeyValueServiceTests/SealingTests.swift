@@ -21,7 +21,7 @@ struct SealingTests {
         let house = try KeyValueHouse(engine: engine)
         let marker = "plain-text-marker"
         let values: [PropertyValue] = [
-            .string(marker), .data(Data(marker.utf8)), [.string(marker)], ["k": .string(marker)], [marker: 1],
+            .string(marker), .data(Data(marker.utf8)), [.string(marker)], ["k": .string(marker)], [ItemName(marker): 1],
         ]
         for (index, value) in values.enumerated() {
             try house.push(house.write("k\(index)", value, after: .seconds(1)), by: house.caller("dev_a"))

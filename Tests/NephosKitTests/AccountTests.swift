@@ -97,7 +97,7 @@ import Wire
         device.cloud.overrides["PushKeys"] = { request in
             request.accessToken == "access-1" ? .failure(CloudError(.tokenExpired, "Old.")) : nil
         }
-        for key in ["a", "b", "c"] { try device.store.set(1, forKey: key) }
+        for key in ["a", "b", "c"] as [ItemName] { try device.store.set(1, forKey: key) }
         device.loop.advance(.seconds(1))
         #expect(device.cloud.requests("RefreshToken").count == 1)
         #expect(device.cloud.items.count == 3)

@@ -154,7 +154,7 @@ import Wire
     @Test func limitsAreCheckedBeforeAnythingIsStored() throws {
         let device = try Device.ready()
         #expect(throws: CloudError.self) {
-            try device.store.set(1, forKey: String(repeating: "k", count: 65))
+            try device.store.set(1, forKey: ItemName(String(repeating: "k", count: 65)))
         }
         try device.store.set(.string(String(repeating: "x", count: 900_000)), forKey: "a")
         #expect(throws: CloudError.self) {

@@ -19,7 +19,7 @@ final class ScriptedCloud {
     var budget: Budget?
 
     var account = "acc_one"
-    var items: [String: KeyValueItem] = [:]
+    var items: [ItemName: KeyValueItem] = [:]
     var head = ChangeToken(epoch: 1, sequence: 0)
     var epochStart: UInt64 = 0
     var digestKey: [UInt8] = Array(repeating: 7, count: 16)
@@ -114,15 +114,15 @@ final class ScriptedCloud {
         next.sequence += 1
         for write in request.writes {
             var item = KeyValueItem(
-                key: write.key, value: write.hasValue ? try? PropertyValue(write.value) : nil,
+                key: ItemName(write.key), value: write.hasValue ? try? PropertyValue(write.value) : nil,
                 timestamp: HybridTimestamp(rawValue: write.timestamp),
                 deviceID: DeviceID(write.deviceID.isEmpty ? "dev_here" : write.deviceID), sequence: next.sequence)
             var outcome = WireKeyOutcome()
-            if let current = items[write.key], !item.wins(over: current) {
+            if let current = items[ItemName(write.key)], !item.wins(over: current) {
                 outcome.superseded = true
                 outcome.current = WireKeyValueItem(current)
             } else {
-                items[write.key] = item
+                items[ItemName(write.key)] = item
                 head = next
                 item.value = nil
                 outcome.current = WireKeyValueItem(item)
@@ -152,7 +152,7 @@ final class ScriptedCloud {
 
     /// Another device's write, without telling anyone.
     @discardableResult
-    func write(_ key: String, _ value: PropertyValue?, at time: Timestamp, device: String = "dev_other")
+    func write(_ key: ItemName, _ value: PropertyValue?, at time: Timestamp, device: String = "dev_other")
         -> WireNotification
     {
         let previous = head.sequence
@@ -168,7 +168,7 @@ final class ScriptedCloud {
         notification.previousSequence = previous
         notification.deviceID = device
         var change = WireChange()
-        change.item = key
+        change.item = key.rawValue
         change.deleted = value == nil
         change.body = (try? WireKeyValueItem(item).serializedData()) ?? Data()
         notification.changes = [change]
@@ -186,7 +186,7 @@ final class ScriptedCloud {
     }
 
     /// The server is restored to an earlier state.
-    func restore(to earlier: [String: KeyValueItem], sequence: UInt64) {
+    func restore(to earlier: [ItemName: KeyValueItem], sequence: UInt64) {
         items = earlier
         epochStart = sequence
         head = ChangeToken(epoch: head.epoch + 1, sequence: sequence)

@@ -13,7 +13,7 @@ import Testing
         return cloud
     }
 
-    private func changes(_ device: TestDevice, of key: String) -> [ChangeReason] {
+    private func changes(_ device: TestDevice, of key: ItemName) -> [ChangeReason] {
         device.changes.filter { $0.changedKeys.contains(key) }.map(\.reason)
     }
 
@@ -60,7 +60,7 @@ import Testing
     @Test func aRefusedWriteIsToldToItsOwnDeviceAlone() throws {
         let cloud = try house(2)
         defer { cloud.close() }
-        let long = String(repeating: "k", count: 65)
+        let long = ItemName(String(repeating: "k", count: 65))
         #expect(throws: CloudError.self) { try cloud.devices[0].store?.set(1, forKey: long) }
         cloud.network.run(for: .seconds(5))
         #expect(changes(cloud.devices[0], of: long) == [.quotaViolationChange])

@@ -54,7 +54,7 @@ import Wire
     }
 
     /// Writes and waits longer than two heartbeats.
-    private func write(_ cloud: TestCloud, _ key: String) throws {
+    private func write(_ cloud: TestCloud, _ key: ItemName) throws {
         try cloud.devices[0].store?.set(1, forKey: key)
         cloud.network.run(for: .seconds(12))
     }

@@ -17,7 +17,7 @@ import Testing
             expires: Timestamp(milliseconds: expires))
     }
 
-    private func key(_ scope: String) -> ScopeKey {
+    private func key(_ scope: ItemName) -> ScopeKey {
         ScopeKey(account: AccountID("acct_1"), service: .keyValue, scope: scope)
     }
 

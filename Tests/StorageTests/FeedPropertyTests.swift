@@ -7,7 +7,7 @@ import Testing
 @Suite struct FeedPropertyTests {
     /// What a scope should be.
     struct Model {
-        var items: [String: FeedItem] = [:]
+        var items: [ItemName: FeedItem] = [:]
         var floor: UInt64 = 0
         var head: UInt64 = 0
     }
@@ -17,7 +17,7 @@ import Testing
     /// A reader that follows a scope by its token alone.
     struct Follower {
         var token = ChangeToken.zero
-        var items: [String: [UInt8]] = [:]
+        var items: [ItemName: [UInt8]] = [:]
     }
 
     static let seeds = Array(UInt64(1)...300)
@@ -59,7 +59,7 @@ import Testing
         let place = Int.random(in: 0..<scopes.count, using: &random)
         var items: [FeedItem] = []
         for _ in 0..<Int.random(in: 1...4, using: &random) {
-            let name = "item_\(Int.random(in: 0..<8, using: &random))"
+            let name = "item_\(Int.random(in: 0..<8, using: &random))" as ItemName
             let text = "\(random.next() % 100_000)"
             items.append(item(name, text, deleted: Int.random(in: 0..<3, using: &random) == 0))
         }
@@ -116,7 +116,7 @@ import Testing
     ) throws {
         try engine.group(cache: cache) { feed in
             for (scope, model) in zip(scopes, models) {
-                for name in (0..<8).map({ "item_\($0)" }) {
+                for name in (0..<8).map({ ItemName("item_\($0)") }) {
                     let found = try feed.item(scope, name)
                     let expected = model.items[name]
                     let isSame =

@@ -7,9 +7,9 @@ import Testing
 
     init() throws { engine = try .fresh() }
 
-    func changes(after token: ChangeToken) throws -> ([String], ChangeToken) {
+    func changes(after token: ChangeToken) throws -> ([ItemName], ChangeToken) {
         try engine.group { feed in
-            var names: [String] = []
+            var names: [ItemName] = []
             let head = try feed.changes(in: notes, after: token) {
                 names.append($0.name)
                 return true
@@ -84,7 +84,7 @@ import Testing
         try engine.group { _ = try $0.put(notes, [item("5", "", deleted: true)]) }
         _ = try engine.group { try $0.compactTombstones(before: Timestamp(milliseconds: 5000), limit: 9) }
         #expect(try engine.group { try $0.head(notes) }.floor == 7)
-        var names: [String] = []
+        var names: [ItemName] = []
         var token = ChangeToken.zero
         var more = true
         while more {

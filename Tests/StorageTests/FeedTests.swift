@@ -7,7 +7,7 @@ import Testing
 
     init() throws { engine = try .fresh() }
 
-    func names(after sequence: UInt64 = 0) throws -> [String] { try engine.all(notes, after: sequence).map(\.name) }
+    func names(after sequence: UInt64 = 0) throws -> [ItemName] { try engine.all(notes, after: sequence).map(\.name) }
 
     @Test func aScopeNeverWrittenIsEmpty() throws {
         let head = try engine.group { try $0.head(notes) }
@@ -66,7 +66,7 @@ import Testing
 
     @Test(arguments: [0, 1, 255, 256, 257, 70_000, 1 << 20])
     func whatIsStoredComesBackWhateverItsSize(_ size: Int) throws {
-        let names = ["", "a", "caf\u{e9}", String(repeating: "n", count: size)]
+        let names: [ItemName] = ["", "a", "caf\u{e9}", ItemName(String(repeating: "n", count: size))]
         for name in names + names.reversed() {
             let body = (0..<size).map { UInt8(truncatingIfNeeded: $0 &* 7) }
             let item = FeedItem(name: name, deleted: false, digest: .empty, size: size, body: body)

@@ -102,7 +102,7 @@ extension SQLiteEngine {
     }
 }
 
-func item(_ name: String, _ text: String, deleted: Bool = false) -> FeedItem {
+func item(_ name: ItemName, _ text: String, deleted: Bool = false) -> FeedItem {
     let body = Array(text.utf8)
     return FeedItem(
         name: name, deleted: deleted, digest: SetDigest(ofItem: Array(name.utf8) + [0] + body),
@@ -112,7 +112,7 @@ func item(_ name: String, _ text: String, deleted: Bool = false) -> FeedItem {
 let notes = ScopeName(account: "account_a", name: "notes")
 
 extension ScopeName {
-    init(account: String, name: String) { self.init(account: AccountID(account), name: name) }
+    init(account: String, name: ItemName) { self.init(account: AccountID(account), name: name) }
 }
 
 /// The code a body fails with, nil if it does not fail.

@@ -88,7 +88,7 @@ struct KeyValueCommand: AsyncParsableCommand {
 
         func run() async throws {
             try await store.withStore { store, _ in
-                try store.write(Swift.Set(keys).sorted().map { LocalWrite(key: $0, value: nil) })
+                try store.write(Swift.Set(keys).sorted().map { LocalWrite(key: ItemName($0), value: nil) })
                 try await Sent.wait(
                     store, keys: keys, network: network, output: output,
                     done: "Deleted \(keys.joined(separator: ", ")).")
@@ -145,7 +145,7 @@ struct KeyValueCommand: AsyncParsableCommand {
             try await store.withStore { store, _ in
                 try store.write(values.sorted { $0.key < $1.key }.map { LocalWrite(key: $0.key, value: $0.value) })
                 try await Sent.wait(
-                    store, keys: values.keys.sorted(), network: network, output: output,
+                    store, keys: values.keys.sorted().map(\.rawValue), network: network, output: output,
                     done: "Imported \(values.count) keys.")
             }
         }
@@ -188,7 +188,7 @@ struct KeyValueCommand: AsyncParsableCommand {
                 ) { first, _ in first }
                 let rows = try await store.history(forKey: key, limit: limit).map { entry in
                     Row(
-                        key: entry.item.key, value: entry.item.value.map(JSONValue.init),
+                        key: entry.item.key.rawValue, value: entry.item.value.map(JSONValue.init),
                         writtenAt: entry.item.timestamp.time.milliseconds, device: entry.item.deviceID.rawValue,
                         lostConflict: entry.lostConflict, winnerDevice: entry.winnerDevice.rawValue)
                 }
@@ -274,7 +274,7 @@ enum Sent {
             throw ExitCode(5)
         }
         let status = try await store.status()
-        if let refused = status.refused.first(where: { keys.contains($0.key) }) {
+        if let refused = status.refused.first(where: { keys.contains($0.key.rawValue) }) {
             throw refused.error
         }
         try output.print(Report(state: "sent", keys: keys, token: status.head.description), text: done)

@@ -101,7 +101,8 @@ struct JSONValue: Codable {
         } else if let array = try? container.decode([JSONValue].self) {
             value = .array(array.map(\.value))
         } else {
-            let entries = try container.decode([String: JSONValue].self).mapValues(\.value)
+            let decoded = try container.decode([String: JSONValue].self)
+            let entries = Dictionary(decoded.map { (ItemName($0.key), $0.value.value) }) { $1 }
             if entries.count == 1, case .string(let text) = entries["$date"], let date = PropertyValue.date(text) {
                 value = .date(date)
             } else if entries.count == 1, case .string(let text) = entries["$data"],
@@ -119,7 +120,8 @@ struct JSONValue: Codable {
         case .dictionary(let values):
             // A dictionary of Swift's, so that the encoder leaves its keys as they are.
             var container = encoder.singleValueContainer()
-            try container.encode(values.mapValues(JSONValue.init))
+            try container.encode(
+                Dictionary(values.map { ($0.key.rawValue, JSONValue($0.value)) }) { first, _ in first })
         case .date(let date):
             var container = encoder.singleValueContainer()
             try container.encode(["$date": date.formatted(Date.ISO8601FormatStyle(includingFractionalSeconds: true))])

@@ -29,13 +29,13 @@ struct WatchCommand: AsyncParsableCommand {
 
     private struct Change: Encodable {
         struct Item: Encodable {
-            var key: String
+            var key: ItemName
             var value: JSONValue?
             var deleted: Bool
         }
         var reason: Int
         var reasonName: String
-        var keys: [String]
+        var keys: [ItemName]
         var items: [Item]
         var device: String?
         var deviceName: String?

@@ -14,7 +14,7 @@ struct WhyCommand: AsyncParsableCommand {
 
     private struct Report: Encodable {
         struct Item: Encodable {
-            var keys: [String]
+            var keys: [ItemName]
             var state: String
             var reason: String
             var blocker: String
@@ -46,7 +46,7 @@ struct WhyCommand: AsyncParsableCommand {
                     keys: [refused.key], state: "refused", reason: refused.error.message, blocker: "quota", attempts: 1,
                     nextAttempt: nil, operation: "-", error: refused.error.description)
             }
-            if let key { items = items.filter { $0.keys.contains(key) } }
+            if let key { items = items.filter { $0.keys.contains(ItemName(key)) } }
             let report = Report(
                 inSync: status.isInSync, initialSyncFinished: status.initialSyncFinished,
                 following: status.isFollowing, token: status.head.description,
@@ -61,7 +61,7 @@ struct WhyCommand: AsyncParsableCommand {
         if let problem = report.problem { lines.append("The store: \(problem)") }
         if !report.initialSyncFinished { lines.append("The store has not been fetched yet.") }
         for item in report.items {
-            lines.append("\(item.keys.joined(separator: ", ")): \(item.state)")
+            lines.append("\(item.keys.map(\.rawValue).joined(separator: ", ")): \(item.state)")
             lines.append("  reason        \(item.reason)")
             lines.append("  blocked by    \(item.blocker)")
             lines.append("  attempts      \(item.attempts)")
@@ -100,7 +100,7 @@ struct VerifyCommand: AsyncParsableCommand {
             let report = Report(
                 inSync: proof.agrees, token: proof.token.description, localDigest: proof.localDigest.description,
                 serverDigest: proof.serverDigest.description, pending: proof.pending,
-                differences: Dictionary(proof.differences.map { ($0.key, $0.kind.rawValue) }) { $1 })
+                differences: Dictionary(proof.differences.map { ($0.key.rawValue, $0.kind.rawValue) }) { $1 })
             var lines = [
                 proof.agrees ? "In sync at \(proof.token)." : "OUT OF STEP at \(proof.token).",
                 "  here    \(report.localDigest)", "  server  \(report.serverDigest)",

@@ -25,7 +25,7 @@ extension WireApp {
         appID = app.id.rawValue
         name = app.name
         storeID = app.entitlements.store?.rawValue ?? ""
-        containerIds = app.entitlements.containers
+        containerIds = app.entitlements.containers.map(\.rawValue)
         capabilities = app.entitlements.capabilities.wire
         version = app.entitlements.version
     }

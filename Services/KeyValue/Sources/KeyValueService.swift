@@ -40,13 +40,14 @@ public final class KeyValueService: CloudService {
         _ storeID: String, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> KeyStore {
         let caller = try context.requireCaller()
-        guard caller.entitlements.include(storeID, of: name) else {
+        let store = ItemName(storeID)
+        guard caller.entitlements.include(store, of: name) else {
             throw CloudError(
                 .missingEntitlement, "The app has no such key-value store. Ask for the store that the app lists.")
         }
         guard let keys else { throw CloudError(.serviceUnavailable, "The service is starting.") }
         return KeyStore(
-            scope: ScopeName(account: caller.account, name: storeID), transaction: transaction, keys: keys,
+            scope: ScopeName(account: caller.account, name: store), transaction: transaction, keys: keys,
             digestKeys: digestKeys)
     }
 
@@ -56,7 +57,7 @@ public final class KeyValueService: CloudService {
     ) throws -> [StorageLedger.Usage]? {
         try transaction.scopeSizes(of: account).map {
             // A store may be several apps'; it goes by its own name.
-            StorageLedger.Usage(app: AppID($0.name), device: DeviceID(""), bytes: UInt64($0.bytes))
+            StorageLedger.Usage(app: AppID($0.name.rawValue), device: DeviceID(""), bytes: UInt64($0.bytes))
         }
     }
 

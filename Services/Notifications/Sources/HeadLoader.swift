@@ -39,7 +39,7 @@ final class HeadLoader {
         guard waiting[key]?.count == 1 else { return }
         var request = WireReadHeads()
         request.accountID = key.account.rawValue
-        request.scopes = [key.scope]
+        request.scopes = [key.scope.rawValue]
         host.call(key.service, "ReadHeads", body: Frame(encoding: request), causeID: nil) { [weak self] result in
             let token = result.flatMap { frame -> Result<ChangeToken, CloudError> in
                 do throws(CloudError) {

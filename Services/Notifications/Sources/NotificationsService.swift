@@ -41,12 +41,13 @@ public final class NotificationsService: CloudService {
 
     public func handle(_ event: WireEvent, in transaction: any HandlerTransaction) throws {
         guard event.hasNotification else { return }
-        if event.service == ServiceName.identity.rawValue, event.notification.scope == directoryScope.name {
+        let service = ServiceName(event.service)
+        let scope = ItemName(event.notification.scope)
+        if service == .identity, scope == directoryScope.name {
             for change in event.notification.changes { try heed(change) }
             return
         }
-        let key = ScopeKey(
-            account: AccountID(event.accountID), service: ServiceName(event.service), scope: event.notification.scope)
+        let key = ScopeKey(account: AccountID(event.accountID), service: service, scope: scope)
         door?.deliver(event.notification, to: key)
     }
 
@@ -56,12 +57,12 @@ public final class NotificationsService: CloudService {
         case "device":
             let device = try WireDeviceState(serializedBytes: change.body)
             guard device.revoked else { return }
-            door?.end(because: SubscriptionDoor.revoked) { $0.device.rawValue == device.deviceID }
+            door?.end(because: SubscriptionDoor.revoked) { $0.device == DeviceID(device.deviceID) }
         case "account":
             let account = try WireAccountState(serializedBytes: change.body)
             guard account.state != .active else { return }
             door?.end(because: account.state == .closed ? .accountClosed : .accountLocked) {
-                $0.account.rawValue == account.accountID
+                $0.account == AccountID(account.accountID)
             }
         case "app":
             let app = AppID(try WireAppState(serializedBytes: change.body).app.appID)

@@ -128,18 +128,15 @@ final class SubscriptionDoor {
             throw CloudError(.invalidArguments, "A subscription must name at least one scope.")
         }
         var keys: [ScopeKey] = []
-        for scope in scopes {
+        for wire in scopes {
+            let service = ServiceName(wire.service)
+            let scope = ItemName(wire.scope)
             let isEntitled =
-                if scope.service == ServiceName.identity.rawValue {
-                    scope.scope == accountScopeName
-                } else {
-                    caller.entitlements.include(scope.scope, of: ServiceName(scope.service))
-                }
-            guard isEntitled, !scope.scope.isEmpty else {
+                service == .identity ? scope == accountScopeName : caller.entitlements.include(scope, of: service)
+            guard isEntitled, !scope.isEmpty else {
                 throw CloudError(.missingEntitlement, "The app does not list this scope, or it does not exist.")
             }
-            keys.append(
-                ScopeKey(account: caller.account, service: ServiceName(scope.service), scope: scope.scope))
+            keys.append(ScopeKey(account: caller.account, service: service, scope: scope))
         }
         return keys
     }
@@ -154,7 +151,7 @@ final class SubscriptionDoor {
     private func head(_ key: ScopeKey) -> WireScopeHead {
         var head = WireScopeHead()
         head.service = key.service.rawValue
-        head.scope = key.scope
+        head.scope = key.scope.rawValue
         head.token = WireChangeToken(heads[key] ?? .zero)
         return head
     }
@@ -182,7 +179,7 @@ final class SubscriptionDoor {
             let originators = batch.originators(of: key)
             for subscriber in table.subscribers(to: key) where subscriber.expires > now {
                 let messages =
-                    originators.contains(subscriber.device.rawValue)
+                    originators.contains(subscriber.device)
                     ? batch.messages(for: key, to: subscriber.device) : common
                 guard !messages.isEmpty else { continue }
                 if subscriber.isLagging {

@@ -16,7 +16,7 @@ public enum ChangeReason: Int, Sendable, Hashable, Codable {
 /// What an app is told when a store changes from outside.
 public struct ChangeNotification: Sendable {
     public var reason: ChangeReason
-    public var changedKeys: [String]
+    public var changedKeys: [ItemName]
     /// The new states of the changed keys, as far as they are known. A nil value: deleted.
     public var items: [KeyValueItem]
     /// The device that made the change, if it was one.
@@ -27,7 +27,7 @@ public struct ChangeNotification: Sendable {
     public var error: CloudError?
 
     public init(
-        reason: ChangeReason, changedKeys: [String], items: [KeyValueItem] = [], device: DeviceID? = nil,
+        reason: ChangeReason, changedKeys: [ItemName], items: [KeyValueItem] = [], device: DeviceID? = nil,
         token: ChangeToken = .zero, error: CloudError? = nil
     ) {
         self.reason = reason

@@ -42,7 +42,9 @@ enum DefaultsFile {
         case let value as Date: .date(value)
         case let value as Data: .data(value)
         case let value as [Any]: .array(value.compactMap(property))
-        case let value as [String: Any]: .dictionary(value.compactMapValues(property))
+        case let value as [String: Any]:
+            .dictionary(
+                Dictionary(value.compactMap { key, value in property(value).map { (ItemName(key), $0) } }) { $1 })
         case let value as NSNumber: number(value)
         case let value as Bool: .boolean(value)
         case let value as Int: .integer(Int64(value))
@@ -71,7 +73,8 @@ enum DefaultsFile {
         case .date(let value): value
         case .data(let value): value
         case .array(let values): values.map(foundation)
-        case .dictionary(let values): values.mapValues(foundation)
+        case .dictionary(let values):
+            Dictionary(values.map { ($0.key.rawValue, foundation($0.value)) }) { first, _ in first }
         }
     }
 }

@@ -22,7 +22,7 @@ public struct Verification: Sendable {
             case differs
         }
 
-        public var key: String
+        public var key: ItemName
         public var kind: Kind
     }
 
@@ -93,8 +93,8 @@ extension KeyValueStore {
     private static func differences(
         _ items: [KeyValueItem], _ digestKey: [UInt8], _ entries: [WireListKeyDigestsReply.Entry]
     ) -> [Verification.Difference] {
-        let theirs = Dictionary(entries.map { ($0.key, [UInt8]($0.digest)) }) { $1 }
-        var mine: [String: [UInt8]] = [:]
+        let theirs = Dictionary(entries.map { (ItemName($0.key), [UInt8]($0.digest)) }) { $1 }
+        var mine: [ItemName: [UInt8]] = [:]
         for item in items where item.value != nil { mine[item.key] = item.digest(key: digestKey).bytes }
         return Set(mine.keys).union(theirs.keys).sorted().compactMap { key in
             switch (mine[key], theirs[key]) {

@@ -21,7 +21,7 @@ public final class KeyValueStore: Sendable {
 
     /// What this device knows of a key; tells a key that does not exist from
     /// one that nobody here knows of yet.
-    public func read(_ key: String) throws(CloudError) -> ReadResult { try session.local.read(key, app: app) }
+    public func read(_ key: String) throws(CloudError) -> ReadResult { try session.local.read(ItemName(key), app: app) }
 
     /// The value, or nil if there is none or it cannot be read.
     public func object(forKey key: String) -> PropertyValue? { (try? read(key))?.value }
@@ -73,12 +73,17 @@ public final class KeyValueStore: Sendable {
     }
 
     public func dictionary(forKey key: String) -> [String: PropertyValue]? {
-        if case .dictionary(let value) = object(forKey: key) { value } else { nil }
+        if case .dictionary(let value) = object(forKey: key) { Self.byText(value) } else { nil }
     }
 
     /// All keys and values, as this device sees them. Empty if they cannot be read.
     public var dictionaryRepresentation: [String: PropertyValue] {
-        (try? session.local.dictionary(app: app)) ?? [:]
+        Self.byText((try? session.local.dictionary(app: app)) ?? [:])
+    }
+
+    /// By Swift's own strings. Of keys that those take for one, the first in the order of bytes stands for all.
+    private static func byText(_ values: [ItemName: PropertyValue]) -> [String: PropertyValue] {
+        Dictionary(values.sorted { $0.key < $1.key }.map { ($0.key.rawValue, $0.value) }) { first, _ in first }
     }
 
     // MARK: Writing
@@ -88,7 +93,7 @@ public final class KeyValueStore: Sendable {
     /// - Throws: ``CloudError`` `.quotaExceeded` (details name the limit and by how much it is
     ///   passed; the previous value stays), `.invalidArguments`, `.storageFailure`.
     public func set(_ value: PropertyValue, forKey key: String) throws(CloudError) {
-        try write([LocalWrite(key: key, value: value)])
+        try write([LocalWrite(key: ItemName(key), value: value)])
     }
 
     public func set(_ value: String, forKey key: String) throws(CloudError) { try set(.string(value), forKey: key) }
@@ -99,14 +104,14 @@ public final class KeyValueStore: Sendable {
 
     /// Deletes a key. Never refused.
     public func removeObject(forKey key: String) throws(CloudError) {
-        try write([LocalWrite(key: key, value: nil)])
+        try write([LocalWrite(key: ItemName(key), value: nil)])
     }
 
     /// Writes several keys, all or none: no device ever sees some of them without the others.
     public func transaction(_ body: (inout [String: PropertyValue?]) -> Void) throws(CloudError) {
         var changes: [String: PropertyValue?] = [:]
         body(&changes)
-        try write(changes.sorted { $0.key < $1.key }.map { LocalWrite(key: $0.key, value: $0.value) })
+        try write(changes.sorted { $0.key < $1.key }.map { LocalWrite(key: ItemName($0.key), value: $0.value) })
     }
 
     /// Writes several keys, all or none.
@@ -126,7 +131,7 @@ public final class KeyValueStore: Sendable {
     ///
     /// - Returns: The keys offered.
     @discardableResult
-    public func adoptSignedOutContent() async throws(CloudError) -> [String] {
+    public func adoptSignedOutContent() async throws(CloudError) -> [ItemName] {
         let app = app
         return try await session.engine.perform { engine, completion in
             completion(Result { () throws(CloudError) in try engine.keyValue(app).adoptSignedOutContent() })

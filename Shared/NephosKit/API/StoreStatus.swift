@@ -17,7 +17,7 @@ public struct StoreStatus: Sendable {
         }
 
         public var id: OperationID
-        public var keys: [String]
+        public var keys: [ItemName]
         public var state: State
         /// A constant sentence.
         public var reason: String

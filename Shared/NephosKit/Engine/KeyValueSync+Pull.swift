@@ -153,7 +153,7 @@ extension KeyValueSync {
         }
         let first = !state.synced
         let touched = Set(plan.puts.map(\.key)).union(plan.replaces ? local.map(\.key) : [])
-        var before: [String: KeyValueItem?] = [:]
+        var before: [ItemName: KeyValueItem?] = [:]
         if !first { for key in touched { before[key] = .some(try store.visible(key)) } }
 
         if plan.replaces { try store.removeItems(&state) }
@@ -187,7 +187,7 @@ extension KeyValueSync {
 
     /// As ``announce(_:in:head:)``; a key that is gone altogether counts as deleted.
     private func announce(
-        _ before: [String: KeyValueItem?], deletedKeys: Bool, in store: StoreTransaction, head: ChangeToken
+        _ before: [ItemName: KeyValueItem?], deletedKeys: Bool, in store: StoreTransaction, head: ChangeToken
     ) throws -> ChangeNotification? {
         var notification = try announce(before, in: store, head: head)
         guard deletedKeys else { return notification }
@@ -259,7 +259,7 @@ extension KeyValueSync {
         guard state.synced, !state.digestKey.isEmpty else { return (.foreign, nil) }
         let position = segment.position(at: state.head)
         guard position == .next else { return (position, nil) }
-        var before: [String: KeyValueItem?] = [:]
+        var before: [ItemName: KeyValueItem?] = [:]
         for item in segment.items { before[item.key] = .some(try store.visible(item.key)) }
         try Facts(database).withClock { clock in for item in segment.items { clock.observe(item.timestamp) } }
         for item in segment.items {

@@ -87,7 +87,7 @@ extension KeyValueSync {
         let own = engine.session?.deviceID
         wire.writes = operation.writes.map { item in
             var write = WireKeyWrite()
-            write.key = item.key
+            write.key = item.key.rawValue
             if let value = item.value { write.value = WirePropertyValue(value) }
             write.timestamp = item.timestamp.rawValue
             if item.deviceID != own { write.deviceID = item.deviceID.rawValue }
@@ -127,7 +127,7 @@ extension KeyValueSync {
             // A winner that was not fetched yet may be part of a transaction: taken alone it would show half of that.
             guard !reply.outcomes.contains(where: { $0.superseded && $0.current.sequence > state.head.sequence })
             else { return (.pullFirst, nil) }
-            var before: [String: KeyValueItem?] = [:]
+            var before: [ItemName: KeyValueItem?] = [:]
             for write in operation.writes { before[write.key] = .some(try store.visible(write.key)) }
             try store.removePending(operation.position)
             // An answer remembered from before a restore: the feed tells what became of it.

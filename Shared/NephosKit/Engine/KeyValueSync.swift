@@ -153,16 +153,16 @@ public final class KeyValueSync {
         emit(ChangeNotification(reason: .quotaViolationChange, changedKeys: writes.map(\.key), error: error))
     }
 
-    public func set(_ value: PropertyValue?, forKey key: String) throws(CloudError) {
+    public func set(_ value: PropertyValue?, forKey key: ItemName) throws(CloudError) {
         try write([LocalWrite(key: key, value: value)])
     }
 
-    public func read(_ key: String) throws(CloudError) -> ReadResult { try engine.local.read(key, app: app) }
+    public func read(_ key: ItemName) throws(CloudError) -> ReadResult { try engine.local.read(key, app: app) }
 
-    public func dictionary() throws(CloudError) -> [String: PropertyValue] { try engine.local.dictionary(app: app) }
+    public func dictionary() throws(CloudError) -> [ItemName: PropertyValue] { try engine.local.dictionary(app: app) }
 
     /// Offers what was written while signed out to the account that is signed in now.
-    public func adoptSignedOutContent() throws(CloudError) -> [String] {
+    public func adoptSignedOutContent() throws(CloudError) -> [ItemName] {
         let keys = try engine.local.adoptSignedOutContent(
             app: app, writer: engine.writer, now: engine.loop.wallClock.now, makeID: engine.makeOperationID)
         pump()
@@ -186,7 +186,7 @@ public final class KeyValueSync {
 
     /// Tells the app which of these keys look different to it now.
     func announce(
-        _ before: [String: KeyValueItem?], in store: StoreTransaction, head: ChangeToken
+        _ before: [ItemName: KeyValueItem?], in store: StoreTransaction, head: ChangeToken
     ) throws -> ChangeNotification? {
         var items: [KeyValueItem] = []
         for key in before.keys.sorted() {

@@ -182,12 +182,12 @@ final class SubscriptionFollower {
         heard()
         guard case .success(let delivery) = reply.result.decoded(as: WireDelivery.self) else { return }
         for notification in delivery.notifications {
-            if notification.service == ServiceName.identity.rawValue {
+            if ServiceName(notification.service) == .identity {
                 account.receive(notification)
                 continue
             }
-            guard notification.service == ServiceName.keyValue.rawValue else { continue }
-            for store in engine.openStores where store.scope?.store.rawValue == notification.scope {
+            guard ServiceName(notification.service) == .keyValue else { continue }
+            for store in engine.openStores where store.scope?.store == StoreID(notification.scope) {
                 store.receive(notification)
             }
         }
@@ -199,8 +199,8 @@ final class SubscriptionFollower {
     }
 
     private func route(_ head: WireScopeHead, lagging: Bool = false) {
-        guard head.service == ServiceName.keyValue.rawValue else { return }
-        for store in engine.openStores where store.scope?.store.rawValue == head.scope {
+        guard ServiceName(head.service) == .keyValue else { return }
+        for store in engine.openStores where store.scope?.store == StoreID(head.scope) {
             if lagging { store.pull() } else { store.noteServerHead(ChangeToken(head.token)) }
         }
     }

@@ -16,17 +16,17 @@ public enum ReadResult: Hashable, Sendable {
 
 /// A write that the server refused. The previous value stayed.
 public struct RefusedWrite: Sendable {
-    public var key: String
+    public var key: ItemName
     public var at: Timestamp
     public var error: CloudError
 }
 
 /// A key's new value; nil deletes it.
 public struct LocalWrite: Sendable {
-    public var key: String
+    public var key: ItemName
     public var value: PropertyValue?
 
-    public init(key: String, value: PropertyValue?) {
+    public init(key: ItemName, value: PropertyValue?) {
         self.key = key
         self.value = value
     }
@@ -48,7 +48,7 @@ extension LocalStore {
         return session.scope(of: app) ?? StoreScope(account: session.accountID, store: signedOut.store)
     }
 
-    func read(_ key: String, app: AppID) throws(CloudError) -> ReadResult {
+    func read(_ key: ItemName, app: AppID) throws(CloudError) -> ReadResult {
         try read { database in
             let store = try store(of: app, database)
             if let item = try store.visible(key), let value = item.value { return .value(value) }
@@ -57,7 +57,7 @@ extension LocalStore {
         }
     }
 
-    func dictionary(app: AppID) throws(CloudError) -> [String: PropertyValue] {
+    func dictionary(app: AppID) throws(CloudError) -> [ItemName: PropertyValue] {
         try read { try store(of: app, $0).visibleItems().compactMapValues(\.value) }
     }
 
@@ -71,6 +71,7 @@ extension LocalStore {
         _ writes: [LocalWrite], app: AppID, id: OperationID, writer: Int64, now: Timestamp
     ) throws(CloudError) {
         guard !writes.isEmpty else { return }
+        for write in writes { try write.key.check() }
         for write in writes where (write.value?.depth ?? 0) > PropertyValue.depthMax {
             throw CloudError(
                 .invalidArguments, "The value nests arrays and dictionaries too deeply.",
@@ -115,7 +116,7 @@ extension LocalStore {
 
     private static func check(_ writes: [LocalWrite], in store: StoreTransaction, limits: KeyValueLimits) throws {
         var bytes = 0
-        var added: [String] = []
+        var added: [ItemName] = []
         for write in writes {
             let size = write.value?.canonicalBytes.count ?? 0
             // A key that is too long can only be deleted.
@@ -126,7 +127,7 @@ extension LocalStore {
         }
         // Deletes are never refused.
         guard !added.isEmpty else { return }
-        let before = try store.usage(without: [String]())
+        let before = try store.usage(without: [ItemName]())
         let others = try store.usage(without: writes.map(\.key))
         try limits.check(
             keyCount: others.keys + added.count, totalBytes: others.bytes + bytes, previousKeyCount: before.keys,
@@ -139,14 +140,14 @@ extension LocalStore {
     /// - Returns: The keys offered.
     func adoptSignedOutContent(
         app: AppID, writer: Int64, now: Timestamp, makeID: () -> OperationID
-    ) throws(CloudError) -> [String] {
+    ) throws(CloudError) -> [ItemName] {
         try write { database in
             guard let session = try Facts(database).session, session.signedIn else {
                 throw CloudError(.notSignedIn, "Sign in first.")
             }
             let from = StoreTransaction(database, .signedOut(app: app))
             let to = StoreTransaction(database, Self.scope(of: app, session: session))
-            var keys: [String] = []
+            var keys: [ItemName] = []
             for var item in try from.items() where item.value != nil {
                 item.deviceID = session.deviceID
                 item.sequence = 0

@@ -47,12 +47,12 @@ struct StoreTransaction {
 
     // MARK: Items
 
-    func item(_ key: String) throws -> KeyValueItem? {
+    func item(_ key: ItemName) throws -> KeyValueItem? {
         try Row.fetchOne(
             cached(
                 "SELECT key, value, timestamp, device, sequence FROM items "
                     + "WHERE account = ?1 AND store = ?2 AND key = ?3"),
-            arguments: [account, store, key]
+            arguments: [account, store, key.rawValue]
         ).map(Self.item)
     }
 
@@ -83,7 +83,8 @@ struct StoreTransaction {
                 + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (account, store, key) DO UPDATE SET "
                 + "value = ?4, timestamp = ?5, device = ?6, sequence = ?7"
         ).execute(arguments: [
-            account, store, item.key, item.value.map { Data($0.canonicalBytes) }, Int64(item.timestamp.rawValue),
+            account, store, item.key.rawValue, item.value.map { Data($0.canonicalBytes) },
+            Int64(item.timestamp.rawValue),
             item.deviceID.rawValue, Int64(item.sequence),
         ])
     }
@@ -132,12 +133,12 @@ struct StoreTransaction {
     }
 
     /// The newest pending write of this key, and where it stands.
-    func pendingWrite(_ key: String) throws -> (position: Int64, write: KeyValueItem)? {
+    func pendingWrite(_ key: ItemName) throws -> (position: Int64, write: KeyValueItem)? {
         try Row.fetchOne(
             cached(
                 "SELECT key, value, timestamp, device, 0 AS sequence, position FROM pending_writes "
                     + "WHERE account = ?1 AND store = ?2 AND key = ?3 ORDER BY position DESC LIMIT 1"),
-            arguments: [account, store, key]
+            arguments: [account, store, key.rawValue]
         ).map { ($0["position"], try Self.item($0)) }
     }
 
@@ -167,7 +168,7 @@ struct StoreTransaction {
                 + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (position, key) DO UPDATE SET "
                 + "value = ?5, timestamp = ?6, device = ?7"
         ).execute(arguments: [
-            position, account, store, write.key, write.value.map { Data($0.canonicalBytes) },
+            position, account, store, write.key.rawValue, write.value.map { Data($0.canonicalBytes) },
             Int64(write.timestamp.rawValue), write.deviceID.rawValue,
         ])
     }
@@ -198,15 +199,15 @@ struct StoreTransaction {
 
     /// The state of a key as the app reads it: the newest of what the server
     /// has and what waits to be sent.
-    func visible(_ key: String) throws -> KeyValueItem? {
+    func visible(_ key: ItemName) throws -> KeyValueItem? {
         let item = try item(key)
         guard let write = try pendingWrite(key)?.write else { return item }
         guard let item, item.wins(over: write) else { return write }
         return item
     }
 
-    func visibleItems() throws -> [String: KeyValueItem] {
-        var visible: [String: KeyValueItem] = [:]
+    func visibleItems() throws -> [ItemName: KeyValueItem] {
+        var visible: [ItemName: KeyValueItem] = [:]
         for item in try items() { visible[item.key] = item }
         let writes = try Row.fetchCursor(
             cached(
@@ -223,33 +224,33 @@ struct StoreTransaction {
 
     /// Keys with a value, and the bytes of all values, pending writes included,
     /// but without one key.
-    func usage(without keys: some Collection<String>) throws -> (keys: Int, bytes: Int) {
-        var sizes: [String: Int] = [:]
+    func usage(without keys: some Collection<ItemName>) throws -> (keys: Int, bytes: Int) {
+        var sizes: [ItemName: Int] = [:]
         let rows = try Row.fetchCursor(
             cached(
                 "SELECT key, length(value) AS size, 0 AS position FROM items WHERE account = ?1 AND store = ?2 "
                     + "UNION ALL SELECT key, length(value), position FROM pending_writes "
                     + "WHERE account = ?1 AND store = ?2 ORDER BY 3"),
             arguments: [account, store])
-        while let row = try rows.next() { sizes[row["key"]] = row["size"] as Int? }
+        while let row = try rows.next() { sizes[ItemName(row["key"])] = row["size"] as Int? }
         for key in keys { sizes[key] = nil }
         return (sizes.count, sizes.values.reduce(0, +))
     }
 
     // MARK: Refused writes
 
-    func recordRefusal(_ keys: [String], _ error: CloudError, now: Timestamp) throws {
+    func recordRefusal(_ keys: [ItemName], _ error: CloudError, now: Timestamp) throws {
         for key in keys {
             try cached(
                 "INSERT INTO refused (account, store, key, refused_at, error) VALUES (?1, ?2, ?3, ?4, ?5) "
                     + "ON CONFLICT (account, store, key) DO UPDATE SET refused_at = ?4, error = ?5"
-            ).execute(arguments: [account, store, key, Int64(now.milliseconds), StoredError.encode(error)])
+            ).execute(arguments: [account, store, key.rawValue, Int64(now.milliseconds), StoredError.encode(error)])
         }
     }
 
-    func clearRefusal(_ key: String) throws {
+    func clearRefusal(_ key: ItemName) throws {
         try cached("DELETE FROM refused WHERE account = ?1 AND store = ?2 AND key = ?3")
-            .execute(arguments: [account, store, key])
+            .execute(arguments: [account, store, key.rawValue])
     }
 
     func refusals() throws -> [RefusedWrite] {
@@ -259,7 +260,8 @@ struct StoreTransaction {
         ).compactMap { row in
             StoredError.decode(row["error"]).map {
                 RefusedWrite(
-                    key: row["key"], at: Timestamp(milliseconds: UInt64(row["refused_at"] as Int64)), error: $0)
+                    key: ItemName(row["key"]), at: Timestamp(milliseconds: UInt64(row["refused_at"] as Int64)),
+                    error: $0)
             }
         }
     }
@@ -276,7 +278,7 @@ struct StoreTransaction {
 
     private static func item(_ row: Row) throws -> KeyValueItem {
         KeyValueItem(
-            key: row["key"],
+            key: ItemName(row["key"]),
             value: try (row["value"] as Data?).map { try PropertyValue(canonicalBytes: [UInt8]($0)) },
             timestamp: HybridTimestamp(rawValue: UInt64(row["timestamp"] as Int64)),
             deviceID: DeviceID(row["device"] as String),

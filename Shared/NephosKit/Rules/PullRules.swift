@@ -22,7 +22,7 @@ enum PullRules {
     /// Nil: these changes cannot be applied to what is here; fetch everything.
     static func plan(_ pulled: PulledState, local: [KeyValueItem], head: ChangeToken) -> PullPlan? {
         let restored = head.epoch != 0 && pulled.token.epoch != head.epoch
-        let mine = Dictionary(uniqueKeysWithValues: local.map { ($0.key, $0) })
+        let mine = Dictionary(local.map { ($0.key, $0) }) { $1 }
         guard restored else {
             // A push's reply, or another process, may have brought newer states already.
             var puts = pulled.items.filter { $0.sequence >= mine[$0.key]?.sequence ?? 0 }

@@ -35,7 +35,7 @@ final class NotebookService: CloudService {
             if request.accountName == "half" { throw CloudError(.constraintViolation, "Too late.") }
             var notification = WireNotification()
             notification.service = name.rawValue
-            notification.scope = Self.scope.name
+            notification.scope = Self.scope.name.rawValue
             notification.token = WireChangeToken(change.token)
             notification.previousSequence = change.previousSequence
             group.publish(
@@ -53,7 +53,7 @@ final class NotebookService: CloudService {
             let item = "device/\(request.deviceID)"
             let change = try write(item, state.serializedBytes(), group, in: directoryScope)
             var notification = WireNotification()
-            notification.scope = directoryScope.name
+            notification.scope = directoryScope.name.rawValue
             var wire = WireChange()
             wire.item = item
             wire.body = try state.serializedData()
@@ -68,7 +68,7 @@ final class NotebookService: CloudService {
             var reply = WireListAccountsReply()
             try group.items(Self.scope, after: 0) {
                 var account = WireAccount()
-                account.accountName = $0.name
+                account.accountName = $0.name.rawValue
                 reply.accounts.append(account)
                 return true
             }
@@ -97,7 +97,7 @@ final class NotebookService: CloudService {
     ) throws -> ScopeChange {
         try group.put(
             scope,
-            [FeedItem(name: name, deleted: false, digest: SetDigest(ofItem: name.utf8), size: 1, body: body)])
+            [FeedItem(name: ItemName(name), deleted: false, digest: SetDigest(ofItem: name.utf8), size: 1, body: body)])
     }
 
     func handle(_ event: WireEvent, in transaction: any HandlerTransaction) throws {

@@ -17,7 +17,7 @@ enum AccountEvents {
         state.planBytes = plan
         state.usedBytes = used
         state.level = LedgerRule.level(used: used, plan: plan)
-        let told = try transaction.item(scope, storage).map { try WireStorageState(serializedBytes: $0.body) }
+        let told = try transaction.item(scope, ItemName(storage)).map { try WireStorageState(serializedBytes: $0.body) }
         guard state.level != told?.level ?? 0 || told.map({ $0.planBytes != plan }) == true else { return }
         try IdentityFeed.publish([IdentityFeed.item(storage, state)], in: scope, transaction)
     }

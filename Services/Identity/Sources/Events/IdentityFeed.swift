@@ -18,14 +18,14 @@ enum IdentityFeed {
         let change = try transaction.put(scope, items)
         var notification = WireNotification()
         notification.service = ServiceName.identity.rawValue
-        notification.scope = scope.name
+        notification.scope = scope.name.rawValue
         notification.token = WireChangeToken(change.token)
         notification.previousSequence = change.previousSequence
         notification.deviceID = device?.rawValue ?? ""
         notification.operationID = Data(operation?.bytes ?? [])
         notification.changes = items.map { item in
             var change = WireChange()
-            change.item = item.name
+            change.item = item.name.rawValue
             change.body = Data(item.body)
             return change
         }
@@ -38,7 +38,8 @@ enum IdentityFeed {
     static func item(_ name: String, _ state: some SwiftProtobuf.Message) -> FeedItem {
         let body = Frame(encoding: state).bytes
         return FeedItem(
-            name: name, deleted: false, digest: SetDigest(ofItem: Array(name.utf8) + [0] + body), size: body.count,
+            name: ItemName(name), deleted: false, digest: SetDigest(ofItem: Array(name.utf8) + [0] + body),
+            size: body.count,
             body: body)
     }
 }

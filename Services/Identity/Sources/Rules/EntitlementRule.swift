@@ -19,7 +19,8 @@ enum EntitlementRule {
         try check(store, of: team, argument: "store_id")
         try TextRule.check(wire.name, argument: "name")
         for container in wire.containerIds { try check(container, of: team, argument: "container_ids") }
-        guard wire.containerIds.count <= containersMax, Set(wire.containerIds).count == wire.containerIds.count else {
+        let containers = wire.containerIds.map { ItemName($0) }
+        guard containers.count <= containersMax, Set(containers).count == containers.count else {
             throw CloudError(
                 .invalidArguments, "An app lists too many containers, or one of them twice.",
                 details: ["argument": "container_ids", "count_max": "\(containersMax)"])
@@ -33,7 +34,7 @@ enum EntitlementRule {
         return AppRecord(
             id: AppID(wire.appID), name: wire.name.isEmpty ? wire.appID : wire.name,
             entitlements: Entitlements(
-                version: version, capabilities: capabilities, store: StoreID(store), containers: wire.containerIds))
+                version: version, capabilities: capabilities, store: StoreID(store), containers: containers))
     }
 
     /// The team's prefix, with its dot: the part of the id up to the first dot.

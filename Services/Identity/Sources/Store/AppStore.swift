@@ -61,14 +61,14 @@ struct AppStore {
             ])
         try transaction.execute(Self.deleteContainers, [id])
         for (place, container) in app.entitlements.containers.enumerated() {
-            try transaction.execute(Self.insertContainer, [id, .integer(Int64(place)), .text(container)])
+            try transaction.execute(Self.insertContainer, [id, .integer(Int64(place)), .text(container.rawValue)])
         }
     }
 
     private func addingContainers(_ app: AppRecord) throws -> AppRecord {
         var app = app
         app.entitlements.containers = try transaction.all(Self.selectContainers, [.text(app.id.rawValue)]) {
-            $0.text(0)
+            ItemName($0.text(0))
         }
         return app
     }

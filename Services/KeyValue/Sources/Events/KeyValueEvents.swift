@@ -9,7 +9,7 @@ private import struct Foundation.Data
 
 /// A key that a push has changed.
 struct ChangedKey {
-    var key: String
+    var key: ItemName
     var stamp: MergeRule.Stamp
     /// Canonical; nil: deleted.
     var value: [UInt8]?
@@ -38,7 +38,7 @@ enum KeyValueEvents {
         let device = try context.requireCaller().device
         var writer = FieldWriter(reserving: 256)
         writer.text(1, ServiceName.keyValue.rawValue)
-        writer.text(2, change.scope.name)
+        writer.text(2, change.scope.name.rawValue)
         // Field 3, the reason, is 0: a server change.
         writer.token(4, change.token)
         writer.number(5, change.previousSequence)
@@ -47,7 +47,7 @@ enum KeyValueEvents {
         for item in items {
             let body = item.encoded(sequence: change.token.sequence)
             writer.message(7) {
-                $0.text(1, item.key)
+                $0.text(1, item.key.rawValue)
                 $0.flag(2, item.value == nil)
                 guard body.count <= min(itemBytesMax, bytesLeft) else { return }
                 $0.data(3, body)
@@ -61,7 +61,8 @@ enum KeyValueEvents {
     }
 
     /// The keys that a refused push offered, for the device that offered them. Stores nothing.
-    static func quotaViolation(_ keys: [String], in store: KeyStore, _ context: RequestContext) throws -> OutgoingEvent
+    static func quotaViolation(_ keys: [ItemName], in store: KeyStore, _ context: RequestContext) throws
+        -> OutgoingEvent
     {
         let head = try store.head()
         let position = try store.transaction.position(ofPartition: store.scope.partition)
@@ -71,7 +72,7 @@ enum KeyValueEvents {
         notification.previousSequence = head.token.sequence
         notification.changes = keys.map {
             var change = WireChange()
-            change.item = $0
+            change.item = $0.rawValue
             return change
         }
         return OutgoingEvent(
@@ -82,7 +83,7 @@ enum KeyValueEvents {
     private static func notification(in scope: ScopeName, _ context: RequestContext) throws -> WireNotification {
         var notification = WireNotification()
         notification.service = ServiceName.keyValue.rawValue
-        notification.scope = scope.name
+        notification.scope = scope.name.rawValue
         notification.deviceID = try context.requireCaller().device.rawValue
         notification.operationID = Data(context.id.bytes)
         return notification

@@ -20,7 +20,7 @@ extension KeyValueService {
         try transaction.items(store.scope, after: 0) { item in
             guard !item.deleted else { return true }
             var entry = WireListKeyDigestsReply.Entry()
-            entry.key = item.name
+            entry.key = item.name.rawValue
             entry.digest = Data(item.digest.bytes)
             reply.entries.append(entry)
             return true

@@ -20,7 +20,7 @@ extension KeyValueService {
         var reply = WireListKeyHistoryReply()
         var bytes = 0
         try KeyHistory.entries(
-            of: store.scope, key: request.key.isEmpty ? nil : request.key, limit: limit, in: transaction
+            of: store.scope, key: request.key.isEmpty ? nil : ItemName(request.key), limit: limit, in: transaction
         ) { entry in
             bytes += entry.loser.size
             if bytes > Self.historyBytesMax, !reply.entries.isEmpty { return false }

@@ -29,7 +29,7 @@ extension KeyValueService {
 struct Push: ~Copyable {
     /// An object: every step looks at it, and a copy would count references to all its parts.
     final class Write {
-        let key: String
+        let key: ItemName
         /// Canonical; nil: delete the key.
         let value: [UInt8]?
         let offered: MergeRule.Stamp
@@ -37,7 +37,7 @@ struct Push: ~Copyable {
         let decision: MergeRule.Decision
 
         init(
-            key: String, value: [UInt8]?, offered: MergeRule.Stamp, current: StoredKey?, decision: MergeRule.Decision
+            key: ItemName, value: [UInt8]?, offered: MergeRule.Stamp, current: StoredKey?, decision: MergeRule.Decision
         ) {
             self.key = key
             self.value = value
@@ -105,14 +105,12 @@ struct Push: ~Copyable {
                 .limitExceeded, "The push has too many writes. Split it.",
                 details: ["writes_max": "\(PushLimits.writesMax)", "writes": "\(request.writes.count)"])
         }
-        var names: Set<String> = []
+        var names: Set<ItemName> = []
         for write in request.writes {
             if request.writes.count > 1, !names.insert(write.key).inserted {
                 throw CloudError(.invalidArguments, "A push has the same key twice.", details: ["argument": "key"])
             }
-            guard !write.key.isEmpty else {
-                throw CloudError(.invalidArguments, "A key's name must not be empty.", details: ["argument": "key"])
-            }
+            try write.key.check()
             guard write.timestamp > 0 else {
                 throw CloudError(.invalidArguments, "A write needs a timestamp.", details: ["argument": "timestamp"])
             }
@@ -221,7 +219,7 @@ struct Push: ~Copyable {
 /// What a push is answered with, in the order of its writes: a `PushKeysReply`.
 struct PushReply {
     enum Outcome {
-        case accepted(key: String, MergeRule.Stamp)
+        case accepted(key: ItemName, MergeRule.Stamp)
         case unchanged(StoredKey)
         case superseded(by: StoredKey, value: [UInt8]?)
     }

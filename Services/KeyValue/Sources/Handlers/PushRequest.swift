@@ -11,7 +11,7 @@ internal import Wire
 /// that would (`PushRequestTests`).
 struct PushRequest {
     struct Write: Equatable {
-        var key = ""
+        var key: ItemName = ""
         /// Canonical; nil: delete the key.
         var value: [UInt8]?
         var timestamp: UInt64 = 0
@@ -53,7 +53,7 @@ struct PushRequest {
         var reader = FieldReader(message)
         while let field = try reader.next() {
             switch (field.number, field.value) {
-            case (1, .range(let range)): write.key = try text(message, range)
+            case (1, .range(let range)): write.key = ItemName(try text(message, range))
             // One that comes in parts is their sum, as protobuf has it. In place: there can be very many parts.
             case (2, .range(let range)):
                 if value == nil { value = [] }

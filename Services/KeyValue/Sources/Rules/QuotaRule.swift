@@ -12,7 +12,7 @@ enum PushLimits {
 
 /// What a write does to the store's size.
 struct SizeChange {
-    var key: String
+    var key: ItemName
     /// Bytes of the value; nil when the write deletes the key.
     var size: Int?
     /// Bytes of the live value before; nil when there was none.
@@ -22,12 +22,12 @@ struct SizeChange {
 /// A push that would pass a limit, and the keys to blame.
 struct QuotaViolation: Error {
     var error: CloudError
-    var keys: [String]
+    var keys: [ItemName]
 
-    init(_ error: CloudError, keys: [String]) {
+    init(_ error: CloudError, keys: [ItemName]) {
         self.error = error
         self.keys = keys
-        self.error.details["keys"] = keys.prefix(PushLimits.keysNamedMax).joined(separator: ",")
+        self.error.details["keys"] = keys.prefix(PushLimits.keysNamedMax).map(\.rawValue).joined(separator: ",")
     }
 }
 
@@ -36,7 +36,7 @@ enum QuotaRule {
     /// Checks each write by itself, whether it wins or not.
     static func check(_ changes: [SizeChange], limits: KeyValueLimits) throws {
         var first: CloudError?
-        var keys: [String] = []
+        var keys: [ItemName] = []
         for change in changes {
             // What exists can be deleted, even if limits were lowered since.
             if change.size == nil, change.previousSize != nil { continue }

@@ -91,8 +91,8 @@ enum KeyHistory {
 
     /// Adds an entry, and removes what there are too many of. Does nothing when the entry is there.
     static func add(_ entry: Entry, to scope: ScopeName, in transaction: any Transaction) throws {
-        let store: [SQLValue] = [.text(scope.account.rawValue), .text(scope.name)]
-        let key = store + [.text(entry.loser.key)]
+        let store: [SQLValue] = [.text(scope.account.rawValue), .text(scope.name.rawValue)]
+        let key = store + [.text(entry.loser.key.rawValue)]
         let count = try transaction.execute(
             insert,
             key + [
@@ -146,16 +146,16 @@ enum KeyHistory {
 
     /// A store's entries, newest first; those of one key, if one is given.
     static func entries(
-        of scope: ScopeName, key: String?, limit: Int, in transaction: any Transaction,
+        of scope: ScopeName, key: ItemName?, limit: Int, in transaction: any Transaction,
         _ entry: (Entry) throws -> Bool
     ) throws {
-        let store: [SQLValue] = [.text(scope.account.rawValue), .text(scope.name)]
-        let values = store + (key.map { [.text($0)] } ?? []) + [.integer(Int64(limit))]
+        let store: [SQLValue] = [.text(scope.account.rawValue), .text(scope.name.rawValue)]
+        let values = store + (key.map { [.text($0.rawValue)] } ?? []) + [.integer(Int64(limit))]
         try transaction.query(key == nil ? ofStore : ofKey, values) { row in
             try entry(
                 Entry(
                     loser: StoredKey(
-                        key: row.text(0), stamp: stamp(row, 1),
+                        key: ItemName(row.text(0)), stamp: stamp(row, 1),
                         sealed: row.isNull(8) ? nil : Sealed(bytes: row.blob(8)), size: Int(row.integer(7))),
                     lostConflict: row.integer(3) != 0, winner: stamp(row, 4),
                     recordedAt: Timestamp(milliseconds: UInt64(clamping: row.integer(6)))))

@@ -30,7 +30,7 @@ final class KeyStore {
     /// The timestamps of the newest change in each partition.
     static func latestTimestamps(in transaction: any Transaction) throws -> [HybridTimestamp] {
         try transaction.all(latest, []) { row in
-            let item = FeedItem(name: row.text(0), deleted: true, digest: .empty, size: 0, body: row.blob(1))
+            let item = FeedItem(name: ItemName(row.text(0)), deleted: true, digest: .empty, size: 0, body: row.blob(1))
             // A damaged row tells no time.
             return try? StoredKey(item).stamp.timestamp
         }.compactMap(\.self)
@@ -38,11 +38,11 @@ final class KeyStore {
 
     func head() throws -> ScopeHead { try transaction.head(scope) }
 
-    func key(_ name: String) throws -> StoredKey? { try transaction.item(scope, name).map(StoredKey.init) }
+    func key(_ name: ItemName) throws -> StoredKey? { try transaction.item(scope, name).map(StoredKey.init) }
 
     /// What sealed bytes are; they open only as that.
     enum Place {
-        case value(key: String)
+        case value(key: ItemName)
         case digestKey
         case reply(OperationID)
     }
@@ -66,11 +66,11 @@ final class KeyStore {
         context.reserveCapacity(scope.account.rawValue.utf8.count + scope.name.utf8.count + 64)
         context += scope.account.rawValue
         context += "/"
-        context += scope.name
+        context += scope.name.rawValue
         switch place {
         case .value(let key):
             context += "/value/"
-            context += key
+            context += key.rawValue
         case .digestKey: context += "/digest"
         case .reply(let operation):
             context += "/reply/"
@@ -82,7 +82,7 @@ final class KeyStore {
     /// The state of a key as it travels, with its value if asked for.
     func item(_ stored: StoredKey, withValue: Bool) throws -> WireKeyValueItem {
         var item = WireKeyValueItem()
-        item.key = stored.key
+        item.key = stored.key.rawValue
         item.timestamp = stored.stamp.timestamp.rawValue
         item.deviceID = stored.stamp.device.rawValue
         item.sequence = stored.sequence

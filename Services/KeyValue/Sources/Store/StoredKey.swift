@@ -9,7 +9,7 @@ internal import Storage
 struct StoredKey {
     private static let layout: UInt8 = 1
 
-    var key: String
+    var key: ItemName
     var stamp: MergeRule.Stamp
     /// Nil: the key was deleted.
     var sealed: Sealed?
@@ -17,7 +17,7 @@ struct StoredKey {
     var size: Int
     var sequence: UInt64
 
-    init(key: String, stamp: MergeRule.Stamp, sealed: Sealed?, size: Int, sequence: UInt64 = 0) {
+    init(key: ItemName, stamp: MergeRule.Stamp, sealed: Sealed?, size: Int, sequence: UInt64 = 0) {
         self.key = key
         self.stamp = stamp
         self.sealed = sealed

@@ -30,7 +30,7 @@ enum StoredReplies {
         if form == sealed { return Frame(try store.open(Sealed(bytes: bytes), as: .reply(context.id))) }
         var reply = try WirePushKeysReply(serializedBytes: bytes)
         guard reply.outcomes.count == request.writes.count else { throw CloudError.operationReused }
-        for (index, write) in request.writes.enumerated() { reply.outcomes[index].current.key = write.key }
+        for (index, write) in request.writes.enumerated() { reply.outcomes[index].current.key = write.key.rawValue }
         return Frame(encoding: reply)
     }
 

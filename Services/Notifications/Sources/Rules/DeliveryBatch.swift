@@ -25,7 +25,7 @@ struct DeliveryBatch {
     /// once; `device` is one that made a change, or nil for all others.
     func messages(for key: ScopeKey, to device: DeviceID?) -> [Message] {
         let told = (notifications[key] ?? []).filter { notification in
-            let isOwn = notification.deviceID == device?.rawValue
+            let isOwn = DeviceID(notification.deviceID) == device
             return notification.reason == .quotaViolationChange ? isOwn : !isOwn
         }
         return stride(from: 0, to: told.count, by: Self.notificationsPerFrameMax).map { start in
@@ -36,7 +36,9 @@ struct DeliveryBatch {
     }
 
     /// The devices that made a change to the scope.
-    func originators(of key: ScopeKey) -> Set<String> { Set((notifications[key] ?? []).map(\.deviceID)) }
+    func originators(of key: ScopeKey) -> Set<DeviceID> {
+        Set((notifications[key] ?? []).map { DeviceID($0.deviceID) })
+    }
 }
 
 extension WireDelivery {

@@ -6,7 +6,7 @@ internal import ServiceKit
 struct ScopeKey: Hashable {
     var account: AccountID
     var service: ServiceName
-    var scope: String
+    var scope: ItemName
 }
 
 /// A subscribed connection.
