@@ -14,6 +14,9 @@ public struct CloudError: Error, Sendable, Hashable {
     /// The varying facts: limits, sizes, ids. Keys are snake_case.
     public var details: [String: String]
 
+    /// The detail of an `.operationExpired` that tells the server's time: milliseconds since 1970.
+    public static let serverTimeDetail = "server_time"
+
     /// How long to wait before trying again, where the server said so.
     public var retryAfter: Duration?
 

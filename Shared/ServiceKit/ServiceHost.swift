@@ -40,7 +40,7 @@ public final class ServiceHost: ServiceRuntime {
     private var budgets: RequestBudgets
     let publishedBudgets: BudgetConfiguration
     private var groups: GroupCommit
-    private(set) var counters: [String: UInt64] = [:]
+    public private(set) var counters: [String: UInt64] = [:]
     private(set) var failures: [UInt32: UInt64] = [:]
 
     private var replies: (any ReplySocket)?
@@ -270,7 +270,8 @@ public final class ServiceHost: ServiceRuntime {
                 guard age <= Router.operationRetention, age >= .zero - Self.operationLead else {
                     throw CloudError(
                         .operationExpired,
-                        "The operation id is too old or too far ahead. Check the clock, and use a new id.")
+                        "The operation id is too old or too far ahead. Check the clock, and use a new id.",
+                        details: [CloudError.serverTimeDetail: "\(time.milliseconds)"])
                 }
                 item.context.fingerprint = envelope.body.withUnsafeBytes {
                     RequestFingerprint(method: method.name, body: $0)

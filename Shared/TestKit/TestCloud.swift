@@ -8,6 +8,7 @@ internal import NotificationsService
 public import ServiceKit
 public import Storage
 public import SwiftProtobuf
+private import Synchronization
 public import Wire
 
 /// The whole cloud in one process: identity, key-value and notifications, any
@@ -27,6 +28,11 @@ public final class TestCloud {
     private var deployment: Deployment
     /// What survives a crash of its service.
     private var disks: [ServiceName: Disk] = [:]
+    /// The names of the homes that several processes share, by their devices.
+    private var homes: [String: String] = [:]
+    /// Databases in memory are found by their names in the whole process of the test.
+    private static let homeCount = Atomic<Int>(0)
+    private var hosts: [ServiceName: ServiceHost] = [:]
     private let subscriberQueueMax: Int
     private let budgets: BudgetConfiguration
     private let factories: [ServiceName: ServiceFactory]
@@ -85,12 +91,21 @@ public final class TestCloud {
         let bound = Unshared(disk)
         let budgets = budgets
         let factory = factories[service] ?? { try Self.make(service, seed: $0, subscriberQueueMax: subscriberQueueMax) }
+        let made = Unshared(HostHolder())
         _ = try transport.startLoop(named: service.rawValue) { loop in
-            _ = try ServiceHost(
+            made.value.host = try ServiceHost(
                 loop: loop, service: factory(seed),
                 roster: roster, secrets: secrets,
                 engine: bound.value, budgets: budgets, logger: logger, generator: SplitMix64(seed: seed))
         }
+        hosts[service] = made.value.host
+    }
+
+    /// Requests that the service has got since it was started last.
+    public func requestCount(_ service: ServiceName) -> UInt64 { hosts[service]?.counters["requests"] ?? 0 }
+
+    private final class HostHolder {
+        var host: ServiceHost?
     }
 
     private static func make(
@@ -109,12 +124,16 @@ public final class TestCloud {
     }
 
     /// Brings back every service and line, and waits until every device is in
-    /// sync with the server and with every other.
+    /// sync with the server and with every other of its account.
     ///
     /// - Returns: Whether that happened within the virtual time.
     public func settle(within limit: Duration = .seconds(600)) -> Bool {
         network.run(within: limit) {
-            devices.allSatisfy(\.isSettled) && Set(devices.map(\.head)).count <= 1
+            guard devices.allSatisfy(\.isSettled) else { return false }
+            let accounts = Dictionary(grouping: devices) { $0.session?.accountID }
+            return accounts.values.allSatisfy { devices in
+                Set(devices.map(\.head)).count <= 1 && Set(devices.map(\.digest)).count <= 1
+            }
         }
     }
 
@@ -178,6 +197,9 @@ public final class TestCloud {
 
     var roster: Roster { deployment.roster }
 
+    /// Where devices sign in.
+    public var connection: ConnectionString { get throws { try deployment.roster.connectionString() } }
+
     /// A bare connection under a key of its own, for what no well-behaved device would say.
     public func makeClient() throws -> TestClient {
         clientCount += 1
@@ -218,14 +240,36 @@ public final class TestCloud {
 
     /// A new device, signed in to the account.
     ///
+    /// - Parameters:
+    ///   - clockOffset: How far its wall clock is ahead.
+    ///   - isShared: Whether several processes may use its home.
+    ///   - fault: Called at each named step between two things that the device saves.
     /// - Throws: ``CloudError`` when it cannot sign in within a virtual minute.
     @discardableResult
-    public func addDevice(to account: String = accountName) throws -> TestDevice {
+    public func addDevice(
+        to account: String = accountName, clockOffset: Duration = .zero, isShared: Bool = false,
+        fault: (@Sendable (String) throws -> Void)? = nil
+    ) throws -> TestDevice {
+        let name = "device-\(devices.count)"
+        if isShared { homes[name] = "nephos-home-\(Self.homeCount.add(1, ordering: .relaxed).newValue)" }
         let device = try TestDevice(
-            name: "device-\(devices.count)", cloud: self, seed: generator.next())
+            name: name, cloud: self, seed: generator.next(), home: homes[name], fault: fault)
         devices.append(device)
-        try device.signIn(to: deployment.roster.connectionString(), as: account)
+        device.setClockOffset(clockOffset)
+        try device.signIn(as: account)
         return device
+    }
+
+    /// Another process of a device's home, which was added as one that is shared.
+    @discardableResult
+    public func addProcess(of device: TestDevice) throws -> TestDevice {
+        guard let home = homes[device.name] else {
+            throw CloudError(.invalidArguments, "The device's home is not shared.")
+        }
+        let process = try TestDevice(
+            name: "\(device.name).\(devices.count)", cloud: self, seed: generator.next(), home: home, sharing: device)
+        devices.append(process)
+        return process
     }
 }
 

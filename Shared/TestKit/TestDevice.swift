@@ -8,7 +8,13 @@ public import SwiftProtobuf
 public final class TestDevice {
     public let name: String
     public let local: LocalStore
-    private let secrets = MemorySecrets()
+    private let secrets: MemorySecrets
+    /// Whether other processes may use this home.
+    private let isShared: Bool
+    /// Names the home that it shares with other processes, or has alone.
+    public let home: String
+    private let fault: (@Sendable (String) throws -> Void)?
+    private var clockOffset: Duration = .zero
     private unowned let cloud: TestCloud
     private var generator: SplitMix64
     private(set) public var isOffline = false
@@ -18,30 +24,41 @@ public final class TestDevice {
     private(set) public var storageNotices: [StorageNotice] = []
     /// Nil while the device is switched off.
     private(set) public var engine: DeviceEngine?
-    private var record: SessionRecord?
 
-    init(name: String, cloud: TestCloud, seed: UInt64) throws {
+    /// - Parameters:
+    ///   - home: The name of a home that several processes share; nil: it is this one's alone.
+    ///   - other: Another process of the home.
+    init(
+        name: String, cloud: TestCloud, seed: UInt64, home: String? = nil, sharing other: TestDevice? = nil,
+        fault: (@Sendable (String) throws -> Void)? = nil
+    ) throws {
+        self.fault = fault
+        isShared = home != nil
+        self.home = other?.home ?? name
+        secrets = other.map { MemorySecrets(sharing: $0.secrets) } ?? MemorySecrets()
         self.name = name
         self.cloud = cloud
         generator = SplitMix64(seed: seed)
-        local = try LocalStore()
+        local = try home.map { try LocalStore(inMemory: $0) } ?? LocalStore()
         try start()
     }
 
     /// The store of the app that signed in.
     public var store: KeyValueSync? {
-        guard let engine, let record else { return nil }
-        return engine.keyValue(record.defaultApp)
+        guard let engine, let session = engine.session else { return nil }
+        return engine.keyValue(session.defaultApp)
     }
 
-    /// Who is signed in.
-    public var session: SessionRecord? { record }
+    /// Who is signed in, or was last. Nil while the device is switched off.
+    public var session: SessionRecord? { engine?.session }
 
     /// Switches the device on, with what its database holds.
     public func start() throws {
         guard engine == nil else { return }
         var options = DeviceOptions()
         options.seed = generator.next()
+        options.fault = fault
+        if isShared { options.foreignPoll = .milliseconds(250) }
         let transport = cloud.transport
         let made = Unshared(Holder())
         let local = local
@@ -65,6 +82,7 @@ public final class TestDevice {
         }
         engine = made.value.engine
         cloud.network.setOffline(name, isOffline)
+        cloud.network.setClockOffset(name, clockOffset)
         _ = store
     }
 
@@ -72,6 +90,8 @@ public final class TestDevice {
     public func stop() {
         engine?.stop()
         engine = nil
+        // A process that ends leaves no lock behind.
+        secrets.unlock()
         cloud.network.crash(name)
     }
 
@@ -82,25 +102,40 @@ public final class TestDevice {
     }
 
     /// Sets how far the device's wall clock is ahead.
-    public func setClockOffset(_ offset: Duration) { cloud.network.setClockOffset(name, offset) }
+    public func setClockOffset(_ offset: Duration) {
+        clockOffset = offset
+        cloud.network.setClockOffset(name, offset)
+    }
 
     private final class Holder {
         var engine: DeviceEngine?
     }
 
-    func signIn(to connection: ConnectionString, as account: String) throws {
+    /// Signs it in to an account, whatever it is signed in to now.
+    public func signIn(as account: String, discardsUnsent: Bool = false) throws {
         guard let engine else { return }
+        let connection = try cloud.connection
         let request = SignInRequest(
             identity: SessionRecord.Service(
                 service: ServiceName.identity.rawValue, publicKey: connection.key.z85,
                 requests: [connection.endpoint], subscriptions: []),
-            accountName: account, password: TestCloud.password, deviceName: name)
+            accountName: account, password: TestCloud.password, deviceName: name, discardsUnsent: discardsUnsent)
         var result: Result<SessionRecord, CloudError>?
         engine.signIn(request) { result = $0 }
         cloud.network.run(within: .seconds(60)) { result != nil }
         guard let result else { throw CloudError(.networkFailure, "The device could not sign in in time.") }
-        record = try result.get()
+        _ = try result.get()
         _ = store
+    }
+
+    /// Signs it out.
+    public func signOut(keepsUnsent: Bool = false) throws {
+        guard let engine else { return }
+        var result: Result<Void, CloudError>?
+        engine.signOut(keepsUnsent: keepsUnsent) { result = $0 }
+        cloud.network.run(within: .seconds(60)) { result != nil }
+        guard let result else { throw CloudError(.networkFailure, "The device could not sign out in time.") }
+        try result.get()
     }
 
     /// Calls a service's method as this device, and lets time pass until it is answered.
@@ -109,7 +144,7 @@ public final class TestDevice {
     public func call<Request: SwiftProtobuf.Message, Reply: SwiftProtobuf.Message>(
         _ service: ServiceName, _ request: Request, as _: Reply.Type = Reply.self
     ) throws -> Reply {
-        guard let engine, let app = record?.defaultApp else {
+        guard let engine, let app = engine.session?.defaultApp else {
             throw CloudError(.notSignedIn, "The device is switched off, or was never signed in.")
         }
         var result: Result<Reply, CloudError>?
@@ -120,6 +155,13 @@ public final class TestDevice {
     }
 
     // MARK: What tests ask
+
+    /// How often its secrets were saved.
+    public var secretSaves: Int { secrets.saveCount }
+    /// Under how many names there are secrets.
+    public var secretNames: Int { secrets.names.count }
+    /// Whether it could still speak for anybody.
+    public var holdsTokens: Bool { secrets.names.contains { secrets.load($0).hasTokens } }
 
     /// Nothing waits, and the first pull has finished.
     public var isSettled: Bool {

@@ -97,6 +97,82 @@ import Wire
         #expect(entries.first?.winnerDeviceID == b.session?.deviceID.rawValue)
     }
 
+    // MARK: Clocks of devices
+
+    @Test(arguments: [-40 * 86_400, 3 * 3600])
+    func aDeviceWithAWrongClockWritesRenewsAndIsNotified(_ seconds: Int) throws {
+        let cloud = try settled(2)
+        defer { cloud.close() }
+        let (right, wrong) = (cloud.devices[0], cloud.devices[1])
+        wrong.setClockOffset(.seconds(seconds))
+        let requests = cloud.requestCount(.keyValue)
+        try wrong.store?.set("from the wrong one", forKey: "k")
+        #expect(cloud.settle(within: .seconds(30)))
+        #expect(right.values["k"] == "from the wrong one")
+        // One push was refused, and told the time. What follows needs no second attempt.
+        try wrong.store?.set("again", forKey: "k")
+        #expect(cloud.settle(within: .seconds(30)))
+        #expect(cloud.requestCount(.keyValue) - requests < 12)
+        // Past the life of its tokens, and then it is told at once.
+        cloud.network.run(for: .seconds(1000))
+        try right.store?.set("from the right one", forKey: "k")
+        #expect(cloud.network.run(within: .seconds(2)) { wrong.values["k"] == "from the right one" })
+        try wrong.store?.set("the last", forKey: "k")
+        #expect(cloud.settle(within: .seconds(30)))
+        #expect(right.values["k"] == "the last")
+        #expect(wrong.secretSaves < 12)
+    }
+
+    @Test func aDeviceSignsInWithAWrongClock() throws {
+        let cloud = try settled(1)
+        defer { cloud.close() }
+        let device = try cloud.addDevice(clockOffset: .seconds(-30 * 86_400))
+        try device.store?.set(1, forKey: "k")
+        #expect(cloud.settle(within: .seconds(30)))
+        #expect(cloud.devices[0].values["k"] == 1)
+    }
+
+    @Test func aClockThatIsCorrectedBackwardsHoldsNothingUp() throws {
+        let cloud = try settled(2)
+        defer { cloud.close() }
+        let device = cloud.devices[1]
+        device.setClockOffset(.seconds(50 * 60))
+        cloud.crash(.keyValue)
+        try device.store?.set("kept", forKey: "k")
+        // Its next attempt is on disk as a time that the corrected clock says much later.
+        cloud.network.run(for: .seconds(30))
+        #expect(try device.store?.status().pending.first?.attempts ?? 0 > 0)
+        device.setClockOffset(.seconds(-20 * 60))
+        try cloud.start(.keyValue)
+        #expect(cloud.settle(within: .seconds(70)))
+        // And for a process that begins after the correction.
+        device.setClockOffset(.seconds(50 * 60))
+        cloud.crash(.keyValue)
+        try device.store?.set("kept too", forKey: "k")
+        cloud.network.run(for: .seconds(30))
+        device.stop()
+        device.setClockOffset(.seconds(-20 * 60))
+        try device.start()
+        try cloud.start(.keyValue)
+        #expect(cloud.settle(within: .seconds(70)))
+        #expect(cloud.devices[0].values["k"] == "kept too")
+    }
+
+    @Test func whatIsRefusedForItsTimeIsNotSentWithoutAPause() throws {
+        // A service whose clock is wrong in its turn, and which another one's tokens bear no longer.
+        let cloud = try settled(1)
+        defer { cloud.close() }
+        cloud.crash(.identity)
+        cloud.network.setClockOffset(ServiceName.keyValue.rawValue, .seconds(30 * 86_400))
+        let before = cloud.requestCount(.keyValue)
+        let saves = cloud.devices[0].secretSaves
+        try cloud.devices[0].store?.set(1, forKey: "k")
+        cloud.network.run(for: .seconds(600))
+        // Pauses grow to a minute; what is called again within a call is counted too.
+        #expect(cloud.requestCount(.keyValue) - before < 120)
+        #expect(cloud.devices[0].secretSaves - saves < 60)
+    }
+
     private func history(of device: TestDevice, in cloud: TestCloud) throws -> [WireKeyHistoryEntry] {
         var request = WireListKeyHistory()
         request.storeID = try #require(device.session?.storeIDs["default"])

@@ -19,6 +19,88 @@ import Wire
         #expect(try device.store.status().initialSyncFinished)
     }
 
+    @Test func aProcessThatSleptThroughMoreThanIsKeptReadsEverythingAgain() throws {
+        let device = try Device.ready()
+        try device.store.set(1, forKey: "a")
+        device.loop.advance(.milliseconds(200))
+        let scope = try #require(device.store.scope)
+        try device.local.write { database in
+            let store = StoreTransaction(database, scope)
+            for _ in 0...News.entriesMax { try store.tell(ChangeNotification(reason: .serverChange, changedKeys: [])) }
+            #expect(try Int.fetchOne(database, sql: "SELECT count(*) FROM news") == News.entriesMax)
+        }
+        device.store.foreignWrite()
+        #expect(device.changes.first?.changedKeys == ["a"] && device.changes.first?.items.first?.value == 1)
+    }
+
+    @Test func whatIsLargeIsToldWithTheItemsAsTheyAreThen() throws {
+        let device = try Device.ready()
+        let large = PropertyValue.string(String(repeating: "x", count: News.itemBytesMax + 1))
+        device.cloud.deliver([device.cloud.write("a", large, at: device.now)])
+        device.loop.advance(.seconds(1))
+        #expect(device.changes.map { $0.items.map(\.value) } == [[large]])
+        let bytes = try device.local.read { try Int.fetchOne($0, sql: "SELECT max(length(notification)) FROM news") }
+        #expect((bytes ?? .max) < 1000)
+    }
+
+    @Test func aRefusedWriteIsListedUntilItIsDismissed() throws {
+        let device = try Device.ready()
+        device.cloud.overrides["PushKeys"] = { _ in .failure(CloudError(.quotaExceeded, "Too much.")) }
+        for key in ["a", "b"] { try device.store.set(1, forKey: key) }
+        device.loop.advance(.seconds(1))
+        device.cloud.overrides = [:]
+        try device.restart()
+        device.loop.advance(.seconds(5))
+        #expect(try device.store.status().refused.map(\.key) == ["a", "b"])
+        #expect(try !device.store.status().isInSync)
+        #expect(try device.local.dismissRefused(["a", "c"], app: device.store.app) == ["a"])
+        #expect(try device.store.status().refused.map(\.key) == ["b"])
+        #expect(try device.local.dismissRefused(nil, app: device.store.app) == ["b"])
+        #expect(try device.store.status().isInSync)
+    }
+
+    @Test func whatIsRefusedForItsTimeIsTriedAgainWithGrowingPausesWhenTheServerSaysNoTime() throws {
+        let device = try Device.ready()
+        device.cloud.overrides["PushKeys"] = { _ in .failure(CloudError(.operationExpired, "Too old.")) }
+        try device.store.set(1, forKey: "a")
+        device.loop.advance(.seconds(600))
+        #expect((5...30).contains(device.cloud.requests("PushKeys").count))
+        #expect(Set(device.cloud.requests("PushKeys").map(\.id)).count == device.cloud.requests("PushKeys").count)
+    }
+
+    @Test func anAnswerFromAnEpochThatIsOverIsNotStored() throws {
+        let device = try Device.ready()
+        try device.store.set(1, forKey: "first")
+        device.loop.advance(.seconds(1))
+        let old = device.cloud.head
+        // The answer to this push was kept from before a restore, of which the device has heard meanwhile.
+        device.cloud.overrides["PushKeys"] = { request in
+            guard let push = try? request.body.decode(WirePushKeys.self) else { return nil }
+            var reply = WirePushKeysReply()
+            reply.token = WireChangeToken(ChangeToken(epoch: old.epoch, sequence: old.sequence + 7))
+            reply.previousSequence = old.sequence
+            reply.outcomes = push.writes.map { write in
+                var outcome = WireKeyOutcome()
+                outcome.current.key = write.key
+                outcome.current.timestamp = write.timestamp
+                outcome.current.sequence = old.sequence + 7
+                return outcome
+            }
+            return .success(Frame(encoding: reply))
+        }
+        device.cloud.restore(to: device.cloud.items, sequence: old.sequence)
+        device.cloud.deliver { $0.heads = [device.cloud.scopeHead] }
+        device.loop.advance(.seconds(1))
+        #expect(try device.state().head.epoch == old.epoch + 1)
+        try device.store.set(2, forKey: "k")
+        device.loop.advance(.milliseconds(20))
+        device.cloud.overrides = [:]
+        #expect(try device.state().head == device.cloud.head)
+        let scope = try #require(device.store.scope)
+        #expect(try device.local.read { try StoreTransaction($0, scope).item("k") } == nil)
+        #expect(try device.state().digest == device.cloud.digest)
+    }
+
     @Test func aFetchEndsAfterAllThatItBrought() throws {
         let device = try Device()
         try device.signIn()

@@ -100,10 +100,14 @@ import Wire
             let file = SecretFile(home: home)
             var secrets = DeviceSecrets()
             secrets.refreshToken = "token"
-            try file.save(secrets)
-            #expect(try file.load().refreshToken == "token")
-            let attributes = try FileManager.default.attributesOfItem(atPath: home + "/device.secret.json")
+            try file.save(secrets, as: "one")
+            #expect(try file.load("one").refreshToken == "token")
+            let attributes = try FileManager.default.attributesOfItem(atPath: home + "/device.one.secret.json")
             #expect(attributes[.posixPermissions] as? Int == 0o600)
+            try file.save(DeviceSecrets(), as: "two")
+            #expect(file.hasOthers(than: "two"))
+            file.removeOthers(than: "two")
+            #expect(try !file.hasOthers(than: "two") && file.load("one").refreshToken == nil)
         }
     }
 

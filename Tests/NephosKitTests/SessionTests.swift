@@ -1,7 +1,9 @@
 import Core
 import Foundation
-import NephosKit
 import Testing
+import Wire
+
+@testable import NephosKit
 
 @Suite struct SessionTests {
     @Test func sessionWorksOverTheRealTransportWithoutAServer() async throws {
@@ -21,5 +23,54 @@ import Testing
         let again = try await Session.open(home: home)
         #expect(try again.keyValueStore(app: AppID("app.one")).string(forKey: "a") == "x")
         again.close()
+    }
+
+    @Test(arguments: [nil, "", "{", "[1]", "{\"k0\": 1"])
+    func aFileOfDefaultsThatSaysNothingDeletesNothing(_ content: String?) async throws {
+        try await withMirror { store, mirror, path in
+            for index in 0..<10 { try store.set(Int64(index), forKey: "k\(index)") }
+            try mirror.merge()
+            if let content {
+                try Data(content.utf8).write(to: URL(fileURLWithPath: path))
+            } else {
+                try FileManager.default.removeItem(atPath: path)
+            }
+            let problem = #expect(throws: DefaultsMirror.Unreadable.self) { try mirror.exchange(readFile: true) }
+            #expect(problem?.error.code == (content == nil ? .storageFailure : .invalidArguments))
+            #expect(store.dictionaryRepresentation.count == 10)
+        }
+    }
+
+    @Test func aFileOfDefaultsDeletesManyKeysOnlyWhenAsked() async throws {
+        for deletesMany in [false, true] {
+            try await withMirror(deletesMany: deletesMany) { store, mirror, path in
+                for index in 0..<11 { try store.set(Int64(index), forKey: "k\(index)") }
+                try mirror.merge()
+                try Data(#"{"k0": 0, "k1": 1, "k2": 2, "k3": 3, "k4": 5}"#.utf8).write(to: URL(fileURLWithPath: path))
+                if deletesMany {
+                    try mirror.exchange(readFile: true)
+                    #expect(store.dictionaryRepresentation == ["k0": 0, "k1": 1, "k2": 2, "k3": 3, "k4": 5])
+                } else {
+                    let problem = #expect(throws: DefaultsMirror.Unreadable.self) {
+                        try mirror.exchange(readFile: true)
+                    }
+                    #expect(problem?.error.code == .constraintViolation && problem?.isFinal == true)
+                    #expect(store.dictionaryRepresentation.count == 11)
+                    #expect(store.longLong(forKey: "k4") == 4)
+                }
+            }
+        }
+    }
+
+    private func withMirror(
+        deletesMany: Bool = false, _ body: (KeyValueStore, DefaultsMirror, String) async throws -> Void
+    ) async throws {
+        let home = NSTemporaryDirectory() + "/nephos-test-" + UUID().uuidString
+        defer { try? FileManager.default.removeItem(atPath: home) }
+        let session = try await Session.open(home: home)
+        defer { session.close() }
+        let store = try session.keyValueStore(app: AppID("app.one"))
+        let path = home + "/defaults.json"
+        try await body(store, DefaultsMirror(store: store, path: path, deletesMany: deletesMany), path)
     }
 }

@@ -9,6 +9,7 @@ struct KeyValueCommand: AsyncParsableCommand {
         commandName: "kv", abstract: "The key-value store of an app.",
         subcommands: [
             Get.self, Set.self, Delete.self, List.self, Import.self, Export.self, History.self, Sync.self, Mirror.self,
+            Adopt.self, Discard.self,
         ])
 
     /// How long a command that talks to the server may take.
@@ -97,14 +98,18 @@ struct KeyValueCommand: AsyncParsableCommand {
     }
 
     struct List: AsyncParsableCommand {
-        static let configuration = CommandConfiguration(abstract: "List the store, from this device's copy.")
+        static let configuration = CommandConfiguration(
+            abstract: "List the store, from this device's copy.",
+            discussion: "Waits for the first download. Exit code 6: it has not finished in time.")
 
         @OptionGroup var store: StoreOptions
+        @OptionGroup var network: NetworkOptions
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
             try await store.withStore { store, _ in
-                let values = store.dictionaryRepresentation
+                try await store.waitUntilDownloaded(timeout: network.offline ? .zero : network.duration)
+                let values = try store.dictionary()
                 let rows = values.sorted { $0.key < $1.key }.map { key, value in
                     [key, value.typeName, Self.shortened(value.text)]
                 }
@@ -152,12 +157,16 @@ struct KeyValueCommand: AsyncParsableCommand {
     }
 
     struct Export: AsyncParsableCommand {
-        static let configuration = CommandConfiguration(abstract: "Print the store as a JSON object.")
+        static let configuration = CommandConfiguration(
+            abstract: "Print the store as a JSON object.",
+            discussion: "Waits for the first download. Exit code 6: it has not finished in time.")
 
         @OptionGroup var store: StoreOptions
+        @OptionGroup var network: NetworkOptions
 
         func run() async throws {
             try await store.withStore { store, _ in
+                try await store.waitUntilDownloaded(timeout: network.offline ? .zero : network.duration)
                 print(try OutputOptions.encode(store.dictionaryRepresentation.mapValues(JSONValue.init)))
             }
         }
@@ -210,7 +219,8 @@ struct KeyValueCommand: AsyncParsableCommand {
 
     struct Sync: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Send what waits, fetch what is new, and say where the store stands.")
+            abstract: "Send what waits, fetch what is new, and say where the store stands.",
+            discussion: "Exit code 6: the server refused a write that nobody has dismissed (nephos kv discard).")
 
         @OptionGroup var store: StoreOptions
         @OptionGroup var network: NetworkOptions
@@ -222,8 +232,17 @@ struct KeyValueCommand: AsyncParsableCommand {
                 try await store.waitUntilCurrent(timeout: network.duration)
                 try await store.waitUntilSent(timeout: network.duration)
                 let status = try await store.status()
+                let facts = ["token": status.head.description, "digest": status.digest.description]
+                guard status.refused.isEmpty else {
+                    try output.print(
+                        facts.merging(["state": "refused"]) { $1 },
+                        text: "Fetched at \(status.head). The server refused: "
+                            + status.refused.map { "\($0.key) (\($0.error.message))" }.joined(separator: ", ")
+                            + "\nSee: nephos why. Dismiss with: nephos kv discard")
+                    throw ExitCode(6)
+                }
                 try output.print(
-                    ["token": status.head.description, "digest": status.digest.description, "state": "in_sync"],
+                    facts.merging(["state": "in_sync"]) { $1 },
                     text: "In sync at \(status.head), digest \(status.digest.short).")
             }
         }
@@ -231,16 +250,21 @@ struct KeyValueCommand: AsyncParsableCommand {
 
     struct Mirror: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Keep a defaults file (JSON or XML property list) and the store the same, until Ctrl-C.")
+            abstract: "Keep a defaults file (JSON or XML property list) and the store the same, until Ctrl-C.",
+            discussion: """
+                A file that goes away, or can no longer be read, ends the mirror and deletes nothing. So does one that \
+                lacks more than 5 of its keys at once, and more than half of them.
+                """)
 
         @Argument(help: "The file; made if it is not there.", completion: .file()) var file: String
+        @Flag(help: "Let the file delete many keys at once.") var deleteMany = false
         @OptionGroup var store: StoreOptions
 
         func run() async throws {
             try await store.withStore { store, _ in
                 print("Mirroring \(file). End with Ctrl-C.")
                 fflush(nil)
-                try await DefaultsMirror(store: store, path: file).run()
+                try await DefaultsMirror(store: store, path: file, deletesMany: deleteMany).run()
             }
         }
     }

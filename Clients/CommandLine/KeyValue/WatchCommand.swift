@@ -82,7 +82,9 @@ struct WatchCommand: AsyncParsableCommand {
                 if let exitAfter, printed >= exitAfter { return }
             case .didFetchChanges(let status):
                 // Said once: nothing is missing any more.
-                guard !isInSync, status.initialSyncFinished, status.problem == nil else { continue }
+                guard !isInSync, status.initialSyncFinished, status.problem == nil, status.refused.isEmpty else {
+                    continue
+                }
                 isInSync = true
                 try output.print(
                     ["state": "in_sync", "token": status.head.description, "digest": status.digest.description],

@@ -68,7 +68,11 @@ struct WhyCommand: AsyncParsableCommand {
             if let next = item.nextAttempt {
                 lines.append("  next attempt  \(describe(Timestamp(milliseconds: next)))")
             }
-            lines.append("  operation     \(item.operation)")
+            if item.state == "refused" {
+                lines.append("  dismiss with  nephos kv discard \(item.keys.map(\.rawValue).joined(separator: " "))")
+            } else {
+                lines.append("  operation     \(item.operation)")
+            }
         }
         if lines.isEmpty {
             lines.append(key.map { "Nothing holds \($0) up." } ?? "Nothing waits. The store is at \(report.token).")

@@ -38,13 +38,15 @@ struct SignOutCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "sign-out", abstract: "Sign this device out. What is on it stays until another account signs in.")
 
+    @Flag(help: "Sign out with changes that were never sent: they stay here until this account signs in again.")
+    var keepUnsent = false
     @OptionGroup var device: DeviceOptionGroup
     @OptionGroup var output: OutputOptions
 
     func run() async throws {
         try await device.withSession { session in
             let account = try session.requireAccount()
-            try await session.signOut()
+            try await session.signOut(keepsUnsent: keepUnsent)
             try output.print(SessionReport(account), text: "Signed out of \(account.accountName).")
         }
     }

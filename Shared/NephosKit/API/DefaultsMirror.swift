@@ -10,20 +10,32 @@ private import Synchronization
 /// JSON object or an XML property list (by its name's end, `.json` or not), and
 /// is replaced as a whole. JSON has no dates and no data; such keys are left
 /// out of a JSON file, and stay in the store.
+///
+/// A file that is gone, empty, or no longer readable says nothing of any key: it ends the mirror with the reason, and
+/// deletes nothing. Nor does one that lacks many of its keys at once, unless that was asked for.
 public final class DefaultsMirror: Sendable {
     private let store: KeyValueStore
     private let path: String
     private let keys: Set<String>?
     private let interval: Duration
+    private let deletesMany: Bool
     /// What both sides had when they last agreed.
     private let agreed = Mutex<[String: PropertyValue]>([:])
+
+    /// Keys that may always be deleted at once.
+    public static let deletionsMax = 5
+    /// How often a file that cannot be read is looked at again: an editor may just be writing it.
+    private static let patience = 8
 
     /// - Parameters:
     ///   - keys: What is mirrored; nil: every key.
     ///   - interval: How often the file's time is looked at.
+    ///   - deletesMany: Whether more than ``deletionsMax`` keys, and more than half of all, may be deleted at once.
     public init(
-        store: KeyValueStore, path: String, keys: Set<String>? = nil, interval: Duration = .milliseconds(250)
+        store: KeyValueStore, path: String, keys: Set<String>? = nil, interval: Duration = .milliseconds(250),
+        deletesMany: Bool = false
     ) {
+        self.deletesMany = deletesMany
         self.store = store
         self.path = path
         self.keys = keys
@@ -34,28 +46,43 @@ public final class DefaultsMirror: Sendable {
     /// download, so that the file does not overrule what is not here yet.
     ///
     /// - Throws: ``CloudError`` `.storageFailure` or `.invalidArguments` when the file cannot be
-    ///   used, and what the store throws (`.quotaExceeded` names the limit).
+    ///   used, is gone or empty; `.constraintViolation` when it would delete too many keys; and what the store throws
+    ///   (`.quotaExceeded` names the limit).
     public func run() async throws(CloudError) {
         while try await !store.status().initialSyncFinished {
             do { try await Task.sleep(for: interval) } catch { return }
         }
         try merge()
         var stamp = try fileStamp()
+        var unreadable = 0
         while !Task.isCancelled {
             do { try await Task.sleep(for: interval) } catch { return }
             let now = try fileStamp()
-            let fileChanged = now != stamp
-            // This app's own writes raise no event, so the store is compared each time.
-            try exchange(readFile: fileChanged)
-            // Taken before the exchange: what is written meanwhile is read next time.
-            stamp = now
+            do throws(Unreadable) {
+                // This app's own writes raise no event, so the store is compared each time.
+                try exchange(readFile: now != stamp)
+                // Taken before the exchange: what is written meanwhile is read next time.
+                stamp = now
+                unreadable = 0
+            } catch {
+                unreadable += 1
+                if error.isFinal || unreadable > Self.patience { throw error.error }
+            }
         }
+    }
+
+    /// Why nothing was exchanged.
+    struct Unreadable: Error {
+        var error: CloudError
+        /// Looking again will not help.
+        var isFinal: Bool
     }
 
     /// Brings both sides together once: the store wins for the keys that it has.
     public func merge() throws(CloudError) {
-        let theirs = mirrored(store.dictionaryRepresentation)
-        let file = try readFile()
+        let theirs = mirrored(try store.dictionary())
+        // One that is not there, or empty, as it is made for a mirror, is filled.
+        let file = try exists() ? readFile(emptyAllowed: true) : [:]
         let missing = file.filter { theirs[$0.key] == nil }
         if !missing.isEmpty { try write(missing.mapValues { $0 }) }
         let both = theirs.merging(missing) { stored, _ in stored }
@@ -64,9 +91,22 @@ public final class DefaultsMirror: Sendable {
     }
 
     /// Takes what either side has changed since they agreed to the other.
-    func exchange(readFile readsFile: Bool) throws(CloudError) {
+    func exchange(readFile readsFile: Bool) throws(Unreadable) {
         let before = agreed.withLock { $0 }
-        let file = readsFile ? try readFile() : representable(before)
+        var file = representable(before)
+        if readsFile {
+            do throws(CloudError) { file = try readFile(emptyAllowed: false) } catch {
+                throw Unreadable(error: error, isFinal: false)
+            }
+        }
+        do throws(CloudError) { try exchange(before, file, readFile: readsFile) } catch {
+            throw Unreadable(error: error, isFinal: true)
+        }
+    }
+
+    private func exchange(
+        _ before: [String: PropertyValue], _ file: [String: PropertyValue], readFile readsFile: Bool
+    ) throws(CloudError) {
         var changes: [String: PropertyValue?] = [:]
         // As the file has it: JSON writes the real 2.0 as 2, which is no change.
         let written = try throughFile(representable(before))
@@ -74,8 +114,15 @@ public final class DefaultsMirror: Sendable {
         for key in Set(read.keys).union(written.keys) where read[key] != written[key] {
             changes[key] = .some(read[key])
         }
+        let deletions = changes.count { $0.value == nil }
+        guard deletesMany || deletions <= Self.deletionsMax || deletions * 2 <= written.count else {
+            throw CloudError(
+                .constraintViolation,
+                "The file lacks more than half of its keys. Nothing was deleted. If that is meant, mirror with --delete-many.",
+                details: ["path": path, "deletions": "\(deletions)", "keys": "\(written.count)"])
+        }
         if !changes.isEmpty { try write(changes) }
-        let now = mirrored(store.dictionaryRepresentation)
+        let now = mirrored(try store.dictionary())
         try writeFile(now, ifNot: file)
         agreed.withLock { $0 = now }
     }
@@ -119,12 +166,28 @@ public final class DefaultsMirror: Sendable {
         }
     }
 
-    private func readFile() throws(CloudError) -> [String: PropertyValue] {
-        guard FileManager.default.fileExists(atPath: path) else { return [:] }
-        do {
-            let data = try Data(contentsOf: URL(fileURLWithPath: path))
-            return mirrored(try DefaultsFile.decode(data, json: isJSON))
-        } catch { throw (error as? CloudError) ?? unusable }
+    private func exists() throws(CloudError) -> Bool { try !fileStamp().isEmpty }
+
+    private func readFile(emptyAllowed: Bool) throws(CloudError) -> [String: PropertyValue] {
+        guard try exists() else {
+            throw CloudError(
+                .storageFailure, "The file of defaults is gone. Nothing was deleted; put it back, and mirror again.",
+                details: ["path": path])
+        }
+        let data: Data
+        do { data = try Data(contentsOf: URL(fileURLWithPath: path)) } catch { throw unusable }
+        guard emptyAllowed || !data.isEmpty else {
+            throw CloudError(
+                .invalidArguments,
+                "The file of defaults is empty. Nothing was deleted; put it right, and mirror again.",
+                details: ["path": path])
+        }
+        do { return mirrored(try DefaultsFile.decode(data, json: isJSON)) } catch {
+            throw CloudError(
+                .invalidArguments,
+                "The file of defaults cannot be read as what it should be. Nothing was deleted; put it right, and mirror again.",
+                details: ["path": path, "format": isJSON ? "JSON object" : "property list"])
+        }
     }
 
     private func writeFile(_ values: [String: PropertyValue], ifNot current: [String: PropertyValue]) throws(CloudError)

@@ -8,31 +8,35 @@ final class EngineHandle: Sendable {
     private let engine: LoopBound<DeviceEngine>
     private let stopped = Mutex(false)
     private let clock: any WallClock
+    private let serverTime: ServerTime
     private let writer: Int64
 
     /// What marks a write that is accepted off the loop.
     var stamp: (id: OperationID, now: Timestamp, writer: Int64) {
-        let now = clock.now
+        let now = serverTime.now(by: clock)
         return (OperationID(at: now), now, writer)
     }
 
     init(
         transport: any Transport, _ make: @escaping @Sendable (any BusLoop) throws -> DeviceEngine
     ) throws(CloudError) {
-        let made = Mutex<(engine: LoopBound<DeviceEngine>, clock: any WallClock, writer: Int64)?>(nil)
+        let made = Mutex<
+            (engine: LoopBound<DeviceEngine>, clock: any WallClock, serverTime: ServerTime, writer: Int64)?
+        >(nil)
         do {
             handle = try transport.startLoop(named: "nephos-device") { loop in
                 let engine = try make(loop)
                 try engine.start()
-                let parts = (LoopBound(engine, to: loop), loop.wallClock, engine.writer)
+                let parts = (LoopBound(engine, to: loop), loop.wallClock, engine.serverTime, engine.writer)
                 made.withLock { $0 = parts }
             }
         } catch { throw CloudError(wrapping: error) }
-        guard let (engine, clock, writer) = made.withLock({ $0 }) else {
+        guard let (engine, clock, serverTime, writer) = made.withLock({ $0 }) else {
             throw CloudError(.internalError, "The device's loop did not start.")
         }
         self.engine = engine
         self.clock = clock
+        self.serverTime = serverTime
         self.writer = writer
     }
 

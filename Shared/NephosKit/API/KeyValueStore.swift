@@ -77,8 +77,13 @@ public final class KeyValueStore: Sendable {
     }
 
     /// All keys and values, as this device sees them. Empty if they cannot be read.
-    public var dictionaryRepresentation: [String: PropertyValue] {
-        Self.byText((try? session.local.dictionary(app: app)) ?? [:])
+    public var dictionaryRepresentation: [String: PropertyValue] { (try? dictionary()) ?? [:] }
+
+    /// All keys and values, as this device sees them.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`.
+    public func dictionary() throws(CloudError) -> [String: PropertyValue] {
+        Self.byText(try session.local.dictionary(app: app))
     }
 
     /// By Swift's own strings. Of keys that those take for one, the first in the order of bytes stands for all.
@@ -138,6 +143,21 @@ public final class KeyValueStore: Sendable {
         }
     }
 
+    /// Keys written while nobody was signed in, which wait to be offered to an account.
+    public func signedOutKeys() throws(CloudError) -> [ItemName] { try session.local.signedOutKeys(app: app) }
+
+    /// Dismisses refused writes: they are not listed any more. What the keys hold stays as it is.
+    ///
+    /// - Parameter keys: Nil: all of them.
+    /// - Returns: The keys whose refused write was dismissed.
+    @discardableResult
+    public func dismissRefused(_ keys: [ItemName]? = nil) throws(CloudError) -> [ItemName] {
+        let dismissed = try session.local.dismissRefused(keys, app: app)
+        let app = app
+        session.engine.execute { $0.keyValue(app).changed() }
+        return dismissed
+    }
+
     // MARK: Waiting
 
     /// Makes sure that everything is on this device's disk, asks for the server's
@@ -167,6 +187,19 @@ public final class KeyValueStore: Sendable {
         let app = app
         try await session.engine.perform { engine, completion in
             engine.keyValue(app).whenCurrent(timeout: timeout, completion)
+        }
+    }
+
+    /// Waits until the first download has finished; not at all if it has, or if nobody is signed in.
+    ///
+    /// - Throws: ``CloudError`` `.storeOutOfStep` when it has not in time, with the reason in its details.
+    public func waitUntilDownloaded(timeout: Duration = .seconds(10)) async throws(CloudError) {
+        guard try session.account != nil, try await !status().initialSyncFinished else { return }
+        do { try await waitUntilCurrent(timeout: timeout) } catch {
+            guard error.code == .deadlineExceeded else { throw error }
+            throw CloudError(
+                .storeOutOfStep, "This device has not downloaded the store yet, so nobody here knows what is in it.",
+                details: error.details)
         }
     }
 

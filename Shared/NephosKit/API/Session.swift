@@ -106,8 +106,12 @@ public final class Session: Sendable {
     }
 
     /// Signs this device out. The account's content stays until another account signs in.
-    public func signOut() async throws(CloudError) {
-        try await engine.perform { engine, completion in engine.signOut(completion) }
+    ///
+    /// - Parameter keepsUnsent: Whether changes that wait to be sent may stay here unsent, until this account signs in
+    ///   again.
+    /// - Throws: ``CloudError`` `.constraintViolation` when there are such changes, and they may not.
+    public func signOut(keepsUnsent: Bool = false) async throws(CloudError) {
+        try await engine.perform { engine, completion in engine.signOut(keepsUnsent: keepsUnsent, completion) }
     }
 
     /// The account and device as the server knows them.

@@ -33,7 +33,8 @@ public struct StoreStatus: Sendable {
     public var head: ChangeToken
     public var digest: SetDigest
     public var pending: [Pending]
-    /// Writes that the server refused since the key was last written.
+    /// Writes that the server refused. Each stays until it is dismissed (``KeyValueStore/dismissRefused(_:)``) or its
+    /// key is written again.
     public var refused: [RefusedWrite]
     /// What keeps the store as a whole from being current; nil: nothing.
     public var problem: CloudError?
@@ -42,6 +43,6 @@ public struct StoreStatus: Sendable {
     /// Whether changes by other devices arrive at once.
     public var isFollowing: Bool
 
-    /// Nothing waits, and nothing is known to be missing.
-    public var isInSync: Bool { initialSyncFinished && pending.isEmpty && problem == nil }
+    /// Nothing waits, nothing is known to be missing, and nothing was refused that nobody has dismissed.
+    public var isInSync: Bool { initialSyncFinished && pending.isEmpty && problem == nil && refused.isEmpty }
 }

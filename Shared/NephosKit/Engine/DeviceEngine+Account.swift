@@ -40,9 +40,11 @@ extension DeviceEngine {
     /// Signs this home in. Another account's cached content is discarded.
     public func signIn(_ request: SignInRequest, _ completion: @escaping (Result<SessionRecord, CloudError>) -> Void) {
         do throws(CloudError) {
-            if !request.discardsUnsent { try requireNothingUnsent(for: request.accountName) }
+            if !request.discardsUnsent {
+                try local.read { try Self.requireNothingUnsent(for: request.accountName, $0) }
+            }
             // A key stands for one device of one account, and a revoked one is spent.
-            var kept = try secrets.load()
+            var kept = try loadSecrets()
             if kept.keys == nil || session?.revoked == true || session?.accountName != request.accountName {
                 kept = DeviceSecrets()
                 kept.keys = try freshKeys()
@@ -51,34 +53,46 @@ extension DeviceEngine {
             do {
                 client = try SignInClient(self, request.identity, keys: kept)
             } catch { throw CloudError(wrapping: error) }
-            var wire = WireSignIn()
-            wire.accountName = request.accountName
-            wire.password = request.password
-            wire.deviceName = request.deviceName
-            wire.deviceModel = request.deviceModel
-            wire.devicePlatform = request.platform
-            wire.policyClass = request.policyClass == .smallDevice ? .smallDevice : .computer
-            wire.appID = request.app
-            client.call(wire, timeout: .seconds(30)) { [weak self] reply in
-                client.close()
-                guard let self, !self.stopped else { return }
-                switch reply.result.decoded(as: WireSignInReply.self) {
-                case .failure(let error): completion(.failure(error))
-                case .success(let reply):
-                    do throws(CloudError) {
-                        completion(.success(try self.signedIn(reply, identity: request.identity, secrets: kept)))
-                    } catch { completion(.failure(error)) }
-                }
-            }
+            signIn(request, client, keys: kept, id: makeOperationID(), completion)
         } catch {
             loop.schedule(after: .zero) { completion(.failure(error)) }
         }
     }
 
+    private func signIn(
+        _ request: SignInRequest, _ client: SignInClient, keys: DeviceSecrets, id: OperationID,
+        _ completion: @escaping (Result<SessionRecord, CloudError>) -> Void
+    ) {
+        var wire = WireSignIn()
+        wire.accountName = request.accountName
+        wire.password = request.password
+        wire.deviceName = request.deviceName
+        wire.deviceModel = request.deviceModel
+        wire.devicePlatform = request.platform
+        wire.policyClass = request.policyClass == .smallDevice ? .smallDevice : .computer
+        wire.appID = request.app
+        client.call(wire, timeout: .seconds(30), id: id) { [weak self] reply in
+            guard let self, !self.stopped else { return client.close() }
+            self.learnTime(reply)
+            switch reply.result.decoded(as: WireSignInReply.self) {
+            case .failure(let error) where error.code == .operationExpired && ServerTime.isOutdated(id, now: self.now):
+                self.signIn(request, client, keys: keys, id: self.makeOperationID(), completion)
+            case .failure(let error):
+                client.close()
+                completion(.failure(error))
+            case .success(let reply):
+                client.close()
+                do throws(CloudError) {
+                    completion(.success(try self.signedIn(reply, to: request, secrets: keys)))
+                } catch { completion(.failure(error)) }
+            }
+        }
+    }
+
     /// What one account's devices never saw must not vanish because another signs in.
-    private func requireNothingUnsent(for accountName: String) throws(CloudError) {
-        guard let session, session.accountName != accountName.lowercased() else { return }
-        let count = try local.read { try LocalStore.unsentCount(of: session.accountID, $0) }
+    private static func requireNothingUnsent(for accountName: String, _ database: Database) throws {
+        guard let session = try Facts(database).session, session.accountName != accountName.lowercased() else { return }
+        let count = try LocalStore.unsentCount(of: session.accountID, database)
         guard count > 0 else { return }
         throw CloudError(
             .constraintViolation,
@@ -86,64 +100,109 @@ extension DeviceEngine {
             details: ["account": session.accountName, "unsent": "\(count)"])
     }
 
+    /// The switch: the new secrets are saved beside the old ones, and the session that names them is committed with
+    /// all that changes hands. Whatever ends this, the home is one account's, whole.
     private func signedIn(
-        _ reply: WireSignInReply, identity: SessionRecord.Service, secrets kept: DeviceSecrets
+        _ reply: WireSignInReply, to request: SignInRequest, secrets keys: DeviceSecrets
     ) throws(CloudError) -> SessionRecord {
         let app = reply.accessToken.app
-        let previous = session
         let account = AccountID(reply.accountID)
-        let session = SessionRecord(
+        var next = SessionRecord(
             accountID: account, accountName: reply.accountName, deviceID: DeviceID(reply.device.deviceID),
             deviceName: reply.device.name, identityToken: reply.identityToken, signedIn: true,
             defaultApp: AppID(app.appID),
             storeIDs: [app.appID: app.storeID], services: reply.services.map(SessionRecord.Service.init),
-            identity: identity, revoked: false)
-        var kept = kept
+            identity: request.identity, revoked: false)
+        next.secrets = makeOperationID().description
+        var kept = keys
         kept.refreshToken = reply.refreshToken
         kept.refresh = nil
         kept.accessTokens = [app.appID: tokens.stamp(reply.accessToken)]
-        try secrets.save(kept)
-        try local.write { database in
+        let (session, secrets) = (next, kept)
+        let previous = try local.write { database in
+            let previous = try Facts(database).session
+            // Something may have been written while the server was asked.
+            if !request.discardsUnsent { try Self.requireNothingUnsent(for: request.accountName, database) }
             if let previous, previous.accountID != account {
                 try LocalStore.discard(account: previous.accountID, database)
             }
-            try Facts(database).setSession(session)
+            try change(to: session, secrets, database)
             try LocalStore.adoptProvisional(app: AppID(app.appID), session: session, database)
+            try fault("sign-in.commit")
+            return previous
         }
-        try tokens.load()
-        reconnect(session: session)
+        try switched(to: session)
         if previous?.accountID != account || previous?.signedIn != true { announceAccountChange() }
         return session
+    }
+
+    /// Puts a session in the place of the one that is there. In a transaction, so that no other process clears the
+    /// new secrets away before the session names them.
+    private func change(to session: SessionRecord, _ kept: DeviceSecrets, _ database: Database) throws {
+        try fault("switch.secrets")
+        try secrets.save(kept, as: session.secrets)
+        try fault("switch.session")
+        try Facts(database).setSession(session)
+    }
+
+    private func switched(to session: SessionRecord) throws(CloudError) {
+        do { try fault("switch.clear") } catch { throw CloudError(wrapping: error) }
+        secrets.removeOthers(than: session.secrets)
+        self.session = session
+        try tokens.load()
+        reconnect(session: session)
     }
 
     /// Signs this home out: the server is told if it can be reached, and the
     /// tokens are gone in any case. The account's content stays on disk until
     /// another account signs in.
-    public func signOut(_ completion: @escaping (Result<Void, CloudError>) -> Void) {
-        guard let session, session.signedIn else {
-            loop.schedule(after: .zero) { completion(.success(())) }
-            return
+    ///
+    /// - Parameter keepsUnsent: Whether changes that wait to be sent may stay here unsent, until this account signs in
+    ///   again. False: they are a reason not to sign out (`.constraintViolation`).
+    public func signOut(keepsUnsent: Bool = false, _ completion: @escaping (Result<Void, CloudError>) -> Void) {
+        do throws(CloudError) {
+            guard let session, session.signedIn else {
+                loop.schedule(after: .zero) { completion(.success(())) }
+                return
+            }
+            let unsent = try local.read { try LocalStore.unsentCount(of: session.accountID, $0) }
+            guard keepsUnsent || unsent == 0 else {
+                throw CloudError(
+                    .constraintViolation,
+                    "Changes were never sent. Connect and wait (kv sync), or keep them here until this account signs in again (--keep-unsent).",
+                    details: ["account": session.accountName, "unsent": "\(unsent)"])
+            }
+            call(
+                .identity, WireSignOut(), as: WireSignOutReply.self, app: session.defaultApp, timeout: .seconds(3)
+            ) { [weak self] _, _ in
+                guard let self else { return }
+                do throws(CloudError) { completion(.success(try self.signedOut(session))) } catch {
+                    completion(.failure(error))
+                }
+            }
+        } catch {
+            loop.schedule(after: .zero) { completion(.failure(error)) }
         }
-        call(
-            .identity, WireSignOut(), as: WireSignOutReply.self, app: session.defaultApp, timeout: .seconds(3)
-        ) { [weak self] _, _ in
-            guard let self else { return }
-            do throws(CloudError) {
-                var kept = try self.secrets.load()
-                kept.refreshToken = nil
-                kept.refresh = nil
-                kept.accessTokens = [:]
-                try self.secrets.save(kept)
-                var session = session
-                session.signedIn = false
-                session.identityToken = ""
-                try self.setSession(session)
-                try self.tokens.load()
-                self.reconnect(session: session)
-                self.announceAccountChange()
-                completion(.success(()))
-            } catch { completion(.failure(error)) }
+    }
+
+    private func signedOut(_ session: SessionRecord) throws(CloudError) {
+        var kept = DeviceSecrets()
+        kept.keys = try secrets.load(session.secrets).keys
+        var next = session
+        next.signedIn = false
+        next.identityToken = ""
+        next.secrets = makeOperationID().description
+        let (ended, secrets) = (next, kept)
+        let isLatest = try local.write { database in
+            // Another process may have signed somebody else in.
+            guard try Facts(database).session?.secrets == session.secrets else { return false }
+            try change(to: ended, secrets, database)
+            try fault("sign-out.commit")
+            return true
         }
+        guard isLatest else { return checkForeign() }
+        try switched(to: ended)
+        announceAccountChange()
     }
 }
 
@@ -165,7 +224,7 @@ extension LocalStore {
 
     /// Forgets what was cached for an account.
     static func discard(account: AccountID, _ database: Database) throws {
-        for table in ["stores", "items", "pending_writes", "pending", "refused"] {
+        for table in ["stores", "items", "pending_writes", "pending", "refused", "news"] {
             try database.execute(sql: "DELETE FROM \(table) WHERE account = ?", arguments: [account.rawValue])
         }
     }

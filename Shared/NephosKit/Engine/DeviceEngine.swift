@@ -1,5 +1,6 @@
 public import Bus
 public import Core
+internal import GRDB
 public import Logging
 public import SwiftProtobuf
 internal import Wire
@@ -29,6 +30,8 @@ public struct DeviceOptions: Sendable {
     public var gapGrace: Duration = .milliseconds(50)
     /// Where operation ids and jitter come from; nil: the system's random numbers.
     public var seed: UInt64?
+    /// Called at each named step between two things that are saved; a test ends the process there by throwing.
+    public var fault: (@Sendable (String) throws -> Void)?
 
     public init() {}
 }
@@ -49,7 +52,8 @@ public final class DeviceEngine {
     /// Gets every event, on the loop.
     public var onEvent: (DeviceEvent) -> Void = { _ in }
 
-    private(set) var session: SessionRecord?
+    /// Who is signed in, or was last.
+    public internal(set) var session: SessionRecord?
     private var generator: SplitMix64
     /// Marks what this process has written, among all that share the home.
     let writer: Int64
@@ -57,6 +61,7 @@ public final class DeviceEngine {
     private var stores: [AppID: KeyValueSync] = [:]
     private(set) var stopped = false
     private var foreignVersion = 0
+    let serverTime = ServerTime()
     private(set) lazy var tokens = TokenKeeper(self)
     private(set) lazy var follower = SubscriptionFollower(self)
 
@@ -78,6 +83,11 @@ public final class DeviceEngine {
     /// Reads who is signed in, and begins to follow the stores opened so far.
     public func start() throws(CloudError) {
         session = try local.read { try Facts($0).session }
+        if secrets.hasOthers(than: session?.secrets) {
+            // Of a sign-in that was cut short, or of one that is over; in a transaction, as a sign-in by another
+            // process saves its own.
+            try local.write { secrets.removeOthers(than: try Facts($0).session?.secrets) }
+        }
         try tokens.load()
         if let interval = options.foreignPoll {
             foreignVersion = try local.foreignVersion()
@@ -89,6 +99,7 @@ public final class DeviceEngine {
     /// Closes all connections. What waits stays on disk.
     public func stop() {
         stopped = true
+        tokens.stop()
         follower.stop()
         for store in stores.values { store.end() }
         for client in clients.values { client.close() }
@@ -104,14 +115,22 @@ public final class DeviceEngine {
         return store
     }
 
-    public func makeOperationID() -> OperationID { OperationID(at: loop.wallClock.now, using: &generator) }
+    public func makeOperationID() -> OperationID { OperationID(at: now, using: &generator) }
+
+    /// The time, by the wall clock or, if the server has found that wrong, by the server's.
+    var now: Timestamp { serverTime.now(by: loop.wallClock) }
+
+    /// How long to wait after so many failures in a row.
+    func backoff(attempts: Int) -> Duration { Backoff.pause(attempts: attempts, using: &generator) }
+
+    func fault(_ name: String) throws { try options.fault?(name) }
 
     var openStores: [KeyValueSync] { stores.values.sorted { $0.app < $1.app } }
 
     // MARK: Calls
 
     /// Calls a method as this device, with a valid access token for the app;
-    /// renews the token once if the server finds it expired.
+    /// renews the token once if the server finds it expired, and the id if it finds this device's clock wrong.
     ///
     /// - Parameter id: Pass the first call's id to repeat it.
     public func call<Request: SwiftProtobuf.Message, Response: SwiftProtobuf.Message>(
@@ -119,7 +138,8 @@ public final class DeviceEngine {
         timeout: Duration? = nil, renewing: Bool = true,
         _ completion: @escaping (Result<Response, CloudError>, Budget?) -> Void
     ) {
-        let id = id ?? makeOperationID()
+        let given = id
+        let id = given ?? makeOperationID()
         tokens.token(for: app) { [weak self] result in
             guard let self, !self.stopped else { return }
             switch result {
@@ -134,6 +154,15 @@ public final class DeviceEngine {
                         self.call(
                             service, request, as: type, app: app, id: id, timeout: timeout, renewing: false,
                             completion)
+                        return
+                    }
+                    // Its maker decides about an id that was given.
+                    if given == nil, case .failure(let error) = reply.result, error.code == .operationExpired,
+                        ServerTime.isOutdated(id, now: self.now)
+                    {
+                        self.call(
+                            service, request, as: type, app: app, id: self.makeOperationID(), timeout: timeout,
+                            renewing: renewing, completion)
                         return
                     }
                     self.noteRevocation(reply.result)
@@ -152,11 +181,19 @@ public final class DeviceEngine {
             let name = type(of: request).protoMessageName.split(separator: ".").last ?? ""
             try client(of: service).call(
                 String(name), body: Frame(encoding: request), accessToken: token, timeout: timeout ?? options.timeout,
-                id: id, completion: completion)
+                id: id
+            ) { [weak self] reply in
+                self?.learnTime(reply)
+                completion(reply)
+            }
         } catch {
             let error = CloudError(wrapping: error)
             loop.schedule(after: .zero) { completion(ReplyEnvelope(id: id, result: .failure(error))) }
         }
+    }
+
+    func learnTime(_ reply: ReplyEnvelope) {
+        if case .failure(let error) = reply.result { serverTime.learn(from: error, by: loop.wallClock) }
     }
 
     private func client(of service: ServiceName) throws -> RequestClient {
@@ -172,7 +209,7 @@ public final class DeviceEngine {
     }
 
     func makeClient(to address: SessionRecord.Service, endpoints: [String]) throws -> RequestClient {
-        guard let keys = try secrets.load().keys else {
+        guard let keys = try loadSecrets().keys else {
             throw CloudError(.notSignedIn, "This home has no keys. Sign in.")
         }
         return try makeClient(to: address, endpoints: endpoints, keys: keys)
@@ -198,9 +235,10 @@ public final class DeviceEngine {
 
     /// The server will have no more of this device until somebody signs in again.
     func turnedAway() {
-        guard var session, session.signedIn, !session.revoked else { return }
-        session.revoked = true
-        do { try setSession(session) } catch { logger.error("session could not be saved", error) }
+        guard let session, session.signedIn, !session.revoked else { return }
+        do throws(CloudError) { try changeSession { session, _ in session.revoked = true } } catch {
+            logger.error("session could not be saved", error)
+        }
         follower.stop()
         for store in openStores { store.changed() }
     }
@@ -211,9 +249,40 @@ public final class DeviceEngine {
         do { return try makeKeyPair() } catch { throw CloudError(wrapping: error) }
     }
 
-    func setSession(_ session: SessionRecord?) throws(CloudError) {
-        try local.write { try Facts($0).setSession(session) }
-        self.session = session
+    /// The secrets of who is signed in.
+    func loadSecrets() throws(CloudError) -> DeviceSecrets {
+        guard let session else { return DeviceSecrets() }
+        return try secrets.load(session.secrets)
+    }
+
+    /// Changes the secrets of who is signed in, if the body says so.
+    ///
+    /// - Throws: ``CloudError`` `.operationCancelled` when another process has signed in or out: those are not its.
+    func changeSecrets(_ change: (inout DeviceSecrets) -> Bool) throws(CloudError) {
+        guard let name = session?.secrets else { return }
+        try local.write { database in
+            guard try Facts(database).session?.secrets == name else { throw Self.otherSignIn }
+            var kept = try secrets.load(name)
+            if change(&kept) { try secrets.save(kept, as: name) }
+        }
+    }
+
+    /// Changes what is kept of who is signed in.
+    ///
+    /// - Throws: ``CloudError`` `.operationCancelled` when another process has signed in or out.
+    func changeSession(_ change: (inout SessionRecord, Database) throws -> Void) throws(CloudError) {
+        let name = session?.secrets
+        session = try local.write { database in
+            let facts = Facts(database)
+            guard var session = try facts.session, session.secrets == name else { throw Self.otherSignIn }
+            try change(&session, database)
+            try facts.setSession(session)
+            return session
+        }
+    }
+
+    private static var otherSignIn: CloudError {
+        CloudError(.operationCancelled, "Another process of this home has signed in or out.")
     }
 
     /// Everything is connected anew, for another session or other addresses.
@@ -227,14 +296,17 @@ public final class DeviceEngine {
 
     /// The addresses that the server published last.
     func learn(_ services: [SessionRecord.Service]) {
-        guard var session, !services.isEmpty, session.services != services else { return }
-        session.services = services
-        // Where identity is, the connection string has said; who it is, identity itself says.
-        if let identity = services.first(where: { $0.service == ServiceName.identity.rawValue }) {
-            session.identity.publicKey = identity.publicKey
-            session.identity.nextPublicKey = identity.nextPublicKey
-        }
-        do { try setSession(session) } catch { logger.error("session could not be saved", error) }
+        guard !services.isEmpty, session.map({ $0.services != services }) == true else { return }
+        do throws(CloudError) {
+            try changeSession { session, _ in
+                session.services = services
+                // Where identity is, the connection string has said; who it is, identity itself says.
+                if let identity = services.first(where: { $0.service == ServiceName.identity.rawValue }) {
+                    session.identity.publicKey = identity.publicKey
+                    session.identity.nextPublicKey = identity.nextPublicKey
+                }
+            }
+        } catch { return logger.error("session could not be saved", error) }
         reconnect(session: session)
     }
 
@@ -256,6 +328,7 @@ public final class DeviceEngine {
             let now = try local.read { try Facts($0).session }
             if now != session {
                 let before = session
+                session = now
                 try tokens.load()
                 reconnect(session: now)
                 if before?.accountID != now?.accountID || before?.signedIn != now?.signedIn { announceAccountChange() }

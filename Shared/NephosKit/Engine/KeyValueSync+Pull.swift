@@ -74,7 +74,7 @@ extension KeyValueSync {
         note(error)
         guard !engine.stopped, error.code != .deviceRevoked, error.code != .notSignedIn else { return }
         if let pause = error.retryAfter { endWaiters(pausedFor: pause, pulling: true) }
-        let pause = error.retryAfter ?? Backoff.pause(attempts: pullAttempts)
+        let pause = min(error.retryAfter ?? engine.backoff(attempts: pullAttempts), Self.pauseMax)
         pullTimer?.cancel()
         pullTimer = engine.loop.schedule(after: pause) { [weak self] in
             self?.pullTimer = nil
@@ -85,7 +85,6 @@ extension KeyValueSync {
     // MARK: Applying
 
     private struct Applied {
-        var notification: ChangeNotification?
         var head = ChangeToken.zero
         /// Nil: could not be compared.
         var digestAgrees: Bool?
@@ -101,9 +100,7 @@ extension KeyValueSync {
             if applied.needsEverything { return pull(everything: true) }
             markApplied()
             awaitsPull = false
-            announced = max(announced, applied.head)
-            announcedSync = true
-            if let notification = applied.notification { emit(notification) }
+            tellNews()
             absorbAhead()
             switch applied.digestAgrees {
             case false where !refetched:
@@ -164,7 +161,7 @@ extension KeyValueSync {
             var offer = item
             offer.sequence = 0
             try store.append(
-                [offer], id: engine.makeOperationID(), writer: engine.writer, now: engine.loop.wallClock.now)
+                [offer], id: engine.makeOperationID(), writer: engine.writer, now: engine.now)
         }
         state.head = token.epoch == state.head.epoch ? max(state.head, token) : token
         state.synced = true
@@ -176,11 +173,12 @@ extension KeyValueSync {
         applied.offered = plan.offers.count
         if first {
             let keys = try store.visibleItems().filter { $0.value.value != nil }
-            applied.notification = ChangeNotification(
-                reason: .initialSyncChange, changedKeys: keys.keys.sorted(),
-                items: keys.sorted { $0.key < $1.key }.map(\.value), token: token)
-        } else {
-            applied.notification = try announce(before, deletedKeys: plan.replaces, in: store, head: token)
+            try store.tell(
+                ChangeNotification(
+                    reason: .initialSyncChange, changedKeys: keys.keys.sorted(),
+                    items: keys.sorted { $0.key < $1.key }.map(\.value), token: token))
+        } else if let news = try announce(before, deletedKeys: plan.replaces, in: store, head: token) {
+            try store.tell(news)
         }
         return applied
     }
@@ -234,11 +232,10 @@ extension KeyValueSync {
     func receive(_ segment: FeedSegment) {
         guard let scope else { return }
         do throws(CloudError) {
-            let (position, notification) = try engine.local.write { try self.apply(segment, $0, scope) }
+            let position = try engine.local.write { try self.apply(segment, $0, scope) }
             switch position {
             case .next:
-                announced = max(announced, segment.token)
-                if let notification { emit(notification) }
+                tellNews()
                 absorbAhead()
             case .seen: break
             case .foreign: pull()
@@ -251,14 +248,14 @@ extension KeyValueSync {
 
     private func apply(
         _ segment: FeedSegment, _ database: Database, _ scope: StoreScope
-    ) throws -> (FeedSegment.Position, ChangeNotification?) {
+    ) throws -> FeedSegment.Position {
         let store = StoreTransaction(database, scope)
         var state = try store.state()
         // Before the first pull nothing can be continued. A store that was empty then has no
         // digest key yet, and without it no digest can be kept.
-        guard state.synced, !state.digestKey.isEmpty else { return (.foreign, nil) }
+        guard state.synced, !state.digestKey.isEmpty else { return .foreign }
         let position = segment.position(at: state.head)
-        guard position == .next else { return (position, nil) }
+        guard position == .next else { return position }
         var before: [ItemName: KeyValueItem?] = [:]
         for item in segment.items { before[item.key] = .some(try store.visible(item.key)) }
         try Facts(database).withClock { clock in for item in segment.items { clock.observe(item.timestamp) } }
@@ -268,7 +265,8 @@ extension KeyValueSync {
         }
         state.head = segment.token
         try store.save(state)
-        return (.next, try announce(before, in: store, head: segment.token))
+        if let news = try announce(before, in: store, head: segment.token) { try store.tell(news) }
+        return .next
     }
 
     /// Applies what arrived early and now continues the head.

@@ -7,6 +7,8 @@ extension KeyValueSync {
     /// How old another process's write must be before this one sends it too:
     /// its writer is about to. (Sending twice is harmless; the id is the same.)
     private static let foreignPatience: Duration = .seconds(1)
+    /// However long the server asks to be left alone.
+    static let pauseMax: Duration = .seconds(3600)
 
     /// Sends what waits, in order, as far as it may go.
     func pump() {
@@ -46,13 +48,16 @@ extension KeyValueSync {
     }
 
     private func choose(_ waiting: [PendingOperation]) -> [PendingOperation] {
-        let now = engine.loop.wallClock.now
+        let now = engine.now
         let monotonic = engine.loop.monotonicNow
+        let positions = Set(waiting.map(\.position))
+        attemptTimes = attemptTimes.filter { positions.contains($0.key) }
         var chosen: [PendingOperation] = []
         for operation in waiting where !inFlight.contains(operation.position) {
             guard inFlight.count + chosen.count < engine.options.pushesInFlightMax else { break }
-            if operation.nextAttempt > now {
-                pumpLater(operation.nextAttempt.since(now))
+            let untilDue = wait(for: operation)
+            if untilDue > .zero {
+                pumpLater(untilDue)
                 break
             }
             let age = now.since(operation.created)
@@ -70,6 +75,22 @@ extension KeyValueSync {
             chosen.append(operation)
         }
         return chosen
+    }
+
+    /// How long it is until the operation's next attempt.
+    ///
+    /// On disk is a wall-clock time, for a person to read and for the next process. Within this one it is noted once
+    /// as a time of the loop's clock, and is never further away than the longest pause: so no correction of the wall
+    /// clock holds anything up.
+    func wait(for operation: PendingOperation) -> Duration {
+        guard operation.nextAttempt.milliseconds > 0 else { return .zero }
+        let monotonic = engine.loop.monotonicNow
+        if let noted = attemptTimes[operation.position], noted.wallClock == operation.nextAttempt {
+            return max(.zero, noted.due - monotonic)
+        }
+        let wait = min(max(.zero, operation.nextAttempt.since(engine.now)), Backoff.pauseMax)
+        attemptTimes[operation.position] = (operation.nextAttempt, monotonic + wait)
+        return wait
     }
 
     private func pumpLater(_ wait: Duration) {
@@ -119,19 +140,19 @@ extension KeyValueSync {
             return try pushFailed(
                 operation, CloudError(.internalError, "The server's answer does not fit the request."), scope: scope)
         }
-        let result = try engine.local.write { database -> (Settled, ChangeNotification?) in
+        let result = try engine.local.write { database -> Settled in
             let store = StoreTransaction(database, scope)
             var state = try store.state()
-            guard try store.isPending(operation) else { return (.elsewhere, nil) }
-            if token.epoch > state.head.epoch { return (.pullFirst, nil) }
+            guard try store.isPending(operation) else { return .elsewhere }
+            if token.epoch > state.head.epoch { return .pullFirst }
             // A winner that was not fetched yet may be part of a transaction: taken alone it would show half of that.
             guard !reply.outcomes.contains(where: { $0.superseded && $0.current.sequence > state.head.sequence })
-            else { return (.pullFirst, nil) }
+            else { return .pullFirst }
             var before: [ItemName: KeyValueItem?] = [:]
             for write in operation.writes { before[write.key] = .some(try store.visible(write.key)) }
             try store.removePending(operation.position)
             // An answer remembered from before a restore: the feed tells what became of it.
-            guard token.epoch == state.head.epoch else { return (.elsewhere, nil) }
+            guard token.epoch == state.head.epoch else { return .elsewhere }
             for (write, outcome) in zip(operation.writes, reply.outcomes) {
                 let item = try Self.stored(write, outcome, token: token)
                 try Facts(database).withClock { $0.observe(item.timestamp) }
@@ -145,19 +166,17 @@ extension KeyValueSync {
             let position = state.digestKey.isEmpty ? .foreign : segment.position(at: state.head)
             if position == .next { state.head = token }
             try store.save(state)
-            let notification = try self.announce(before, in: store, head: state.head)
-            return (.stored(segment, position), notification)
+            if let news = try self.announce(before, in: store, head: state.head) { try store.tell(news) }
+            return .stored(segment, position)
         }
-        if let notification = result.1 { emit(notification) }
-        switch result.0 {
+        tellNews()
+        switch result {
         case .elsewhere: break
         // The operation stays: after the pull it is sent again, under its id.
         case .pullFirst:
             awaitsPull = true
             pull()
-        case .stored(_, .next):
-            announced = max(announced, token)
-            absorbAhead()
+        case .stored(_, .next): absorbAhead()
         case .stored(_, .seen): break
         case .stored(_, .foreign): pull()
         case .stored(let segment, .ahead):
@@ -192,16 +211,17 @@ extension KeyValueSync {
     // MARK: Failed
 
     private func pushFailed(_ operation: PendingOperation, _ error: CloudError, scope: StoreScope) throws(CloudError) {
-        let now = engine.loop.wallClock.now
-        let outcome = PushRules.outcome(of: error, attempts: operation.attempts)
+        let outcome = PushRules.outcome(
+            of: error, pause: engine.backoff(attempts: operation.attempts),
+            isOutdated: ServerTime.isOutdated(operation.id, now: engine.now))
         var operation = operation
         operation.error = error
         switch outcome {
-        case .repeatLater(let pause): operation.nextAttempt = now.advanced(by: pause)
+        case .repeatLater(let pause): putOff(&operation, by: pause)
         case .thaw(let pause):
             operation.state = .unsent
             operation.id = engine.makeOperationID()
-            operation.nextAttempt = now.advanced(by: pause)
+            putOff(&operation, by: pause)
         case .renew:
             operation.state = .unsent
             operation.id = engine.makeOperationID()
@@ -214,19 +234,27 @@ extension KeyValueSync {
         if let pause = error.retryAfter { endWaiters(pausedFor: pause, pulling: false) }
     }
 
+    private func putOff(_ operation: inout PendingOperation, by pause: Duration) {
+        let pause = min(pause, Self.pauseMax)
+        operation.nextAttempt = engine.now.advanced(by: pause)
+        attemptTimes[operation.position] = (operation.nextAttempt, engine.loop.monotonicNow + pause)
+    }
+
     /// The previous values stay, and the app is told.
     private func refuse(_ operation: PendingOperation, _ error: CloudError, scope: StoreScope) throws(CloudError) {
         let keys = operation.writes.map(\.key)
-        let now = engine.loop.wallClock.now
-        let (items, head) = try engine.local.write { database in
+        let now = engine.now
+        try engine.local.write { database in
             let store = StoreTransaction(database, scope)
             try store.removePending(operation.position)
             try store.recordRefusal(keys, error, now: now)
-            return (try keys.compactMap { try store.visible($0) }, try store.state().head)
+            try store.tell(
+                ChangeNotification(
+                    reason: .quotaViolationChange, changedKeys: keys,
+                    items: try keys.compactMap { try store.visible($0) },
+                    token: try store.state().head, error: error))
         }
-        emit(
-            ChangeNotification(
-                reason: .quotaViolationChange, changedKeys: keys, items: items, token: head, error: error))
+        tellNews()
     }
 }
 

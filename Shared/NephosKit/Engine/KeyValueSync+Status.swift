@@ -14,7 +14,7 @@ extension KeyValueSync {
             let store = StoreTransaction(database, place)
             return (try store.state(), try store.pending(limit: Self.listedMax), try store.refusals())
         }
-        let now = engine.loop.wallClock.now
+        let now = engine.now
         return StoreStatus(
             initialSyncFinished: state.synced, head: state.head, digest: state.digest,
             pending: pending.map { describe($0, synced: state.synced, now: now) }, refused: refused,
@@ -49,10 +49,10 @@ extension KeyValueSync {
             pending.state = .inFlight
             pending.reason = "It was sent; the answer has not arrived."
             pending.blocker = .network
-        } else if let error = operation.error, operation.nextAttempt > now {
+        } else if let error = operation.error, wait(for: operation) > .zero {
             pending.reason = error.message
             pending.blocker = PushRules.blocker(of: error)
-            pending.nextAttempt = operation.nextAttempt
+            pending.nextAttempt = now.advanced(by: wait(for: operation))
         } else if deferred {
             pending.state = .deferred
             pending.reason = "It is held back so that the write budget lasts."

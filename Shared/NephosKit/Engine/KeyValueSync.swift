@@ -27,14 +27,15 @@ public final class KeyValueSync {
     var refetched = false
     /// Why the store as a whole is not current.
     var problem: CloudError?
-    /// What this process has told the app of.
-    var announced = ChangeToken.zero
-    var announcedSync = false
+    /// How far in the home's news this process has told the app.
+    private var told: Int64 = 0
 
     // Pushing
     var pacing = PushPacing()
     var inFlight: Set<Int64> = []
     var pushTimer: (any LoopTimer)?
+    /// When the operations at these positions are due, by the loop's clock, and as it is on disk.
+    var attemptTimes: [Int64: (wallClock: Timestamp, due: Duration)] = [:]
     var pumpScheduled = false
     var deferred = false
     /// The server was restored, or has newer writes than this device knows: what to do with a push is only known
@@ -58,9 +59,7 @@ public final class KeyValueSync {
         guard let scope = session.scope(of: app) else { return learnScope() }
         self.scope = scope
         do throws(CloudError) {
-            let state = try engine.local.read { try StoreTransaction($0, scope).state() }
-            announced = state.head
-            announcedSync = state.synced
+            told = try engine.local.read { try StoreTransaction($0, scope).latestNews() }
         } catch { note(error) }
         guard !session.revoked else { return }
         // A new sign-in, or a new entitlement, may have removed what blocked.
@@ -83,6 +82,7 @@ public final class KeyValueSync {
         pumpScheduled = false
         awaitsPull = false
         inFlight = []
+        attemptTimes = [:]
         ahead.clear()
         scope = nil
         problem = nil
@@ -102,6 +102,7 @@ public final class KeyValueSync {
             }
         }
         pullAttempts = 0
+        engine.tokens.hasten()
         pull()
         pump()
     }
@@ -111,12 +112,19 @@ public final class KeyValueSync {
         let generation = generation
         engine.tokens.token(for: app) { [weak self] result in
             guard let self, generation == self.generation, self.scope == nil else { return }
-            if case .failure(let error) = result {
+            self.pullAttempts += 1
+            var pause = self.engine.backoff(attempts: self.pullAttempts)
+            switch result {
+            case .failure(let error):
                 self.note(error)
                 guard error.code.retry != .never else { return }
+                pause = error.retryAfter ?? pause
+            case .success where self.engine.session?.scope(of: self.app) != nil: pause = .zero
+            case .success(let token):
+                // This token did not tell; the next one may.
+                self.note(CloudError(.missingEntitlement, "The app has no key-value store."))
+                self.engine.tokens.discard(token, of: self.app)
             }
-            self.pullAttempts += 1
-            let pause = (try? result.get()) != nil ? Duration.zero : Backoff.pause(attempts: self.pullAttempts)
             self.pullTimer = self.engine.loop.schedule(after: pause) { [weak self] in
                 guard let self, generation == self.generation else { return }
                 self.begin()
@@ -139,7 +147,7 @@ public final class KeyValueSync {
     public func write(_ writes: [LocalWrite]) throws(CloudError) {
         do throws(CloudError) {
             try engine.local.accept(
-                writes, app: app, id: engine.makeOperationID(), writer: engine.writer, now: engine.loop.wallClock.now)
+                writes, app: app, id: engine.makeOperationID(), writer: engine.writer, now: engine.now)
         } catch {
             refusedHere(writes, error)
             throw error
@@ -164,7 +172,7 @@ public final class KeyValueSync {
     /// Offers what was written while signed out to the account that is signed in now.
     public func adoptSignedOutContent() throws(CloudError) -> [ItemName] {
         let keys = try engine.local.adoptSignedOutContent(
-            app: app, writer: engine.writer, now: engine.loop.wallClock.now, makeID: engine.makeOperationID)
+            app: app, writer: engine.writer, now: engine.now, makeID: engine.makeOperationID)
         pump()
         return keys
     }
@@ -202,30 +210,31 @@ public final class KeyValueSync {
 
     /// Another process of this home has written.
     func foreignWrite() {
-        guard let scope else { return begin() }
-        do throws(CloudError) {
-            let own = engine.session?.deviceID
-            let (state, items, keys) = try engine.local.read { database in
-                let store = StoreTransaction(database, scope)
-                let state = try store.state()
-                let items = state.head == announced ? [] : try store.items(after: announced.sequence)
-                let keys = state.synced && !announcedSync ? try store.visibleItems().keys.sorted() : []
-                return (state, items, keys)
-            }
-            if state.synced, !announcedSync {
-                emit(ChangeNotification(reason: .initialSyncChange, changedKeys: keys, token: state.head))
-            } else {
-                let others = items.filter { $0.deviceID != own }
-                if !others.isEmpty {
-                    emit(
-                        ChangeNotification(
-                            reason: .serverChange, changedKeys: others.map(\.key), items: others, token: state.head))
-                }
-            }
-            announced = state.head
-            announcedSync = state.synced
-        } catch { note(error) }
+        guard scope != nil else { return begin() }
+        tellNews()
         pump()
         changed()
+    }
+
+    /// Tells the app what any process of this home has brought in since it was told last.
+    func tellNews() {
+        guard let scope else { return }
+        do throws(CloudError) {
+            let before = told
+            let (news, all, head) = try engine.local.read { database in
+                let store = StoreTransaction(database, scope)
+                let news = try store.news(after: before)
+                let all = news.isComplete ? [] : try store.visibleItems().values.sorted { $0.key < $1.key }
+                return (news, all, try store.state().head)
+            }
+            told = news.latest
+            if !news.isComplete {
+                // It has slept through so many that some are gone: anything may have changed.
+                emit(
+                    ChangeNotification(
+                        reason: .serverChange, changedKeys: all.map(\.key), items: all, token: head))
+            }
+            for notification in news.notifications { emit(notification) }
+        } catch { note(error) }
     }
 }

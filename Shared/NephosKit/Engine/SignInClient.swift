@@ -5,20 +5,19 @@ import SwiftProtobuf
 /// A connection to an identity service made for one sign-in, before there is a session.
 final class SignInClient {
     private let client: RequestClient
-    private let engine: DeviceEngine
 
     init(_ engine: DeviceEngine, _ address: SessionRecord.Service, keys secrets: DeviceSecrets) throws {
         guard let keys = secrets.keys else { throw CloudError(.internalError, "A sign-in needs keys.") }
-        self.engine = engine
         client = try engine.makeClient(to: address, endpoints: address.requests, keys: keys)
     }
 
     func call(
-        _ request: some SwiftProtobuf.Message, timeout: Duration, _ completion: @escaping (ReplyEnvelope) -> Void
+        _ request: some SwiftProtobuf.Message, timeout: Duration, id: OperationID,
+        _ completion: @escaping (ReplyEnvelope) -> Void
     ) {
         let name = type(of: request).protoMessageName.split(separator: ".").last ?? ""
         client.call(
-            String(name), body: Frame(encoding: request), timeout: timeout, id: engine.makeOperationID(),
+            String(name), body: Frame(encoding: request), timeout: timeout, id: id,
             completion: completion)
     }
 

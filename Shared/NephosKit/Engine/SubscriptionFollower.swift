@@ -79,8 +79,11 @@ final class SubscriptionFollower {
             scope.scope = store.rawValue
             wire.scopes = [scope]
             let client = try connect()
-            client.call("Subscribe", body: Frame(encoding: wire), accessToken: token, timeout: engine.options.timeout) {
-                [weak self, weak client] reply in
+            client.call(
+                "Subscribe", body: Frame(encoding: wire), accessToken: token, timeout: engine.options.timeout,
+                id: engine.makeOperationID()
+            ) { [weak self, weak client] reply in
+                self?.engine.learnTime(reply)
                 guard let self, let client, client === self.client, self.subscriptions[app]?.store == store
                 else { return }
                 self.heard()
@@ -120,8 +123,8 @@ final class SubscriptionFollower {
         subscriptions[app]?.attempts = 0
         watch()
         // A subscription ends with its token: renew both in time.
-        if let at = engine.tokens.refreshAt(app) {
-            let wait = max(.seconds(1), at.since(engine.loop.wallClock.now) + .milliseconds(50))
+        if let due = engine.tokens.refreshIn(app) {
+            let wait = max(.seconds(1), due + .milliseconds(50))
             subscriptions[app]?.timer = engine.loop.schedule(after: wait) { [weak self] in self?.renew(app) }
         }
         for head in reply.heads { route(head) }
@@ -145,7 +148,7 @@ final class SubscriptionFollower {
         subscriptions[app]?.attempts = attempts
         engine.openStores.first { $0.app == app }?.changed()
         guard engine.session?.signedIn == true, engine.session?.revoked == false else { return }
-        let pause = error.retryAfter ?? min(.seconds(30), Backoff.pause(attempts: attempts))
+        let pause = min(error.retryAfter ?? min(.seconds(30), engine.backoff(attempts: attempts)), .seconds(3600))
         subscriptions[app]?.timer = engine.loop.schedule(after: pause) { [weak self] in self?.subscribe(app) }
     }
 

@@ -1,5 +1,6 @@
 import Bus
 import Core
+import GRDB
 import Logging
 import Wire
 
@@ -11,14 +12,63 @@ import Wire
 final class TokenKeeper {
     private typealias Completion = (Result<String, CloudError>) -> Void
 
+    /// A token in hand. What is left of its life passes by the loop's clock, which no correction of the wall clock
+    /// makes longer or shorter.
+    private struct Held {
+        var token: String
+        var refreshAt: Duration
+        var end: Duration
+        /// No token lives longer, whatever was said of it.
+        private static let lifetimeMax: Duration = .seconds(86_400)
+
+        init(_ stored: DeviceSecrets.AccessToken, now: Timestamp, monotonic: Duration) {
+            token = stored.token
+            let (issued, end) = (Timestamp(milliseconds: stored.issued), Timestamp(milliseconds: stored.expires))
+            let lifetime = min(max(.zero, end.since(issued)), Self.lifetimeMax)
+            // A wall clock that went back says nothing of its age; the server will.
+            let age = min(max(.zero, now.since(issued)), lifetime)
+            refreshAt = monotonic + lifetime / 3 * 2 - age
+            self.end = monotonic + lifetime - age
+        }
+    }
+
     private unowned let engine: DeviceEngine
-    private var tokens: [String: DeviceSecrets.AccessToken] = [:]
+    private var tokens: [String: Held] = [:]
     private var waiting: [(app: AppID, completion: Completion)] = []
     private var refreshing = false
+    private var isLocking = false
+    /// Failures in a row, and until when nothing is tried because of them.
+    private var failures = 0
+    private var rest: (until: Duration, error: CloudError)?
 
     init(_ engine: DeviceEngine) { self.engine = engine }
 
-    func load() throws(CloudError) { tokens = try engine.secrets.load().accessTokens }
+    private var monotonicNow: Duration { engine.loop.monotonicNow }
+
+    /// Reads the tokens of who is signed in now.
+    func load() throws(CloudError) {
+        hold(try engine.loadSecrets())
+        failures = 0
+        rest = nil
+    }
+
+    func stop() {
+        if isLocking { unlock() }
+    }
+
+    /// Whatever has failed may be tried again at once.
+    func hasten() { rest = nil }
+
+    private func hold(_ secrets: DeviceSecrets) {
+        let (now, monotonic) = (engine.loop.wallClock.now, monotonicNow)
+        // What is in hand already has been counting since it came.
+        tokens = Dictionary(
+            secrets.accessTokens.map { app, stored in
+                if let held = tokens[app], held.token == stored.token { return (app, held) }
+                return (app, Held(stored, now: now, monotonic: monotonic))
+            }
+        ) { first, _ in first }
+    }
 
     /// A token as it is kept, with its times by this device's clock.
     func stamp(_ wire: WireAccessToken) -> DeviceSecrets.AccessToken {
@@ -28,8 +78,8 @@ final class TokenKeeper {
             expires: now.advanced(by: .milliseconds(Int64(clamping: wire.lifetimeMilliseconds))).milliseconds)
     }
 
-    /// When the app's token should be renewed.
-    func refreshAt(_ app: AppID) -> Timestamp? { tokens[app.rawValue]?.refreshAt }
+    /// How long it is until the app's token should be renewed.
+    func refreshIn(_ app: AppID) -> Duration? { tokens[app.rawValue].map { max(.zero, $0.refreshAt - monotonicNow) } }
 
     /// Hands out a valid token, at once if there is one.
     func token(for app: AppID, _ completion: @escaping (Result<String, CloudError>) -> Void) {
@@ -41,11 +91,18 @@ final class TokenKeeper {
             completion(.failure(CloudError(.deviceRevoked, "This device was revoked. Sign in again.")))
             return
         }
-        let now = engine.loop.wallClock.now
-        if let token = tokens[app.rawValue], token.isValid(at: now) {
+        let now = monotonicNow
+        let resting = rest.flatMap { $0.until > now ? $0 : nil }
+        if let token = tokens[app.rawValue], now < token.end {
             completion(.success(token.token))
             // What is in hand serves until the new one is here.
-            if now >= token.refreshAt, !refreshing { renew(app) { _ in } }
+            if now >= token.refreshAt, !refreshing, resting == nil { renew(app) { _ in } }
+            return
+        }
+        if let resting, !refreshing {
+            var error = resting.error
+            if error.code.retry != .never { error.retryAfter = resting.until - now }
+            completion(.failure(error))
             return
         }
         renew(app, completion)
@@ -56,11 +113,12 @@ final class TokenKeeper {
         guard tokens[app.rawValue]?.token == token else { return }
         tokens[app.rawValue] = nil
         do {
-            var kept = try engine.secrets.load()
-            guard kept.accessTokens[app.rawValue]?.token == token else { return }
-            kept.accessTokens[app.rawValue] = nil
-            try engine.secrets.save(kept)
-        } catch { engine.logger.error("the secret file could not be changed", CloudError(wrapping: error)) }
+            try engine.changeSecrets { kept in
+                guard kept.accessTokens[app.rawValue]?.token == token else { return false }
+                kept.accessTokens[app.rawValue] = nil
+                return true
+            }
+        } catch { engine.logger.error("the secret file could not be changed", error) }
     }
 
     private func renew(_ app: AppID, _ completion: @escaping Completion) {
@@ -70,20 +128,27 @@ final class TokenKeeper {
         begin()
     }
 
+    private func unlock() {
+        isLocking = false
+        engine.secrets.unlock()
+    }
+
     private func begin() {
         guard !engine.stopped else { return }
-        guard engine.secrets.tryLock() else {
-            engine.loop.schedule(after: .milliseconds(100)) { [weak self] in self?.begin() }
-            return
+        if !isLocking {
+            guard engine.secrets.tryLock() else {
+                engine.loop.schedule(after: .milliseconds(100)) { [weak self] in self?.begin() }
+                return
+            }
+            isLocking = true
         }
         guard let app = waiting.first?.app else { return finish(nil) }
         do {
-            var kept = try engine.secrets.load()
-            if let token = kept.accessTokens[app.rawValue], token.token != tokens[app.rawValue]?.token,
-                engine.loop.wallClock.now < token.refreshAt, token.isValid(at: engine.loop.wallClock.now)
-            {
+            let kept = try engine.loadSecrets()
+            let before = tokens[app.rawValue]?.token
+            hold(kept)
+            if let token = tokens[app.rawValue], token.token != before, monotonicNow < token.refreshAt {
                 // Another process has been quicker.
-                tokens = kept.accessTokens
                 return finish(nil)
             }
             guard let refreshToken = kept.refreshToken else {
@@ -93,73 +158,92 @@ final class TokenKeeper {
             guard let id = OperationID(refresh.operation) else {
                 return finish(CloudError(.configurationInvalid, "The device's secret file is damaged. Sign in again."))
             }
-            kept.refresh = refresh
-            // Before it is sent: its answer may be lost with this process.
-            try engine.secrets.save(kept)
+            if kept.refresh == nil {
+                // Before it is sent: its answer may be lost with this process.
+                try engine.changeSecrets {
+                    $0.refresh = refresh
+                    return true
+                }
+            }
             var wire = WireRefreshToken()
             wire.refreshToken = refreshToken
             wire.appID = refresh.app
+            let place = engine.session?.secrets
             engine.send(.identity, wire, token: "", id: id) { [weak self] reply in
-                self?.refreshed(reply.result.decoded(as: WireRefreshTokenReply.self), app: AppID(refresh.app))
+                guard let self, !self.engine.stopped else { return }
+                // Somebody else has signed in: this was the answer to another.
+                guard self.engine.session?.secrets == place else {
+                    return self.finish(CloudError(.operationCancelled, "Another sign-in has taken this one's place."))
+                }
+                self.refreshed(reply.result.decoded(as: WireRefreshTokenReply.self), id, app: AppID(refresh.app))
             }
         } catch {
             finish(CloudError(wrapping: error))
         }
     }
 
-    private func refreshed(_ result: Result<WireRefreshTokenReply, CloudError>, app: AppID) {
-        guard !engine.stopped else { return engine.secrets.unlock() }
-        do {
-            var kept = try engine.secrets.load()
+    private func refreshed(_ result: Result<WireRefreshTokenReply, CloudError>, _ id: OperationID, app: AppID) {
+        do throws(CloudError) {
             switch result {
             case .success(let reply):
-                kept.refresh = nil
-                kept.refreshToken = reply.refreshToken
-                kept.accessTokens[app.rawValue] = stamp(reply.accessToken)
-                try engine.secrets.save(kept)
-                tokens = kept.accessTokens
+                // Where the app's store is comes first: with a token, and without that, nobody would ask again.
                 try learn(reply, app: app)
+                let token = stamp(reply.accessToken)
+                try engine.changeSecrets { kept in
+                    kept.refresh = nil
+                    kept.refreshToken = reply.refreshToken
+                    kept.accessTokens[app.rawValue] = token
+                    return true
+                }
+                hold(try engine.loadSecrets())
+                engine.learn(reply.services.map(SessionRecord.Service.init))
                 finish(nil)
             case .failure(let error):
-                switch error.code.retry {
-                case .never:
+                if error.code.retry == .never {
                     // A new id, should there be another try.
-                    kept.refresh = nil
-                    if error.code != .operationExpired { kept.accessTokens = [:] }
-                    try engine.secrets.save(kept)
-                    tokens = kept.accessTokens
+                    try engine.changeSecrets { kept in
+                        kept.refresh = nil
+                        if error.code != .operationExpired { kept.accessTokens = [:] }
+                        return true
+                    }
+                    hold(try engine.loadSecrets())
+                    if error.code == .operationExpired, ServerTime.isOutdated(id, now: engine.now) { return begin() }
                     if error.code == .deviceRevoked { engine.turnedAway() }
-                case .afterBackoff, .afterRefetch: break
                 }
                 finish(error)
             }
         } catch {
-            finish(CloudError(wrapping: error))
+            finish(error)
         }
     }
 
-    private func learn(_ reply: WireRefreshTokenReply, app: AppID) throws {
-        if var session = engine.session, !reply.accessToken.app.storeID.isEmpty,
-            session.storeIDs[app.rawValue] != reply.accessToken.app.storeID
-        {
-            session.storeIDs[app.rawValue] = reply.accessToken.app.storeID
-            try engine.setSession(session)
-            try engine.local.write { try LocalStore.adoptProvisional(app: app, session: session, $0) }
+    private func learn(_ reply: WireRefreshTokenReply, app: AppID) throws(CloudError) {
+        let store = reply.accessToken.app.storeID
+        guard !store.isEmpty, engine.session?.storeIDs[app.rawValue] != store else { return }
+        try engine.changeSession { session, database in
+            session.storeIDs[app.rawValue] = store
+            try LocalStore.adoptProvisional(app: app, session: session, database)
         }
-        engine.learn(reply.services.map(SessionRecord.Service.init))
     }
 
     private func finish(_ error: CloudError?) {
-        engine.secrets.unlock()
+        if isLocking { unlock() }
         refreshing = false
-        let now = engine.loop.wallClock.now
+        let now = monotonicNow
+        if let error {
+            failures += 1
+            rest = (now + max(error.retryAfter ?? .zero, engine.backoff(attempts: failures)), error)
+        } else {
+            failures = 0
+            rest = nil
+        }
         let finished = waiting
         waiting = []
         var others: [(app: AppID, completion: Completion)] = []
         for (app, completion) in finished {
             if let error {
                 completion(.failure(error))
-            } else if let token = tokens[app.rawValue], token.isValid(at: now) {
+            } else if let token = tokens[app.rawValue], now < token.end {
                 completion(.success(token.token))
             } else {
                 others.append((app, completion))

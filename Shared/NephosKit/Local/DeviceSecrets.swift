@@ -2,16 +2,13 @@ public import Core
 private import Foundation
 private import Synchronization
 
-/// What must stay secret on a device. In `device.secret.json`, mode 0600.
+/// What must stay secret on a device: the secrets of one sign-in. In `device.NAME.secret.json`, mode 0600, whose
+/// name the ``SessionRecord`` has: so both change in one moment, when that is committed.
 public struct DeviceSecrets: Codable, Sendable {
     struct AccessToken: Codable, Sendable {
         var token: String
         var issued: UInt64
         var expires: UInt64
-
-        /// Two thirds of its life, when it is time for another.
-        var refreshAt: Timestamp { Timestamp(milliseconds: issued + (expires - issued) / 3 * 2) }
-        func isValid(at now: Timestamp) -> Bool { now.milliseconds < expires && now.milliseconds + 1000 >= issued }
     }
 
     /// A refresh whose answer has not arrived: a used refresh token is only
@@ -30,6 +27,9 @@ public struct DeviceSecrets: Codable, Sendable {
 
     public init() {}
 
+    /// Whether they let anybody in.
+    public var hasTokens: Bool { refreshToken != nil || !accessTokens.isEmpty }
+
     var keys: KeyPair? {
         get {
             guard let publicKey = publicKey.flatMap({ PublicKey(z85: $0) }),
@@ -44,10 +44,15 @@ public struct DeviceSecrets: Codable, Sendable {
     }
 }
 
-/// Where a device keeps its secrets.
+/// Where a device keeps its secrets, those of each sign-in under a name of their own.
 public protocol SecretStore: AnyObject, Sendable {
-    func load() throws(CloudError) -> DeviceSecrets
-    func save(_ secrets: DeviceSecrets) throws(CloudError)
+    /// None were saved under the name: empty ones.
+    func load(_ name: String) throws(CloudError) -> DeviceSecrets
+    func save(_ secrets: DeviceSecrets, as name: String) throws(CloudError)
+    /// Whether there is anything under other names.
+    func hasOthers(than name: String?) -> Bool
+    /// Removes what is under other names, as far as that is possible now.
+    func removeOthers(than name: String?)
     /// Takes the lock that lets one process of this home refresh at a time; false: another has it.
     func tryLock() -> Bool
     func unlock()
@@ -55,34 +60,67 @@ public protocol SecretStore: AnyObject, Sendable {
 
 /// Secrets in memory, for simulations.
 public final class MemorySecrets: SecretStore {
-    private let secrets = Mutex(DeviceSecrets())
-    private let locked = Mutex(false)
+    private final class Home: Sendable {
+        let secrets = Mutex<[String: DeviceSecrets]>([:])
+        let saveCount = Mutex(0)
+        let holder = Mutex<ObjectIdentifier?>(nil)
+    }
 
-    public init() {}
+    private let home: Home
 
-    public func load() -> DeviceSecrets { secrets.withLock { $0 } }
-    public func save(_ secrets: DeviceSecrets) { self.secrets.withLock { $0 = secrets } }
+    public init() { home = Home() }
+
+    /// Another process of the same home.
+    public init(sharing other: MemorySecrets) { home = other.home }
+
+    deinit { unlock() }
+
+    /// How often secrets were saved.
+    public var saveCount: Int { home.saveCount.withLock { $0 } }
+    /// Under which names there are any.
+    public var names: [String] { home.secrets.withLock { $0.keys.sorted() } }
+
+    public func load(_ name: String) -> DeviceSecrets { home.secrets.withLock { $0[name] ?? DeviceSecrets() } }
+    public func save(_ secrets: DeviceSecrets, as name: String) {
+        home.saveCount.withLock { $0 += 1 }
+        home.secrets.withLock { $0[name] = secrets }
+    }
+    public func hasOthers(than name: String?) -> Bool {
+        home.secrets.withLock { $0.keys.contains { $0 != name } }
+    }
+    public func removeOthers(than name: String?) {
+        home.secrets.withLock { secrets in secrets = secrets.filter { $0.key == name } }
+    }
     public func tryLock() -> Bool {
-        locked.withLock { locked in
-            defer { locked = true }
-            return !locked
+        home.holder.withLock { holder in
+            guard holder == nil else { return false }
+            holder = ObjectIdentifier(self)
+            return true
         }
     }
-    public func unlock() { locked.withLock { $0 = false } }
+    public func unlock() {
+        home.holder.withLock { holder in
+            if holder == ObjectIdentifier(self) { holder = nil }
+        }
+    }
 }
 
-/// Secrets in a file of the device's home, replaced as a whole and flushed.
+/// Secrets in files of the device's home, each replaced as a whole and flushed.
 public final class SecretFile: SecretStore {
-    private let path: String
+    private static let suffix = ".secret.json"
+    private let home: String
     private let lockPath: String
     private let lock = Mutex<Int32?>(nil)
 
     public init(home: String) {
-        path = home + "/device.secret.json"
+        self.home = home
         lockPath = home + "/refresh.lock"
     }
 
-    public func load() throws(CloudError) -> DeviceSecrets {
+    private func path(_ name: String) -> String { "\(home)/device.\(name)\(Self.suffix)" }
+
+    public func load(_ name: String) throws(CloudError) -> DeviceSecrets {
+        let path = path(name)
         guard FileManager.default.fileExists(atPath: path) else { return DeviceSecrets() }
         do {
             return try JSONDecoder().decode(DeviceSecrets.self, from: Data(contentsOf: URL(fileURLWithPath: path)))
@@ -93,12 +131,24 @@ public final class SecretFile: SecretStore {
         }
     }
 
-    public func save(_ secrets: DeviceSecrets) throws(CloudError) {
+    public func save(_ secrets: DeviceSecrets, as name: String) throws(CloudError) {
         let encoder = JSONEncoder()
         encoder.outputFormatting = [.sortedKeys, .prettyPrinted]
-        do { try AtomicFile.write(encoder.encode(secrets), to: path, mode: 0o600) } catch {
-            throw CloudError(.storageFailure, "The device's secret file cannot be written.", details: ["path": path])
+        do { try AtomicFile.write(encoder.encode(secrets), to: path(name), mode: 0o600) } catch {
+            throw CloudError(
+                .storageFailure, "The device's secret file cannot be written.", details: ["path": path(name)])
         }
+    }
+
+    public func hasOthers(than name: String?) -> Bool { !others(than: name).isEmpty }
+
+    public func removeOthers(than name: String?) { for path in others(than: name) { unlink(path) } }
+
+    private func others(than name: String?) -> [String] {
+        let kept = name.map(path)
+        let names = (try? FileManager.default.contentsOfDirectory(atPath: home)) ?? []
+        return names.filter { $0.hasPrefix("device.") && $0.hasSuffix(Self.suffix) }.map { "\(home)/\($0)" }
+            .filter { $0 != kept }
     }
 
     public func tryLock() -> Bool {

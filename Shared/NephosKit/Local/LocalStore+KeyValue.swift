@@ -134,6 +134,24 @@ extension LocalStore {
             previousTotalBytes: before.bytes)
     }
 
+    /// Keys written while nobody was signed in.
+    func signedOutKeys(app: AppID) throws(CloudError) -> [ItemName] {
+        try read { database in
+            try StoreTransaction(database, .signedOut(app: app)).items().filter { $0.value != nil }.map(\.key)
+        }
+    }
+
+    /// Dismisses refused writes of the store of whoever is signed in now.
+    func dismissRefused(_ keys: [ItemName]?, app: AppID) throws(CloudError) -> [ItemName] {
+        try write { database in
+            let store = try store(of: app, database)
+            let refused = try store.refusals().map(\.key)
+            let dismissed = refused.filter { keys?.contains($0) ?? true }
+            for key in dismissed { try store.clearRefusal(key) }
+            return dismissed
+        }
+    }
+
     /// Offers what was written while signed out to the account that is signed
     /// in now, with its original times.
     ///

@@ -35,6 +35,11 @@ public final class LocalStore: Sendable {
         try self.init { try DatabaseQueue() }
     }
 
+    /// A database in memory, which lives as long as any object of this name, each as if in a process of its own.
+    public convenience init(inMemory name: String) throws(CloudError) {
+        try self.init { try DatabaseQueue(named: name) }
+    }
+
     private init(opening open: () throws -> any DatabaseWriter) throws(CloudError) {
         do {
             database = try open()
@@ -127,6 +132,10 @@ enum LocalSchema {
             PRIMARY KEY (position, key)
         ) WITHOUT ROWID;
         CREATE INDEX pending_writes_by_key ON pending_writes (account, store, key, position);
+        CREATE TABLE news (
+            position INTEGER PRIMARY KEY AUTOINCREMENT,
+            account TEXT NOT NULL, store TEXT NOT NULL, notification BLOB NOT NULL, error BLOB
+        );
         CREATE TABLE refused (
             account TEXT NOT NULL, store TEXT NOT NULL, key TEXT NOT NULL,
             refused_at INTEGER NOT NULL, error BLOB NOT NULL,

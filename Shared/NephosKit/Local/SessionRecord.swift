@@ -40,6 +40,8 @@ public struct SessionRecord: Codable, Hashable, Sendable {
     public var identity: Service
     /// Set: the server has turned this device away.
     public var revoked: Bool
+    /// Under which name this sign-in's secrets are kept.
+    var secrets = ""
 
     /// Nil after sign-out.
     public var ubiquityIdentityToken: UbiquityIdentityToken? {

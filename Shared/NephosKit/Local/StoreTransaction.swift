@@ -268,7 +268,7 @@ struct StoreTransaction {
 
     /// Forgets everything about the store.
     func removeAll() throws {
-        for table in ["stores", "items", "pending_writes", "pending", "refused"] {
+        for table in ["stores", "items", "pending_writes", "pending", "refused", "news"] {
             try database.execute(
                 sql: "DELETE FROM \(table) WHERE account = ? AND store = ?", arguments: [account, store])
         }

@@ -24,20 +24,24 @@ enum PushOutcome: Hashable {
 }
 
 enum PushRules {
-    static func outcome(of error: CloudError, attempts: Int) -> PushOutcome {
+    /// - Parameters:
+    ///   - pause: How long to wait before it is tried again, where the server does not say.
+    ///   - isOutdated: Whether a new id would say another time than the one that failed.
+    static func outcome(of error: CloudError, pause: Duration, isOutdated: Bool) -> PushOutcome {
         switch error.code {
-        case .operationExpired, .operationReused: .renew
-        case .requestRateLimited: .thaw(after: error.retryAfter ?? Backoff.pause(attempts: attempts))
+        case .operationReused: .renew
+        case .operationExpired: isOutdated ? .renew : .thaw(after: pause)
+        case .requestRateLimited: .thaw(after: error.retryAfter ?? pause)
         case .notAuthenticated, .deviceRevoked, .tokenNotBound, .notSignedIn, .missingEntitlement, .permissionFailure,
             .incompatibleVersion, .unknownMethod:
             .block
         // An id that is still in flight from before a token was renewed; a defect on the server's side may be cured.
-        case .internalError, .operationCancelled: .repeatLater(after: Backoff.pause(attempts: attempts))
+        case .internalError, .operationCancelled: .repeatLater(after: pause)
         default:
             switch error.code.retry {
             case .never: .refuse
             case .afterBackoff, .afterRefetch:
-                .repeatLater(after: error.retryAfter ?? Backoff.pause(attempts: attempts))
+                .repeatLater(after: error.retryAfter ?? pause)
             }
         }
     }
@@ -56,6 +60,12 @@ enum PushRules {
 }
 
 enum Backoff {
-    /// One second, doubled with each attempt, at most a minute.
-    static func pause(attempts: Int) -> Duration { min(.seconds(60), .seconds(1 << min(max(attempts - 1, 0), 6))) }
+    static let pauseMax: Duration = .seconds(60)
+
+    /// One second, doubled with each attempt, at most a minute; half of it random, so that devices that failed
+    /// together do not return together.
+    static func pause(attempts: Int, using generator: inout some RandomNumberGenerator) -> Duration {
+        let full = min(pauseMax, .seconds(1 << min(max(attempts - 1, 0), 6)))
+        return full / 2 + full / 2 * Double.random(in: 0...1, using: &generator)
+    }
 }

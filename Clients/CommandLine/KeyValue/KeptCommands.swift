@@ -1,0 +1,62 @@
+import ArgumentParser
+import Core
+import NephosKit
+
+extension KeyValueCommand {
+    struct Adopt: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Offer the keys that were set while nobody was signed in to the account that is signed in now.",
+            discussion: "They keep the times at which they were set: where the account has something newer, that stays."
+        )
+
+        @OptionGroup var store: StoreOptions
+        @OptionGroup var network: NetworkOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() async throws {
+            try await store.withStore { store, session in
+                _ = try session.requireAccount()
+                let keys = try await store.adoptSignedOutContent().map(\.rawValue)
+                guard !keys.isEmpty else {
+                    return try output.print(
+                        ["keys": [String]()], text: "Nothing was set while nobody was signed in.")
+                }
+                try await Sent.wait(
+                    store, keys: keys, network: network, output: output,
+                    done: "Adopted \(keys.joined(separator: ", ")).")
+            }
+        }
+    }
+
+    struct Discard: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Dismiss writes that the server refused, so that they are not listed any more.",
+            discussion: """
+                What the keys hold stays as it is. `nephos why` lists refused writes with the reason. \
+                Exit code 2: there is no refused write of the key.
+                """)
+
+        @Argument(help: "The keys (or --all).") var keys: [String] = []
+        @Flag(help: "Dismiss all of them.") var all = false
+        @OptionGroup var store: StoreOptions
+        @OptionGroup var output: OutputOptions
+
+        func validate() throws {
+            guard keys.isEmpty == all else { throw ValidationError("Name keys, or give --all.") }
+        }
+
+        func run() async throws {
+            try await store.withStore { store, _ in
+                let dismissed = try store.dismissRefused(all ? nil : keys.map { ItemName($0) })
+                if let missing = keys.first(where: { !dismissed.contains(ItemName($0)) }) {
+                    throw CloudError(
+                        .unknownItem, "There is no refused write of this key.", details: ["key": missing])
+                }
+                try output.print(
+                    ["dismissed": dismissed.map(\.rawValue)],
+                    text: dismissed.isEmpty
+                        ? "No write was refused." : "Dismissed \(dismissed.map(\.rawValue).joined(separator: ", ")).")
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+import Bus
+import Core
+import NephosKit
+import TestKit
+import Testing
+import Wire
+
+/// Several processes of one home.
+@Suite struct ProcessesTests {
+    /// What a process was told, in order: keys with their values.
+    private func told(_ device: TestDevice) -> [[ItemName: PropertyValue?]] {
+        device.changes.filter { $0.reason == .serverChange }.map { change in
+            Dictionary(change.items.map { ($0.key, $0.value) }) { $1 }
+        }
+    }
+
+    @Test(arguments: 1...20) func everyProcessOfAHomeIsToldEveryChangeOnce(_ seed: UInt64) throws {
+        let cloud = try TestCloud(seed: seed)
+        defer { cloud.close() }
+        var random = SplitMix64(seed: seed)
+        let other = try cloud.addDevice()
+        let first = try cloud.addDevice(isShared: true)
+        let second = try cloud.addProcess(of: first)
+        #expect(cloud.settle())
+        // Both have heard of the first download.
+        cloud.network.run(for: .seconds(1))
+        cloud.network.faults = Faults(
+            latency: .microseconds(200)...(.milliseconds(20)), loss: 0.05, duplication: 0.05, reordering: 0.1)
+        let marks = [first, second].map { $0.changes.count }
+        var model: [[ItemName: PropertyValue]] = []
+        for step in 1...60 {
+            switch Int.random(in: 0..<10, using: &random) {
+            case 0..<5:
+                let key: ItemName = "k\(Int.random(in: 0..<4, using: &random))"
+                let value: PropertyValue? = Bool.random(using: &random) ? .integer(Int64(step)) : nil
+                try other.store?.set(value, forKey: key)
+            case 5: try first.store?.set(.integer(Int64(step)), forKey: "mine")
+            case 6: try second.store?.set(.integer(Int64(step)), forKey: "mine too")
+            case 7: [first, second].randomElement(using: &random)?.setOffline(true)
+            default: for process in [first, second] { process.setOffline(false) }
+            }
+            cloud.network.run(for: .milliseconds(Int64.random(in: 0...400, using: &random)))
+        }
+        cloud.network.faults = .none
+        for process in [first, second] { process.setOffline(false) }
+        #expect(cloud.settle())
+        cloud.network.run(for: .seconds(1))
+        #expect(told(first) == told(second))
+        for (process, mark) in zip([first, second], marks) {
+            var replayed: [ItemName: PropertyValue] = [:]
+            for change in process.changes.dropFirst(mark) {
+                #expect(change.reason == .serverChange && !change.items.isEmpty)
+                for item in change.items { replayed[item.key] = item.value }
+            }
+            model.append(replayed)
+            #expect(replayed == process.values.filter { $0.key.rawValue.hasPrefix("k") })
+        }
+    }
+
+    @Test func everyProcessIsToldOfARefusedWrite() throws {
+        let cloud = try TestCloud(seed: 3)
+        defer { cloud.close() }
+        let other = try cloud.addDevice()
+        let first = try cloud.addDevice(isShared: true)
+        let second = try cloud.addProcess(of: first)
+        #expect(cloud.settle())
+        first.setOffline(true)
+        second.setOffline(true)
+        let large = PropertyValue.string(String(repeating: "x", count: 600_000))
+        try first.store?.set(large, forKey: "a")
+        try other.store?.set(large, forKey: "b")
+        cloud.network.run(for: .seconds(2))
+        first.setOffline(false)
+        second.setOffline(false)
+        #expect(cloud.network.run(within: .seconds(120)) { (try? first.store?.status().refused.count) == 1 })
+        cloud.network.run(for: .seconds(1))
+        for process in [first, second] {
+            #expect(process.changes.filter { $0.reason == .quotaViolationChange }.map(\.changedKeys) == [["a"]])
+            #expect(try process.store?.status().isInSync == false)
+        }
+    }
+}
