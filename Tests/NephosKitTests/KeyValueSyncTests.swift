@@ -46,7 +46,7 @@ import Wire
     @Test func aRefusedWriteIsListedUntilItIsDismissed() throws {
         let device = try Device.ready()
         device.cloud.overrides["PushKeys"] = { _ in .failure(CloudError(.quotaExceeded, "Too much.")) }
-        for key in ["a", "b"] { try device.store.set(1, forKey: key) }
+        for key: ItemName in ["a", "b"] { try device.store.set(1, forKey: key) }
         device.loop.advance(.seconds(1))
         device.cloud.overrides = [:]
         try device.restart()
