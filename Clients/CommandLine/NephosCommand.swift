@@ -8,15 +8,16 @@ struct NephosCommand: AsyncParsableCommand {
         discussion: """
             A device is a folder, its home: $NEPHOS_HOME, or ~/.nephos. Two devices on one machine are two homes.
 
-            Exit codes: 0 done, 1 failed, 2 not found, 3 refused by a limit, 4 not signed in or not permitted, \
-            5 no connection (writes are kept and sent later), 6 not in sync, 64 wrong usage.
+            Exit codes: \(ExitStatus.sentence)
             """,
         version: "0.1.0",
         subcommands: [],
         groupedSubcommands: [
             CommandGroup(
                 name: "Deployment",
-                subcommands: [InitCommand.self, UpCommand.self, DownCommand.self, StatusCommand.self]),
+                subcommands: [
+                    InitCommand.self, UpCommand.self, DownCommand.self, StatusCommand.self, AdvertiseCommand.self,
+                ]),
             CommandGroup(
                 name: "Administration", subcommands: [AppCommand.self, PlanCommand.self, SecretsCommand.self]),
             CommandGroup(

@@ -28,56 +28,6 @@ struct OutputOptions: ParsableArguments {
     }
 }
 
-/// What a shell script can tell a failure by.
-enum ExitStatus {
-    static func of(_ error: CloudError) -> Int32 {
-        switch error.code {
-        case .unknownItem: 2
-        case .quotaExceeded, .limitExceeded, .requestRateLimited: 3
-        case .notSignedIn, .notAuthenticated, .permissionFailure, .missingEntitlement, .wrongCredentials,
-            .deviceRevoked, .tokenExpired, .tokenNotBound:
-            4
-        case .networkUnavailable, .networkFailure, .serviceUnavailable, .deadlineExceeded, .serverResponseLost:
-            5
-        case .storeOutOfStep: 6
-        case .invalidArguments: 64
-        default: 1
-        }
-    }
-}
-
-/// An error as `--json` prints it, on standard error.
-private struct ErrorReport: Encodable {
-    var error: String
-    var message: String
-    var details: [String: String]
-    var retry: String
-}
-
-extension NephosCommand {
-    /// Prints the error where a person or a script looks for it, and ends the process.
-    static func exit(reporting error: any Error) -> Never {
-        guard let error = error as? CloudError else { exit(withError: error) }
-        if CommandLine.arguments.contains("--json") {
-            let report = ErrorReport(
-                error: error.code.description, message: error.message, details: error.details,
-                retry: "\(error.code.retry)")
-            write((try? OutputOptions.encode(report)) ?? error.description)
-        } else {
-            write("nephos: \(error.message)")
-            for (name, value) in error.details.sorted(by: { $0.key < $1.key }) {
-                write("  \(name.replacing("_", with: " ")): \(value)")
-            }
-            if let retryAfter = error.retryAfter { write("  try again in: \(describe(retryAfter))") }
-        }
-        Foundation.exit(ExitStatus.of(error))
-    }
-
-    private static func write(_ line: String) {
-        FileHandle.standardError.write(Data((line + "\n").utf8))
-    }
-}
-
 /// A duration as people say it: `250 ms`, `4.2 s`, `3 min`, `2 h`, `5 d`.
 func describe(_ duration: Duration) -> String {
     let milliseconds = duration.milliseconds

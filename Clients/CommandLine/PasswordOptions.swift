@@ -11,21 +11,24 @@ struct PasswordOptions: ParsableArguments {
     var passwordStdin = false
 
     /// The password: from the file, standard input, `$NEPHOS_PASSWORD`, or asked for.
-    func password(asking prompt: String = "Password: ") throws(CloudError) -> String {
+    ///
+    /// - Parameter isNew: Whether it is asked for twice, since nobody sees what is typed.
+    func password(asking prompt: String = "Password: ", isNew: Bool = false) throws -> String {
         if let passwordFile {
-            guard let text = try? String(contentsOfFile: passwordFile, encoding: .utf8) else {
-                throw CloudError(
-                    .invalidArguments, "The password file cannot be read.", details: ["file": passwordFile])
-            }
+            let text = String(decoding: try Data(contentsOf: URL(fileURLWithPath: passwordFile)), as: UTF8.self)
             return String(text.split(separator: "\n", omittingEmptySubsequences: false).first ?? "")
         }
         if passwordStdin { return readLine() ?? "" }
         if let password = ProcessInfo.processInfo.environment["NEPHOS_PASSWORD"] { return password }
-        guard isatty(0) == 1, let typed = getpass(prompt) else {
+        guard isatty(0) == 1 else {
             throw CloudError(
                 .invalidArguments,
                 "No password: use --password-file, --password-stdin or $NEPHOS_PASSWORD, or run this in a terminal.")
         }
-        return String(cString: typed)
+        let password = try Terminal.readSecret(prompt)
+        guard try !isNew || Terminal.readSecret("The same once more: ") == password else {
+            throw CloudError(.invalidArguments, "The two passwords are not the same. Nothing was changed.")
+        }
+        return password
     }
 }

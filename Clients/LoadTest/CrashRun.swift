@@ -44,7 +44,7 @@ final class CrashRun {
         self.progress = progress
         writerCount = writers
         progress.show("signing in \(writers) writers and \(followers) followers")
-        enrolment = try Enrolment(deployment: deployment.directory, transport: transport)
+        enrolment = try Enrolment(in: deployment, transport: transport)
         let devices = try enrolment.devices(writers)
         let enrolment = enrolment
         let transport = transport

@@ -30,31 +30,45 @@ struct Enrolment {
     let identity: ServerAddress
     private let account: String
     private let transport: ZeroMQTransport
+    /// Removes account and app; nil: the deployment goes with them.
+    private let cleanup: Int?
     private static let password = "a password for measuring"
 
     /// Makes the account and the app, as the operator.
     ///
     /// - Throws: ``CloudError`` of the deployment's files, and of the calls.
-    init(deployment directory: String, transport: ZeroMQTransport) throws {
-        let files = DeploymentFiles(directory: directory)
+    init(in deployment: LoadDeployment, transport: ZeroMQTransport) throws {
+        let files = DeploymentFiles(directory: deployment.directory)
         let roster = try files.roster()
         self.transport = transport
         identity = try Self.address(of: .identity, in: roster) { $0.publicRequests ?? $0.requests }
         keyValue = try Self.address(of: .keyValue, in: roster) { $0.publicRequests ?? $0.requests }
         subscriptions = try Self.address(of: .notifications, in: roster) { $0.publicSubscriptions ?? $0.subscriptions }
         var generator = SystemRandomNumberGenerator()
-        let name = "LOAD." + String(UInt64.random(in: 0..<1 << 48, using: &generator), radix: 32)
+        let name = LoadNames.prefix + String(UInt64.random(in: 0..<1 << 48, using: &generator), radix: 32)
         account = name.lowercased()
         store = name
-        let keys = try files.operatorKeys()
-        var app = WireCreateApp()
-        app.app.appID = name
-        app.app.storeID = name
-        _ = try call(app, keys: keys, returning: WireCreateAppReply.self)
-        var person = WireCreateAccount()
-        person.accountName = account
-        person.password = Self.password
-        _ = try call(person, keys: keys, returning: WireCreateAccountReply.self)
+        let client = OperatorClient(identity: identity, keys: try files.operatorKeys(), transport: transport)
+        let account = account
+        cleanup = deployment.isOwn ? nil : Cleanup.shared.add { client.remove(account: account, app: name) }
+        do {
+            var app = WireCreateApp()
+            app.app.appID = name
+            app.app.storeID = name
+            _ = try client.call(app, returning: WireCreateAppReply.self)
+            var person = WireCreateAccount()
+            person.accountName = account
+            person.password = Self.password
+            _ = try client.call(person, returning: WireCreateAccountReply.self)
+        } catch {
+            close()
+            throw error
+        }
+    }
+
+    /// Removes the account and the app.
+    func close() {
+        if let cleanup { Cleanup.shared.run(cleanup) }
     }
 
     private static func address(
@@ -111,26 +125,8 @@ struct Enrolment {
         _ request: Request, to service: ServerAddress? = nil, keys: KeyPair, accessToken: String = "",
         returning: Response.Type
     ) throws -> Response {
-        let answer = Mutex<Result<Frame, CloudError>?>(nil)
-        let answered = DispatchSemaphore(value: 0)
-        let method = String(Request.protoMessageName.split(separator: ".").last ?? "")
-        let body = Frame(encoding: request)
-        let address = service ?? identity
-        let loop = try transport.startLoop(named: "enrolment") { loop in
-            let client = try RequestClient(
-                loop: loop,
-                socket: RequestSocketOptions(endpoints: [address.endpoint], serverKey: address.key, keys: keys))
-            client.call(method, body: body, accessToken: accessToken, timeout: .seconds(30)) { reply in
-                // The pending call keeps its client.
-                withExtendedLifetime(client) { answer.withLock { $0 = reply.result } }
-                answered.signal()
-            }
-        }
-        defer { loop.stop() }
-        answered.wait()
-        guard let result = answer.withLock({ $0 }) else {
-            throw CloudError(.internalError, "A call ended without an answer.")
-        }
-        return try result.get().decode(Response.self)
+        try Call.make(
+            request, to: service ?? identity, keys: keys, accessToken: accessToken, transport: transport,
+            returning: Response.self)
     }
 }

@@ -39,7 +39,8 @@ struct FanOutCommand: ParsableCommand {
     private func run(
         _ count: Int, window: Int, on deployment: LoadDeployment, _ transport: ZeroMQTransport, label: String
     ) throws -> LoadResult {
-        let enrolment = try Enrolment(deployment: deployment.directory, transport: transport)
+        let enrolment = try Enrolment(in: deployment, transport: transport)
+        defer { enrolment.close() }
         let devices = try enrolment.devices(2)
         let plan = FanOutPlan(
             store: enrolment.store, keyValue: enrolment.keyValue, subscriptions: enrolment.subscriptions,

@@ -7,11 +7,18 @@ struct LoadCommand: ParsableCommand {
         abstract: "Measures a deployment: throughput, latency, fan-out; and kills it to see what is left.",
         discussion: """
             Without --deployment it makes one of its own in a temporary folder, on this machine's loopback, and \
-            removes it afterwards. Every run has a warm-up that is not counted. Latencies are percentiles of all \
+            removes it afterwards; in a given one it removes the account and the app that it made. Every run has a warm-up that is not counted. Latencies are percentiles of all \
             requests, from HDR histograms.
             """,
-        subcommands: [KVWriteCommand.self, KVPropagationCommand.self, FanOutCommand.self, CrashCommand.self]
+        subcommands: [
+            KVWriteCommand.self, KVPropagationCommand.self, FanOutCommand.self, CrashCommand.self, CleanCommand.self,
+        ]
     )
+
+    static func main() {
+        Cleanup.shared.begin()
+        main(nil)
+    }
 }
 
 /// What every scenario takes.

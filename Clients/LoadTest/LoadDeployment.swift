@@ -10,16 +10,19 @@ import ServiceKit
 /// acknowledgement, sealing) is as always.
 final class LoadDeployment: Sendable {
     let directory: String
-    private let isOwn: Bool
+    /// Whether it goes with the run, and all accounts in it.
+    let isOwn: Bool
+    /// Removes what is its own; nil: nothing is.
+    private let cleanup: Int?
 
     init(directory given: String?, tokenLifetime: Duration = .seconds(86_400)) throws {
         if let given {
             directory = given
             isOwn = false
+            cleanup = nil
             return
         }
         isOwn = true
-        directory = NSTemporaryDirectory() + "nephos-load-\(getpid())"
         for service in ["IDENTITY", "KEYVALUE", "NOTIFICATIONS"] {
             setenv("NEPHOS_\(service)_BUDGET_CAPACITY", "0", 1)
             setenv("NEPHOS_\(service)_ACCOUNT_BUDGET_CAPACITY", "0", 1)
@@ -27,30 +30,25 @@ final class LoadDeployment: Sendable {
         setenv("NEPHOS_IDENTITY_SCRYPT_ROUNDS", "16384", 1)
         setenv("NEPHOS_IDENTITY_ACCESS_TOKEN_LIFETIME_SECONDS", "\(tokenLifetime.components.seconds)", 1)
         setenv("NEPHOS_NOTIFICATIONS_CONNECTIONS_PER_DEVICE_MAX", "50000", 1)
-        guard let port = LocalPorts.firstFree(from: 20_000 + Int(getpid()) % 10_000) else {
-            throw CloudError(.serviceUnavailable, "No free ports were found on this machine.")
-        }
-        try Self.nephos(["init", "--deployment", directory, "--port", "\(port)"])
-        do { try Self.nephos(["up", "--deployment", directory]) } catch {
-            close()
+        let made = try TemporaryDeployment()
+        let cleanup = Cleanup.shared.add { made.close() }
+        self.cleanup = cleanup
+        do { directory = try made.start() } catch {
+            Cleanup.shared.run(cleanup)
             throw error
         }
     }
 
     /// Stops and removes a deployment of our own.
     func close() {
-        guard isOwn else { return }
-        try? Self.nephos(["down", "--deployment", directory])
-        try? FileManager.default.removeItem(atPath: directory)
+        if let cleanup { Cleanup.shared.run(cleanup) }
     }
 
     /// The process that a service runs as.
     ///
     /// - Throws: ``CloudError`` `.serviceUnavailable` when it runs as none.
     func processID(of service: ServiceName) throws(CloudError) -> pid_t {
-        guard let text = try? String(contentsOfFile: "\(directory)/run/\(service).pid", encoding: .utf8),
-            let pid = pid_t(text.trimmingCharacters(in: .whitespacesAndNewlines)), kill(pid, 0) == 0
-        else {
+        guard let pid = RunFolder(deployment: directory).holder(of: .service(service)), pid > 0 else {
             throw CloudError(
                 .serviceUnavailable, "The service does not run.", details: ["service": service.rawValue])
         }
@@ -84,25 +82,5 @@ final class LoadDeployment: Sendable {
         let fields = text[end...].split(separator: " ")
         guard fields.count > 13, let user = Int(fields[12]), let system = Int(fields[13]) else { return .zero }
         return .milliseconds((user + system) * 10)
-    }
-
-    private static func nephos(_ arguments: [String]) throws {
-        let own = try FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe")
-        let program = URL(fileURLWithPath: own).deletingLastPathComponent().appendingPathComponent("nephos").path
-        // Not Foundation's Process: it waits for all that the command leaves running, too.
-        var actions = posix_spawn_file_actions_t()
-        posix_spawn_file_actions_init(&actions)
-        defer { posix_spawn_file_actions_destroy(&actions) }
-        posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0)
-        var words = ([program] + arguments).map { strdup($0) } + [nil]
-        defer { words.forEach { free($0) } }
-        var pid = pid_t()
-        var status: Int32 = -1
-        let started = posix_spawn(&pid, program, &actions, nil, &words, environ) == 0
-        guard started, waitpid(pid, &status, 0) == pid, status == 0 else {
-            throw CloudError(
-                .serviceUnavailable, "The deployment under load could not be started or stopped.",
-                details: ["command": "nephos " + arguments.joined(separator: " ")])
-        }
     }
 }

@@ -58,13 +58,16 @@ struct Progress {
     func show(_ text: String) {
         guard !quiet else { return }
         let isTerminal = isatty(2) == 1
-        FileHandle.standardError.write(Data((isTerminal ? "\r\u{1b}[K\(text)" : "\(text)\n").utf8))
+        Self.say(isTerminal ? "\r\u{1b}[K\(text)" : "\(text)\n")
     }
 
     func done() {
         guard !quiet, isatty(2) == 1 else { return }
-        FileHandle.standardError.write(Data("\r\u{1b}[K".utf8))
+        Self.say("\r\u{1b}[K")
     }
+
+    /// Text on standard error; lost if nobody can take it.
+    static func say(_ text: String) { _ = Array(text.utf8).withUnsafeBytes { write(2, $0.baseAddress, $0.count) } }
 }
 
 /// Prints results as a table or JSON.

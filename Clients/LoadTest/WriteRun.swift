@@ -56,7 +56,8 @@ struct WriteRun {
         _ setting: (writers: Int, rate: Double?), on deployment: LoadDeployment, _ transport: ZeroMQTransport,
         label: String
     ) throws -> LoadResult {
-        let enrolment = try Enrolment(deployment: deployment.directory, transport: transport)
+        let enrolment = try Enrolment(in: deployment, transport: transport)
+        defer { enrolment.close() }
         let connections = min(writerOptions.connections, setting.writers)
         let devices = try enrolment.devices(connections + (isFollowed ? 1 : 0))
         let plan = WritePlan(

@@ -21,12 +21,18 @@ public final class RequestClient {
         public var waitMax: Duration = .seconds(1)
         /// How long a call may take where its caller does not say.
         public var timeout: Duration = .seconds(30)
+        /// An address that refuses connections for this long is taken to have nobody behind it; a service that is
+        /// started again is back sooner.
+        public var refusalPatience: Duration = .milliseconds(700)
 
         public init() {}
     }
 
     /// Gets what the server sends by itself: replies without an id.
     public var onDelivery: (ReplyEnvelope) -> Void = { _ in }
+    /// Told when calls wait and the address has refused connections for ``Policy/refusalPatience``, and again as long
+    /// as it does.
+    public var onRefused: ((CloudError) -> Void)?
     /// Calls without an answer yet.
     public var pendingCount: Int { pending.count }
 
@@ -40,6 +46,8 @@ public final class RequestClient {
         var lastError: CloudError?
         /// Whether an attempt may have reached the server.
         var wasSent = false
+        /// Whether it fails as soon as the address is known to refuse connections.
+        var endsWhenRefused = false
         /// Several, when the call was made again while it waited.
         var completions: [(ReplyEnvelope) -> Void]
 
@@ -53,8 +61,13 @@ public final class RequestClient {
     private var timer: (any LoopTimer)?
     private var timerSlice = Int64.max
 
-    /// Connections that are made without any having been lost.
-    private let endpointCount: Int
+    private var isProbing = false
+    /// Since when each attempt to connect has been refused, by the loop's clock.
+    private var refusedSince: Duration?
+    private static let probePause: Duration = .milliseconds(100)
+
+    /// As many connections are made without any having been lost.
+    private let endpoints: [String]
     private var greetings = 0
 
     /// Tokens that the connection has carried, and that were accepted there.
@@ -81,7 +94,7 @@ public final class RequestClient {
         self.loop = loop
         self.policy = policy
         self.generator = generator
-        endpointCount = options.endpoints.count
+        endpoints = options.endpoints
         for key in [options.serverKey, nextServerKey].compactMap({ $0 }) {
             var options = options
             options.serverKey = key
@@ -101,10 +114,12 @@ public final class RequestClient {
     /// - Parameters:
     ///   - timeout: How long the caller waits in all.
     ///   - id: The operation id; pass the first call's to repeat it. While that one waits, both get its answer.
+    ///   - endsWhenRefused: Whether it fails with `.networkUnavailable` as soon as nobody is known to listen at the
+    ///     address, and does not wait for somebody who will.
     @discardableResult
     public func call(
         _ method: String, body: Frame, accessToken: String = "", timeout: Duration? = nil, id: OperationID? = nil,
-        causeID: OperationID? = nil, attachments: ArraySlice<Frame> = [],
+        endsWhenRefused: Bool = false, causeID: OperationID? = nil, attachments: ArraySlice<Frame> = [],
         completion: @escaping (ReplyEnvelope) -> Void
     ) -> OperationID {
         let id = id ?? OperationID(at: loop.wallClock.now, using: &generator)
@@ -124,7 +139,8 @@ public final class RequestClient {
         let request = RequestEnvelope(
             method: method, id: id, accessToken: accessToken, causeID: causeID, body: body, attachments: attachments)
         var call = Call(
-            request: request, deadline: now + (timeout ?? policy.timeout), due: now, completions: [completion])
+            request: request, deadline: now + (timeout ?? policy.timeout), due: now,
+            endsWhenRefused: endsWhenRefused, completions: [completion])
         attempt(&call, now: now)
         pending[id] = call
         enqueue(id, due: call.due)
@@ -160,12 +176,56 @@ public final class RequestClient {
         if sent {
             call.wasSent = true
             call.lastError = nil
+        } else if call.endsWhenRefused || onRefused != nil {
+            probe()
         }
         let first = sent ? policy.attemptTimeout : policy.backoff
         let longest = sent ? policy.attemptTimeoutMax : policy.backoffMax
         call.due = min(call.deadline, now + pause(first, longest, attempts: call.attempts))
         call.attempts += 1
     }
+
+    // MARK: Refused connections
+
+    /// A call could not be sent: is nobody there, or is the connection only not made yet?
+    private func probe() {
+        // Several endpoints are instances of one service: nothing is known while one of them may be there.
+        guard !isProbing, endpoints.count == 1, let endpoint = endpoints.first, !sockets.isEmpty else { return }
+        isProbing = true
+        let greetings = greetings
+        loop.schedule(after: Self.probePause) { [weak self] in
+            guard let self, greetings == self.greetings else {
+                self?.isProbing = false
+                return
+            }
+            loop.probe(endpoint) { [weak self] isRefused in
+                guard let self else { return }
+                isProbing = false
+                probed(isRefused && greetings == self.greetings)
+            }
+        }
+    }
+
+    private func probed(_ isRefused: Bool) {
+        guard isRefused else {
+            refusedSince = nil
+            return
+        }
+        let now = loop.monotonicNow
+        let since = refusedSince ?? now
+        refusedSince = since
+        guard now - since >= policy.refusalPatience else { return probe() }
+        guard !pending.isEmpty else { return }
+        onRefused?(Self.refused)
+        for (id, call) in pending.sorted(by: { $0.key < $1.key }) where call.endsWhenRefused {
+            guard pending.removeValue(forKey: id) != nil else { continue }
+            call.complete(
+                ReplyEnvelope(id: id, result: .failure(call.wasSent ? Self.lost(call) : Self.refused)))
+        }
+    }
+
+    private static let refused = CloudError(
+        .networkUnavailable, "The server cannot be reached: nothing answers at its address.")
 
     /// Exponential, with half of it random, so that callers who failed together do not return together.
     private func pause(_ first: Duration, _ longest: Duration, attempts: Int) -> Duration {
@@ -246,8 +306,9 @@ public final class RequestClient {
     /// only when its time is up.
     private func greeted() {
         greetings += 1
+        refusedSince = nil
         carriedTokens = [:]
-        guard greetings > endpointCount else { return }
+        guard greetings > endpoints.count else { return }
         let now = loop.monotonicNow
         for id in pending.keys.sorted() {
             guard var call = pending[id], call.wasSent, call.lastError == nil else { continue }
@@ -260,7 +321,7 @@ public final class RequestClient {
     /// With several endpoints nobody knows which of the connections carried it.
     private func noteCarried(_ request: RequestEnvelope) {
         let token = request.accessToken
-        guard endpointCount == 1, !token.isEmpty, carriedTokens[token] == nil else { return }
+        guard endpoints.count == 1, !token.isEmpty, carriedTokens[token] == nil else { return }
         if carriedTokens.count >= Self.carriedTokensMax { carriedTokens = [:] }
         carriedTokens[token] = TokenDigest(of: token)
     }

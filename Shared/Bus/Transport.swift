@@ -55,6 +55,10 @@ public protocol BusLoop: AnyObject {
         then completion: @escaping (Result<Value, any Error>) -> Void
     )
 
+    /// Finds out whether an endpoint refuses connections: nothing listens there, no way leads there, or the name is
+    /// not known. No answer in time is no refusal.
+    func probe(_ endpoint: String, then completion: @escaping (_ isRefused: Bool) -> Void)
+
     /// Opens a ROUTER that answers requests.
     ///
     /// `handler` gets everything that is ready at once, so that a service can

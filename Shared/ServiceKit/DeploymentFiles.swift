@@ -52,10 +52,21 @@ public struct DeploymentFiles: Sendable {
         _ type: Value.Type, at path: String, isSecret: Bool
     ) throws(CloudError) -> Value {
         try requirePermissions(path, isSecret: isSecret)
+        let descriptor = open(path, O_RDONLY | O_CLOEXEC)
+        guard descriptor >= 0 else {
+            throw errno == EACCES
+                ? CloudError(
+                    .permissionFailure, "This user may not read a deployment file. Run this as its owner.",
+                    details: ["file": path])
+                : CloudError(
+                    .configurationInvalid,
+                    "A deployment file is missing. Restore it from a copy, or make a deployment with: nephos init",
+                    details: ["file": path])
+        }
         let data: Data
-        do { data = try Data(contentsOf: URL(fileURLWithPath: path)) } catch {
+        do { data = try FileHandle(fileDescriptor: descriptor, closeOnDealloc: true).readToEnd() ?? Data() } catch {
             throw CloudError(
-                .configurationInvalid, "A deployment file cannot be read. Make a deployment with: nephos init",
+                .configurationInvalid, "A deployment file cannot be read. Restore it from a copy.",
                 details: ["file": path])
         }
         do { return try JSONDecoder().decode(type, from: data) } catch {
@@ -153,9 +164,16 @@ public struct Deployment: Sendable {
     /// Makes all keys of a deployment, in memory.
     ///
     /// - Parameters:
-    ///   - host: Where services bind, and devices reach them, such as `127.0.0.1`.
+    ///   - host: Where services bind and reach each other, such as `127.0.0.1`, or `0.0.0.0` for all addresses.
+    ///   - advertisedHost: Where devices reach them; nil: at `host`.
     ///   - basePort: The first of ``portCount`` ports.
-    public init(host: String, basePort: Int, transport: some Transport) throws {
+    /// - Throws: ``CloudError`` `.invalidArguments` for a host or port that cannot be one.
+    public init(host: String, advertisedHost: String? = nil, basePort: Int, transport: some Transport) throws {
+        guard (1...65_535 - Self.portCount + 1).contains(basePort) else {
+            throw CloudError(
+                .invalidArguments, "A deployment takes eleven ports, and there are 65535.",
+                details: ["port": "\(basePort)", "port_max": "\(65_535 - Self.portCount + 1)"])
+        }
         var entries: [Roster.Entry] = []
         var secrets: [ServiceSecrets] = []
         var connection: ConnectionString?
@@ -167,7 +185,9 @@ public struct Deployment: Sendable {
             let port = basePort + index * 2
             // Checks the host and the port for all.
             let address = try ConnectionString(host: host, port: port, key: keys.publicKey)
-            if service == .identity { connection = address }
+            if service == .identity {
+                connection = try ConnectionString(host: advertisedHost ?? host, port: port, key: keys.publicKey)
+            }
             entries.append(
                 Roster.Entry(
                     service: service.rawValue, publicKey: keys.publicKey.z85, requests: address.endpoint,
@@ -187,6 +207,7 @@ public struct Deployment: Sendable {
             deployment: DeploymentKeyID.random(prefix: "dep", using: &generator).rawValue, services: entries,
             operatorKey: operatorKeys.publicKey.z85,
             tokenKeys: [signingKeyID: signingKey.publicKey.rawRepresentation.base64EncodedString()])
+        if let advertisedHost { try roster.advertise(advertisedHost) }
         self.secrets = secrets
         self.connection = connection
     }
@@ -197,9 +218,11 @@ public struct Deployment: Sendable {
 
     /// Makes a deployment and writes its files.
     ///
-    /// - Throws: ``CloudError`` `.alreadyExists` if there is one in the directory.
+    /// - Parameter check: Gets the roster before anything is written.
+    /// - Throws: ``CloudError`` `.alreadyExists` if there is one in the directory, and what the check throws.
     public static func create(
-        directory: String, host: String, basePort: Int, transport: some Transport
+        directory: String, host: String, advertisedHost: String? = nil, basePort: Int, transport: some Transport,
+        checking check: (Roster) throws -> Void = { _ in }
     ) throws -> Deployment {
         let files = DeploymentFiles(directory: directory)
         guard !FileManager.default.fileExists(atPath: files.rosterPath) else {
@@ -207,9 +230,11 @@ public struct Deployment: Sendable {
                 .alreadyExists, "There is a deployment in this folder already. Choose another folder.",
                 details: ["deployment": directory])
         }
+        let deployment = try Deployment(
+            host: host, advertisedHost: advertisedHost, basePort: basePort, transport: transport)
+        try check(deployment.roster)
         try FileManager.default.createDirectory(
             atPath: directory, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
-        let deployment = try Deployment(host: host, basePort: basePort, transport: transport)
         for secrets in deployment.secrets { try files.write(secrets) }
         try files.write(operatorKeys: deployment.operatorKeys)
         // Last, since it is what tells that a deployment is complete.
@@ -275,7 +300,35 @@ extension DeploymentFiles {
     }
 }
 
+extension DeploymentFiles {
+    /// Tells devices another address, from the next renewal of their tokens on.
+    ///
+    /// - Throws: ``CloudError`` `.invalidArguments` for a host that cannot be one.
+    public func advertise(_ host: String) throws {
+        var roster = try roster()
+        try roster.advertise(host)
+        try write(roster)
+    }
+}
+
 extension Roster {
+    /// Has clients come to this host, at the ports that the services are bound to.
+    ///
+    /// - Throws: ``CloudError`` `.invalidArguments` for a host that cannot be one.
+    public mutating func advertise(_ host: String) throws(CloudError) {
+        for index in services.indices {
+            let key = try services[index].key
+            func moved(_ endpoint: String) throws(CloudError) -> String {
+                let bound = try ConnectionString(endpoint: endpoint, key: key)
+                return try ConnectionString(host: host, port: bound.port, key: key).endpoint
+            }
+            services[index].publicRequests = try moved(services[index].requests)
+            if let subscriptions = services[index].subscriptions {
+                services[index].publicSubscriptions = try moved(subscriptions)
+            }
+        }
+    }
+
     /// What devices need to find this deployment.
     ///
     /// - Throws: ``CloudError`` `.configurationInvalid` or `.invalidArguments` for a roster without a usable identity.

@@ -3,32 +3,52 @@ private import Foundation
 
 /// Which addresses of this machine a service could listen at.
 public enum LocalPorts {
-    /// Whether `tcp://ADDRESS:PORT` can be bound now. An address that is no IPv4
-    /// number is left for the service to judge.
-    public static func isFree(_ endpoint: String) -> Bool {
-        let parts = endpoint.replacing("tcp://", with: "").split(separator: ":")
-        guard parts.count == 2, let port = UInt16(parts[1]) else { return true }
-        var address = sockaddr_in()
-        address.sin_family = sa_family_t(AF_INET)
-        address.sin_port = in_port_t(port.bigEndian)
-        guard inet_pton(AF_INET, String(parts[0]), &address.sin_addr) == 1 else { return true }
-        let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+    public enum State: Sendable {
+        case free
+        /// Another socket is bound to it, or it may not be used.
+        case taken
+        /// This machine does not have the address.
+        case foreign
+        /// No address by its number.
+        case unknown
+    }
+
+    /// What would become of a socket bound to `tcp://ADDRESS:PORT` now.
+    public static func state(of endpoint: String) -> State {
+        let text = endpoint.replacing("tcp://", with: "")
+        guard let colon = text.lastIndex(of: ":") else { return .unknown }
+        var hints = addrinfo()
+        hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV
+        hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
+        var found: UnsafeMutablePointer<addrinfo>?
+        let host = text[..<colon].filter { $0 != "[" && $0 != "]" }
+        guard getaddrinfo(String(host), String(text[text.index(after: colon)...]), &hints, &found) == 0,
+            let address = found
+        else { return .unknown }
+        defer { freeaddrinfo(address) }
+        let descriptor = socket(address.pointee.ai_family, Int32(SOCK_STREAM.rawValue), 0)
+        guard descriptor >= 0 else { return .foreign }
         defer { close(descriptor) }
         // As libzmq does: connections that linger from before are no obstacle.
         var yes: Int32 = 1
         setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, socklen_t(MemoryLayout<Int32>.size))
-        return withUnsafePointer(to: &address) {
-            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                bind(descriptor, $0, socklen_t(MemoryLayout<sockaddr_in>.size)) == 0 || errno != EADDRINUSE
-            }
-        }
+        guard bind(descriptor, address.pointee.ai_addr, address.pointee.ai_addrlen) != 0 else { return .free }
+        return errno == EADDRNOTAVAIL ? .foreign : .taken
     }
 
-    /// The first of a deployment's neighbouring ports on the loopback address
-    /// that nobody listens at, or nil when there are none from `start` on.
-    public static func firstFree(from start: Int) -> Int? {
-        stride(from: start, to: 60_000, by: Deployment.portCount).first { first in
-            (first..<first + Deployment.portCount).allSatisfy { isFree("tcp://127.0.0.1:\($0)") }
+    /// Whether `tcp://ADDRESS:PORT` can be bound now. An address that is no
+    /// number is left for the service to judge.
+    public static func isFree(_ endpoint: String) -> Bool { state(of: endpoint) != .taken }
+
+    /// Whether this is one of the addresses that stand for all of a machine's.
+    public static func isWildcard(_ host: String) -> Bool { ["0.0.0.0", "::", "*"].contains(host) }
+
+    /// The first of a deployment's neighbouring ports on an address that nobody
+    /// listens at, or nil when there are none from `start` on.
+    public static func firstFree(from start: Int, at host: String = "127.0.0.1") -> Int? {
+        let host = host.contains(":") ? "[\(host)]" : host
+        return stride(from: start, to: 60_000, by: Deployment.portCount).first { first in
+            (first..<first + Deployment.portCount).allSatisfy { isFree("tcp://\(host):\($0)") }
         }
     }
 }

@@ -34,11 +34,13 @@ public let serviceBusyPollMax: Duration = .microseconds(200)
 /// - Parameters:
 ///   - deployment: The deployment directory; only the roster and this service's secrets are read.
 ///   - data: The service's own folder; made if it is not there. The database is `SERVICE.sqlite`.
+///   - isSupervised: Whether it ends with the process that started it, and tells that it runs (``RunFolder``).
 ///   - make: Makes the service, on its loop.
 /// - Throws: ``CloudError`` `.configurationInvalid` for files or values that do not fit,
 ///   and what storage or transport throw.
 public func runService(
-    _ name: ServiceName, deployment: String, data: String, logLevel: String? = nil, transport: any Transport,
+    _ name: ServiceName, deployment: String, data: String, logLevel: String? = nil, isSupervised: Bool = false,
+    transport: any Transport,
     make: @escaping @Sendable (ServiceRuntimeConfig) throws -> any CloudService
 ) async throws {
     // Once, before the first logger; every later one goes the same way.
@@ -53,6 +55,11 @@ public func runService(
     }
     logger.logLevel = level
 
+    if isSupervised {
+        let place = RunFolder.Place.service(name)
+        SupervisedLife.begin(
+            holding: try HeldPlace(place, in: RunFolder(deployment: deployment), isExclusive: false))
+    }
     let files = DeploymentFiles(directory: deployment)
     let config = ServiceRuntimeConfig(
         roster: try files.roster(), secrets: try files.secrets(of: name), configuration: configuration,

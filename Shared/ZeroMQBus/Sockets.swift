@@ -114,7 +114,13 @@ final class SocketCore {
         try set(ZMQ_CURVE_SECRETKEY, keys.secretKey.bytes)
     }
 
+    /// libzmq knows addresses of IP version 6 only where it is told to.
+    private func allow(_ endpoint: String) throws {
+        if endpoint.contains("[") { try set(ZMQ_IPV6, Int32(1)) }
+    }
+
     func bind(_ endpoint: String) throws -> String {
+        try allow(endpoint)
         guard zmq_bind(pointer, endpoint) == 0 else {
             throw ZeroMQFailure.last("The address cannot be bound. Is it in use?", ["endpoint": endpoint])
         }
@@ -126,6 +132,7 @@ final class SocketCore {
 
     func connect(_ endpoints: [String]) throws {
         for endpoint in endpoints {
+            try allow(endpoint)
             guard zmq_connect(pointer, endpoint) == 0 else {
                 throw ZeroMQFailure.last("The address cannot be connected to.", ["endpoint": endpoint])
             }

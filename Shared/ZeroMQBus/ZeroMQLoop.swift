@@ -156,6 +156,10 @@ final class ZeroMQLoop: BusLoop {
         }
     }
 
+    func probe(_ endpoint: String, then completion: @escaping (Bool) -> Void) {
+        offload({ ConnectProbe.isRefused(endpoint) }) { completion((try? $0.get()) ?? false) }
+    }
+
     func makeReplySocket(
         _ options: ReplySocketOptions, handler: @escaping ([Incoming]) -> Void
     ) throws -> any ReplySocket {

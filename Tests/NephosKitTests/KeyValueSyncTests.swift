@@ -293,7 +293,7 @@ import Wire
         #expect(results.count == 2)
         for result in results {
             guard case .failure(let error) = result else { throw CloudError(.internalError, "It is locked.") }
-            #expect(error.code == .deadlineExceeded && error.details["reason"] == "Locked.")
+            #expect(error == locked)
         }
         device.cloud.overrides = [:]
         device.loop.advance(.seconds(1))

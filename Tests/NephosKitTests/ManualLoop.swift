@@ -55,6 +55,10 @@ final class ManualLoop: BusLoop {
         ScriptedSocket(loop: self, endpoint: options.endpoints[0], handler: handler)
     }
 
+    func probe(_ endpoint: String, then completion: @escaping (Bool) -> Void) {
+        schedule(after: .zero) { completion(false) }
+    }
+
     func makeReplySocket(
         _ options: ReplySocketOptions, handler: @escaping ([Incoming]) -> Void
     ) throws -> any ReplySocket { throw CloudError(.internalError, "A device has no such socket.") }

@@ -45,7 +45,7 @@ struct AccountCommand: AsyncParsableCommand {
             var request = WireCreateAccount()
             request.accountName = name
             request.planID = plan ?? ""
-            request.password = try password.password()
+            request.password = try password.password(isNew: true)
             let reply = try OperatorConnection(directory: deployment.directory)
                 .call(.identity, request, returning: WireCreateAccountReply.self)
             try output.print(["account": name, "account_id": reply.accountID], text: "Created the account \(name).")
@@ -124,7 +124,7 @@ struct AccountCommand: AsyncParsableCommand {
         func run() throws {
             var request = WireChangePassword()
             request.accountName = name
-            request.newPassword = try password.password(asking: "New password: ")
+            request.newPassword = try password.password(asking: "New password: ", isNew: true)
             request.signOutOthers = signOut
             let reply = try OperatorConnection(directory: deployment.directory)
                 .call(.identity, request, returning: WireChangePasswordReply.self)
@@ -150,7 +150,7 @@ struct AccountCommand: AsyncParsableCommand {
             present.passwordFile = currentPasswordFile
             present.passwordStdin = false
             let current = try present.password(asking: "Present password: ")
-            let new = try password.password(asking: "New password: ")
+            let new = try password.password(asking: "New password: ", isNew: true)
             try await device.withSession { session in
                 let account = try session.requireAccount().accountName
                 let count = try await session.changePassword(from: current, to: new, signsOutOthers: signOutOthers)

@@ -30,7 +30,7 @@ struct SpeakerOptions: ParsableArguments {
         let request = request("")
         return try await device.withSession { session in
             _ = try session.requireAccount()
-            return try await session.call(.identity, request, as: Response.self)
+            return try await session.call(.identity, request, as: Response.self, timeout: deployment.wait.duration)
         }
     }
 }

@@ -1,11 +1,14 @@
 import ArgumentParser
 import Core
 import Foundation
+import ServiceKit
 
 /// A deployment's folder: roster and secrets (see `ServiceKit`), and for a
-/// local deployment the services' data, logs and process ids.
+/// local deployment the services' data and logs.
 struct DeploymentDirectory {
     let path: String
+    /// How long a command waits for the services; nil: as long as it thinks right.
+    var timeout: Duration?
 
     /// `$NEPHOS_DEPLOYMENT`, or `~/.nephos/deployment`.
     static var standardPath: String {
@@ -13,7 +16,19 @@ struct DeploymentDirectory {
             ?? FileManager.default.homeDirectoryForCurrentUser.appendingPathComponent(".nephos/deployment").path
     }
 
-    var exists: Bool { FileManager.default.fileExists(atPath: path + "/roster.json") }
+    /// Whether there is a deployment in the folder.
+    ///
+    /// - Throws: ``CloudError`` `.permissionFailure` when this user may not know.
+    var exists: Bool {
+        get throws(CloudError) {
+            var information = stat()
+            guard stat(path + "/roster.json", &information) != 0 else { return true }
+            guard errno == EACCES else { return false }
+            throw CloudError(
+                .permissionFailure, "This user may not look into the deployment's folder. Run this as its owner.",
+                details: ["deployment": path])
+        }
+    }
 
     func data(of service: ServiceName) -> String { "\(path)/data/\(service)" }
     func log(of service: ServiceName) -> String { "\(path)/log/\(service).log" }
@@ -37,61 +52,80 @@ struct DeploymentDirectory {
         }
     }
 
-    /// - Throws: ``CloudError`` `.configurationInvalid` when there is no deployment here.
+    /// - Throws: ``CloudError`` `.configurationInvalid` when there is no deployment here, `.permissionFailure` when
+    ///   this user may not know.
     func requireDeployment() throws(CloudError) {
-        guard exists else {
-            throw CloudError(
-                .configurationInvalid, "There is no deployment in this folder. Make one with: nephos init",
-                details: ["deployment": path])
-        }
+        guard try !exists else { return }
+        throw CloudError(
+            .configurationInvalid, "There is no deployment in this folder. Make one with: nephos init",
+            details: ["deployment": path])
     }
 }
 
-// Process ids.
+// What runs.
 extension DeploymentDirectory {
-    private func pidFile(_ name: String) -> String { "\(path)/run/\(name).pid" }
-
-    private func readPid(_ name: String) -> pid_t? {
-        guard let text = try? String(contentsOfFile: pidFile(name), encoding: .utf8),
-            let pid = pid_t(text.trimmingCharacters(in: .whitespacesAndNewlines)), Spawn.isRunning(pid)
-        else { return nil }
-        return pid
-    }
+    var runFolder: RunFolder { RunFolder(deployment: path) }
 
     /// The running supervisor, or nil.
-    var supervisor: pid_t? { readPid("supervisor") }
-
-    /// Ends the supervisor, and with it the services; returns when they have ended.
-    ///
-    /// - Returns: False if nothing was running.
-    /// - Throws: ``CloudError`` `.deadlineExceeded` after 30 seconds.
-    func stopServices() throws(CloudError) -> Bool {
-        guard let pid = supervisor else { return false }
-        kill(pid, SIGTERM)
-        let deadline = ContinuousClock.now + .seconds(30)
-        while Spawn.isRunning(pid), ContinuousClock.now < deadline { usleep(20_000) }
-        guard !Spawn.isRunning(pid) else {
-            throw CloudError(
-                .deadlineExceeded, "The services did not stop within 30 seconds.", details: ["pid": "\(pid)"])
-        }
-        return true
-    }
+    var supervisor: pid_t? { runFolder.holder(of: .supervisor) }
 
     /// The service's running process, or nil.
-    func pid(of service: ServiceName) -> pid_t? { readPid(service.rawValue) }
+    func pid(of service: ServiceName) -> pid_t? { runFolder.holder(of: .service(service)) }
 
-    func write(pid: pid_t, of service: ServiceName) throws {
-        try "\(pid)\n".write(toFile: pidFile(service.rawValue), atomically: true, encoding: .utf8)
-    }
+    /// The services that run, in order.
+    var running: [ServiceName] { ServiceName.all.filter { pid(of: $0) != nil } }
 
-    func write(pid: pid_t) throws {
-        try "\(pid)\n".write(toFile: pidFile("supervisor"), atomically: true, encoding: .utf8)
-    }
+    /// Services whose supervisor is gone end by themselves within this.
+    private static let farewell = Supervisor.grace + .seconds(3)
 
-    func removePid() {
-        for name in ["supervisor"] + ServiceName.all.map(\.rawValue) {
-            try? FileManager.default.removeItem(atPath: pidFile(name))
+    /// Ends the supervisor and the services, and whatever is left of either; returns when nothing runs any more.
+    ///
+    /// - Returns: What ran: empty if nothing did.
+    /// - Throws: ``CloudError`` `.permissionFailure` when it belongs to another user; `.deadlineExceeded` when even
+    ///   SIGKILL does not end it.
+    func stopServices() throws(CloudError) -> [RunFolder.Place] {
+        let found = RunFolder.Place.all.filter { runFolder.holder(of: $0) != nil }
+        if found.contains(.supervisor) {
+            // It gives each service its time.
+            try end(.supervisor, within: Supervisor.grace * (ServiceName.all.count + 1))
         }
+        try endLeftOvers()
+        return found
+    }
+
+    /// Waits for services whose supervisor is gone, and ends what does not end by itself.
+    ///
+    /// - Returns: The services that were left over.
+    @discardableResult
+    func endLeftOvers() throws(CloudError) -> [ServiceName] {
+        let found = running
+        guard !found.isEmpty else { return [] }
+        // One that was stopped cannot see that its time has come.
+        for service in found { try runFolder.signal(.service(service), SIGCONT) }
+        _ = waits(within: Self.farewell) { running.isEmpty }
+        for service in running { try end(.service(service), within: Supervisor.grace) }
+        return found
+    }
+
+    private func end(_ place: RunFolder.Place, within limit: Duration) throws(CloudError) {
+        let pid = runFolder.holder(of: place)
+        try runFolder.signal(place, SIGTERM)
+        // One that was stopped hears nothing else.
+        try runFolder.signal(place, SIGCONT)
+        if waits(within: limit, until: { runFolder.holder(of: place) != pid }) { return }
+        if runFolder.holder(of: place) == pid { try runFolder.signal(place, SIGKILL) }
+        if waits(within: .seconds(10), until: { runFolder.holder(of: place) != pid }) { return }
+        throw CloudError(
+            .deadlineExceeded, "A process of the deployment does not end.", details: ["pid": "\(pid ?? 0)"])
+    }
+
+    private func waits(within limit: Duration, until isDone: () -> Bool) -> Bool {
+        let deadline = ContinuousClock.now + limit
+        while !isDone() {
+            guard ContinuousClock.now < deadline else { return false }
+            usleep(20_000)
+        }
+        return true
     }
 }
 
@@ -101,9 +135,11 @@ struct DeploymentOptions: ParsableArguments {
         name: .long, help: "The deployment's folder (default: $NEPHOS_DEPLOYMENT, or ~/.nephos/deployment).",
         completion: .directory)
     var deployment: String?
+    @OptionGroup var wait: WaitOptions
 
     var directory: DeploymentDirectory {
         DeploymentDirectory(
-            path: URL(fileURLWithPath: deployment ?? DeploymentDirectory.standardPath).standardizedFileURL.path)
+            path: URL(fileURLWithPath: deployment ?? DeploymentDirectory.standardPath).standardizedFileURL.path,
+            timeout: wait.given)
     }
 }

@@ -13,26 +13,97 @@ struct InitCommand: ParsableCommand {
     @OptionGroup var deployment: DeploymentOptions
     @OptionGroup var output: OutputOptions
 
-    @Option(help: "The address that the services bind and devices reach.")
+    @Option(help: "The address of this machine that the services listen at; 0.0.0.0 or :: for all of them.")
     var host = "127.0.0.1"
+
+    @Option(help: "The name or address that devices reach this machine by (default: --host).")
+    var advertise: String?
 
     @Option(help: "The first of eleven ports: two for each service, and one for subscriptions.")
     var port = 7400
 
     func run() throws {
         let directory = deployment.directory
-        guard !directory.exists else {
+        guard try !directory.exists else {
             throw CloudError(
                 .alreadyExists, "There is a deployment in this folder already. It was left as it is.",
                 details: ["deployment": directory.path])
         }
+        guard advertise != nil || !LocalPorts.isWildcard(host) else {
+            throw CloudError(
+                .invalidArguments,
+                "This address stands for all of this machine's, and no device can connect to it. Say with --advertise by which name or address they reach this machine.",
+                details: ["host": host])
+        }
+        guard !LocalPorts.isWildcard(advertise ?? "") else {
+            throw CloudError(
+                .invalidArguments, "No device can connect to this address.", details: ["advertise": advertise ?? ""])
+        }
         let made = try Deployment.create(
-            directory: directory.path, host: host, basePort: port, transport: ZeroMQTransport())
+            directory: directory.path, host: host, advertisedHost: advertise, basePort: port,
+            transport: ZeroMQTransport(), checking: requireUsable)
         try directory.prepare()
         let connection = made.connection.description
         try output.print(
             ["deployment": directory.path, "connection": connection],
             text: "Made a deployment in \(directory.path).\nStart it with: nephos up")
+    }
+}
+
+extension InitCommand {
+    /// - Throws: ``CloudError`` `.invalidArguments` for an address that is none of this machine's, or ports that are taken.
+    private func requireUsable(_ roster: Roster) throws {
+        for entry in roster.services {
+            for endpoint in [entry.requests, entry.events] + [entry.subscriptions].compactMap({ $0 }) {
+                switch LocalPorts.state(of: endpoint) {
+                case .free: continue
+                case .foreign:
+                    throw CloudError(
+                        .invalidArguments, "This machine has no such address. See: ip address",
+                        details: ["host": host])
+                case .unknown:
+                    throw CloudError(
+                        .invalidArguments,
+                        "--host is an address, such as 192.168.1.10 or 0.0.0.0. A name goes with --advertise.",
+                        details: ["host": host])
+                case .taken:
+                    var details = ["address": endpoint]
+                    details["free"] = LocalPorts.firstFree(from: port, at: host).map { "--port \($0)" }
+                    throw CloudError(
+                        .invalidArguments, "A port is taken, or needs more rights. Choose another --port.",
+                        details: details)
+                }
+            }
+        }
+    }
+}
+
+struct AdvertiseCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "advertise", abstract: "Change the name or address that devices reach this machine by.",
+        discussion: """
+            Devices learn it when they renew their tokens, every ten minutes while they are used; so the address \
+            before it should work for some time. New devices sign in with the connection string that this prints.
+            """)
+
+    @Argument(help: "A host name or an address.") var host: String
+    @OptionGroup var deployment: DeploymentOptions
+    @OptionGroup var output: OutputOptions
+
+    func run() throws {
+        let directory = deployment.directory
+        try directory.requireDeployment()
+        guard !LocalPorts.isWildcard(host) else {
+            throw CloudError(.invalidArguments, "No device can connect to this address.", details: ["host": host])
+        }
+        let files = DeploymentFiles(directory: directory.path)
+        try files.advertise(host)
+        let isTold = try directory.restart([.identity])
+        let connection = try files.roster().connectionString().description
+        try output.print(
+            ["connection": connection],
+            text: (isTold ? "" : "Start identity again, if something else than nephos up runs it.\n")
+                + "New devices sign in with:\n\(connection)")
     }
 }
 
@@ -46,50 +117,102 @@ struct UpCommand: ParsableCommand {
     @Flag(help: "Stay in the foreground; end with Ctrl-C.")
     var foreground = false
 
+    @Flag(help: "With --foreground: end when standard input does, for a program that runs a deployment for itself.")
+    var supervised = false
+
+    func validate() throws {
+        guard foreground || !supervised else { throw ValidationError("--supervised goes with --foreground.") }
+    }
+
     func run() throws {
         let directory = deployment.directory
         try directory.requireDeployment()
         try directory.prepare()
-        if let pid = directory.supervisor {
-            try output.print(["state": "running", "pid": "\(pid)"], text: "It is running already. See: nephos status")
-            return
+        if directory.supervisor == nil {
+            let left = try directory.endLeftOvers()
+            if !left.isEmpty {
+                Standard.error(
+                    "An earlier run was ended from outside. What was left of it has ended: \(Self.list(left)).")
+            }
         }
         if foreground {
-            try Supervisor(directory: directory).run()
+            try requireFreePorts(directory)
+            try Supervisor(directory: directory, isSupervised: supervised).run()
             return
         }
-        try requireFreePorts(directory)
-        _ = try Spawn.detached(
-            Spawn.sibling("nephos"), ["up", "--foreground", "--deployment", directory.path],
-            log: directory.supervisorLog)
-        do { try waitUntilHealthy(directory) } catch {
-            // Nothing is left behind. What went wrong first is what the caller has to hear.
-            _ = try? directory.stopServices()
-            throw error
-        }
+        let isNew = try start(directory)
         try output.print(
             ["state": "running", "deployment": directory.path],
-            text: "The five services are up. Logs: \(directory.path)/log. Stop them with: nephos down")
+            text: isNew
+                ? "The five services are up. Logs: \(directory.path)/log. Stop them with: nephos down"
+                : "It is running already. See: nephos status")
     }
 
-    private func waitUntilHealthy(_ directory: DeploymentDirectory) throws {
-        let deadline = ContinuousClock.now + .seconds(30)
-        var waitingFor = ""
+    /// - Returns: False when another one runs it already.
+    private func start(_ directory: DeploymentDirectory) throws -> Bool {
+        // Interrupted, it takes back what it has begun.
+        Interrupt.hold()
+        if directory.supervisor != nil {
+            try waitUntilHealthy(directory, started: nil)
+            return false
+        }
+        do { try requireFreePorts(directory) } catch {
+            // Somebody else may have started it since.
+            guard directory.supervisor != nil else { throw error }
+            try waitUntilHealthy(directory, started: nil)
+            return false
+        }
+        let log = LogTail(directory.supervisorLog)
+        let pid = try Spawn.detached(
+            Spawn.sibling("nephos"), ["up", "--foreground", "--deployment", directory.path],
+            log: directory.supervisorLog)
+        do { try waitUntilHealthy(directory, started: (pid, log)) } catch {
+            // Nothing is left behind. What went wrong first is what the caller has to hear.
+            if waitpid(pid, nil, WNOHANG) == 0 {
+                kill(pid, SIGTERM)
+                waitpid(pid, nil, 0)
+            }
+            _ = try? directory.endLeftOvers()
+            throw error
+        }
+        return directory.supervisor == pid
+    }
+
+    /// - Parameter started: The supervisor that was started, and its log from then on; nil: one that ran before.
+    private func waitUntilHealthy(_ directory: DeploymentDirectory, started: (pid: pid_t, log: LogTail)?) throws {
+        let deadline = ContinuousClock.now + (directory.timeout ?? .seconds(30))
+        var waitingFor: ServiceName?
+        let connection = try OperatorConnection(directory: directory)
         while ContinuousClock.now < deadline {
-            let states = try OperatorConnection(directory: directory).health(timeout: .seconds(1))
+            try Interrupt.check()
+            let states = try connection.health(timeout: .seconds(1))
             guard let missing = states.first(where: { $0.reply == nil }) else { return }
-            waitingFor = missing.service.rawValue
+            waitingFor = missing.service
+            if let started {
+                // Its own end is only an end if nobody else was quicker.
+                if waitpid(started.pid, nil, WNOHANG) != 0, directory.supervisor == nil {
+                    throw CloudError(
+                        .serviceUnavailable, "The services could not be started. The log says why.",
+                        details: ["log": directory.supervisorLog, "last_line": started.log.lastLine])
+                }
+                // What cannot start does not start the third time either.
+                if let failing = ServiceName.all.first(where: { started.log.count(of: " \($0) ") > 1 }) {
+                    throw Self.cannotStart(failing, directory)
+                }
+            }
             usleep(50_000)
         }
-        let log = directory.log(of: ServiceName(waitingFor))
-        let text = (try? String(contentsOfFile: log, encoding: .utf8)) ?? ""
-        throw CloudError(
-            .serviceUnavailable, "A service does not answer. Its log says why.",
-            details: [
-                "service": waitingFor, "log": log,
-                "last_line": text.split(separator: "\n").last.map(String.init) ?? "(empty)",
-            ])
+        throw Self.cannotStart(waitingFor ?? .identity, directory)
     }
+
+    private static func cannotStart(_ service: ServiceName, _ directory: DeploymentDirectory) -> CloudError {
+        let log = directory.log(of: service)
+        return CloudError(
+            .serviceUnavailable, "A service does not start. Its log says why.",
+            details: ["service": service.rawValue, "log": log, "last_line": LogTail(whole: log).lastLine])
+    }
+
+    static func list(_ services: [ServiceName]) -> String { services.map(\.rawValue).joined(separator: ", ") }
 
     /// - Throws: ``CloudError`` `.configurationInvalid` that names the address another program listens at.
     private func requireFreePorts(_ directory: DeploymentDirectory) throws {
@@ -114,8 +237,29 @@ struct DownCommand: ParsableCommand {
     func run() throws {
         let directory = deployment.directory
         try directory.requireDeployment()
-        let text = try directory.stopServices() ? "Stopped." : "It is not running."
+        let stopped = try directory.stopServices()
+        let services = stopped.compactMap { if case .service(let name) = $0 { name } else { nil } }
+        let text: String
+        if stopped.contains(.supervisor) {
+            text = "Stopped."
+        } else if !stopped.isEmpty {
+            text = "Its supervisor had ended before. What was left of it has ended: \(UpCommand.list(services))."
+        } else {
+            try requireSilence(directory)
+            text = "It is not running."
+        }
         try output.print(["state": "stopped"], text: text)
+    }
+
+    /// - Throws: ``CloudError`` `.constraintViolation` when services answer that something else has started.
+    private func requireSilence(_ directory: DeploymentDirectory) throws {
+        let answering = try OperatorConnection(directory: directory).health(timeout: .seconds(1))
+            .filter { $0.reply != nil }.map(\.service)
+        guard !answering.isEmpty else { return }
+        throw CloudError(
+            .constraintViolation,
+            "Services of this deployment answer that nephos up has not started here. Stop them where they were started.",
+            details: ["services": UpCommand.list(answering)])
     }
 }
 
@@ -142,6 +286,9 @@ struct StatusCommand: ParsableCommand {
             var accountBudget: UInt32?
         }
         var connection: String
+        /// `up`, `stopped`, or `foreign`: services answer that something else than `nephos up` runs.
+        var state: String
+        var supervisorPid: Int32?
         var services: [Service]
     }
 
@@ -153,7 +300,7 @@ struct StatusCommand: ParsableCommand {
             print(try operatorConnection.connectionString)
             return
         }
-        let services = try operatorConnection.health(timeout: .seconds(2)).map { health in
+        let services = try operatorConnection.health(timeout: directory.timeout ?? .seconds(2)).map { health in
             Report.Service(
                 service: health.service.rawValue,
                 state: health.reply == nil ? "not answering" : "up",
@@ -174,10 +321,31 @@ struct StatusCommand: ParsableCommand {
                             separator: ", "),
             ]
         }
-        let report = Report(connection: try operatorConnection.connectionString.description, services: services)
-        try output.print(
-            report,
-            text: table(["SERVICE", "STATE", "PID", "UP", "FOLLOWS"], rows) + "\n\nconnection  \(report.connection)")
-        if services.contains(where: { $0.state != "up" }) { throw ExitCode(5) }
+        let isSomethingUp = services.contains { $0.state == "up" }
+        let supervisor = directory.supervisor
+        let report = Report(
+            connection: try operatorConnection.connectionString.description,
+            state: supervisor != nil ? "up" : isSomethingUp ? "foreign" : "stopped", supervisorPid: supervisor,
+            services: services)
+        let text =
+            [table(["SERVICE", "STATE", "PID", "UP", "FOLLOWS"], rows), Self.hint(report, directory)]
+            + ["connection  \(report.connection)"]
+        try output.print(report, text: text.filter { !$0.isEmpty }.joined(separator: "\n\n"))
+        if services.contains(where: { $0.state != "up" }) { throw ExitStatus.unreachable }
+    }
+    /// What a person should know or do.
+    private static func hint(_ report: Report, _ directory: DeploymentDirectory) -> String {
+        let missing = report.services.filter { $0.state != "up" }
+        guard report.supervisorPid == nil else {
+            let logs = missing.map { directory.log(of: ServiceName($0.service)) }
+            return missing.isEmpty
+                ? ""
+                : "What does not answer is started again by itself. Why it ended:\n  " + logs.joined(separator: "\n  ")
+        }
+        if !directory.running.isEmpty {
+            return "nephos up was ended from outside. The services end by themselves; start them again with: nephos up"
+        }
+        if missing.count == report.services.count { return "It is not running. Start it with: nephos up" }
+        return "Something else than nephos up runs these services."
     }
 }

@@ -13,6 +13,7 @@ final class OperatorConnection {
     private let roster: Roster
     private let keys: KeyPair
     private let transport: ZeroMQTransport
+    private let timeout: Duration
 
     /// - Throws: ``CloudError`` `.configurationInvalid` when the folder has no
     ///   deployment, or the operator's secret is missing or readable by others.
@@ -22,6 +23,7 @@ final class OperatorConnection {
         roster = try files.roster()
         keys = try files.operatorKeys()
         transport = ZeroMQTransport()
+        timeout = directory.timeout ?? WaitOptions.standard
     }
 
     /// What devices sign in with.
@@ -29,11 +31,11 @@ final class OperatorConnection {
         get throws { try roster.connectionString() }
     }
 
-    /// Calls one method and waits for its reply.
+    /// Calls one method and waits for its reply; not at all where nobody listens.
     func call<Request: SwiftProtobuf.Message, Response: SwiftProtobuf.Message>(
-        _ service: ServiceName, _ request: Request, returning: Response.Type, timeout: Duration = .seconds(10)
+        _ service: ServiceName, _ request: Request, returning: Response.Type, timeout: Duration? = nil
     ) throws -> Response {
-        try callAll([service], request, returning: Response.self, timeout: timeout)[0].get()
+        try callAll([service], request, returning: Response.self, timeout: timeout ?? self.timeout)[0].get()
     }
 
     struct Health {
@@ -61,9 +63,9 @@ final class OperatorConnection {
                 let client = try RequestClient(
                     loop: loop,
                     socket: RequestSocketOptions(
-                        endpoints: [address.publicRequests ?? address.requests], serverKey: try address.key, keys: keys)
+                        endpoints: [address.requests], serverKey: try address.key, keys: keys)
                 )
-                client.call(method, body: body, timeout: timeout) { reply in
+                client.call(method, body: body, timeout: timeout, endsWhenRefused: true) { reply in
                     // The pending call keeps its client.
                     withExtendedLifetime(client) { answers.set(index, reply.result) }
                 }

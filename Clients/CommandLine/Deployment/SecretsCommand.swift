@@ -165,13 +165,13 @@ extension DeploymentDirectory {
     /// - Throws: ``CloudError`` `.serviceUnavailable` when they do not come back.
     func restart(_ services: [ServiceName]) throws -> Bool {
         guard supervisor != nil else { return false }
-        let before = services.compactMap { pid(of: $0) }
-        for pid in before { kill(pid, SIGTERM) }
+        let before = services.map { pid(of: $0) }
+        for service in services { try runFolder.signal(.service(service), SIGTERM) }
         let connection = try OperatorConnection(directory: self)
         let deadline = ContinuousClock.now + .seconds(30)
         while ContinuousClock.now < deadline {
             usleep(100_000)
-            if before.contains(where: Spawn.isRunning) { continue }
+            if zip(services, before).contains(where: { $1 != nil && pid(of: $0) == $1 }) { continue }
             let health = try connection.health(timeout: .seconds(1))
             if health.allSatisfy({ !services.contains($0.service) || $0.reply != nil }) { return true }
         }

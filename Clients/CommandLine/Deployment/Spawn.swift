@@ -9,13 +9,27 @@ enum Spawn {
 
     /// Starts the program and returns its process id.
     ///
+    /// - Parameters:
+    ///   - log: Where its output goes; nowhere if that file cannot be opened.
+    ///   - input: Its standard input; nil: nothing.
     /// - Throws: ``CloudError`` `.serviceUnavailable` when it cannot be started.
-    static func detached(_ program: String, _ arguments: [String], log: String) throws -> pid_t {
+    static func detached(_ program: String, _ arguments: [String], log: String, input: Int32? = nil) throws -> pid_t {
         var actions = posix_spawn_file_actions_t()
         posix_spawn_file_actions_init(&actions)
         defer { posix_spawn_file_actions_destroy(&actions) }
-        posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0)
-        posix_spawn_file_actions_addopen(&actions, 1, log, O_WRONLY | O_CREAT | O_APPEND, 0o600)
+        if let input {
+            posix_spawn_file_actions_adddup2(&actions, input, 0)
+        } else {
+            posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0)
+        }
+        // A full disk may refuse a new file; the program is worth more than its log.
+        let output = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0o600)
+        defer { if output >= 0 { close(output) } }
+        if output >= 0 {
+            posix_spawn_file_actions_adddup2(&actions, output, 1)
+        } else {
+            posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0)
+        }
         posix_spawn_file_actions_adddup2(&actions, 1, 2)
 
         var attributes = posix_spawnattr_t()
@@ -45,14 +59,5 @@ enum Spawn {
             (try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe"))
             ?? CommandLine.arguments[0]
         return URL(fileURLWithPath: own).deletingLastPathComponent().appendingPathComponent(name).path
-    }
-
-    /// Whether a process with this id runs; one that has ended and waits to be reaped does not.
-    static func isRunning(_ pid: pid_t) -> Bool {
-        guard kill(pid, 0) == 0 || errno == EPERM else { return false }
-        // The state is the first field after the name, which may have parentheses of its own.
-        let text = (try? String(contentsOfFile: "/proc/\(pid)/stat", encoding: .utf8)) ?? ""
-        guard let end = text.lastIndex(of: ")") else { return true }
-        return text[end...].split(separator: " ").dropFirst().first != "Z"
     }
 }

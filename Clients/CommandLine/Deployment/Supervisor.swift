@@ -1,91 +1,143 @@
 import Core
 import Foundation
+import ServiceKit
 
 /// Runs the five services of a local deployment and starts again what ends.
 ///
 /// A detached process of its own (`nephos up`), so that it survives the
 /// terminal. Under docker compose or systemd those do the same work.
+///
+/// However it ends, the services end with it: each has for standard input a
+/// pipe that only the supervisor holds open. Nothing that it cannot write, or
+/// cannot start, ends it.
 struct Supervisor {
     let directory: DeploymentDirectory
+    /// Whether it ends with the process that started it, as services do.
+    var isSupervised = false
 
     /// A service that ends is started again after this long; longer each time it ends soon, up to ``pauseMax``.
     static let pauseMin: Duration = .milliseconds(200)
     static let pauseMax: Duration = .seconds(5)
     /// What lived this long did not end because it cannot start.
     static let steadyAfter: Duration = .seconds(2)
+    /// How long a service may take to end when it is told to.
+    static let grace: Duration = .seconds(5)
 
     private struct Child {
         var service: ServiceName
-        var pid: pid_t
-        var started: ContinuousClock.Instant
+        /// Nil: it does not run, and is started at ``startAt``.
+        var pid: pid_t?
+        var started = ContinuousClock.now
         var pause = Supervisor.pauseMin
-        var startAt: ContinuousClock.Instant?
+        var startAt = ContinuousClock.now
     }
 
-    /// Runs until SIGTERM or SIGINT, then stops the services, last first.
+    /// Runs until SIGTERM, SIGINT or SIGHUP, then stops the services, last first.
+    ///
+    /// - Throws: ``CloudError`` `.alreadyExists` when another one runs this deployment.
     func run() throws {
         var signals = sigset_t()
         sigemptyset(&signals)
-        for signal in [SIGTERM, SIGINT, SIGCHLD] { sigaddset(&signals, signal) }
+        for signal in [SIGTERM, SIGINT, SIGHUP, SIGCHLD] { sigaddset(&signals, signal) }
         pthread_sigmask(SIG_BLOCK, &signals, nil)
 
-        try directory.write(pid: getpid())
-        defer { directory.removePid() }
-        var children = try ServiceName.all.map { Child(service: $0, pid: try start($0), started: .now) }
-
+        let place = try HeldPlace(.supervisor, in: directory.runFolder, isExclusive: true)
+        let lifeline = try Lifeline()
+        var children = ServiceName.all.map { Child(service: $0) }
+        var keptAt = ContinuousClock.now
         while true {
+            for index in children.indices where children[index].pid == nil && children[index].startAt <= .now {
+                start(&children[index], lifeline)
+            }
             var timeout = timespec(tv_sec: 0, tv_nsec: 100_000_000)
             let signal = sigtimedwait(&signals, nil, &timeout)
-            if signal == SIGTERM || signal == SIGINT { break }
-            reap(&children)
-            for index in children.indices {
-                guard let startAt = children[index].startAt, startAt <= .now else { continue }
-                children[index].pid = try start(children[index].service)
-                children[index].started = .now
-                children[index].startAt = nil
+            if [SIGTERM, SIGINT, SIGHUP].contains(signal) {
+                say("ends: \(Self.name(of: signal))")
+                break
+            }
+            if isSupervised, Self.inputHasEnded {
+                say("ends: the process that started it has ended")
+                break
+            }
+            for index in children.indices { reap(&children[index]) }
+            if keptAt.duration(to: .now) > .seconds(1) {
+                place.keep()
+                keptAt = .now
             }
         }
         stop(children)
+        withExtendedLifetime((place, lifeline)) {}
     }
 
-    private func start(_ service: ServiceName) throws -> pid_t {
-        let pid = try Spawn.detached(
-            Spawn.sibling("nephos-\(service)"),
-            ["--deployment", directory.path, "--data", directory.data(of: service)],
-            log: directory.log(of: service))
-        try directory.write(pid: pid, of: service)
-        return pid
-    }
-
-    private func reap(_ children: inout [Child]) {
-        for index in children.indices where children[index].startAt == nil {
-            var status: Int32 = 0
-            guard waitpid(children[index].pid, &status, WNOHANG) == children[index].pid else { continue }
-            let lived = children[index].started.duration(to: .now)
-            children[index].pause =
-                lived > Self.steadyAfter ? Self.pauseMin : min(children[index].pause * 2, Self.pauseMax)
-            children[index].startAt = .now + children[index].pause
-            print("\(children[index].service) ended (status \(status)); starting again in \(children[index].pause)")
-            fflush(nil)
+    private func start(_ child: inout Child, _ lifeline: Lifeline) {
+        child.started = .now
+        do {
+            child.pid = try Spawn.detached(
+                Spawn.sibling("nephos-\(child.service)"),
+                [
+                    "--deployment", directory.path, "--data", directory.data(of: child.service), "--supervised",
+                ],
+                log: directory.log(of: child.service), input: lifeline.end)
+        } catch {
+            ended(&child, "could not be started: \(CloudError(wrapping: error))")
         }
+    }
+
+    private func reap(_ child: inout Child) {
+        guard let pid = child.pid else { return }
+        var status: Int32 = 0
+        let reaped = waitpid(pid, &status, WNOHANG)
+        guard reaped != 0 else { return }
+        let signal = status & 0x7f
+        let cause =
+            reaped < 0
+            ? "is gone" : signal == 0 ? "ended with exit code \(status >> 8 & 0xff)" : "ended: \(Self.name(of: signal))"
+        ended(&child, "(process \(pid)) \(cause), after \(describe(child.started.duration(to: .now)))")
+    }
+
+    private func ended(_ child: inout Child, _ cause: String) {
+        let lived = child.started.duration(to: .now)
+        child.pid = nil
+        child.pause = lived > Self.steadyAfter ? Self.pauseMin : min(child.pause * 2, Self.pauseMax)
+        child.startAt = .now + child.pause
+        say("\(child.service) \(cause); starts again in \(describe(child.pause))")
     }
 
     private func stop(_ children: [Child]) {
-        for child in children.reversed() where child.startAt == nil {
-            kill(child.pid, SIGTERM)
-            if !ended(child.pid, within: .seconds(5)) {
-                kill(child.pid, SIGKILL)
-                _ = ended(child.pid, within: .seconds(5))
-            }
+        for case (let service, let pid?) in children.reversed().map({ ($0.service, $0.pid) }) {
+            kill(pid, SIGTERM)
+            kill(pid, SIGCONT)
+            guard !Self.ended(pid, within: Self.grace) else { continue }
+            say("\(service) (process \(pid)) did not end within \(describe(Self.grace)) and is killed")
+            kill(pid, SIGKILL)
+            _ = Self.ended(pid, within: Self.grace)
         }
     }
 
-    private func ended(_ pid: pid_t, within limit: Duration) -> Bool {
+    private static func ended(_ pid: pid_t, within limit: Duration) -> Bool {
         let deadline = ContinuousClock.now + limit
         while ContinuousClock.now < deadline {
             if waitpid(pid, nil, WNOHANG) != 0 { return true }
             usleep(10_000)
         }
         return false
+    }
+
+    private static var inputHasEnded: Bool {
+        var input = pollfd(fd: 0, events: Int16(POLLIN), revents: 0)
+        guard poll(&input, 1, 0) > 0 else { return false }
+        var byte: UInt8 = 0
+        return read(0, &byte, 1) <= 0 && errno != EINTR
+    }
+
+    private static func name(of signal: Int32) -> String {
+        strsignal(signal).map { "\(String(cString: $0)) (signal \(signal))" } ?? "signal \(signal)"
+    }
+
+    /// A line of its log; lost if the disk is full, and that is all.
+    private func say(_ text: String) {
+        let now = Timestamp(milliseconds: UInt64(Date().timeIntervalSince1970 * 1000))
+        print("\(describe(now)) \(text)")
+        fflush(nil)
     }
 }

@@ -14,10 +14,10 @@ struct KeyValueCommand: AsyncParsableCommand {
 
     /// How long a command that talks to the server may take.
     struct NetworkOptions: ParsableArguments {
-        @Option(name: .long, help: "Seconds to wait for the server.") var timeout = 10.0
+        @OptionGroup var wait: WaitOptions
         @Flag(name: .long, help: "Do not wait for the server: the change is kept and sent later.") var offline = false
 
-        var duration: Duration { .milliseconds(Int64(timeout * 1000)) }
+        var duration: Duration { wait.duration }
     }
 
     struct Get: AsyncParsableCommand {
@@ -42,7 +42,7 @@ struct KeyValueCommand: AsyncParsableCommand {
                 var result = try store.read(key)
                 // A device that has never fetched knows nothing; one fetch answers it.
                 if fresh || (result == .notDownloadedYet && !network.offline) {
-                    try await store.waitUntilCurrent(timeout: network.duration)
+                    try await store.waitUntilCurrent(timeout: network.duration, isImpatient: true)
                     result = try store.read(key)
                 }
                 guard let value = result.value else {
@@ -179,6 +179,7 @@ struct KeyValueCommand: AsyncParsableCommand {
         @Argument(help: "The key (default: all).") var key: String?
         @Option(help: "At most so many, up to 1000.") var limit = 20
         @OptionGroup var store: StoreOptions
+        @OptionGroup var wait: WaitOptions
         @OptionGroup var output: OutputOptions
 
         private struct Row: Encodable {
@@ -192,10 +193,12 @@ struct KeyValueCommand: AsyncParsableCommand {
 
         func run() async throws {
             try await store.withStore { store, session in
+                // First, so that a server that is away is waited for once.
+                let entries = try await store.history(forKey: key, limit: limit, timeout: wait.duration)
                 let names = Dictionary(
                     ((try? await session.devices()) ?? []).map { ($0.id.rawValue, $0.name) }
                 ) { first, _ in first }
-                let rows = try await store.history(forKey: key, limit: limit).map { entry in
+                let rows = entries.map { entry in
                     Row(
                         key: entry.item.key.rawValue, value: entry.item.value.map(JSONValue.init),
                         writtenAt: entry.item.timestamp.time.milliseconds, device: entry.item.deviceID.rawValue,
@@ -229,8 +232,8 @@ struct KeyValueCommand: AsyncParsableCommand {
         func run() async throws {
             try await store.withStore { store, _ in
                 store.synchronize()
-                try await store.waitUntilCurrent(timeout: network.duration)
-                try await store.waitUntilSent(timeout: network.duration)
+                try await store.waitUntilCurrent(timeout: network.duration, isImpatient: true)
+                try await store.waitUntilSent(timeout: network.duration, isImpatient: true)
                 let status = try await store.status()
                 let facts = ["token": status.head.description, "digest": status.digest.description]
                 guard status.refused.isEmpty else {
@@ -276,6 +279,7 @@ enum Sent {
         var state: String
         var keys: [String]
         var token: String?
+        var reason: String?
     }
 
     /// - Throws: ``CloudError`` `.quotaExceeded` or another refusal.
@@ -288,14 +292,20 @@ enum Sent {
                 Report(state: "queued", keys: keys), text: "\(done) It is kept here and is sent later.")
         }
         do {
-            try await store.waitUntilSent(timeout: network.duration)
+            try await store.waitUntilSent(timeout: network.duration, isImpatient: true)
         } catch {
-            guard error.code == .deadlineExceeded else { throw error }
-            let pending = try await store.status().pending.first
-            try output.print(
-                Report(state: "queued", keys: keys),
-                text: "\(done) It is kept here and is sent later: \(pending?.reason ?? "the server did not answer.")")
-            throw ExitCode(5)
+            let reason = error.details["reason"] ?? error.message
+            guard ExitStatus.of(error) == .unreachable else {
+                // It waits for a person, who has to hear of it.
+                try output.print(Report(state: "blocked", keys: keys), text: "\(done) It is kept on this device.")
+                throw error
+            }
+            return try output.print(
+                Report(state: "queued", keys: keys, reason: reason),
+                text: """
+                    \(done) It is kept on this device: \(reason)
+                    The next command that reaches the server sends it, or nephos watch while it runs.
+                    """)
         }
         let status = try await store.status()
         if let refused = status.refused.first(where: { keys.contains($0.key.rawValue) }) {

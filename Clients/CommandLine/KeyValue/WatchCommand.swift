@@ -98,20 +98,22 @@ struct WatchCommand: AsyncParsableCommand {
     /// - Throws: ``CloudError`` with the reason.
     private func waitUntilTurnedAway(_ store: KeyValueStore) async throws {
         while !Task.isCancelled {
-            if let problem = try await store.status().problem, ExitStatus.of(problem) == 4 { throw problem }
+            if let problem = try await store.status().problem, ExitStatus.of(problem) == .refused { throw problem }
             try await Task.sleep(for: .milliseconds(500))
         }
     }
 
-    /// Waits an hour at most: offline is normal, and no reason to end.
-    private static func becameCurrent(_ store: KeyValueStore) async throws(CloudError) -> Bool {
+    /// Waits on while nobody can be reached: offline is normal, and no reason to end.
+    private static func becameCurrent(_ store: KeyValueStore) async throws -> Bool {
         do {
-            try await store.waitUntilCurrent(timeout: .seconds(3600))
+            try await store.waitUntilCurrent(timeout: .seconds(10), isImpatient: true)
             return true
         } catch {
-            guard error.code == .deadlineExceeded else { throw error }
-            return false
+            guard ExitStatus.of(error) == .unreachable else { throw error }
         }
+        // Not within the wait itself, which nothing can cancel.
+        try await Task.sleep(for: .seconds(1))
+        return false
     }
 
     private func show(_ notice: StorageNotice) throws {

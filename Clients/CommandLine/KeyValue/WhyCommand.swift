@@ -52,7 +52,8 @@ struct WhyCommand: AsyncParsableCommand {
                 following: status.isFollowing, token: status.head.description,
                 problem: status.problem?.description, items: items)
             try output.print(report, text: Self.text(report, key: key))
-            if !items.isEmpty || report.problem != nil { throw ExitCode(6) }
+            if let problem = status.problem { throw ExitStatus.of(problem) }
+            if !items.isEmpty { throw ExitStatus.outOfStep }
         }
     }
 
@@ -87,6 +88,7 @@ struct VerifyCommand: AsyncParsableCommand {
         discussion: "Exit code 6: something differs.")
 
     @OptionGroup var store: StoreOptions
+    @OptionGroup var wait: WaitOptions
     @OptionGroup var output: OutputOptions
 
     private struct Report: Encodable {
@@ -100,7 +102,7 @@ struct VerifyCommand: AsyncParsableCommand {
 
     func run() async throws {
         try await store.withStore { store, _ in
-            let proof = try await store.verify()
+            let proof = try await store.verify(timeout: wait.duration)
             let report = Report(
                 inSync: proof.agrees, token: proof.token.description, localDigest: proof.localDigest.description,
                 serverDigest: proof.serverDigest.description, pending: proof.pending,
@@ -112,7 +114,7 @@ struct VerifyCommand: AsyncParsableCommand {
             if proof.pending > 0 { lines.append("  \(proof.pending) changes wait to be sent; see: nephos why") }
             for difference in proof.differences { lines.append("  \(difference.key): \(difference.kind.rawValue)") }
             try output.print(report, text: lines.joined(separator: "\n"))
-            if !proof.agrees { throw ExitCode(6) }
+            if !proof.agrees { throw ExitStatus.outOfStep }
         }
     }
 }

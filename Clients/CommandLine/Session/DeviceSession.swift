@@ -15,8 +15,14 @@ struct DeviceOptionGroup: ParsableArguments {
         var logger = Logger(label: "nephos.device") { StreamLogHandler.standardError(label: $0) }
         logger.logLevel =
             ProcessInfo.processInfo.environment["NEPHOS_LOG_LEVEL"].flatMap { Logger.Level(rawValue: $0) } ?? .error
+        let home = home ?? Session.defaultHome
+        guard access(home, R_OK | W_OK | X_OK) == 0 || errno != EACCES else {
+            throw CloudError(
+                .permissionFailure, "This user may not use the device's home. Run this as its owner.",
+                details: ["home": home])
+        }
         let session = try await Session.open(
-            home: home ?? Session.defaultHome, transport: ZeroMQTransport(), logger: logger)
+            home: home, transport: ZeroMQTransport(), logger: logger)
         defer { session.close() }
         return try await body(session)
     }
@@ -43,7 +49,33 @@ struct StoreOptions: ParsableArguments {
 
     func withStore<Result: Sendable>(_ body: (KeyValueStore, Session) async throws -> Result) async throws -> Result {
         try await device.withSession { session in
-            try await body(try session.keyValueStore(app: app.map { AppID($0) }), session)
+            let store = try session.keyValueStore(app: app.map { AppID($0) })
+            if let app, let account = try session.account, account.storeIDs[app] == nil {
+                try await requireKnown(app, store, account)
+            }
+            return try await body(store, session)
+        }
+    }
+
+    /// Asks the server about an app that this device has never used, so that nothing waits for one that is mistyped.
+    ///
+    /// - Throws: ``CloudError`` `.missingEntitlement` when there is none; `.networkUnavailable` or
+    ///   `.deadlineExceeded` when that cannot be known now.
+    private func requireKnown(_ app: String, _ store: KeyValueStore, _ account: SessionRecord) async throws {
+        let details = ["app": app, "used_here": account.storeIDs.keys.sorted().joined(separator: ", ")]
+        do { try await store.waitUntilCurrent(timeout: WaitOptions.standard, isImpatient: true) } catch {
+            switch ExitStatus.of(error) {
+            case .refused where error.code == .missingEntitlement:
+                throw CloudError(
+                    .missingEntitlement, "There is no such app, or this account may not use it. Nothing was kept.",
+                    details: details)
+            case .unreachable:
+                throw CloudError(
+                    error.code,
+                    "This device has never used this app, and cannot ask about it now. Nothing was kept. Check its name, or try again later.",
+                    details: details)
+            default: throw error
+            }
         }
     }
 }

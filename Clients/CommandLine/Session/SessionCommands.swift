@@ -16,6 +16,7 @@ struct SignInCommand: AsyncParsableCommand {
     var policyClass = DeviceClass.computer
     @Option(help: "The app to sign in as (default: the deployment's default app).") var app: String?
     @Flag(help: "Throw away changes of another account that were never sent.") var discardUnsent = false
+    @OptionGroup var wait: WaitOptions
     @OptionGroup var device: DeviceOptionGroup
     @OptionGroup var output: OutputOptions
 
@@ -27,7 +28,7 @@ struct SignInCommand: AsyncParsableCommand {
             try await session.signIn(
                 connection: connection, account: account, password: password, deviceName: name,
                 policyClass: policyClass == .small ? .smallDevice : .computer, app: app.map { AppID($0) },
-                discardsUnsent: discardUnsent)
+                discardsUnsent: discardUnsent, timeout: wait.duration)
         }
         try output.print(
             SessionReport(record), text: "Signed in as \(record.accountName), device \(record.deviceName).")
@@ -70,6 +71,7 @@ struct WhoAmICommand: AsyncParsableCommand {
                     app             \(report.app)
                     store           \(report.store ?? "-")
                     identity token  \(report.identityToken)
+                    server          \(report.server)
                     home            \(session.home)
                     """)
         }
@@ -90,6 +92,8 @@ private struct SessionReport: Encodable {
     var app: String
     var store: String?
     var identityToken: String
+    /// Where identity is.
+    var server: String
 
     init(_ record: SessionRecord) {
         account = record.accountName
@@ -99,5 +103,6 @@ private struct SessionReport: Encodable {
         app = record.defaultApp.rawValue
         store = record.storeIDs[record.defaultApp.rawValue]
         identityToken = record.identityToken
+        server = record.identity.requests.joined(separator: ", ")
     }
 }

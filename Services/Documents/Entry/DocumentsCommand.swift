@@ -18,10 +18,13 @@ struct DocumentsCommand: AsyncParsableCommand {
     @Option(help: "trace, debug, info, notice, warning or error (default: $NEPHOS_LOG_LEVEL, or info).")
     var logLevel: String?
 
+    @Flag(help: "End when standard input does, as under nephos up, and hold a place in the deployment's folder run.")
+    var supervised = false
+
     func run() async throws {
         try await runService(
             .documents, deployment: deployment, data: data, logLevel: logLevel,
-            transport: ZeroMQTransport(busyPollMax: serviceBusyPollMax)
+            isSupervised: supervised, transport: ZeroMQTransport(busyPollMax: serviceBusyPollMax)
         ) { _ in DocumentsService() }
     }
 }

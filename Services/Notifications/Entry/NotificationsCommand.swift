@@ -18,9 +18,13 @@ struct NotificationsCommand: AsyncParsableCommand {
     @Option(help: "trace, debug, info, notice, warning or error (default: $NEPHOS_LOG_LEVEL, or info).")
     var logLevel: String?
 
+    @Flag(help: "End when standard input does, as under nephos up, and hold a place in the deployment's folder run.")
+    var supervised = false
+
     func run() async throws {
         try await runService(
-            .notifications, deployment: deployment, data: data, logLevel: logLevel, transport: ZeroMQTransport()
+            .notifications, deployment: deployment, data: data, logLevel: logLevel,
+            isSupervised: supervised, transport: ZeroMQTransport()
         ) { NotificationsService(configuration: try NotificationsConfiguration($0.configuration)) }
     }
 }

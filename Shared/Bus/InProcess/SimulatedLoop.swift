@@ -36,6 +36,11 @@ final class SimulatedLoop: BusLoop {
         schedule(after: network.latency()) { completion(Result { try work() }) }
     }
 
+    func probe(_ endpoint: String, then completion: @escaping (Bool) -> Void) {
+        // Without a random number, so that a history is the same whether or not somebody asks.
+        schedule(after: network.faults.latency.lowerBound) { [network] in completion(network.doors[endpoint] == nil) }
+    }
+
     func makeReplySocket(
         _ options: ReplySocketOptions, handler: @escaping ([Incoming]) -> Void
     ) throws -> any ReplySocket {

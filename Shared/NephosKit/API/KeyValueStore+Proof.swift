@@ -44,12 +44,15 @@ extension KeyValueStore {
     /// - Parameters:
     ///   - key: Nil: of all keys.
     ///   - limit: At most 1000.
-    public func history(forKey key: String? = nil, limit: Int = 100) async throws(CloudError) -> [KeyHistoryEntry] {
+    public func history(
+        forKey key: String? = nil, limit: Int = 100, timeout: Duration? = nil
+    ) async throws(CloudError) -> [KeyHistoryEntry] {
         var request = WireListKeyHistory()
         request.storeID = try serverStore().store.rawValue
         request.key = key ?? ""
         request.limit = UInt32(clamping: limit)
-        let reply = try await session.call(.keyValue, request, as: WireListKeyHistoryReply.self, app: app)
+        let reply = try await session.call(
+            .keyValue, request, as: WireListKeyHistoryReply.self, app: app, timeout: timeout)
         var entries: [KeyHistoryEntry] = []
         for entry in reply.entries {
             entries.append(
@@ -65,8 +68,8 @@ extension KeyValueStore {
     /// Compares this device's copy with the server's, down to the keys that differ.
     ///
     /// The copy is brought up to date first. Changes nothing.
-    public func verify() async throws(CloudError) -> Verification {
-        try await waitUntilCurrent()
+    public func verify(timeout: Duration = .seconds(30)) async throws(CloudError) -> Verification {
+        try await waitUntilCurrent(timeout: timeout, isImpatient: true)
         let scope = try serverStore()
         var request = WireListKeyDigests()
         request.storeID = scope.store.rawValue
@@ -74,14 +77,15 @@ extension KeyValueStore {
         var attempt = 0
         while true {
             attempt += 1
-            let reply = try await session.call(.keyValue, request, as: WireListKeyDigestsReply.self, app: app)
+            let reply = try await session.call(
+                .keyValue, request, as: WireListKeyDigestsReply.self, app: app, timeout: timeout)
             let (state, items, pending) = try session.local.read { database in
                 let store = StoreTransaction(database, scope)
                 return (try store.state(), try store.items(), try store.pendingCount())
             }
             let token = ChangeToken(reply.token)
             if token != state.head, attempt < 5 {
-                try await waitUntilCurrent()
+                try await waitUntilCurrent(timeout: timeout, isImpatient: true)
                 continue
             }
             return Verification(

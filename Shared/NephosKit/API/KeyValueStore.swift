@@ -182,11 +182,15 @@ public final class KeyValueStore: Sendable {
 
     /// Waits until this device has what the server has now, by a fetch that begins now.
     ///
-    /// - Throws: ``CloudError`` `.deadlineExceeded`, with the reason in its details.
-    public func waitUntilCurrent(timeout: Duration = .seconds(30)) async throws(CloudError) {
+    /// - Parameter isImpatient: Whether to give up as soon as it is known to be in vain for now: nobody listens at the
+    ///   server's address, or a person has to do something first (sign in, unlock the account, allow the app).
+    /// - Throws: ``CloudError`` `.deadlineExceeded`, with the reason in its details, or at once what made it vain.
+    public func waitUntilCurrent(
+        timeout: Duration = .seconds(30), isImpatient: Bool = false
+    ) async throws(CloudError) {
         let app = app
         try await session.engine.perform { engine, completion in
-            engine.keyValue(app).whenCurrent(timeout: timeout, completion)
+            engine.keyValue(app).whenCurrent(timeout: timeout, isImpatient: isImpatient, completion)
         }
     }
 
@@ -205,11 +209,15 @@ public final class KeyValueStore: Sendable {
 
     /// Waits until nothing of this store waits to be sent.
     ///
-    /// - Throws: ``CloudError`` `.deadlineExceeded`, with the reason in its details.
-    public func waitUntilSent(timeout: Duration = .seconds(30)) async throws(CloudError) {
+    /// - Parameter isImpatient: Whether to give up as soon as it is known to be in vain for now: nobody listens at the
+    ///   server's address, or a person has to do something first (sign in, unlock the account, allow the app).
+    /// - Throws: ``CloudError`` `.deadlineExceeded`, with the reason in its details, or at once what made it vain.
+    public func waitUntilSent(
+        timeout: Duration = .seconds(30), isImpatient: Bool = false
+    ) async throws(CloudError) {
         let app = app
         try await session.engine.perform { engine, completion in
-            engine.keyValue(app).whenSent(timeout: timeout, completion)
+            engine.keyValue(app).whenSent(timeout: timeout, isImpatient: isImpatient, completion)
         }
     }
 

@@ -6,16 +6,21 @@ extension Session {
     /// Calls any service's method as this device: the way to what has no call of its own yet.
     ///
     /// - Parameter id: Pass an earlier call's id to repeat it; a repeat is answered with the first reply.
-    /// - Throws: ``CloudError``, the service's own, or `.networkFailure` and `.serverResponseLost`.
+    /// - Throws: ``CloudError``, the service's own; `.networkUnavailable` within a second where nobody listens at
+    ///   the service's address; `.networkFailure` and `.serverResponseLost` when the time is up.
     public func call<Request: SwiftProtobuf.Message, Response: SwiftProtobuf.Message>(
-        _ service: ServiceName, _ request: Request, as type: Response.Type, app: AppID? = nil, id: OperationID? = nil
+        _ service: ServiceName, _ request: Request, as type: Response.Type, app: AppID? = nil, id: OperationID? = nil,
+        timeout: Duration? = nil
     ) async throws(CloudError) -> Response {
         try await engine.perform { engine, completion in
             guard let app = app ?? engine.session?.defaultApp else {
                 return completion(
                     .failure(CloudError(.notSignedIn, "This home has no account signed in. Sign in.")))
             }
-            engine.call(service, request, as: type, app: app, id: id) { result, _ in completion(result) }
+            engine.call(service, request, as: type, app: app, id: id, timeout: timeout, endsWhenRefused: true) {
+                result, _ in
+                completion(result)
+            }
         }
     }
 }

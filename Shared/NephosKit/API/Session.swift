@@ -96,13 +96,15 @@ public final class Session: Sendable {
     @discardableResult
     public func signIn(
         connection: ConnectionString, account: String, password: String, deviceName: String, deviceModel: String = "",
-        policyClass: DevicePolicyClass = .computer, app: AppID? = nil, discardsUnsent: Bool = false
+        policyClass: DevicePolicyClass = .computer, app: AppID? = nil, discardsUnsent: Bool = false,
+        timeout: Duration = .seconds(30)
     ) async throws(CloudError) -> SessionRecord {
-        let request = SignInRequest(
+        var request = SignInRequest(
             identity: SessionRecord.Service(connection), accountName: account, password: password,
             deviceName: deviceName, deviceModel: deviceModel, platform: "linux", policyClass: policyClass, app: app,
             discardsUnsent: discardsUnsent)
-        return try await engine.perform { engine, completion in engine.signIn(request, completion) }
+        request.timeout = timeout
+        return try await engine.perform { [request] engine, completion in engine.signIn(request, completion) }
     }
 
     /// Signs this device out. The account's content stays until another account signs in.

@@ -18,6 +18,8 @@ public struct SignInRequest: Sendable {
     public var app: String
     /// Whether changes of another account that wait to be sent may be thrown away.
     public var discardsUnsent: Bool
+    /// How long to wait for the answer.
+    public var timeout: Duration = .seconds(30)
 
     public init(
         identity: SessionRecord.Service, accountName: String, password: String, deviceName: String,
@@ -71,7 +73,7 @@ extension DeviceEngine {
         wire.devicePlatform = request.platform
         wire.policyClass = request.policyClass == .smallDevice ? .smallDevice : .computer
         wire.appID = request.app
-        client.call(wire, timeout: .seconds(30), id: id) { [weak self] reply in
+        client.call(wire, timeout: request.timeout, id: id) { [weak self] reply in
             guard let self, !self.stopped else { return client.close() }
             self.learnTime(reply)
             switch reply.result.decoded(as: WireSignInReply.self) {

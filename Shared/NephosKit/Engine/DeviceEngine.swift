@@ -135,7 +135,7 @@ public final class DeviceEngine {
     /// - Parameter id: Pass the first call's id to repeat it.
     public func call<Request: SwiftProtobuf.Message, Response: SwiftProtobuf.Message>(
         _ service: ServiceName, _ request: Request, as type: Response.Type, app: AppID, id: OperationID? = nil,
-        timeout: Duration? = nil, renewing: Bool = true,
+        timeout: Duration? = nil, endsWhenRefused: Bool = false, renewing: Bool = true,
         _ completion: @escaping (Result<Response, CloudError>, Budget?) -> Void
     ) {
         let given = id
@@ -145,15 +145,17 @@ public final class DeviceEngine {
             switch result {
             case .failure(let error): completion(.failure(error), nil)
             case .success(let token):
-                self.send(service, request, token: token, id: id, timeout: timeout) { [weak self] reply in
+                self.send(
+                    service, request, token: token, id: id, timeout: timeout, endsWhenRefused: endsWhenRefused
+                ) { [weak self] reply in
                     guard let self, !self.stopped else { return }
                     if renewing, case .failure(let error) = reply.result,
                         error.code == .tokenExpired || error.code == .notAuthenticated
                     {
                         self.tokens.discard(token, of: app)
                         self.call(
-                            service, request, as: type, app: app, id: id, timeout: timeout, renewing: false,
-                            completion)
+                            service, request, as: type, app: app, id: id, timeout: timeout,
+                            endsWhenRefused: endsWhenRefused, renewing: false, completion)
                         return
                     }
                     // Its maker decides about an id that was given.
@@ -175,13 +177,13 @@ public final class DeviceEngine {
     /// Sends a request with this token (none: a method that needs none).
     func send(
         _ service: ServiceName, _ request: some SwiftProtobuf.Message, token: String, id: OperationID,
-        timeout: Duration? = nil, _ completion: @escaping (ReplyEnvelope) -> Void
+        timeout: Duration? = nil, endsWhenRefused: Bool = false, _ completion: @escaping (ReplyEnvelope) -> Void
     ) {
         do {
             let name = type(of: request).protoMessageName.split(separator: ".").last ?? ""
             try client(of: service).call(
                 String(name), body: Frame(encoding: request), accessToken: token, timeout: timeout ?? options.timeout,
-                id: id
+                id: id, endsWhenRefused: endsWhenRefused
             ) { [weak self] reply in
                 self?.learnTime(reply)
                 completion(reply)
@@ -204,8 +206,15 @@ public final class DeviceEngine {
                 ? session.identity : session.services.first(where: { $0.service == service.rawValue })
         else { throw CloudError(.unknownItem, "This deployment does not have the service.") }
         let client = try makeClient(to: address, endpoints: address.requests)
+        client.onRefused = { [weak self] in self?.refused(service, $0) }
         clients[service] = client
         return client
+    }
+
+    /// Nobody listens where the service should be. Those who wait are told; the attempts go on.
+    private func refused(_ service: ServiceName, _ error: CloudError) {
+        guard service == .keyValue || service == .identity && tokens.refreshing else { return }
+        for store in openStores { store.waitsInVain(error) }
     }
 
     func makeClient(to address: SessionRecord.Service, endpoints: [String]) throws -> RequestClient {
@@ -297,11 +306,19 @@ public final class DeviceEngine {
     /// The addresses that the server published last.
     func learn(_ services: [SessionRecord.Service]) {
         guard !services.isEmpty, session.map({ $0.services != services }) == true else { return }
+        func identity(_ services: [SessionRecord.Service]) -> SessionRecord.Service? {
+            services.first { $0.service == ServiceName.identity.rawValue }
+        }
         do throws(CloudError) {
             try changeSession { session, _ in
+                let before = identity(session.services)
                 session.services = services
-                // Where identity is, the connection string has said; who it is, identity itself says.
-                if let identity = services.first(where: { $0.service == ServiceName.identity.rawValue }) {
+                // Where identity is, the connection string has said, until it says another address than before; who
+                // it is, it says itself.
+                if let identity = identity(services) {
+                    if let before, before.requests != identity.requests {
+                        session.identity.requests = identity.requests
+                    }
                     session.identity.publicKey = identity.publicKey
                     session.identity.nextPublicKey = identity.nextPublicKey
                 }

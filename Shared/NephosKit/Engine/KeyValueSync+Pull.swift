@@ -73,7 +73,7 @@ extension KeyValueSync {
         pullAttempts += 1
         note(error)
         guard !engine.stopped, error.code != .deviceRevoked, error.code != .notSignedIn else { return }
-        if let pause = error.retryAfter { endWaiters(pausedFor: pause, pulling: true) }
+        if let pause = error.retryAfter { endWaiters(pausedFor: pause, pulling: true, because: error) }
         let pause = min(error.retryAfter ?? engine.backoff(attempts: pullAttempts), Self.pauseMax)
         pullTimer?.cancel()
         pullTimer = engine.loop.schedule(after: pause) { [weak self] in

@@ -231,7 +231,7 @@ extension KeyValueSync {
         }
         let updated = operation
         try engine.local.write { try StoreTransaction($0, scope).update(updated) }
-        if let pause = error.retryAfter { endWaiters(pausedFor: pause, pulling: false) }
+        if let pause = error.retryAfter { endWaiters(pausedFor: pause, pulling: false, because: error) }
     }
 
     private func putOff(_ operation: inout PendingOperation, by pause: Duration) {

@@ -14,27 +14,37 @@ struct StoreWaiter {
     /// When it gives up, by the loop's clock.
     var deadline: Duration
     var timer: any LoopTimer
+    /// Whether it gives up as soon as it is known to wait in vain for now.
+    var isImpatient: Bool
     var completion: (Result<Void, CloudError>) -> Void
 }
 
 extension KeyValueSync {
     /// Completes when a pull that begins now, or later, has been applied.
-    public func whenCurrent(timeout: Duration, _ completion: @escaping (Result<Void, CloudError>) -> Void) {
+    ///
+    /// - Parameter isImpatient: Whether to give up as soon as it is known that nobody listens at the server's address.
+    public func whenCurrent(
+        timeout: Duration, isImpatient: Bool = false, _ completion: @escaping (Result<Void, CloudError>) -> Void
+    ) {
         // One that is on its way may have missed the latest.
         let goal = StoreWaiter.Goal.pulled(pulls + 1)
-        wait(for: goal, timeout: timeout, completion)
+        wait(for: goal, timeout: timeout, isImpatient, completion)
         pull()
+        settleWaiters()
     }
 
     /// Completes when nothing waits to be sent.
-    public func whenSent(timeout: Duration, _ completion: @escaping (Result<Void, CloudError>) -> Void) {
-        wait(for: .sent, timeout: timeout, completion)
+    public func whenSent(
+        timeout: Duration, isImpatient: Bool = false, _ completion: @escaping (Result<Void, CloudError>) -> Void
+    ) {
+        wait(for: .sent, timeout: timeout, isImpatient, completion)
         pump()
         settleWaiters()
     }
 
     private func wait(
-        for goal: StoreWaiter.Goal, timeout: Duration, _ completion: @escaping (Result<Void, CloudError>) -> Void
+        for goal: StoreWaiter.Goal, timeout: Duration, _ isImpatient: Bool,
+        _ completion: @escaping (Result<Void, CloudError>) -> Void
     ) {
         waiterCount += 1
         let number = waiterCount
@@ -43,12 +53,14 @@ extension KeyValueSync {
             waiter.completion(.failure(self.tooLate()))
         }
         waiters[number] = StoreWaiter(
-            goal: goal, deadline: engine.loop.monotonicNow + timeout, timer: timer, completion: completion)
+            goal: goal, deadline: engine.loop.monotonicNow + timeout, timer: timer, isImpatient: isImpatient,
+            completion: completion)
     }
 
     private func tooLate() -> CloudError {
         var error = CloudError(.deadlineExceeded, "The store did not get there in time.")
         guard let status = try? status() else { return error }
+        if let problem = status.problem, Self.needsSomebody(problem) { return problem }
         if let reason = status.problem { error.details["reason"] = reason.message }
         if let first = status.pending.first {
             error.details["pending"] = "\(status.pending.count)"
@@ -58,20 +70,39 @@ extension KeyValueSync {
         return error
     }
 
+    /// Whether a person has to do something first: sign in, unlock the account, allow the app.
+    private static func needsSomebody(_ problem: CloudError) -> Bool {
+        problem.code.retry == .never || problem.code == .accountTemporarilyUnavailable
+    }
+
+    /// Nobody listens at the server's address: those who asked to know do.
+    func waitsInVain(_ error: CloudError) {
+        for (number, waiter) in waiters.sorted(by: { $0.key < $1.key }) where waiter.isImpatient {
+            end(number, waiter, .failure(error))
+        }
+    }
+
+    private func end(_ number: Int, _ waiter: StoreWaiter, _ result: Result<Void, CloudError>) {
+        guard waiters.removeValue(forKey: number) != nil else { return }
+        waiter.timer.cancel()
+        waiter.completion(result)
+    }
+
     /// The server has asked to be left alone for so long: whoever would wait in vain need not wait.
-    func endWaiters(pausedFor pause: Duration, pulling: Bool) {
+    func endWaiters(pausedFor pause: Duration, pulling: Bool, because error: CloudError) {
         for (number, waiter) in waiters.sorted(by: { $0.key < $1.key }) {
             guard (waiter.goal != .sent) == pulling, waiter.deadline - engine.loop.monotonicNow < pause,
                 waiters.removeValue(forKey: number) != nil
             else { continue }
             waiter.timer.cancel()
-            waiter.completion(.failure(tooLate()))
+            waiter.completion(.failure(Self.needsSomebody(error) ? error : tooLate()))
         }
     }
 
     /// Tells those whose goal is reached.
     func settleWaiters() {
         guard !waiters.isEmpty else { return }
+        endHopelessWaiters()
         var empty: Bool?
         for (number, waiter) in waiters.sorted(by: { $0.key < $1.key }) {
             switch waiter.goal {
@@ -80,9 +111,21 @@ extension KeyValueSync {
                 if empty == nil { empty = hasNothingToSend() }
                 guard empty == true else { continue }
             }
-            guard waiters.removeValue(forKey: number) != nil else { continue }
-            waiter.timer.cancel()
-            waiter.completion(.success(()))
+            end(number, waiter, .success(()))
+        }
+    }
+
+    /// Ends those whose goal is out of reach until somebody does something.
+    private func endHopelessWaiters() {
+        let impatient = waiters.filter(\.value.isImpatient)
+        guard !impatient.isEmpty, let status = try? status() else { return }
+        let blocked = status.pending.first { $0.state == .blocked }?.error
+        for (number, waiter) in impatient.sorted(by: { $0.key < $1.key }) {
+            if let problem = status.problem, Self.needsSomebody(problem) {
+                end(number, waiter, .failure(problem))
+            } else if waiter.goal == .sent, let blocked {
+                end(number, waiter, .failure(blocked))
+            }
         }
     }
 

@@ -17,7 +17,7 @@ final class SignInClient {
     ) {
         let name = type(of: request).protoMessageName.split(separator: ".").last ?? ""
         client.call(
-            String(name), body: Frame(encoding: request), timeout: timeout, id: id,
+            String(name), body: Frame(encoding: request), timeout: timeout, id: id, endsWhenRefused: true,
             completion: completion)
     }
 

@@ -35,7 +35,7 @@ final class TokenKeeper {
     private unowned let engine: DeviceEngine
     private var tokens: [String: Held] = [:]
     private var waiting: [(app: AppID, completion: Completion)] = []
-    private var refreshing = false
+    private(set) var refreshing = false
     private var isLocking = false
     /// Failures in a row, and until when nothing is tried because of them.
     private var failures = 0
@@ -169,7 +169,7 @@ final class TokenKeeper {
             wire.refreshToken = refreshToken
             wire.appID = refresh.app
             let place = engine.session?.secrets
-            engine.send(.identity, wire, token: "", id: id) { [weak self] reply in
+            engine.send(.identity, wire, token: "", id: id, endsWhenRefused: true) { [weak self] reply in
                 guard let self, !self.engine.stopped else { return }
                 // Somebody else has signed in: this was the answer to another.
                 guard self.engine.session?.secrets == place else {
@@ -203,14 +203,14 @@ final class TokenKeeper {
                     // A new id, should there be another try.
                     try engine.changeSecrets { kept in
                         kept.refresh = nil
-                        if error.code != .operationExpired { kept.accessTokens = [:] }
+                        if ![.operationExpired, .missingEntitlement].contains(error.code) { kept.accessTokens = [:] }
                         return true
                     }
                     hold(try engine.loadSecrets())
                     if error.code == .operationExpired, ServerTime.isOutdated(id, now: engine.now) { return begin() }
                     if error.code == .deviceRevoked { engine.turnedAway() }
                 }
-                finish(error)
+                finish(error, of: app)
             }
         } catch {
             finish(error)
@@ -226,11 +226,12 @@ final class TokenKeeper {
         }
     }
 
-    private func finish(_ error: CloudError?) {
+    /// - Parameter asked: The app that the refresh was for; it may have begun for another one than who waits now.
+    private func finish(_ error: CloudError?, of asked: AppID? = nil) {
         if isLocking { unlock() }
         refreshing = false
         let now = monotonicNow
-        if let error {
+        if let error, error.code != .missingEntitlement {
             failures += 1
             rest = (now + max(error.retryAfter ?? .zero, engine.backoff(attempts: failures)), error)
         } else {
@@ -241,7 +242,7 @@ final class TokenKeeper {
         waiting = []
         var others: [(app: AppID, completion: Completion)] = []
         for (app, completion) in finished {
-            if let error {
+            if let error, error.code != .missingEntitlement || asked == app {
                 completion(.failure(error))
             } else if let token = tokens[app.rawValue], now < token.end {
                 completion(.success(token.token))

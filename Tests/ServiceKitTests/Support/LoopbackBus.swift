@@ -202,6 +202,10 @@ final class LoopbackBus: BusLoop {
         func close() { bus.subscribers.removeAll { $0 === self } }
     }
 
+    func probe(_ endpoint: String, then completion: @escaping (Bool) -> Void) {
+        schedule(after: .zero) { completion(false) }
+    }
+
     func makeReplySocket(
         _ options: ReplySocketOptions, handler: @escaping ([Incoming]) -> Void
     ) throws -> any ReplySocket {

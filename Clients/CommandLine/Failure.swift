@@ -1,0 +1,227 @@
+import ArgumentParser
+import Core
+import Foundation
+
+/// How a command ended, as a shell script can tell. The one table of exit codes.
+enum ExitStatus: Int32, CaseIterable, Error {
+    case done = 0
+    case failed = 1
+    case notFound = 2
+    case limit = 3
+    case refused = 4
+    case unreachable = 5
+    case outOfStep = 6
+    case locked = 7
+    case files = 8
+    case usage = 64
+    case output = 74
+    case interrupted = 130
+
+    /// As `--help` and `docs/command-line.md` say it.
+    var meaning: String {
+        switch self {
+        case .done: "done; for a write also: kept on this device, and sent later"
+        case .failed: "failed"
+        case .notFound: "not found"
+        case .limit: "refused by a limit"
+        case .refused: "not signed in, revoked, or not permitted"
+        case .unreachable: "no connection, or no answer in time"
+        case .outOfStep: "not in sync"
+        case .locked: "the account is locked"
+        case .files: "files of a deployment or a home are missing or damaged, or the disk is full"
+        case .usage: "wrong usage"
+        case .output: "the output could not be written"
+        case .interrupted: "interrupted"
+        }
+    }
+
+    /// All of them in one sentence.
+    static var sentence: String { allCases.map { "\($0.rawValue) \($0.meaning)" }.joined(separator: "; ") + "." }
+
+    static func of(_ error: CloudError) -> ExitStatus {
+        switch error.code {
+        case .unknownItem: .notFound
+        case .quotaExceeded, .limitExceeded, .requestRateLimited: .limit
+        case .notSignedIn, .notAuthenticated, .permissionFailure, .missingEntitlement, .wrongCredentials,
+            .deviceRevoked, .tokenExpired, .tokenNotBound:
+            .refused
+        case .networkUnavailable, .networkFailure, .serviceUnavailable, .serviceBusy, .deadlineExceeded,
+            .serverResponseLost:
+            .unreachable
+        case .storeOutOfStep: .outOfStep
+        case .accountTemporarilyUnavailable: .locked
+        case .configurationInvalid, .storageFailure: .files
+        case .invalidArguments: .usage
+        case .operationCancelled where Interrupt.isPending: .interrupted
+        default: .failed
+        }
+    }
+}
+
+/// Why a command failed. The one place that makes this of an error.
+struct Failure {
+    var status: ExitStatus
+    /// Nil: what there is to say has been said.
+    var error: CloudError?
+
+    init(_ error: any Error) {
+        switch error {
+        case let status as ExitStatus:
+            self.status = status
+        case let error as CloudError:
+            status = ExitStatus.of(error)
+            self.error = error
+        default:
+            let error = Self.error(of: error)
+            status = ExitStatus.of(error)
+            self.error = error
+        }
+    }
+
+    /// An error of the system's, as one of ours.
+    private static func error(of error: any Error) -> CloudError {
+        let error = error as NSError
+        let underlying = error.userInfo[NSUnderlyingErrorKey] as? NSError ?? error
+        var details: [String: String] = [:]
+        details["file"] = (error.userInfo[NSFilePathErrorKey] ?? underlying.userInfo[NSFilePathErrorKey]) as? String
+        if underlying.domain == NSPOSIXErrorDomain {
+            let number = Int32(truncatingIfNeeded: underlying.code)
+            details["reason"] = String(cString: strerror(number))
+            if let known = self.error(ofNumber: number, details) { return known }
+        }
+        if error.domain == NSCocoaErrorDomain,
+            let known = self.error(of: CocoaError.Code(rawValue: error.code), details)
+        {
+            return known
+        }
+        details["reason"] = details["reason"] ?? "\(error.domain) \(error.code)"
+        return CloudError(.internalError, "An unexpected error stopped the command.", details: details)
+    }
+
+    private static func error(ofNumber number: Int32, _ details: [String: String]) -> CloudError? {
+        switch number {
+        case EACCES, EPERM: .notPermitted(details)
+        case ENOENT, ENOTDIR, EISDIR: .fileMissing(details)
+        case ENOSPC, EDQUOT, EROFS, EFBIG: .diskFull(details)
+        default: nil
+        }
+    }
+
+    private static func error(of code: CocoaError.Code, _ details: [String: String]) -> CloudError? {
+        switch code {
+        case .fileReadNoPermission, .fileWriteNoPermission: .notPermitted(details)
+        case .fileNoSuchFile, .fileReadNoSuchFile, .fileReadInvalidFileName, .fileWriteInvalidFileName:
+            .fileMissing(details)
+        case .fileWriteOutOfSpace, .fileWriteVolumeReadOnly: .diskFull(details)
+        default: nil
+        }
+    }
+}
+
+extension CloudError {
+    fileprivate static func notPermitted(_ details: [String: String]) -> CloudError {
+        CloudError(.permissionFailure, "This user may not use a file. Check its owner and mode.", details: details)
+    }
+
+    fileprivate static func fileMissing(_ details: [String: String]) -> CloudError {
+        CloudError(.configurationInvalid, "A file is not there, or is no file.", details: details)
+    }
+
+    fileprivate static func diskFull(_ details: [String: String]) -> CloudError {
+        CloudError(.storageFailure, "A file cannot be written: the disk is full, or read-only.", details: details)
+    }
+}
+
+/// An error as `--json` prints it, on standard error.
+private struct ErrorReport: Encodable {
+    var error: String
+    var message: String
+    var details: [String: String]
+    var retry: String
+    var exitCode: Int32
+}
+
+extension NephosCommand {
+    /// Prints the error where a person or a script looks for it, and ends the process.
+    static func exit(reporting error: any Error) -> Never {
+        if isOfParser(error) { exitOfParser(error) }
+        let failure = Failure(error)
+        if let error = failure.error { report(error, failure.status) }
+        Foundation.exit(failure.status.rawValue)
+    }
+
+    private static func report(_ error: CloudError, _ status: ExitStatus) {
+        if CommandLine.arguments.contains("--json") {
+            let report = ErrorReport(
+                error: error.code.description, message: error.message, details: error.details,
+                retry: "\(error.code.retry)", exitCode: status.rawValue)
+            write((try? OutputOptions.encode(report)) ?? error.description)
+        } else {
+            write("nephos: \(error.message)")
+            for (name, value) in error.details.sorted(by: { $0.key < $1.key }) {
+                write("  \(name.replacing("_", with: " ")): \(value)")
+            }
+            if let retryAfter = error.retryAfter { write("  try again in: \(describe(retryAfter))") }
+        }
+    }
+
+    /// Whether the error is about the arguments, or is a request for help: whatever this is not.
+    private static func isOfParser(_ error: any Error) -> Bool {
+        if error is CleanExit || error is ValidationError { return true }
+        // The parser's own errors are not public.
+        return !(error is CloudError || error is ExitStatus || error is ExitCode)
+            && String(reflecting: type(of: error)).hasPrefix("ArgumentParser.")
+    }
+
+    private static func exitOfParser(_ error: any Error) -> Never {
+        let text = fullMessage(for: error)
+        guard exitCode(for: error) != .success else {
+            // Help, the version, a completion script.
+            let data = Array((text + "\n").utf8)
+            guard Standard.write(data, to: 1) else {
+                write("nephos: The output could not be written.")
+                Foundation.exit(ExitStatus.output.rawValue)
+            }
+            Foundation.exit(ExitStatus.done.rawValue)
+        }
+        if CommandLine.arguments.contains("--json") {
+            report(CloudError(.invalidArguments, message(for: error)), .usage)
+        } else {
+            write(text)
+            if let hint = dashHint { write(hint) }
+        }
+        Foundation.exit(ExitStatus.usage.rawValue)
+    }
+
+    /// A value that looks like an option is the likely cause.
+    private static var dashHint: String? {
+        let arguments = CommandLine.arguments.dropFirst()
+        guard !arguments.contains("--"),
+            let value = arguments.first(where: {
+                $0.count > 1 && $0.hasPrefix("-") && $0.dropFirst().first?.isNumber == true
+            })
+        else { return nil }
+        let words = arguments.filter { $0 != value }
+        return "A value that begins with - comes after --, as in: nephos \(words.joined(separator: " ")) -- \(value)"
+    }
+
+    private static func write(_ line: String) { Standard.error(line) }
+}
+
+/// The standard streams. Foundation's own way to write ends the process where it fails.
+enum Standard {
+    /// A line on standard error; lost if nobody can take it.
+    static func error(_ line: String) { _ = write(Array((line + "\n").utf8), to: 2) }
+
+    /// - Returns: Whether all of it was written.
+    static func write(_ bytes: [UInt8], to descriptor: Int32) -> Bool {
+        var rest = bytes[...]
+        while !rest.isEmpty {
+            let count = rest.withUnsafeBytes { Foundation.write(descriptor, $0.baseAddress, $0.count) }
+            if count < 0, errno == EINTR { continue }
+            guard count > 0 else { return false }
+            rest = rest.dropFirst(count)
+        }
+        return true
+    }
+}

@@ -1,0 +1,37 @@
+import ArgumentParser
+import Core
+import Wire
+import ZeroMQBus
+
+struct CleanCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "clean", abstract: "Remove what runs that were killed (SIGKILL) have left behind.",
+        discussion: """
+            Temporary folders; and with --deployment the accounts and apps there whose names begin with LOAD. Do not \
+            use it while another run is under way in that deployment.
+            """)
+
+    @Option(help: "A deployment that was measured.", completion: .directory) var deployment: String?
+
+    func run() throws {
+        for folder in TemporaryDeployment.removeLeftOvers() { print("Removed \(folder).") }
+        guard let deployment else { return }
+        let client = try OperatorClient(directory: deployment, transport: ZeroMQTransport())
+        let accounts = try client.call(WireListAccounts(), returning: WireListAccountsReply.self).accounts
+            .map(\.accountName).filter { $0.hasPrefix(LoadNames.prefix.lowercased()) }
+        let apps = try client.call(WireListApps(), returning: WireListAppsReply.self).apps
+            .map(\.appID).filter { $0.hasPrefix(LoadNames.prefix) }
+        for account in accounts {
+            var request = WireCloseAccount()
+            request.accountName = account
+            _ = try client.call(request, returning: WireCloseAccountReply.self)
+            print("Closed \(account).")
+        }
+        for app in apps {
+            var request = WireRemoveApp()
+            request.appID = app
+            _ = try client.call(request, returning: WireRemoveAppReply.self)
+            print("Removed \(app).")
+        }
+    }
+}

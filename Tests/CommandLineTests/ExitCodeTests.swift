@@ -1,0 +1,196 @@
+import Core
+import Foundation
+import ServiceKit
+import Testing
+
+/// Every command, in every situation in which it must fail, ends with the documented exit code.
+@Suite(.serialized) struct ExitCodeTests {
+    private static let connection = "nephos://127.0.0.1:9?key=" + String(repeating: "0", count: 40)
+
+    private func leaves(_ nephos: Program) async throws -> [CommandDump.Leaf] {
+        let file = NSTemporaryDirectory() + "nephos-test.json"
+        try Data("{\"a\":1}".utf8).write(to: URL(fileURLWithPath: file))
+        let leaves = try await CommandDump.leaves(
+            of: nephos,
+            values: [
+                "connection": Self.connection, "size": "5GB", "file": file, "id": "TEST.app", "keys": "k",
+                "host": "127.0.0.1",
+            ])
+        #expect(leaves.count > 30)
+        return leaves
+    }
+
+    /// What of a person's files a command needs.
+    private enum Need {
+        case device, deployment, nothing
+    }
+
+    private func need(_ leaf: CommandDump.Leaf) -> Need {
+        switch leaf.name {
+        // The first makes what the others need; the second needs no more than a server.
+        case "init", "sign-in": .nothing
+        default: leaf.options.contains("home") ? .device : leaf.options.contains("deployment") ? .deployment : .nothing
+        }
+    }
+
+    /// What keeps a command from asking anything.
+    private func answers(_ leaf: CommandDump.Leaf) -> [String] {
+        (leaf.options.contains("yes") ? ["--yes"] : [])
+            + (leaf.name == "plan assign" ? ["--account", "x"] : [])
+            + (leaf.options.contains("exit-after") ? ["--exit-after", "1"] : [])
+    }
+
+    private func check(
+        _ nephos: Program, _ leaves: [CommandDump.Leaf], _ more: [String] = [], output: String? = nil,
+        before: [String] = [], _ expected: (CommandDump.Leaf) -> Int32?
+    ) async throws {
+        for leaf in leaves {
+            guard let code = expected(leaf) else { continue }
+            let outcome = try await nephos.run(
+                leaf.path + leaf.sample + answers(leaf) + more, output: output, before: before)
+            #expect(outcome.status == code, "\(leaf.name): \(outcome.output)\(outcome.errors)")
+            #expect(!outcome.errors.contains("NSCocoaErrorDomain"), "\(leaf.name): \(outcome.errors)")
+            #expect(!outcome.errors.contains("Error Domain"), "\(leaf.name): \(outcome.errors)")
+        }
+    }
+
+    private func nephos(_ folder: String) -> Program {
+        Program(
+            name: "nephos",
+            environment: [
+                "NEPHOS_DEPLOYMENT": folder + "/deployment", "NEPHOS_HOME": folder + "/home",
+                "NEPHOS_PASSWORD": "correct horse battery",
+            ])
+    }
+
+    private func withFolder(_ body: (String) async throws -> Void) async throws {
+        let folder = NSTemporaryDirectory() + "nephos-test-" + UUID().uuidString
+        try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+        defer { try? FileManager.default.removeItem(atPath: folder) }
+        try await body(folder)
+    }
+
+    @Test func theTableIsTheSameInTheHelpAndInTheManual() async throws {
+        let help = try await Program(name: "nephos").run("--help").output
+            .split(whereSeparator: \.isWhitespace).joined(separator: " ")
+        let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+            .deletingLastPathComponent()
+        let manual = try String(
+            contentsOf: root.appendingPathComponent("docs/command-line.md"), encoding: .utf8)
+        let rows = manual.split(separator: "\n").filter { $0.hasPrefix("| ") && $0.contains { $0.isNumber } }
+        #expect(rows.count == 12)
+        for row in rows {
+            let cells = row.split(separator: "|").map { $0.trimmingCharacters(in: .whitespaces) }
+            #expect(help.contains("\(cells[0]) \(cells[1])"), "\(row)")
+        }
+    }
+
+    @Test func wrongUsageIs64() async throws {
+        let nephos = Program(name: "nephos")
+        for leaf in try await leaves(nephos) {
+            let outcome = try await nephos.run(leaf.path + leaf.sample + ["--no-such-option"])
+            #expect(outcome.status == 64, "\(leaf.name): \(outcome.errors)")
+        }
+        let negative = try await nephos.run("kv", "set", "n", "-5")
+        #expect(negative.status == 64)
+        #expect(negative.errors.contains("nephos kv set n -- -5"))
+        for timeout in ["nan", "inf", "-1", "0", "1e300"] {
+            #expect(try await nephos.run("kv", "sync", "--timeout=\(timeout)").status == 64)
+        }
+    }
+
+    @Test func outputThatCannotBeWrittenIs74() async throws {
+        let nephos = Program(name: "nephos")
+        for leaf in try await leaves(nephos) {
+            let outcome = try await nephos.run(leaf.path + ["--help"], output: "/dev/full")
+            #expect(outcome.status == 74, "\(leaf.name): \(outcome.errors)")
+        }
+    }
+
+    @Test func withoutADeploymentItIs8AndWithoutASignIn4() async throws {
+        try await withFolder { folder in
+            let nephos = nephos(folder)
+            try await check(nephos, try await leaves(nephos)) { leaf in
+                switch need(leaf) {
+                // Nobody has signed in yet, so that it does not even know which app is meant.
+                case .device: 4
+                case .deployment: 8
+                case .nothing: nil
+                }
+            }
+        }
+    }
+
+    @Test func aDamagedDeploymentIs8() async throws {
+        try await withFolder { folder in
+            let nephos = nephos(folder)
+            try FileManager.default.createDirectory(
+                atPath: folder + "/deployment", withIntermediateDirectories: true,
+                attributes: [.posixPermissions: 0o700])
+            try Data("{".utf8).write(to: URL(fileURLWithPath: folder + "/deployment/roster.json"))
+            chmod(folder + "/deployment/roster.json", 0o600)
+            try await check(nephos, try await leaves(nephos)) { need($0) == .deployment ? 8 : nil }
+        }
+    }
+
+    @Test func whatThisUserMayNotReadIs4AndNotMissing() async throws {
+        // A user who owns nothing; as that one the test runs already where it is not run by root.
+        let nobody = getuid() == 0 ? ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"] : []
+        try await withFolder { folder in
+            let nephos = nephos(folder)
+            for name in ["deployment", "home"] {
+                try FileManager.default.createDirectory(
+                    atPath: "\(folder)/\(name)", withIntermediateDirectories: true)
+                chmod("\(folder)/\(name)", 0)
+            }
+            try await check(nephos, try await leaves(nephos), before: nobody) { need($0) == .nothing ? nil : 4 }
+        }
+    }
+
+    @Test func whoWasTurnedAwayIsToldWhy() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let leaves = try await leaves(house.person)
+            #expect(try await house.person.run("kv", "set", "here", "1").status == 0)
+
+            #expect(try await house.nephos.run("account", "lock", Household.accountName).status == 0)
+            // Seconds may pass until everybody knows.
+            while try await house.person.run("kv", "sync").status == 0 {}
+            try await check(house.person, leaves) { Self.whileLocked($0.name) }
+            #expect(try await house.nephos.run("account", "unlock", Household.accountName).status == 0)
+            while try await house.person.run("kv", "sync").status != 0 {}
+
+            let device = try await house.nephos.run("devices", "list", "--account", Household.accountName, "--json")
+            let id = try #require(device.output.firstMatch(of: /dev_[a-z0-9]+/)).output
+            #expect(
+                try await house.nephos.run("devices", "revoke", String(id), "--account", Household.accountName).status
+                    == 0)
+            while try await house.person.run("kv", "sync").status == 0 {}
+            try await check(house.person, leaves) { Self.whileRevoked($0.name) }
+
+            #expect(try await house.nephos.run("down").status == 0)
+            try await check(house.person, leaves, ["--timeout", "5"]) { leaf in
+                guard leaf.options.contains("timeout") else { return nil }
+                return need(leaf) == .deployment && !["up", "down"].contains(leaf.name)
+                    && !leaf.name.hasPrefix("secrets rotate-") && leaf.name != "advertise" ? 5 : nil
+            }
+        }
+    }
+
+    // What reads this device's copy, or shows what waits, is not listed.
+    private static func whileLocked(_ name: String) -> Int32? {
+        switch name {
+        case "kv set", "kv delete", "kv sync", "kv history", "verify": 7
+        default: nil
+        }
+    }
+
+    private static func whileRevoked(_ name: String) -> Int32? {
+        switch name {
+        case "kv set", "kv delete", "kv sync", "kv history", "verify", "watch", "devices list", "storage",
+            "account audit":
+            4
+        default: nil
+        }
+    }
+}

@@ -1,0 +1,75 @@
+import Core
+import Foundation
+import ServiceKit
+import Testing
+
+/// A measurement that is ended leaves nothing behind.
+@Suite(.serialized) struct LoadTests {
+    private let folder = NSTemporaryDirectory() + "nephos-load-test-" + UUID().uuidString
+
+    init() throws {
+        try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+    }
+
+    private var load: Program { Program(name: "nephos-load", environment: ["TMPDIR": folder + "/"]) }
+    private static let endless = ["kv-write", "--seconds", "600", "--writers", "1", "--quiet"]
+
+    private func left() throws -> [String] { try FileManager.default.contentsOfDirectory(atPath: folder) }
+
+    /// The deployment of the run, once it serves.
+    private func waitForDeployment() async throws -> RunFolder {
+        try await eventually("it runs") {
+            guard let name = try left().first(where: { $0.hasPrefix("nephos-load-") }) else { return false }
+            let run = RunFolder(deployment: "\(folder)/\(name)")
+            return RunFolder.Place.all.allSatisfy { run.holder(of: $0) != nil }
+        }
+        let name = try #require(try left().first { $0.hasPrefix("nephos-load-") })
+        return RunFolder(deployment: "\(folder)/\(name)")
+    }
+
+    @Test(arguments: [SIGINT, SIGTERM, SIGHUP])
+    func anEndedRunLeavesNothing(signal: Int32) async throws {
+        defer { try? FileManager.default.removeItem(atPath: folder) }
+        let run = try load.start(Self.endless)
+        let deployment = try await waitForDeployment()
+        let pids = RunFolder.Place.all.compactMap { deployment.holder(of: $0) }
+        run.signal(signal)
+        #expect(await run.outcome().status == 128 + signal)
+        #expect(try left().isEmpty)
+        #expect(!pids.contains(where: isRunning))
+    }
+
+    @Test func whatAKilledRunLeftTheNextCommandRemoves() async throws {
+        defer { try? FileManager.default.removeItem(atPath: folder) }
+        let run = try load.start(Self.endless)
+        let deployment = try await waitForDeployment()
+        run.signal(SIGKILL)
+        _ = await run.outcome()
+        try await eventually("its services end with it") {
+            RunFolder.Place.all.allSatisfy { deployment.holder(of: $0) == nil }
+        }
+        #expect(try await load.run("clean").status == 0)
+        #expect(try left().isEmpty)
+    }
+
+    @Test func aRealDeploymentKeepsNoAccountOfAnEndedRun() async throws {
+        defer { try? FileManager.default.removeItem(atPath: folder) }
+        try await withHousehold { house in
+            #expect(try await house.nephos.run("up").status == 0)
+            func accounts() async throws -> String { try await house.nephos.run("account", "list", "--json").output }
+            let run = try load.start(Self.endless + ["--deployment", house.deployment])
+            while try await !accounts().contains("load.") {}
+            run.signal(SIGTERM)
+            #expect(await run.outcome().status == 128 + SIGTERM)
+            #expect(try await accounts().trimmingCharacters(in: .whitespacesAndNewlines) == "[]")
+            #expect(try await !house.nephos.run("app", "list", "--json").output.contains("LOAD."))
+
+            let killed = try load.start(Self.endless + ["--deployment", house.deployment])
+            while try await !accounts().contains("load.") {}
+            killed.signal(SIGKILL)
+            _ = await killed.outcome()
+            #expect(try await load.run("clean", "--deployment", house.deployment).status == 0)
+            #expect(try await accounts().trimmingCharacters(in: .whitespacesAndNewlines) == "[]")
+        }
+    }
+}

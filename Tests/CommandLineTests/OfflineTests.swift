@@ -1,0 +1,158 @@
+import Core
+import Foundation
+import ServiceKit
+import Testing
+
+/// What is said, and how soon, where nobody listens at the server's address.
+@Suite(.serialized) struct OfflineTests {
+    @Test func aWriteIsKeptAndAReadThatNeedsTheServerEndsAtOnce() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            #expect(try await house.person.run("kv", "set", "colour", "blue").status == 0)
+            #expect(try await house.nephos.run("down").status == 0)
+
+            let before = ContinuousClock.now
+            let set = try await house.person.run("kv", "set", "colour", "red")
+            #expect(set.status == 0, "\(set.errors)")
+            #expect(set.output.contains("It is kept on this device"))
+            #expect(set.output.contains("nephos watch"))
+            for command in [
+                ["kv", "sync"], ["kv", "history"], ["verify"], ["devices"], ["kv", "get", "colour", "--fresh"],
+            ] {
+                let outcome = try await house.person.run(command)
+                #expect(outcome.status == 5, "\(command): \(outcome.errors)")
+            }
+            // Far from the minute and more that their time limits add up to; a busy machine needs room.
+            #expect(before.duration(to: .now) < .seconds(25))
+            #expect(try await house.person.run("kv", "get", "colour").output == "red\n")
+
+            #expect(try await house.nephos.run("up").status == 0)
+            #expect(try await house.person.run("kv", "sync").status == 0)
+            #expect(try await house.person.run("verify").status == 0)
+        }
+    }
+
+    @Test func aServiceThatIsStartedAgainIsWaitedFor() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            kill(try house.holder(.keyValue), SIGKILL)
+            let set = try await house.person.run("kv", "set", "survived", "yes")
+            #expect(set.status == 0)
+            #expect(try await house.person.run("kv", "sync").status == 0)
+        }
+    }
+
+    @Test func anAppThatDoesNotExistIsRefusedAndNothingIsKept() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            for _ in 1...2 {
+                let refused = try await house.person.run("kv", "set", "k", "1", "--app", "TYPO.app")
+                #expect(refused.status == 4, "\(refused.errors)")
+                #expect(refused.errors.contains("There is no such app"))
+                // While nobody can be asked, too.
+                #expect(try await house.nephos.run("down").status == 0)
+                let unknown = try await house.person.run("kv", "set", "k", "1", "--app", "TYPO.app")
+                #expect(unknown.status == 5, "\(unknown.errors)")
+                #expect(unknown.errors.contains("Nothing was kept"))
+                #expect(try await house.nephos.run("up").status == 0)
+            }
+            #expect(try await house.person.run("why").status == 0)
+            #expect(try await house.nephos.run("app", "create", "TEST.notes").status == 0)
+            let known = try await house.person.run("kv", "set", "k", "1", "--app", "TEST.notes")
+            #expect(known.status == 0, "\(known.errors)")
+        }
+    }
+}
+
+/// A password that is asked for.
+@Suite struct PromptTests {
+    @Test func ctrlCEndsThePromptAndTheEchoIsBack() async throws {
+        let terminal = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC)
+        try #require(terminal >= 0)
+        defer { close(terminal) }
+        // TIOCSPTLCK and TIOCGPTN, which Swift's Glibc module does not carry: unlock it, and tell its number.
+        var number: Int32 = 0
+        try #require(ioctl(terminal, 0x4004_5431, &number) == 0 && ioctl(terminal, 0x8004_5430, &number) == 0)
+        let name = "/dev/pts/\(number)"
+        // The terminal's settings go with the last that has it open.
+        let kept = open(name, O_RDWR | O_NOCTTY)
+        defer { close(kept) }
+        func isShown() -> Bool {
+            var settings = termios()
+            return tcgetattr(kept, &settings) == 0 && settings.c_lflag & tcflag_t(ECHO) != 0
+        }
+        let command = try Program(name: "nephos").start(
+            ["account", "create", "ann", "--deployment", "/nowhere"], input: name, before: ["setsid", "-c", "-w"])
+        try await eventually("it asks") { !isShown() }
+        var interrupt: UInt8 = 3
+        #expect(write(terminal, &interrupt, 1) == 1)
+        #expect(await command.outcome().status == 130)
+        #expect(isShown())
+    }
+}
+
+/// Where devices find the services.
+@Suite(.serialized) struct AddressTests {
+    @Test func anAddressForAllIsNotHandedOut() async throws {
+        let folder = NSTemporaryDirectory() + "nephos-test-" + UUID().uuidString
+        defer { try? FileManager.default.removeItem(atPath: folder) }
+        let nephos = Program(name: "nephos", environment: ["NEPHOS_DEPLOYMENT": folder])
+        for wrong in [
+            ["--host", "0.0.0.0"], ["--host", "::"], ["--host", "0.0.0.0", "--advertise", "0.0.0.0"],
+            ["--host", "192.0.2.1"], ["--host", "example.org"], ["--host", "0.0.0.0", "--advertise", "a b"],
+            ["--port", "65530"], ["--port", "0"], ["--port", "-1"],
+        ] {
+            let outcome = try await nephos.run(["init"] + wrong)
+            #expect(outcome.status == 64, "\(wrong): \(outcome.errors)")
+        }
+        #expect(!FileManager.default.fileExists(atPath: folder))
+    }
+
+    @Test func devicesLearnAnotherAddress() async throws {
+        try await withHousehold(["--host", "0.0.0.0", "--advertise", "localhost"]) { house in
+            try await house.begin(lifetime: 10)
+            let connection = try await house.nephos.run("status", "--connection").output
+            #expect(connection.hasPrefix("nephos://localhost:"))
+            #expect(try await house.person.run("kv", "set", "k", "1").output == "Set k.\n")
+            let moved = try await house.nephos.run("advertise", "127.0.0.1")
+            #expect(moved.status == 0, "\(moved.errors)")
+            #expect(moved.output.contains("nephos://127.0.0.1:"))
+            // With its next token.
+            while try await !house.person.run("whoami").output.contains("tcp://127.0.0.1:") {
+                #expect(try await house.person.run("kv", "sync").status == 0)
+            }
+        }
+    }
+
+    @Test func addressesOfVersion6Serve() async throws {
+        guard LocalPorts.state(of: "tcp://[::1]:7400") != .foreign else { return }
+        try await withHousehold(["--host", "::1"]) { house in
+            try await house.begin()
+            #expect(try await house.person.run("kv", "set", "k", "1").output == "Set k.\n")
+        }
+    }
+}
+
+extension Household {
+    /// The command line of the person who is signed in.
+    var person: Program {
+        var program = nephos
+        program.environment["NEPHOS_PASSWORD"] = "correct horse battery"
+        return program
+    }
+
+    /// Starts the services, and signs a person in.
+    ///
+    /// - Parameter lifetime: Seconds that an access token lives.
+    func begin(lifetime: Int = 900) async throws {
+        var operatorProgram = person
+        operatorProgram.environment["NEPHOS_IDENTITY_ACCESS_TOKEN_LIFETIME_SECONDS"] = "\(lifetime)"
+        let up = try await operatorProgram.run("up")
+        try #require(up.status == 0, "\(up.errors)")
+        try #require(try await person.run("account", "create", Self.accountName).status == 0)
+        let connection = try await nephos.run("status", "--connection").output
+            .trimmingCharacters(in: .whitespacesAndNewlines)
+        let signIn = try await person.run("sign-in", connection, "--account", Self.accountName, "--device-name", "d")
+        try #require(signIn.status == 0, "\(signIn.errors)")
+    }
+}

@@ -1,0 +1,139 @@
+import Core
+import Foundation
+import ServiceKit
+import Testing
+
+/// Whatever happened to what runs: the next command says what is true, and puts it right.
+@Suite(.serialized) struct SupervisorTests {
+    @Test func servicesEndWithTheirSupervisorHoweverItEnds() async throws {
+        try await withHousehold { house in
+            #expect(try await house.nephos.run("up").status == 0)
+            #expect(house.held.count == 6)
+            let before = try house.holder(.keyValue)
+            kill(try house.holder(.supervisor), SIGKILL)
+
+            let up = try await house.nephos.run("up")
+            #expect(up.status == 0, "\(up.errors)")
+            #expect(house.held.count == 6)
+            #expect(try house.holder(.keyValue) != before)
+
+            kill(try house.holder(.supervisor), SIGKILL)
+            try await eventually("the services end by themselves") { house.held.isEmpty }
+            let status = try await house.nephos.run("status")
+            #expect(status.status == 5)
+            #expect(status.output.contains("It is not running."))
+            let down = try await house.nephos.run("down")
+            #expect(down.status == 0)
+            #expect(down.output.contains("It is not running."))
+        }
+    }
+
+    @Test func downEndsWhatAKilledSupervisorLeft() async throws {
+        try await withHousehold { house in
+            #expect(try await house.nephos.run("up").status == 0)
+            // It can not see that its supervisor is gone.
+            let stopped = try house.holder(.records)
+            kill(stopped, SIGSTOP)
+            kill(try house.holder(.supervisor), SIGKILL)
+            try await eventually("the others end") { house.held == [.service(.records)] }
+            let status = try await house.nephos.run("status")
+            #expect(status.output.contains("nephos up was ended from outside"))
+            let down = try await house.nephos.run("down")
+            #expect(down.status == 0)
+            #expect(down.output.contains("records"))
+            #expect(house.held.isEmpty)
+            #expect(!isRunning(stopped))
+        }
+    }
+
+    @Test func aServiceThatCannotStartLeavesNothingRunning() async throws {
+        try await withHousehold { house in
+            let secret = house.deployment + "/documents.secret.json"
+            let good = try #require(FileManager.default.contents(atPath: secret))
+            try Data("garbage".utf8).write(to: URL(fileURLWithPath: secret))
+            let failed = try await house.nephos.run("up")
+            #expect(failed.status == 5)
+            #expect(failed.errors.contains("documents"))
+            #expect(failed.errors.contains("damaged"))
+            #expect(house.held.isEmpty)
+
+            try good.write(to: URL(fileURLWithPath: secret))
+            chmod(secret, 0o600)
+            #expect(try await house.nephos.run("up").status == 0)
+        }
+    }
+
+    @Test func twoAtOnceAreOne() async throws {
+        try await withHousehold { house in
+            let first = try house.nephos.start(["up"])
+            let second = try house.nephos.start(["up"])
+            let outcomes = [await first.outcome(), await second.outcome()]
+            #expect(outcomes.map(\.status) == [0, 0], "\(outcomes)")
+            #expect(outcomes.count { $0.output.contains("The five services are up") } == 1)
+            #expect(house.held.count == 6)
+            #expect(try await house.nephos.run("down").output.contains("Stopped."))
+            #expect(house.held.isEmpty)
+        }
+    }
+
+    @Test func anInterruptedStartTakesBackWhatItBegan() async throws {
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            try await withHousehold { house in
+                // A service that runs, but whose key is not the one of the roster, never answers.
+                let files = DeploymentFiles(directory: house.deployment)
+                var secrets = try files.secrets(of: .documents)
+                secrets.secretKey = try files.secrets(of: .records).secretKey
+                try files.write(secrets)
+                let up = try house.nephos.start(["up"])
+                try await eventually("all run") { house.held.count == 6 }
+                up.signal(signal)
+                let outcome = await up.outcome()
+                #expect(outcome.status == 130, "\(outcome)")
+                #expect(house.held.isEmpty)
+            }
+        }
+    }
+
+    @Test func aFullDiskEndsNoSupervisor() async throws {
+        try await withHousehold { house in
+            for log in ["supervisor"] + ServiceName.all.map(\.rawValue) {
+                let path = "\(house.deployment)/log/\(log).log"
+                try? FileManager.default.removeItem(atPath: path)
+                try FileManager.default.createSymbolicLink(atPath: path, withDestinationPath: "/dev/full")
+            }
+            #expect(try await house.nephos.run("up").status == 0)
+            let supervisor = try house.holder(.supervisor)
+            let before = try house.holder(.keyValue)
+            kill(before, SIGKILL)
+            try await eventually("it is started again") {
+                let now = house.run.holder(of: .service(.keyValue))
+                return now != nil && now != before
+            }
+            #expect(try house.holder(.supervisor) == supervisor)
+        }
+    }
+
+    @Test func theFolderOfWhatRunsMayVanish() async throws {
+        try await withHousehold { house in
+            #expect(try await house.nephos.run("up").status == 0)
+            try FileManager.default.removeItem(atPath: house.deployment + "/run")
+            try await eventually("everybody takes its place again") { house.held.count == 6 }
+            #expect(try await house.nephos.run("status").status == 0)
+            #expect(try await house.nephos.run("down").output.contains("Stopped."))
+            #expect(house.held.isEmpty)
+        }
+    }
+
+    @Test func theLogSaysWhyAServiceEnded() async throws {
+        try await withHousehold { house in
+            #expect(try await house.nephos.run("up").status == 0)
+            let killed = try house.holder(.keyValue)
+            kill(killed, SIGKILL)
+            try await eventually("it is written") {
+                let log = FileManager.default.contents(atPath: house.deployment + "/log/supervisor.log") ?? Data()
+                return String(decoding: log, as: UTF8.self)
+                    .contains("keyvalue (process \(killed)) ended: Killed (signal 9)")
+            }
+        }
+    }
+}
