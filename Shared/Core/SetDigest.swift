@@ -44,6 +44,12 @@ public struct SetDigest: Hashable, Sendable, CustomStringConvertible {
     /// The 32 bytes on the wire.
     public var bytes: [UInt8] { withUnsafeBytes(of: lanes) { [UInt8]($0) } }
 
+    /// The first eight bytes, least significant first: enough to find an accident.
+    public var mark: UInt64 { lanes[0].littleEndian }
+
+    /// The bytes of ``mark``.
+    public var markBytes: [UInt8] { withUnsafeBytes(of: mark) { [UInt8]($0) } }
+
     public mutating func add(_ other: SetDigest) { lanes &+= other.lanes }
     public mutating func remove(_ other: SetDigest) { lanes &-= other.lanes }
 

@@ -197,6 +197,7 @@ public struct Deployment: Sendable {
             secrets.append(
                 ServiceSecrets(
                     service: service.rawValue, secretKey: keys.secretKey.z85, masterKeys: [Self.makeMasterKey()],
+                    historyKey: Self.makeHistoryKey(),
                     tokenSigningKey: service == .identity
                         ? signingKey.rawRepresentation.base64EncodedString() : nil,
                     tokenSigningKeyID: service == .identity ? signingKeyID : nil))
@@ -210,6 +211,10 @@ public struct Deployment: Sendable {
         if let advertisedHost { try roster.advertise(advertisedHost) }
         self.secrets = secrets
         self.connection = connection
+    }
+
+    static func makeHistoryKey() -> String {
+        SymmetricKey(size: .bits128).withUnsafeBytes { Data($0).base64EncodedString() }
     }
 
     static func makeMasterKey() -> String {

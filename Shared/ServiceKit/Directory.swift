@@ -47,7 +47,10 @@ struct Directory {
     mutating func learn(_ fact: Fact) {
         switch fact {
         case .ended(let device): ended.insert(device)
-        case .account(let account, let standing): standings[account] = standing == .active ? nil : standing
+        case .account(let account, let standing):
+            // An identity that came back from a copy may not know of the end any more.
+            guard standings[account] != .closed else { return }
+            standings[account] = standing == .active ? nil : standing
         case .app(let app, let entitlements):
             if entitlements.version >= apps[app]?.version ?? 0 { apps[app] = entitlements }
         case .tokenKey(let key): tokenKeys[key.id] = key
@@ -141,6 +144,21 @@ extension Directory {
     private static let selectOld = SQL(
         "SELECT 1 FROM directory_items WHERE forget_at > 0 AND forget_at < ?1 LIMIT 1")
 
+    private static let selectBody = SQL("SELECT body FROM directory_items WHERE item = ?1")
+
+    /// What is known already and does not give way to this: the end of an account, and newer entitlements. (An
+    /// identity that came back from an old copy says older things. It is told, by ``DirectoryReport``.)
+    private static func outweighs(_ fact: Fact, _ item: FeedItem, in transaction: any Transaction) throws -> Bool {
+        let body = try transaction.first(selectBody, [.text(item.name.rawValue)]) { $0.blob(0) }
+        guard let body else { return false }
+        let known = Self.fact(FeedItem(name: item.name, deleted: false, digest: .empty, size: 0, body: body))
+        return switch (known, fact) {
+        case (.account(_, .closed), .account(_, let standing)): standing != .closed
+        case (.app(_, let mine), .app(_, let theirs)): mine.version > theirs.version
+        default: false
+        }
+    }
+
     /// All that is stored.
     static func stored(in transaction: any Transaction) throws -> [Fact] {
         try transaction.all(select) {
@@ -150,6 +168,7 @@ extension Directory {
 
     /// Stores the item, if it is one that has to outlive a restart.
     static func store(_ item: FeedItem, _ fact: Fact, at now: Timestamp, in transaction: any Transaction) throws {
+        if try outweighs(fact, item, in: transaction) { return }
         var forget: Timestamp?
         switch fact {
         case .recall: return

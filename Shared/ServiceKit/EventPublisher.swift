@@ -11,7 +11,7 @@ struct EventPublisher {
     private static let batchBytesMax = 256 << 10
 
     /// The heads of the partitions that have ever changed.
-    private(set) var heads: [Int: ChangeToken]
+    var heads: [Int: ChangeToken]
     private let service: ServiceName
     private let socket: any PublishSocket
     private let topics: [Frame]

@@ -32,8 +32,9 @@ enum FeedMethods {
             var reply = WireReadHeadsReply()
             let account = AccountID(request.accountID)
             for name in request.scopes {
-                let token = try transaction.head(ScopeName(account: account, name: ItemName(name))).token
-                reply.heads.append(WireChangeToken(token.sequence == 0 ? .zero : token))
+                let head = try transaction.head(ScopeName(account: account, name: ItemName(name)))
+                reply.heads.append(WireChangeToken(head.token.sequence == 0 ? .zero : head.token))
+                reply.digests.append(Data(head.digest.markBytes))
             }
             return reply
         }
@@ -53,9 +54,10 @@ enum FeedMethods {
         }
         let after = ChangeToken(request.after)
         let position = try transaction.position(ofPartition: partition)
-        // A reader from the start may name any epoch; another one must be of this epoch, and not from its future.
-        if after.sequence > 0, after.epoch != position.epoch || after.sequence > position.sequence {
-            throw expired
+        // A reader from the start may name any epoch; another one must be of this history, and not from its future.
+        if after.sequence > 0 {
+            if case .lost = try transaction.judge(after, in: partition) { throw expired }
+            guard after.epoch == position.epoch, after.sequence <= position.sequence else { throw expired }
         }
         var page = EventPage(service: service, partition: partition, after: after, head: position)
         if request.hasPlace {
@@ -102,6 +104,7 @@ enum FeedMethods {
             _ scope: ScopeName, _ head: ScopeHead, itemsIncluded: Bool, in transaction: any HandlerTransaction
         ) throws {
             var event = event(of: scope, until: head.token)
+            event.notification.digest = Data(head.digest.markBytes)
             if itemsIncluded {
                 // Deletions below the floor are not in the feed any more.
                 if after.sequence > 0, after.sequence < head.floor { throw expired }

@@ -130,7 +130,8 @@ final class Follower {
         if head.epoch != state.target.epoch || head > state.target { state.target = head }
         let cursor = state.cursor
         partitions[partition] = state
-        if cursor != head { read(partition) }
+        // A head that is the cursor by its numbers alone is of another history.
+        if cursor?.isSamePlace(as: head) != true { read(partition) }
     }
 
     // MARK: Events on the bus
@@ -162,7 +163,8 @@ final class Follower {
                 continue
             }
             if position.sequence == event.previousSequence, position.sequence <= cursor.sequence {
-                // Stores nothing: a heartbeat, or news that is only told.
+                // Stores nothing: a heartbeat, or news that is only told. One that is behind is an old copy's, perhaps.
+                if !event.hasNotification, !position.isSamePlace(as: cursor) { heads[partition] = position }
                 if event.hasNotification { steps.append(Step(partition: partition, event: event)) }
             } else if position.sequence <= cursor.sequence {
                 continue
@@ -304,6 +306,9 @@ final class Follower {
                 if step.restarts {
                     try handler?.restartFollowing(service, partition: step.partition, in: transaction)
                     if service == .identity { try host.storage.tellAll(in: transaction) }
+                    if service == .identity, step.partition == directoryScope.partition {
+                        try host.directoryReport.begin(in: transaction)
+                    }
                 }
                 guard let event = step.event else { continue }
                 for item in Directory.items(in: event, of: service) {
@@ -320,6 +325,7 @@ final class Follower {
         }
         if let failure { return failure }
         host.learn(facts)
+        if service == .identity, steps.contains(where: \.restarts) { host.directoryReport.resume() }
         for (partition, cursor) in cursors {
             partitions[partition, default: Partition()].cursor = cursor
             if let target = partitions[partition]?.target, target.epoch != cursor.epoch || target < cursor {

@@ -54,6 +54,8 @@ final class GroupItem {
 struct GroupEffects {
     var events: [OutgoingEvent] = []
     var heads: [Int: ChangeToken] = [:]
+    /// A token that has shown that the database is an old copy.
+    var proof: ChangeToken?
     var repeats = 0
     /// Whether the group had to be taken apart and run one by one.
     var wasSplit = false
@@ -92,6 +94,7 @@ struct GroupCommit {
                 try group.flush()
                 effects.events = group.events
                 effects.heads = group.heads
+                effects.proof = group.proof
                 return effects
             }
         } catch is HalfDone {
@@ -112,12 +115,16 @@ struct GroupCommit {
         effects.wasSplit = true
         for index in items.indices where included(items[index]) {
             var notices: [OutgoingEvent] = []
+            var proof: ChangeToken?
             do {
                 let (outcome, alone) = try engine.write { transaction -> (GroupItem.Outcome, GroupEffects) in
                     let group = GroupTransaction(transaction, at: wallClock.now, operations: operations, cache: cache)
                     var alone = GroupEffects()
                     // After what the request itself published, and also when it throws.
-                    defer { notices = group.takeNotices() }
+                    defer {
+                        notices = group.takeNotices()
+                        proof = group.proof
+                    }
                     let outcome = try self.outcome(of: items[index], in: group, at: now(), &alone)
                     try group.flush()
                     alone.events = group.events
@@ -133,6 +140,7 @@ struct GroupCommit {
                 items[index].outcome = .failure(CloudError(wrapping: error))
             }
             effects.events += notices
+            if let proof, proof.epoch >= effects.proof?.epoch ?? 0 { effects.proof = proof }
         }
         return effects
     }

@@ -11,6 +11,8 @@ final class GroupTransaction: HandlerTransaction {
     private(set) var events: [OutgoingEvent] = []
     /// The heads of the partitions that the group changed.
     private(set) var heads: [Int: ChangeToken] = [:]
+    /// A token that has shown that the database is an old copy.
+    private(set) var proof: ChangeToken?
     private var notices: [OutgoingEvent] = []
     private let feed: Feed
 
@@ -107,6 +109,16 @@ final class GroupTransaction: HandlerTransaction {
     }
 
     func position(ofPartition partition: Int) throws -> ChangeToken { try feed.position(ofPartition: partition) }
+
+    func token(_ sequence: UInt64, in partition: Int) throws -> ChangeToken { try feed.token(sequence, in: partition) }
+
+    func seal(_ bytes: [UInt8]) throws -> UInt64? { try feed.seal(bytes) }
+
+    func judge(_ token: ChangeToken, in partition: Int) throws -> TokenStanding {
+        let standing = try feed.judge(token, in: partition)
+        if case .lost(_, isNews: true) = standing, token.epoch >= proof?.epoch ?? 0 { proof = token }
+        return standing
+    }
 
     func reply(to operation: OperationID, by principal: String, request: RequestFingerprint) throws -> [UInt8]? {
         try feed.reply(to: operation, by: principal, request: request)

@@ -13,6 +13,7 @@ enum HostStore {
                     "partition" BIGINT NOT NULL,
                     epoch BIGINT NOT NULL,
                     sequence BIGINT NOT NULL,
+                    token_check BLOB NOT NULL,
                     PRIMARY KEY (service, "partition")
                 )
                 """
@@ -20,11 +21,12 @@ enum HostStore {
     ]
 
     private static let selectCursors = SQL(
-        "SELECT \"partition\", epoch, sequence FROM follow_cursors WHERE service = ?1")
+        "SELECT \"partition\", epoch, sequence, token_check FROM follow_cursors WHERE service = ?1")
     private static let upsertCursor = SQL(
         """
-        INSERT INTO follow_cursors (service, "partition", epoch, sequence) VALUES (?1, ?2, ?3, ?4)
-        ON CONFLICT (service, "partition") DO UPDATE SET epoch = excluded.epoch, sequence = excluded.sequence
+        INSERT INTO follow_cursors (service, "partition", epoch, sequence, token_check) VALUES (?1, ?2, ?3, ?4, ?5)
+        ON CONFLICT (service, "partition") DO UPDATE SET
+            epoch = excluded.epoch, sequence = excluded.sequence, token_check = excluded.token_check
         """)
 
     /// How far each partition of a followed service was followed.
@@ -32,7 +34,8 @@ enum HostStore {
         var cursors: [Int: ChangeToken] = [:]
         try transaction.query(selectCursors, [.text(service.rawValue)]) { row in
             cursors[Int(row.integer(0))] = ChangeToken(
-                epoch: UInt64(bitPattern: row.integer(1)), sequence: UInt64(bitPattern: row.integer(2)))
+                epoch: UInt64(bitPattern: row.integer(1)), sequence: UInt64(bitPattern: row.integer(2)),
+                check: TokenCheck(bytes: row.blob(3)))
             return true
         }
         return cursors
@@ -45,7 +48,7 @@ enum HostStore {
             upsertCursor,
             [
                 .text(service.rawValue), .integer(Int64(partition)), .integer(Int64(bitPattern: token.epoch)),
-                .integer(Int64(bitPattern: token.sequence)),
+                .integer(Int64(bitPattern: token.sequence)), .blob(token.check.bytes),
             ])
     }
 }

@@ -1,5 +1,7 @@
 public import Core
 
+private import struct Foundation.Data
+
 extension Roster {
     /// The entry of a service.
     ///
@@ -55,6 +57,19 @@ extension ServiceSecrets {
             guard let key = SecretKey(z85: secretKey) else {
                 throw CloudError(
                     .configurationInvalid, "The secret key is not one in Z85.", details: ["service": service])
+            }
+            return key
+        }
+    }
+
+    /// What the service knows its change tokens by.
+    ///
+    /// - Throws: ``CloudError`` `.configurationInvalid` if it is not 16 bytes in base64.
+    var history: SipHash {
+        get throws(CloudError) {
+            guard let bytes = Data(base64Encoded: historyKey), let key = SipHash(key: bytes) else {
+                throw CloudError(
+                    .configurationInvalid, "The history key is not 16 bytes in base64.", details: ["service": service])
             }
             return key
         }

@@ -55,17 +55,21 @@ public struct ServiceSecrets: Sendable, Codable {
     public var nextSecretKey: String?
     /// 32 bytes in base64: wraps the per-account keys of this service. Newest first.
     public var masterKeys: [String]
+    /// 16 bytes in base64: what the service knows its change tokens by. It is
+    /// never replaced: by it an old copy of the database is recognised, also an empty one.
+    public var historyKey: String
     /// Identity only: the Ed25519 private key that signs tokens, raw in base64, and its key id.
     public var tokenSigningKey: String?
     public var tokenSigningKeyID: String?
 
     public init(
-        service: String, secretKey: String, masterKeys: [String], tokenSigningKey: String? = nil,
+        service: String, secretKey: String, masterKeys: [String], historyKey: String, tokenSigningKey: String? = nil,
         tokenSigningKeyID: String? = nil
     ) {
         self.service = service
         self.secretKey = secretKey
         self.masterKeys = masterKeys
+        self.historyKey = historyKey
         self.tokenSigningKey = tokenSigningKey
         self.tokenSigningKeyID = tokenSigningKeyID
     }

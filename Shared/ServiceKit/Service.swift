@@ -91,4 +91,10 @@ public protocol ServiceRuntime: AnyObject {
     func closeAccount(_ account: AccountID, in transaction: any HandlerTransaction) throws
     /// Adds to a counter that `CheckHealth` and the metrics report.
     func count(_ counter: String, by amount: Int)
+    /// Tells the operator, in the log, of something that is wrong.
+    ///
+    /// - Parameters:
+    ///   - message: A constant sentence.
+    ///   - details: No content of a person's.
+    func report(_ message: String, details: [String: String])
 }

@@ -14,6 +14,8 @@ extension ServiceHost {
         reply.deviceBudget = WireBudget(publishedBudgets.device)
         reply.accountBudget = WireBudget(publishedBudgets.account)
         reply.usesNewestMasterKey = hasRewrapped
+        reply.epoch = epoch
+        reply.oldCopyFoundAt = oldCopyFound?.milliseconds ?? 0
         for (number, count) in failures {
             reply.counters["failures.\(CloudError.Code(number: number)?.description ?? "\(number)")"] = count
         }

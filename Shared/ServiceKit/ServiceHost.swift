@@ -51,10 +51,15 @@ public final class ServiceHost: ServiceRuntime {
     private(set) var followers: [Follower] = []
     public private(set) lazy var storage = StorageLedger(host: self)
     private lazy var closures = AccountClosures(host: self, engine: engine)
+    private(set) lazy var directoryReport = DirectoryReport(host: self)
     /// Older master keys are not needed any more.
     private(set) var hasRewrapped = false
     private var timers: [String: any LoopTimer] = [:]
     private(set) var isClosed = false
+    /// The history that the database is in.
+    private(set) var epoch: UInt64 = 0
+    /// When a token has last shown that the database was an old copy.
+    private(set) var oldCopyFound: Timestamp?
 
     /// Joins the next group, before what arrives with it.
     private var queued: [GroupItem] = []
@@ -118,13 +123,19 @@ public final class ServiceHost: ServiceRuntime {
 
     private func open(_ entry: Roster.Entry) throws {
         try engine.migrate(
-            ChangeFeedSchema.migrations + HostStore.migrations + Directory.migrations + AccountClosures.migrations
+            ChangeFeedSchema.migrations + HostStore.migrations + Directory.migrations + DirectoryReport.migrations
+                + AccountClosures.migrations
                 + AccountKeys.migrations + StorageLedger.migrations + service.migrations)
         let now = loop.wallClock.now
         var heads: [Int: ChangeToken] = [:]
         var isClosingAccounts = false
+        let key = try secrets.history
         let facts = try engine.write { transaction in
-            let feed = Feed(over: transaction)
+            let history = try Feed.beginRun(in: transaction, key: key, at: now, random: generator.next())
+            groups.cache.history = history
+            let feed = Feed(over: transaction, at: now, cache: groups.cache)
+            oldCopyFound = try feed.oldCopyFound()
+            epoch = try feed.position(ofPartition: 0).epoch
             for partition in 0..<partitionCount {
                 let head = try feed.position(ofPartition: partition)
                 if head.sequence > 0 { heads[partition] = head }
@@ -142,6 +153,11 @@ public final class ServiceHost: ServiceRuntime {
             return facts
         }
         for fact in facts { verifier.learn(fact) }
+        if let oldCopyFound {
+            logger.info(
+                "The database was found to be an old copy",
+                metadata: ["epoch": "\(epoch)", "found_at": "\(oldCopyFound.milliseconds)"])
+        }
 
         var router = Router()
         service.register(on: &router)
@@ -167,6 +183,7 @@ public final class ServiceHost: ServiceRuntime {
         prune()
         try follow()
         if isClosingAccounts { closures.resume() }
+        if service.name != .identity { directoryReport.resume() }
         rewrapKeys()
         storage.start()
         logger.info("The service answers", metadata: ["requests": "\(endpoint)", "events": "\(eventsEndpoint)"])
@@ -315,12 +332,49 @@ public final class ServiceHost: ServiceRuntime {
         guard !items.isEmpty, !isClosed else { return }
         let effects = groups.run(items)
         count("groups")
+        if let proof = effects.proof { beginEpoch(shownBy: proof) }
         if effects.repeats > 0 { count("requests.repeated", by: effects.repeats) }
         if effects.wasSplit { count("groups.split") }
         publisher?.publish(effects)
         if service.name == .identity { learnOwn(effects.events) }
         if !effects.heads.isEmpty { scheduleCheckpoint() }
         for item in items { finish(item) }
+    }
+
+    /// The database is an old copy: from now on it is another history. What
+    /// showed it was refused, and comes again.
+    private func beginEpoch(shownBy token: ChangeToken) {
+        guard let history = groups.cache.history else { return }
+        let now = loop.wallClock.now
+        do {
+            var heads: [Int: ChangeToken] = [:]
+            let begun = try engine.write { transaction in
+                let begun = try Feed.beginEpoch(
+                    in: transaction, shownBy: token, history, at: now, random: generator.next())
+                let cache = FeedCache()
+                cache.history = begun
+                let feed = Feed(over: transaction, at: now, cache: cache)
+                for partition in 0..<partitionCount {
+                    let head = try feed.position(ofPartition: partition)
+                    epoch = head.epoch
+                    if head.sequence > 0 { heads[partition] = head }
+                }
+                return begun
+            }
+            groups.cache.removeAll()
+            groups.cache.history = begun
+            publisher?.heads = heads
+            oldCopyFound = now
+            count("epochs.begun")
+            logger.warning(
+                """
+                The database is an old copy: somebody knows of changes that it does not have. A new epoch begins; \
+                devices offer what they hold
+                """, metadata: ["epoch": "\(epoch)", "shown": "\(token)"])
+        } catch {
+            // It is shown again.
+            logger.error("A new epoch could not be begun", CloudError(wrapping: error))
+        }
     }
 
     private func finish(_ item: GroupItem) {
@@ -576,6 +630,10 @@ public final class ServiceHost: ServiceRuntime {
     }
 
     private func count(_ counter: String) { count(counter, by: 1) }
+
+    public func report(_ message: String, details: [String: String]) {
+        logger.error("\(message)", metadata: details.mapValues { "\($0)" })
+    }
 }
 
 /// The version that `CheckHealth` reports.

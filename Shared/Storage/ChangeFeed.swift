@@ -90,16 +90,19 @@ public struct ScopeChange: Sendable {
     public var previousSequence: UInt64
     /// The partition's head before it.
     public var previousPartitionSequence: UInt64
+    /// The scope's digest after the change.
+    public var digest: SetDigest
 
     public init(
         scope: ScopeName, partition: Int, token: ChangeToken, previousSequence: UInt64,
-        previousPartitionSequence: UInt64
+        previousPartitionSequence: UInt64, digest: SetDigest
     ) {
         self.scope = scope
         self.partition = partition
         self.token = token
         self.previousSequence = previousSequence
         self.previousPartitionSequence = previousPartitionSequence
+        self.digest = digest
     }
 }
 
@@ -134,6 +137,16 @@ public protocol FeedTransaction: Transaction {
 
     /// The partition's head; (current epoch, 0) if nothing was written there.
     func position(ofPartition partition: Int) throws -> ChangeToken
+
+    /// The token of a sequence that this history has, of a reply that is given again, say.
+    func token(_ sequence: UInt64, in partition: Int) throws -> ChangeToken
+
+    /// A seal on bytes by which this service knows its own words again, also
+    /// when its database has come back from an old copy. Nil where there is no key.
+    func seal(_ bytes: [UInt8]) throws -> UInt64?
+
+    /// What a token that somebody shows says of this history.
+    func judge(_ token: ChangeToken, in partition: Int) throws -> TokenStanding
 
     /// Removes some of what the feed holds of an account, for good: readers are not told.
     ///

@@ -1,6 +1,8 @@
 /// The feed's tables, and the one place where the engines' dialects differ.
 ///
 /// - `feed_epoch`: one row.
+/// - `feed_runs`: where each partition's sequence was when each run of the
+///   service began, 64 times 8 bytes (see ``FeedHistory``).
 /// - `feed_partitions`: where each partition's sequence was when the epoch
 ///   began, and how many scopes it has had. The sequence itself is the greatest
 ///   of its scopes' heads; the row has it only for the time after they are gone.
@@ -30,8 +32,14 @@ public enum ChangeFeedSchema {
             Migration(
                 name: "feed-001",
                 statements: [
-                    "CREATE TABLE feed_epoch (epoch BIGINT NOT NULL)",
-                    "INSERT INTO feed_epoch (epoch) VALUES (1)",
+                    // Old copy found at: milliseconds since 1970, 0 if never.
+                    "CREATE TABLE feed_epoch (epoch BIGINT NOT NULL, old_copy_found_at BIGINT NOT NULL)",
+                    "INSERT INTO feed_epoch (epoch, old_copy_found_at) VALUES (1, 0)",
+                    """
+                    CREATE TABLE feed_runs (
+                        id \(dialect.integerKey),
+                        starts \(dialect.bytes) NOT NULL)
+                    """,
                     """
                     CREATE TABLE feed_partitions (
                         number \(dialect.integerKey),

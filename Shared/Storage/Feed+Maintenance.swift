@@ -58,19 +58,4 @@ extension Feed {
         }
         return true
     }
-
-    /// Begins a new epoch, after a database was restored from a backup: tokens
-    /// of the lost future are recognised by it. Sequences go on from where they are.
-    ///
-    /// Run it before anything else, in a transaction of its own.
-    ///
-    /// - Returns: The new epoch.
-    @discardableResult
-    public static func raiseEpoch(in transaction: any Transaction) throws -> UInt64 {
-        let feed = Feed(over: transaction)
-        for number in 0..<partitionCount { try feed.beginEpoch(inPartition: number) }
-        try feed.flush()
-        try transaction.execute(FeedStatements.raiseEpoch, [])
-        return try transaction.first(FeedStatements.epoch) { UInt64(bitPattern: $0.integer(0)) } ?? 1
-    }
 }

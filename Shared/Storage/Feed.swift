@@ -102,7 +102,7 @@ public final class Feed: FeedTransaction {
 
     private func head(_ scope: ScopeState) throws -> ScopeHead {
         ScopeHead(
-            token: ChangeToken(epoch: try epoch(), sequence: scope.sequence), floor: scope.floor,
+            token: try token(scope.sequence, in: scope.partition), floor: scope.floor,
             epochStart: try partition(scope.partition).epochStart, digest: scope.digest,
             liveCount: scope.liveCount, liveBytes: scope.liveBytes, metadata: scope.metadata)
     }
@@ -130,7 +130,21 @@ public final class Feed: FeedTransaction {
     }
 
     public func position(ofPartition partition: Int) throws -> ChangeToken {
-        ChangeToken(epoch: try epoch(), sequence: try self.partition(partition).sequence)
+        try token(try self.partition(partition).sequence, in: partition)
+    }
+
+    /// The token of this sequence, with its check.
+    public func token(_ sequence: UInt64, in partition: Int) throws -> ChangeToken {
+        var token = ChangeToken(epoch: try epoch(), sequence: sequence)
+        if let history = cache.history { token.check = history.check(of: token, in: partition) }
+        return token
+    }
+
+    public func seal(_ bytes: [UInt8]) throws -> UInt64? { cache.history?.seal(bytes) }
+
+    public func judge(_ token: ChangeToken, in partition: Int) throws -> TokenStanding {
+        guard let history = cache.history else { return .unknown }
+        return history.judge(token, in: partition, at: try position(ofPartition: partition))
     }
 
     public func scopes(
@@ -252,8 +266,8 @@ public final class Feed: FeedTransaction {
         }
         heads.advance(partition: number, to: sequence)
         return ScopeChange(
-            scope: scope, partition: number, token: ChangeToken(epoch: try epoch(), sequence: sequence),
-            previousSequence: previous, previousPartitionSequence: before)
+            scope: scope, partition: number, token: try token(sequence, in: number),
+            previousSequence: previous, previousPartitionSequence: before, digest: digest)
     }
 
     public func items(_ scope: ScopeName, after sequence: UInt64, _ item: (FeedItem) throws -> Bool) throws {
@@ -283,11 +297,11 @@ public final class Feed: FeedTransaction {
         try flush()
     }
 
-    /// The epoch of the partition begins at its head.
-    func beginEpoch(inPartition number: Int) throws {
-        let head = try partition(number).sequence
+    /// What readers of other epochs hold in the partition above the sequence was lost.
+    func beginEpoch(inPartition number: Int, at start: UInt64) throws {
+        _ = try partition(number)
         heads.change(partition: number) {
-            $0.epochStart = head
+            $0.epochStart = start
         }
     }
 

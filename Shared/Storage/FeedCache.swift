@@ -12,6 +12,8 @@ public final class FeedCache {
 
     let heads = FeedHeads()
     let items = ItemCache()
+    /// What tokens are checked by; nil: they carry no check.
+    public var history: FeedHistory?
     private var epoch: UInt64?
 
     public init() {}

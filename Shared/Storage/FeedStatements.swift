@@ -1,7 +1,13 @@
 /// The feed's statements.
 enum FeedStatements {
     static let epoch = SQL("SELECT epoch FROM feed_epoch")
-    static let raiseEpoch = SQL("UPDATE feed_epoch SET epoch = epoch + 1")
+    static let setEpoch = SQL("UPDATE feed_epoch SET epoch = ?1")
+    static let oldCopyFound = SQL("SELECT old_copy_found_at FROM feed_epoch")
+    static let setOldCopyFound = SQL("UPDATE feed_epoch SET old_copy_found_at = ?1")
+
+    static let runs = SQL("SELECT id, starts FROM feed_runs ORDER BY id")
+    static let insertRun = SQL("INSERT INTO feed_runs (id, starts) VALUES (?1, ?2)")
+    static let removeRun = SQL("DELETE FROM feed_runs WHERE id = ?1")
 
     static let partition = SQL(
         """

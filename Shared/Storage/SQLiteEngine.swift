@@ -47,6 +47,13 @@ public final class SQLiteEngine: StorageEngine {
         try SQLiteEngine(DatabaseQueue(configuration: configuration), lock: nil, checkpointer: nil)
     }
 
+    /// A copy of the database as it is now, in memory. For tests of what comes back from a copy.
+    public func copyInMemory() throws -> SQLiteEngine {
+        let copy = try DatabaseQueue(configuration: Self.configuration)
+        try database.backup(to: copy)
+        return try SQLiteEngine(copy, lock: nil, checkpointer: nil)
+    }
+
     /// Once, before the first database of this process; later it does nothing, and no harm.
     private static let hasNoMemoryAccounts = nephos_sqlite_disable_memory_accounts() == SQLITE_OK
 

@@ -108,6 +108,21 @@ public final class TestCloud {
         var host: ServiceHost?
     }
 
+    /// What a service has on disk, as it is now.
+    public func copyStorage(of service: ServiceName) throws -> StorageCopy {
+        StorageCopy(engine: try storage(of: service).copyInMemory())
+    }
+
+    /// Ends a service, and starts it on what it once had on disk. One copy may be brought back any number of times.
+    ///
+    /// - Parameter copy: Nil: an empty disk.
+    public func restore(_ copy: StorageCopy?, of service: ServiceName) throws {
+        crash(service)
+        try storage(of: service).close()
+        disks[service] = Disk(try copy?.engine.copyInMemory() ?? SQLiteEngine.inMemory())
+        try start(service)
+    }
+
     private static func make(
         _ service: ServiceName, seed: UInt64, subscriberQueueMax: Int
     ) throws -> any CloudService {
@@ -282,6 +297,12 @@ public final class TestCloud {
         devices.append(process)
         return process
     }
+}
+
+/// A copy of a service's database.
+public final class StorageCopy {
+    let engine: SQLiteEngine
+    init(engine: SQLiteEngine) { self.engine = engine }
 }
 
 /// A database that outlives the service that uses it.

@@ -7,8 +7,8 @@ public import SwiftProtobuf
 /// One device of a ``TestCloud``: a loop, a local database, secrets, and the engine over them.
 public final class TestDevice {
     public let name: String
-    public let local: LocalStore
-    private let secrets: MemorySecrets
+    private(set) public var local: LocalStore
+    private var secrets: MemorySecrets
     /// Whether other processes may use this home.
     private let isShared: Bool
     /// Names the home that it shares with other processes, or has alone.
@@ -95,6 +95,20 @@ public final class TestDevice {
         cloud.network.crash(name)
     }
 
+    /// A copy of the device's home, as it is now.
+    public func copyHome() throws -> HomeCopy {
+        HomeCopy(local: try LocalStore(copyOf: local), secrets: secrets.load())
+    }
+
+    /// Switches the device off, and on again with a home as it once was.
+    public func restoreHome(_ copy: HomeCopy) throws {
+        stop()
+        local = try LocalStore(copyOf: copy.local)
+        secrets = MemorySecrets()
+        secrets.save(copy.secrets)
+        try start()
+    }
+
     /// Cuts the device off, or lets it back.
     public func setOffline(_ offline: Bool) {
         isOffline = offline
@@ -176,4 +190,15 @@ public final class TestDevice {
 
     /// What the app sees.
     public var values: [ItemName: PropertyValue] { (try? store?.dictionary()) ?? [:] }
+}
+
+/// A copy of a device's home.
+public final class HomeCopy {
+    let local: LocalStore
+    let secrets: DeviceSecrets
+
+    init(local: LocalStore, secrets: DeviceSecrets) {
+        self.local = local
+        self.secrets = secrets
+    }
 }

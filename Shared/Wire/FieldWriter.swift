@@ -57,7 +57,22 @@ public struct FieldWriter {
         message(field) {
             $0.number(1, token.epoch)
             $0.number(2, token.sequence)
+            $0.check(3, token.check)
         }
+    }
+
+    private mutating func check(_ field: UInt8, _ check: TokenCheck) {
+        guard check != .none else { return }
+        tag(field, wireType: 2)
+        varint(UInt64(TokenCheck.byteCount))
+        withUnsafeBytes(of: (check.run.bigEndian, check.mark.bigEndian)) { storage.append(contentsOf: $0) }
+    }
+
+    /// The mark of a digest.
+    public mutating func mark(_ field: UInt8, of digest: SetDigest) {
+        tag(field, wireType: 2)
+        varint(8)
+        withUnsafeBytes(of: digest.mark) { storage.append(contentsOf: $0) }
     }
 
     public mutating func operation(_ field: UInt8, _ id: OperationID) {

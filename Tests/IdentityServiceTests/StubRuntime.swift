@@ -31,6 +31,7 @@ final class StubRuntime: ServiceRuntime {
         secrets = ServiceSecrets(
             service: "identity", secretKey: operatorKey.z85,
             masterKeys: [Data(repeating: 9, count: 32).base64EncodedString()],
+            historyKey: Data(repeating: 7, count: 16).base64EncodedString(),
             tokenSigningKey: signing.rawRepresentation.base64EncodedString(), tokenSigningKeyID: "k1")
         accountKeys = try AccountKeys(masterKeys: secrets.masterKeys)
     }
@@ -50,5 +51,6 @@ final class StubRuntime: ServiceRuntime {
     private(set) var closing: [AccountID] = []
     func closeAccount(_ account: AccountID, in transaction: any HandlerTransaction) throws { closing.append(account) }
     var storage: StorageLedger { preconditionFailure("identity stores nothing for accounts") }
+    func report(_ message: String, details: [String: String]) {}
     func count(_ counter: String, by amount: Int) { counters[counter, default: 0] += amount }
 }

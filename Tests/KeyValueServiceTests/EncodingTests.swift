@@ -56,7 +56,7 @@ import Wire
         let change = ScopeChange(
             scope: ScopeName(account: AccountID("acct_1"), name: "store"), partition: 5,
             token: ChangeToken(epoch: 1, sequence: 7),
-            previousSequence: 6, previousPartitionSequence: 0)
+            previousSequence: 6, previousPartitionSequence: 0, digest: .empty)
         let event = try KeyValueEvents.changed(
             [
                 ChangedKey(key: "small", stamp: stamp, value: PropertyValue.integer(0).canonicalBytes),

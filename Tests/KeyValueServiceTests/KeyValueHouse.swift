@@ -36,6 +36,10 @@ final class KeyValueHouse {
         service = KeyValueService(configuration: configuration)
         groups = GroupCommit(engine: self.engine, now: { .zero }, wallClock: clock)
         try self.engine.migrate(ChangeFeedSchema.migrations + AccountKeys.migrations + service.migrations)
+        groups.cache.history = try self.engine.write {
+            let key = try #require(SipHash(key: [UInt8](repeating: 3, count: 16)))
+            return try Feed.beginRun(in: $0, key: key, at: clock.now, random: 1)
+        }
         service.keys = try AccountKeys(masterKeys: [Self.masterKey])
         var router = Router()
         service.register(on: &router)
@@ -74,6 +78,16 @@ final class KeyValueHouse {
                 case .pending, .toPrepare: .failure(CloudError(.internalError, "The request was not run."))
                 }
             return Answer(result: result)
+        }
+    }
+
+    /// As the host does, when a token has shown that the database is an old copy.
+    func raiseEpoch(shownBy token: ChangeToken) throws {
+        let history = try #require(groups.cache.history)
+        let now = clock.now
+        groups.cache.removeAll()
+        groups.cache.history = try engine.write {
+            try Feed.beginEpoch(in: $0, shownBy: token, history, at: now, random: 2)
         }
     }
 

@@ -91,11 +91,17 @@ struct FollowerTests {
         let house = try TestHouse(withFollower: true)
         try write(3, on: house)
         let restarts = house.notifications.restarts.count
-        try house.identityEngine.write { _ = try Feed.raiseEpoch(in: $0) }
+        let key = try #require(SipHash(key: [UInt8](repeating: 3, count: 16)))
+        let now = Timestamp(milliseconds: 1)
+        try house.identityEngine.write { transaction in
+            let history = try Feed.beginRun(in: transaction, key: key, at: now, random: 1)
+            _ = try Feed.beginEpoch(in: transaction, shownBy: .zero, history, at: now, random: 2)
+        }
+        let epoch = try house.identityEngine.write { try Feed(over: $0).position(ofPartition: 0).epoch }
         try write(1, on: house, from: 3)
         house.bus.run(for: .seconds(2))
         #expect(house.notifications.restarts.count == restarts + 1)
-        #expect(house.notifications.handled.last?.position.epoch == 2)
+        #expect(house.notifications.handled.last?.position.epoch == epoch)
         #expect(house.notifications.handled.last?.notification.changes.count == 4)
     }
 

@@ -47,13 +47,14 @@ import Testing
     @Test func aNewEpochExpiresEveryToken() throws {
         try engine.group { _ = try $0.put(notes, [item("a", "1")]) }
         let (_, old) = try changes(after: .zero)
-        #expect(try engine.write { try Feed.raiseEpoch(in: $0) } == 2)
+        try engine.raiseEpoch()
         let head = try engine.group { try $0.head(notes) }
-        #expect(head.token == ChangeToken(epoch: 2, sequence: 1) && head.epochStart == 1)
+        let epoch = head.token.epoch
+        #expect(epoch > 1 && head.token.sequence == 1)
         #expect(code { _ = try changes(after: old) } == .changeTokenExpired)
-        #expect(try engine.group { try $0.put(notes, [item("b", "1")]) }.token == ChangeToken(epoch: 2, sequence: 2))
+        #expect(
+            try engine.group { try $0.put(notes, [item("b", "1")]) }.token == ChangeToken(epoch: epoch, sequence: 2))
         #expect(try changes(after: head.token).0 == ["b"])
-        #expect(try engine.group { try $0.head(notes) }.epochStart == 1)
     }
 
     @Test func aTokenOfTheLostFutureHasExpired() throws {

@@ -58,6 +58,16 @@ func mode(of path: String) -> UInt32 {
 }
 
 extension SQLiteEngine {
+    /// A new epoch, as the host begins one.
+    func raiseEpoch(shownBy token: ChangeToken = .zero) throws {
+        let now = Timestamp(milliseconds: 1_750_000_000_000)
+        guard let key = SipHash(key: [UInt8](repeating: 3, count: 16)) else { return }
+        try write { transaction in
+            let history = try Feed.beginRun(in: transaction, key: key, at: now, random: 1)
+            _ = try Feed.beginEpoch(in: transaction, shownBy: token, history, at: now, random: 2)
+        }
+    }
+
     /// A migrated engine in memory.
     static func fresh() throws -> SQLiteEngine {
         let engine = try inMemory()

@@ -47,6 +47,7 @@ extension IdentityService {
         router.write(WireRotateSigningKey.self, access: .operatorOnly, rotateSigningKey)
 
         // The other services.
+        router.write(WireReportDirectory.self, access: .service, reportDirectory)
         router.write(WireReportClosure.self, access: .service, reportClosure)
         router.write(WireSettleAllotment.self, access: .service, remembersReply: false, settleAllotment)
     }

@@ -14,6 +14,8 @@ public final class KeyValueService: CloudService {
     let configuration: KeyValueConfiguration
     var keys: AccountKeys?
     var clock = ServiceClock()
+    private(set) weak var runtime: (any ServiceRuntime)?
+    var noted = NotedDamage()
     private let digestKeys = DigestKeys()
 
     public init(configuration: KeyValueConfiguration) {
@@ -22,6 +24,7 @@ public final class KeyValueService: CloudService {
 
     public func start(_ host: any ServiceRuntime) throws {
         keys = host.accountKeys
+        runtime = host
         // Joins the first group, before its requests.
         host.submit { [unowned self] in try recallClock($0) }
         pruneHistory(host)

@@ -3,6 +3,8 @@ internal import Core
 internal import ServiceKit
 internal import Wire
 
+private import struct Foundation.Data
+
 /// The ROUTER on which devices subscribe, and on which they are told.
 ///
 /// Nobody is waited for: a device whose queue is full is marked as lagging and
@@ -106,7 +108,7 @@ final class SubscriptionDoor {
             guard let self else { return }
             switch result {
             case .success(let loaded):
-                for (key, token) in loaded { heads.note(token, of: key) }
+                for (key, head) in loaded { heads.note(head, of: key) }
                 answer(envelope.id, peer, keys, budget)
             case .failure(let error):
                 table.unsubscribe(peer, from: keys)
@@ -152,7 +154,9 @@ final class SubscriptionDoor {
         var head = WireScopeHead()
         head.service = key.service.rawValue
         head.scope = key.scope.rawValue
-        head.token = WireChangeToken(heads[key] ?? .zero)
+        let known = heads[key]
+        head.token = WireChangeToken(known?.token ?? .zero)
+        head.digest = Data(known?.digest ?? [])
         return head
     }
 
@@ -160,7 +164,8 @@ final class SubscriptionDoor {
 
     /// Takes an event in; it is sent with all others of its batch, once the batch has been handled.
     func deliver(_ notification: WireNotification, to key: ScopeKey) {
-        heads.note(ChangeToken(notification.token), of: key)
+        heads.note(
+            HeadCache.Head(token: ChangeToken(notification.token), digest: [UInt8](notification.digest)), of: key)
         guard table.isFollowed(key) else { return }
         let isFirst = batch.isEmpty
         batch.add(notification, to: key)

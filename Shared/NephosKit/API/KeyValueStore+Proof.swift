@@ -20,6 +20,9 @@ public struct Verification: Sendable {
             case missingHere
             case missingOnServer
             case differs
+            /// The server has it, and cannot read its value any more. It heals
+            /// when a device that has it synchronises.
+            case damagedOnServer
         }
 
         public var key: ItemName
@@ -98,10 +101,12 @@ extension KeyValueStore {
         _ items: [KeyValueItem], _ digestKey: [UInt8], _ entries: [WireListKeyDigestsReply.Entry]
     ) -> [Verification.Difference] {
         let theirs = Dictionary(entries.map { (ItemName($0.key), [UInt8]($0.digest)) }) { $1 }
+        let damaged = Set(entries.filter(\.damaged).map { ItemName($0.key) })
         var mine: [ItemName: [UInt8]] = [:]
         for item in items where item.value != nil { mine[item.key] = item.digest(key: digestKey).bytes }
         return Set(mine.keys).union(theirs.keys).sorted().compactMap { key in
-            switch (mine[key], theirs[key]) {
+            if damaged.contains(key) { return .init(key: key, kind: .damagedOnServer) }
+            return switch (mine[key], theirs[key]) {
             case (nil, _): .init(key: key, kind: .missingHere)
             case (_, nil): .init(key: key, kind: .missingOnServer)
             case (let here, let there): here == there ? nil : .init(key: key, kind: .differs)

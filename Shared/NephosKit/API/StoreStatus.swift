@@ -38,11 +38,16 @@ public struct StoreStatus: Sendable {
     public var refused: [RefusedWrite]
     /// What keeps the store as a whole from being current; nil: nothing.
     public var problem: CloudError?
+    /// The content was compared with the server's, by digest, and was the same.
+    public var agrees: Bool
     /// What is left of the write budget, by the last reply.
     public var budget: Budget?
     /// Whether changes by other devices arrive at once.
     public var isFollowing: Bool
 
-    /// Nothing waits, nothing is known to be missing, and nothing was refused that nobody has dismissed.
-    public var isInSync: Bool { initialSyncFinished && pending.isEmpty && problem == nil && refused.isEmpty }
+    /// Nothing waits, nothing is known to be missing, nothing was refused that nobody has dismissed, and the content
+    /// is the server's.
+    public var isInSync: Bool {
+        initialSyncFinished && pending.isEmpty && problem == nil && refused.isEmpty && agrees
+    }
 }

@@ -5,20 +5,53 @@ internal import SwiftProtobuf
 internal import Wire
 
 extension KeyValueSync {
+    /// How soon a digest that could not be compared, because of pushes on their way, is asked for again.
+    private static let comparisonGrace: Duration = .seconds(1)
+
     // MARK: Deciding to pull
 
     /// The server's head of this store, by a heartbeat or a subscription.
-    func noteServerHead(_ token: ChangeToken) {
+    ///
+    /// - Parameters:
+    ///   - digest: The bytes of its ``SetDigest/mark``; empty: not told.
+    ///   - isAnswer: It was asked for just now.
+    func noteServerHead(_ token: ChangeToken, digest: [UInt8] = [], isAnswer: Bool = false) {
         guard let scope, !pulling else { return }
         do throws(CloudError) {
-            let state = try engine.local.read { try StoreTransaction($0, scope).state() }
+            let (state, differs) = try engine.local.read { database in
+                let store = StoreTransaction(database, scope)
+                let state = try store.state()
+                return (state, try store.differs(state, from: digest))
+            }
             // A store that has never been written has no token.
-            if state.synced, token == state.head || token == .zero && state.head.sequence == 0 { return }
-            // A push on its way may be what is ahead; its reply will say.
-            if state.synced, token.epoch == state.head.epoch, token.sequence < state.head.sequence { return }
-            if state.synced, !inFlight.isEmpty || !ahead.isEmpty { return pullAfterGrace() }
+            if state.synced, token == .zero && state.head.sequence == 0 { return }
+            if state.synced, token.isSamePlace(as: state.head) {
+                if differs, pullTimer == nil { compare() }
+                return
+            }
+            if state.synced, token.epoch == state.head.epoch, token.sequence < state.head.sequence {
+                // What is ahead may be a push that the other side has not heard of yet. If it still has not the next
+                // time, its database may be an old copy: it is shown our token.
+                defer { overtaken = state.head }
+                guard isAnswer || token < overtaken else { return }
+                return pull()
+            }
+            if state.synced, token != state.head, !inFlight.isEmpty || !ahead.isEmpty { return pullAfterGrace() }
             pull()
         } catch { note(error) }
+    }
+
+    /// The digests differ at one and the same head: everything is fetched, and
+    /// what the server lacks is offered.
+    private func compare() {
+        agrees = false
+        comparisons += 1
+        guard comparisons > 1 else { return pull(everything: true) }
+        pullTimer?.cancel()
+        pullTimer = engine.loop.schedule(after: Backoff.comparisonPause(comparisons)) { [weak self] in
+            self?.pullTimer = nil
+            self?.pull(everything: true)
+        }
     }
 
     /// Something is missing, which may be on its way already.
@@ -45,16 +78,16 @@ extension KeyValueSync {
         let number = pulls
         pullTimer?.cancel()
         pullTimer = nil
-        let after: ChangeToken
-        do throws(CloudError) {
-            after = everything ? .zero : try engine.local.read { try StoreTransaction($0, scope).state().head }
-        } catch {
+        let held: ChangeToken
+        do throws(CloudError) { held = try engine.local.read { try StoreTransaction($0, scope).state().head } } catch {
             pulling = false
             return pullFailed(error)
         }
         var wire = WirePullKeys()
         wire.storeID = scope.store.rawValue
+        let after = everything ? .zero : held
         wire.after = WireChangeToken(after)
+        if everything, held.sequence > 0 { wire.held = WireChangeToken(held) }
         let generation = generation
         engine.call(.keyValue, wire, as: WirePullKeysReply.self, app: app) { [weak self] result, _ in
             guard let self, generation == self.generation else { return }
@@ -89,7 +122,8 @@ extension KeyValueSync {
         /// Nil: could not be compared.
         var digestAgrees: Bool?
         var needsEverything = false
-        var offered = 0
+        /// Keys whose value the server cannot read.
+        var damaged: [ItemName] = []
     }
 
     private func pulled(_ reply: WirePullKeysReply, after: ChangeToken, applied markApplied: () -> Void) {
@@ -103,17 +137,24 @@ extension KeyValueSync {
             tellNews()
             absorbAhead()
             switch applied.digestAgrees {
-            case false where !refetched:
-                refetched = true
-                return pull(everything: true)
             case false:
-                note(
-                    CloudError(
-                        .storeOutOfStep, "This device's copy differs from the server's. Run verify to see where."))
+                compare()
+                // The first comparison has begun; what follows is for its end.
+                if pulling { return }
+                note(Self.outOfStep(damaged: applied.damaged))
             case true:
-                refetched = false
+                comparisons = 0
+                agrees = true
                 note(nil)
-            case nil: note(nil)
+            case nil:
+                if problem?.code != .storeOutOfStep { note(nil) }
+                // Something is on its way; the next time there is an answer.
+                if !agrees, pullTimer == nil {
+                    pullTimer = engine.loop.schedule(after: Self.comparisonGrace) { [weak self] in
+                        self?.pullTimer = nil
+                        self?.pull()
+                    }
+                }
             }
             let isLast = !pullAgain
             if pullAgain { pull() }
@@ -123,6 +164,17 @@ extension KeyValueSync {
         } catch {
             pullFailed(error)
         }
+    }
+
+    private static func outOfStep(damaged: [ItemName]) -> CloudError {
+        guard !damaged.isEmpty else {
+            return CloudError(
+                .storeOutOfStep, "This device's copy differs from the server's. Run verify to see where.")
+        }
+        return CloudError(
+            .storeOutOfStep,
+            "The server cannot read some values any more, and waits for a device that has them. Run verify to see which.",
+            details: ["damaged": "\(damaged.count)"])
     }
 
     private func apply(
@@ -140,10 +192,12 @@ extension KeyValueSync {
         let local = try store.items()
         let items = try reply.items.map { try KeyValueItem($0) }
         let pulled = PulledState(
-            token: token, complete: reply.complete, items: items, epochStart: reply.epochStart)
+            token: token, complete: reply.complete, items: items, epochStart: reply.epochStart,
+            damaged: try reply.damaged.map { try KeyValueItem($0) }, comparing: reply.complete && comparisons > 0)
+        applied.damaged = pulled.damaged.map(\.key)
         // What is incremental continues `after`, and nothing else.
         guard reply.complete || !state.synced || state.head >= after,
-            let plan = PullRules.plan(pulled, local: local, head: state.head)
+            let plan = PullRules.plan(pulled, local: local, head: state.head, now: engine.now)
         else {
             applied.needsEverything = true
             return applied
@@ -157,20 +211,14 @@ extension KeyValueSync {
         try setDigestKey([UInt8](reply.digestKey), in: store, &state)
         try Facts(database).withClock { clock in for item in plan.puts { clock.observe(item.timestamp) } }
         for item in plan.puts { try store.put(item, &state) }
-        for item in plan.offers {
-            var offer = item
-            offer.sequence = 0
-            try store.append(
-                [offer], id: engine.makeOperationID(), writer: engine.writer, now: engine.now)
-        }
-        state.head = token.epoch == state.head.epoch ? max(state.head, token) : token
+        try offer(plan.offers, in: store)
+        state.head = token.epoch == state.head.epoch && state.head > token ? state.head : token
         state.synced = true
         if reply.hasUsage { state.limits = KeyValueLimits(reply.usage) }
         try store.save(state)
         if try store.greatestSequence() <= token.sequence, state.head == token {
             applied.digestAgrees = state.digest.bytes == [UInt8](reply.digest)
         }
-        applied.offered = plan.offers.count
         if first {
             let keys = try store.visibleItems().filter { $0.value.value != nil }
             try store.tell(
@@ -205,6 +253,19 @@ extension KeyValueSync {
         return notification
     }
 
+    /// Queues what the server has lost, as its writer wrote it and when.
+    private func offer(_ items: [KeyValueItem], in store: StoreTransaction) throws {
+        for transaction in PullRules.transactions(items) {
+            let writes = try transaction.filter { item in
+                guard let waiting = try store.pendingWrite(item.key)?.write else { return true }
+                return waiting.timestamp != item.timestamp || waiting.deviceID != item.deviceID
+            }
+            guard !writes.isEmpty else { continue }
+            try store.append(
+                writes, id: engine.makeOperationID(), writer: engine.writer, now: engine.now)
+        }
+    }
+
     private func setDigestKey(_ key: [UInt8], in store: StoreTransaction, _ state: inout StoreState) throws {
         guard key != state.digestKey else { return }
         state.digestKey = key
@@ -226,17 +287,21 @@ extension KeyValueSync {
         }
         receive(
             FeedSegment(
-                previous: notification.previousSequence, token: ChangeToken(notification.token), items: items))
+                previous: notification.previousSequence, token: ChangeToken(notification.token), items: items,
+                digest: [UInt8](notification.digest)))
     }
 
     func receive(_ segment: FeedSegment) {
         guard let scope else { return }
         do throws(CloudError) {
-            let position = try engine.local.write { try self.apply(segment, $0, scope) }
+            let (position, differs) = try engine.local.write { try self.apply(segment, $0, scope) }
             switch position {
             case .next:
                 tellNews()
                 absorbAhead()
+                if differs, pullTimer == nil { compare() }
+                // What was received may be older than what is here, which is then offered.
+                pump()
             case .seen: break
             case .foreign: pull()
             case .ahead:
@@ -248,25 +313,28 @@ extension KeyValueSync {
 
     private func apply(
         _ segment: FeedSegment, _ database: Database, _ scope: StoreScope
-    ) throws -> FeedSegment.Position {
+    ) throws -> (FeedSegment.Position, differs: Bool) {
         let store = StoreTransaction(database, scope)
         var state = try store.state()
         // Before the first pull nothing can be continued. A store that was empty then has no
         // digest key yet, and without it no digest can be kept.
-        guard state.synced, !state.digestKey.isEmpty else { return .foreign }
+        guard state.synced, !state.digestKey.isEmpty else { return (.foreign, false) }
         let position = segment.position(at: state.head)
-        guard position == .next else { return position }
+        guard position == .next else { return (position, false) }
         var before: [ItemName: KeyValueItem?] = [:]
         for item in segment.items { before[item.key] = .some(try store.visible(item.key)) }
         try Facts(database).withClock { clock in for item in segment.items { clock.observe(item.timestamp) } }
         for item in segment.items {
-            if let mine = try store.item(item.key), mine.sequence > item.sequence { continue }
+            if let mine = try store.item(item.key) {
+                if mine.sequence > item.sequence { continue }
+                if mine.wins(over: item) { try offer([mine], in: store) }
+            }
             try store.put(item, &state)
         }
         state.head = segment.token
         try store.save(state)
         if let news = try announce(before, in: store, head: segment.token) { try store.tell(news) }
-        return .next
+        return (.next, try store.differs(state, from: segment.digest))
     }
 
     /// Applies what arrived early and now continues the head.

@@ -40,7 +40,7 @@ extension KeyValueSync {
             guard !chosen.isEmpty else { return }
             let frozen = try engine.local.write { database in
                 let store = StoreTransaction(database, scope)
-                return try chosen.compactMap { try store.freeze($0) }
+                return try chosen.compactMap { try store.freeze($0, makeID: self.engine.makeOperationID) }
             }
             for operation in frozen { send(operation, scope: scope) }
             changed()
@@ -106,6 +106,8 @@ extension KeyValueSync {
         var wire = WirePushKeys()
         wire.storeID = scope.store.rawValue
         let own = engine.session?.deviceID
+        // It tells the service whether its database is an old copy, before it takes the write.
+        if operation.head.sequence > 0 { wire.head = WireChangeToken(operation.head) }
         wire.writes = operation.writes.map { item in
             var write = WireKeyWrite()
             write.key = item.key.rawValue
@@ -280,8 +282,15 @@ extension StoreTransaction {
 
     /// The operation as it is now, marked as sent; nil: it is gone. From here on
     /// its id and its content belong together.
-    func freeze(_ operation: PendingOperation) throws -> PendingOperation? {
+    ///
+    /// It gets its id only now: a home that was restored from a copy may hold,
+    /// under an id that was sent since, what the operation was before.
+    func freeze(_ operation: PendingOperation, makeID: () -> OperationID) throws -> PendingOperation? {
         guard var current = try pending(limit: 1, where: "position = \(operation.position)").first else { return nil }
+        if current.state == .unsent {
+            current.id = makeID()
+            current.head = try state().head
+        }
         current.state = .sent
         current.attempts += 1
         try update(current)

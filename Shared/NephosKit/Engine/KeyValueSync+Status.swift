@@ -18,7 +18,7 @@ extension KeyValueSync {
         return StoreStatus(
             initialSyncFinished: state.synced, head: state.head, digest: state.digest,
             pending: pending.map { describe($0, synced: state.synced, now: now) }, refused: refused,
-            problem: storeProblem, budget: pacing.budget, isFollowing: engine.follower.isFollowing(app))
+            problem: storeProblem, agrees: agrees, budget: pacing.budget, isFollowing: engine.follower.isFollowing(app))
     }
 
     private var storeProblem: CloudError? {

@@ -23,8 +23,12 @@ public final class KeyValueSync {
     var pullTimer: (any LoopTimer)?
     var gapTimer: (any LoopTimer)?
     var ahead = AheadSegments()
-    /// The last digest did not agree; a full fetch is the cure that is tried once.
-    var refetched = false
+    /// Full comparisons since the digests last agreed: the first at once, the next after growing pauses.
+    var comparisons = 0
+    /// The digests agreed when they were last compared, in this process.
+    var agrees = false
+    /// This device's head when a head behind it was heard of.
+    var overtaken = ChangeToken.zero
     /// Why the store as a whole is not current.
     var problem: CloudError?
     /// How far in the home's news this process has told the app.
@@ -84,6 +88,8 @@ public final class KeyValueSync {
         inFlight = []
         attemptTimes = [:]
         ahead.clear()
+        comparisons = 0
+        agrees = false
         scope = nil
         problem = nil
         pacing = PushPacing()

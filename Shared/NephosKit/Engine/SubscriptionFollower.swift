@@ -127,7 +127,7 @@ final class SubscriptionFollower {
             let wait = max(.seconds(1), due + .milliseconds(50))
             subscriptions[app]?.timer = engine.loop.schedule(after: wait) { [weak self] in self?.renew(app) }
         }
-        for head in reply.heads { route(head) }
+        for head in reply.heads { route(head, isAnswer: true) }
         engine.openStores.first { $0.app == app }?.connected()
     }
 
@@ -201,10 +201,14 @@ final class SubscriptionFollower {
         if delivery.hasEnded { ended(CloudError(delivery.ended)) }
     }
 
-    private func route(_ head: WireScopeHead, lagging: Bool = false) {
+    private func route(_ head: WireScopeHead, lagging: Bool = false, isAnswer: Bool = false) {
         guard ServiceName(head.service) == .keyValue else { return }
         for store in engine.openStores where store.scope?.store == StoreID(head.scope) {
-            if lagging { store.pull() } else { store.noteServerHead(ChangeToken(head.token)) }
+            if lagging {
+                store.pull()
+            } else {
+                store.noteServerHead(ChangeToken(head.token), digest: [UInt8](head.digest), isAnswer: isAnswer)
+            }
         }
     }
 

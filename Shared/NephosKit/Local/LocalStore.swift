@@ -40,6 +40,15 @@ public final class LocalStore: Sendable {
         try self.init { try DatabaseQueue(named: name) }
     }
 
+    /// A copy of another home's database as it is now, in memory. For simulations.
+    public convenience init(copyOf other: LocalStore) throws(CloudError) {
+        try self.init {
+            let copy = try DatabaseQueue()
+            try other.database.backup(to: copy)
+            return copy
+        }
+    }
+
     private init(opening open: () throws -> any DatabaseWriter) throws(CloudError) {
         do {
             database = try open()
@@ -109,7 +118,7 @@ enum LocalSchema {
         CREATE TABLE facts (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
         CREATE TABLE stores (
             account TEXT NOT NULL, store TEXT NOT NULL,
-            epoch INTEGER NOT NULL, sequence INTEGER NOT NULL,
+            epoch INTEGER NOT NULL, sequence INTEGER NOT NULL, token_check BLOB NOT NULL,
             digest BLOB NOT NULL, digest_key BLOB NOT NULL,
             synced INTEGER NOT NULL, limits BLOB NOT NULL,
             PRIMARY KEY (account, store)
@@ -123,7 +132,7 @@ enum LocalSchema {
             position INTEGER PRIMARY KEY AUTOINCREMENT,
             account TEXT NOT NULL, store TEXT NOT NULL,
             operation BLOB NOT NULL, state TEXT NOT NULL, writer INTEGER NOT NULL, created INTEGER NOT NULL,
-            attempts INTEGER NOT NULL DEFAULT 0, next_attempt INTEGER NOT NULL DEFAULT 0, error BLOB
+            attempts INTEGER NOT NULL DEFAULT 0, next_attempt INTEGER NOT NULL DEFAULT 0, error BLOB, head BLOB
         );
         CREATE INDEX pending_by_store ON pending (account, store, position);
         CREATE TABLE pending_writes (

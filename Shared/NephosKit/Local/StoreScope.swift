@@ -42,6 +42,8 @@ public struct PendingOperation: Sendable {
 
     public var position: Int64
     public var id: OperationID
+    /// The store's head when it was first sent under this id; goes with it, since a repeat is the same to the byte.
+    public var head: ChangeToken
     public var state: State
     /// Names the process that wrote it.
     public var writer: Int64

@@ -1,6 +1,7 @@
 import Core
 import Foundation
 import GRDB
+import SwiftProtobuf
 import Wire
 
 /// One store inside a local transaction. Everything that SQL knows of items and
@@ -21,13 +22,15 @@ struct StoreTransaction {
     func state() throws -> StoreState {
         let row = try Row.fetchOne(
             cached(
-                "SELECT epoch, sequence, digest, digest_key, synced, limits FROM stores "
+                "SELECT epoch, sequence, token_check, digest, digest_key, synced, limits FROM stores "
                     + "WHERE account = ?1 AND store = ?2"),
             arguments: [account, store])
         guard let row else { return StoreState() }
         let limits: Data = row["limits"]
         return StoreState(
-            head: ChangeToken(epoch: UInt64(row["epoch"] as Int64), sequence: UInt64(row["sequence"] as Int64)),
+            head: ChangeToken(
+                epoch: UInt64(bitPattern: row["epoch"] as Int64), sequence: UInt64(bitPattern: row["sequence"] as Int64),
+                check: TokenCheck(bytes: row["token_check"] as Data)),
             digest: SetDigest(bytes: row["digest"] as Data) ?? .empty,
             digestKey: [UInt8](row["digest_key"] as Data),
             synced: row["synced"],
@@ -36,12 +39,13 @@ struct StoreTransaction {
 
     func save(_ state: StoreState) throws {
         try cached(
-            "INSERT INTO stores (account, store, epoch, sequence, digest, digest_key, synced, limits) "
-                + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (account, store) DO UPDATE SET "
-                + "epoch = ?3, sequence = ?4, digest = ?5, digest_key = ?6, synced = ?7, limits = ?8"
+            "INSERT INTO stores (account, store, epoch, sequence, digest, digest_key, synced, limits, token_check) "
+                + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT (account, store) DO UPDATE SET "
+                + "epoch = ?3, sequence = ?4, digest = ?5, digest_key = ?6, synced = ?7, limits = ?8, token_check = ?9"
         ).execute(arguments: [
-            account, store, Int64(state.head.epoch), Int64(state.head.sequence), Data(state.digest.bytes),
-            Data(state.digestKey), state.synced, StoredLimits.encode(state.limits),
+            account, store, Int64(bitPattern: state.head.epoch), Int64(bitPattern: state.head.sequence),
+            Data(state.digest.bytes), Data(state.digestKey), state.synced, StoredLimits.encode(state.limits),
+            Data(state.head.check.bytes),
         ])
     }
 
@@ -70,6 +74,13 @@ struct StoreTransaction {
         let greatest = try Int64.fetchOne(
             cached("SELECT max(sequence) FROM items WHERE account = ?1 AND store = ?2"), arguments: [account, store])
         return UInt64(greatest ?? 0)
+    }
+
+    /// Whether the local content, at its head, has another digest than this
+    /// (the bytes of a ``SetDigest/mark``). False where that cannot be said: none was told, or more is here already.
+    func differs(_ state: StoreState, from digest: [UInt8]) throws -> Bool {
+        guard !digest.isEmpty, digest != state.digest.markBytes else { return false }
+        return try greatestSequence() <= state.head.sequence
     }
 
     /// Stores the item, and keeps the digest in step with the live items.
@@ -108,6 +119,8 @@ struct StoreTransaction {
             return PendingOperation(
                 position: position,
                 id: OperationID(bytes: row["operation"] as Data) ?? OperationID(high: 0, low: 0),
+                head: (row["head"] as Data?).flatMap { try? WireChangeToken(serializedBytes: $0) }.map { ChangeToken($0) }
+                    ?? .zero,
                 state: PendingOperation.State(rawValue: row["state"]) ?? .unsent,
                 writer: row["writer"],
                 created: Timestamp(milliseconds: UInt64(row["created"] as Int64)),
@@ -182,11 +195,12 @@ struct StoreTransaction {
 
     func update(_ operation: PendingOperation) throws {
         try cached(
-            "UPDATE pending SET operation = ?2, state = ?3, attempts = ?4, next_attempt = ?5, error = ?6 "
-                + "WHERE position = ?1"
+            "UPDATE pending SET operation = ?2, state = ?3, attempts = ?4, next_attempt = ?5, error = ?6, "
+                + "head = ?7 WHERE position = ?1"
         ).execute(arguments: [
             operation.position, Data(operation.id.bytes), operation.state.rawValue, operation.attempts,
             Int64(operation.nextAttempt.milliseconds), operation.error.map(StoredError.encode),
+            operation.head == .zero ? nil : try WireChangeToken(operation.head).serializedData(),
         ])
     }
 

@@ -6,6 +6,8 @@ struct FeedSegment {
     var previous: UInt64
     var token: ChangeToken
     var items: [KeyValueItem]
+    /// The bytes of the ``SetDigest/mark`` at `token`; empty: not told.
+    var digest: [UInt8] = []
 
     enum Position {
         /// Continues what is here.

@@ -6,7 +6,12 @@ struct PulledState {
     var token: ChangeToken
     var complete: Bool
     var items: [KeyValueItem]
+    /// How far the history that was pulled and the one that this device knows are the same.
     var epochStart: UInt64
+    /// Keys whose value the server cannot read any more; without values.
+    var damaged: [KeyValueItem] = []
+    /// At one and the same head the digests differed: nothing that is here is taken for known there.
+    var comparing = false
 }
 
 /// What a pull does to the local items.
@@ -14,29 +19,94 @@ struct PullPlan: Hashable {
     /// Forget all items before `puts`.
     var replaces = false
     var puts: [KeyValueItem] = []
-    /// What a restored server lost and this device still has.
+    /// What this device has and the server has lost, or holds an older state of.
     var offers: [KeyValueItem] = []
 }
 
 enum PullRules {
+    /// How long a deletion is remembered beyond the listing that it is not in, and how many of them.
+    static let tombstoneRetention: Duration = .seconds(90 * 24 * 3600)
+    static let tombstonesMax = 4096
+
     /// Nil: these changes cannot be applied to what is here; fetch everything.
-    static func plan(_ pulled: PulledState, local: [KeyValueItem], head: ChangeToken) -> PullPlan? {
+    ///
+    /// - Parameter now: For the age of deletions.
+    static func plan(_ pulled: PulledState, local: [KeyValueItem], head: ChangeToken, now: Timestamp) -> PullPlan? {
         let restored = head.epoch != 0 && pulled.token.epoch != head.epoch
-        let mine = Dictionary(local.map { ($0.key, $0) }) { $1 }
-        guard restored else {
-            // A push's reply, or another process, may have brought newer states already.
-            var puts = pulled.items.filter { $0.sequence >= mine[$0.key]?.sequence ?? 0 }
-            if pulled.complete {
-                let replaced = Set(puts.map(\.key))
-                puts += local.filter { $0.sequence > pulled.token.sequence && !replaced.contains($0.key) }
+        guard pulled.complete || !restored else { return nil }
+        let mine = byName(local)
+        let theirs = byName(pulled.items)
+        let damaged = byName(pulled.damaged)
+        let common = pulled.comparing ? 0 : restored ? pulled.epochStart : UInt64.max
+
+        var plan = PullPlan(replaces: pulled.complete)
+        // In one history, a push's reply or another process may have brought a newer state already.
+        func isNewer(_ held: KeyValueItem, than other: KeyValueItem) -> Bool {
+            !restored && held.sequence > (pulled.comparing ? pulled.token.sequence : other.sequence)
+        }
+        for item in pulled.items {
+            guard let held = mine[item.key], isNewer(held, than: item) else {
+                plan.puts.append(item)
+                continue
             }
-            return PullPlan(replaces: pulled.complete, puts: puts)
+            if pulled.complete { plan.puts.append(held) }
         }
-        guard pulled.complete || local.allSatisfy({ $0.sequence <= pulled.epochStart }) else { return nil }
-        let theirs = Dictionary(pulled.items.map { ($0.key, $0) }) { $1 }
-        let offers = local.filter { item in
-            if let other = theirs[item.key] { item.wins(over: other) } else { item.sequence > pulled.epochStart }
+        var tombstones: [KeyValueItem] = []
+        for item in local {
+            if let other = theirs[item.key] {
+                if !isNewer(item, than: other), offers(item, over: other, common: common) { plan.offers.append(item) }
+            } else if let other = damaged[item.key] {
+                guard !other.wins(over: item) else {
+                    // Neither is the newer value here, nor is the older one gone.
+                    if pulled.complete { plan.puts.append(item) }
+                    continue
+                }
+                var held = item
+                held.sequence = other.sequence
+                if pulled.complete { plan.puts.append(held) }
+                plan.offers.append(item)
+            } else if pulled.complete {
+                if !restored, item.sequence > pulled.token.sequence {
+                    plan.puts.append(item)
+                } else if item.value == nil {
+                    tombstones.append(item)
+                } else if item.sequence > common {
+                    plan.offers.append(item)
+                }
+            }
         }
-        return PullPlan(replaces: pulled.complete, puts: pulled.items, offers: offers)
+        plan.puts += remembered(tombstones, restored: restored, now: now)
+        return plan
+    }
+
+    /// Whether the server has to hear of this state, which is not the one that it has.
+    private static func offers(_ item: KeyValueItem, over other: KeyValueItem, common: UInt64) -> Bool {
+        if item.wins(over: other) { return true }
+        // One that has lost belongs into the history; the same write is no news.
+        guard item.value != nil, item.sequence > common else { return false }
+        return other.wins(over: item) || item.value != other.value
+    }
+
+    /// The newest deletions: a key that comes back from an old copy, or from a
+    /// device that missed its deletion, is deleted again by whoever remembers.
+    private static func remembered(_ tombstones: [KeyValueItem], restored: Bool, now: Timestamp) -> [KeyValueItem] {
+        let oldest = HybridTimestamp(now.advanced(by: .zero - tombstoneRetention))
+        return tombstones.filter { $0.timestamp > oldest }.sorted { $0.timestamp > $1.timestamp }
+            .prefix(tombstonesMax)
+            .map { item in
+                var item = item
+                // Before everything in the history that is followed from now on.
+                if restored { item.sequence = 0 }
+                return item
+            }
+    }
+
+    private static func byName(_ items: [KeyValueItem]) -> [ItemName: KeyValueItem] {
+        Dictionary(items.map { ($0.key, $0) }) { $1 }
+    }
+
+    /// The offers, put together as they were written: what was one transaction is offered as one.
+    static func transactions(_ offers: [KeyValueItem]) -> [[KeyValueItem]] {
+        Dictionary(grouping: offers, by: \.sequence).sorted { $0.key < $1.key }.map { $0.value }
     }
 }

@@ -68,4 +68,9 @@ enum Backoff {
         let full = min(pauseMax, .seconds(1 << min(max(attempts - 1, 0), 6)))
         return full / 2 + full / 2 * Double.random(in: 0...1, using: &generator)
     }
+
+    /// Before a full comparison that is not the first: five seconds, doubled each time, at most ten minutes.
+    static func comparisonPause(_ comparisons: Int) -> Duration {
+        min(.seconds(600), .seconds(5 << min(max(comparisons - 2, 0), 7)))
+    }
 }

@@ -74,9 +74,14 @@ public nonisolated struct WireChangeToken: Sendable {
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
+  /// One history of a database; another one after it came back from a copy.
   public var epoch: UInt64 = 0
 
   public var sequence: UInt64 = 0
+
+  /// 16 bytes by which the service knows its token again: keep them, and show
+  /// them with it. A token without them is good too, but proves nothing.
+  public var check: Data = Data()
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -138,6 +143,10 @@ public nonisolated struct WireNotification: Sendable {
   /// The request that made the change.
   public var operationID: Data = Data()
 
+  /// The first 8 bytes of the scope's digest at `token`. A receiver whose own is
+  /// another at the same head has not the same content: it fetches everything.
+  public var digest: Data = Data()
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -161,48 +170,59 @@ public nonisolated struct WireEventBatch: Sendable {
 }
 
 /// One change, told to the other services.
-public nonisolated struct WireEvent: Sendable {
+public nonisolated struct WireEvent: @unchecked Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  public var service: String = String()
+  public var service: String {
+    get {_storage._service}
+    set {_uniqueStorage()._service = newValue}
+  }
 
-  public var partition: UInt32 = 0
+  public var partition: UInt32 {
+    get {_storage._partition}
+    set {_uniqueStorage()._partition = newValue}
+  }
 
   /// The partition's head after this event.
   public var position: WireChangeToken {
-    get {_position ?? WireChangeToken()}
-    set {_position = newValue}
+    get {_storage._position ?? WireChangeToken()}
+    set {_uniqueStorage()._position = newValue}
   }
   /// Returns true if `position` has been explicitly set.
-  public var hasPosition: Bool {self._position != nil}
+  public var hasPosition: Bool {_storage._position != nil}
   /// Clears the value of `position`. Subsequent reads from it will return its default value.
-  public mutating func clearPosition() {self._position = nil}
+  public mutating func clearPosition() {_uniqueStorage()._position = nil}
 
   /// The partition's head before it: a follower that is not there has a gap.
   /// Equal to position.sequence for an event that stores nothing (a quota
   /// violation) and for a heartbeat.
-  public var previousSequence: UInt64 = 0
+  public var previousSequence: UInt64 {
+    get {_storage._previousSequence}
+    set {_uniqueStorage()._previousSequence = newValue}
+  }
 
-  public var accountID: String = String()
+  public var accountID: String {
+    get {_storage._accountID}
+    set {_uniqueStorage()._accountID = newValue}
+  }
 
   /// Absent in a heartbeat, which only repeats the head.
   public var notification: WireNotification {
-    get {_notification ?? WireNotification()}
-    set {_notification = newValue}
+    get {_storage._notification ?? WireNotification()}
+    set {_uniqueStorage()._notification = newValue}
   }
   /// Returns true if `notification` has been explicitly set.
-  public var hasNotification: Bool {self._notification != nil}
+  public var hasNotification: Bool {_storage._notification != nil}
   /// Clears the value of `notification`. Subsequent reads from it will return its default value.
-  public mutating func clearNotification() {self._notification = nil}
+  public mutating func clearNotification() {_uniqueStorage()._notification = nil}
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
 
-  fileprivate var _position: WireChangeToken? = nil
-  fileprivate var _notification: WireNotification? = nil
+  fileprivate var _storage = _StorageClass.defaultInstance
 }
 
 /// Asks a service for the events of one partition after a token. Where several
@@ -386,6 +406,9 @@ public nonisolated struct WireReadHeadsReply: Sendable {
   /// In the order asked; a scope that has never been written has epoch and sequence 0.
   public var heads: [WireChangeToken] = []
 
+  /// The first 8 bytes of their digests, in the same order.
+  public var digests: [Data] = []
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -401,7 +424,7 @@ nonisolated extension WireChangeReason: SwiftProtobuf._ProtoNameProviding {
 
 nonisolated extension WireChangeToken: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ChangeToken"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}epoch\0\u{1}sequence\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}epoch\0\u{1}sequence\0\u{1}check\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -411,6 +434,7 @@ nonisolated extension WireChangeToken: SwiftProtobuf.Message, SwiftProtobuf._Mes
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularUInt64Field(value: &self.epoch) }()
       case 2: try { try decoder.decodeSingularUInt64Field(value: &self.sequence) }()
+      case 3: try { try decoder.decodeSingularBytesField(value: &self.check) }()
       default: break
       }
     }
@@ -423,12 +447,16 @@ nonisolated extension WireChangeToken: SwiftProtobuf.Message, SwiftProtobuf._Mes
     if self.sequence != 0 {
       try visitor.visitSingularUInt64Field(value: self.sequence, fieldNumber: 2)
     }
+    if !self.check.isEmpty {
+      try visitor.visitSingularBytesField(value: self.check, fieldNumber: 3)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireChangeToken, rhs: WireChangeToken) -> Bool {
     if lhs.epoch != rhs.epoch {return false}
     if lhs.sequence != rhs.sequence {return false}
+    if lhs.check != rhs.check {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -476,7 +504,7 @@ nonisolated extension WireChange: SwiftProtobuf.Message, SwiftProtobuf._MessageI
 
 nonisolated extension WireNotification: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".Notification"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}service\0\u{1}scope\0\u{1}reason\0\u{1}token\0\u{3}previous_sequence\0\u{3}device_id\0\u{1}changes\0\u{3}operation_id\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}service\0\u{1}scope\0\u{1}reason\0\u{1}token\0\u{3}previous_sequence\0\u{3}device_id\0\u{1}changes\0\u{3}operation_id\0\u{1}digest\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -492,6 +520,7 @@ nonisolated extension WireNotification: SwiftProtobuf.Message, SwiftProtobuf._Me
       case 6: try { try decoder.decodeSingularStringField(value: &self.deviceID) }()
       case 7: try { try decoder.decodeRepeatedMessageField(value: &self.changes) }()
       case 8: try { try decoder.decodeSingularBytesField(value: &self.operationID) }()
+      case 9: try { try decoder.decodeSingularBytesField(value: &self.digest) }()
       default: break
       }
     }
@@ -526,6 +555,9 @@ nonisolated extension WireNotification: SwiftProtobuf.Message, SwiftProtobuf._Me
     if !self.operationID.isEmpty {
       try visitor.visitSingularBytesField(value: self.operationID, fieldNumber: 8)
     }
+    if !self.digest.isEmpty {
+      try visitor.visitSingularBytesField(value: self.digest, fieldNumber: 9)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -538,6 +570,7 @@ nonisolated extension WireNotification: SwiftProtobuf.Message, SwiftProtobuf._Me
     if lhs.deviceID != rhs.deviceID {return false}
     if lhs.changes != rhs.changes {return false}
     if lhs.operationID != rhs.operationID {return false}
+    if lhs.digest != rhs.digest {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -577,56 +610,102 @@ nonisolated extension WireEvent: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
   public static let protoMessageName: String = _protobuf_package + ".Event"
   public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}service\0\u{1}partition\0\u{1}position\0\u{3}previous_sequence\0\u{3}account_id\0\u{1}notification\0")
 
+  fileprivate class _StorageClass {
+    var _service: String = String()
+    var _partition: UInt32 = 0
+    var _position: WireChangeToken? = nil
+    var _previousSequence: UInt64 = 0
+    var _accountID: String = String()
+    var _notification: WireNotification? = nil
+
+      // This property is used as the initial default value for new instances of the type.
+      // The type itself is protecting the reference to its storage via CoW semantics.
+      // This will force a copy to be made of this reference when the first mutation occurs;
+      // hence, it is safe to mark this as `nonisolated(unsafe)`.
+      static nonisolated(unsafe) let defaultInstance = _StorageClass()
+
+    private init() {}
+
+    init(copying source: _StorageClass) {
+      _service = source._service
+      _partition = source._partition
+      _position = source._position
+      _previousSequence = source._previousSequence
+      _accountID = source._accountID
+      _notification = source._notification
+    }
+  }
+
+  fileprivate mutating func _uniqueStorage() -> _StorageClass {
+    if !isKnownUniquelyReferenced(&_storage) {
+      _storage = _StorageClass(copying: _storage)
+    }
+    return _storage
+  }
+
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
-    while let fieldNumber = try decoder.nextFieldNumber() {
-      // The use of inline closures is to circumvent an issue where the compiler
-      // allocates stack space for every case branch when no optimizations are
-      // enabled. https://github.com/apple/swift-protobuf/issues/1034
-      switch fieldNumber {
-      case 1: try { try decoder.decodeSingularStringField(value: &self.service) }()
-      case 2: try { try decoder.decodeSingularUInt32Field(value: &self.partition) }()
-      case 3: try { try decoder.decodeSingularMessageField(value: &self._position) }()
-      case 4: try { try decoder.decodeSingularUInt64Field(value: &self.previousSequence) }()
-      case 5: try { try decoder.decodeSingularStringField(value: &self.accountID) }()
-      case 6: try { try decoder.decodeSingularMessageField(value: &self._notification) }()
-      default: break
+    _ = _uniqueStorage()
+    try withExtendedLifetime(_storage) { (_storage: _StorageClass) in
+      while let fieldNumber = try decoder.nextFieldNumber() {
+        // The use of inline closures is to circumvent an issue where the compiler
+        // allocates stack space for every case branch when no optimizations are
+        // enabled. https://github.com/apple/swift-protobuf/issues/1034
+        switch fieldNumber {
+        case 1: try { try decoder.decodeSingularStringField(value: &_storage._service) }()
+        case 2: try { try decoder.decodeSingularUInt32Field(value: &_storage._partition) }()
+        case 3: try { try decoder.decodeSingularMessageField(value: &_storage._position) }()
+        case 4: try { try decoder.decodeSingularUInt64Field(value: &_storage._previousSequence) }()
+        case 5: try { try decoder.decodeSingularStringField(value: &_storage._accountID) }()
+        case 6: try { try decoder.decodeSingularMessageField(value: &_storage._notification) }()
+        default: break
+        }
       }
     }
   }
 
   public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    // The use of inline closures is to circumvent an issue where the compiler
-    // allocates stack space for every if/case branch local when no optimizations
-    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
-    // https://github.com/apple/swift-protobuf/issues/1182
-    if !self.service.isEmpty {
-      try visitor.visitSingularStringField(value: self.service, fieldNumber: 1)
+    try withExtendedLifetime(_storage) { (_storage: _StorageClass) in
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every if/case branch local when no optimizations
+      // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+      // https://github.com/apple/swift-protobuf/issues/1182
+      if !_storage._service.isEmpty {
+        try visitor.visitSingularStringField(value: _storage._service, fieldNumber: 1)
+      }
+      if _storage._partition != 0 {
+        try visitor.visitSingularUInt32Field(value: _storage._partition, fieldNumber: 2)
+      }
+      try { if let v = _storage._position {
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
+      } }()
+      if _storage._previousSequence != 0 {
+        try visitor.visitSingularUInt64Field(value: _storage._previousSequence, fieldNumber: 4)
+      }
+      if !_storage._accountID.isEmpty {
+        try visitor.visitSingularStringField(value: _storage._accountID, fieldNumber: 5)
+      }
+      try { if let v = _storage._notification {
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 6)
+      } }()
     }
-    if self.partition != 0 {
-      try visitor.visitSingularUInt32Field(value: self.partition, fieldNumber: 2)
-    }
-    try { if let v = self._position {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
-    } }()
-    if self.previousSequence != 0 {
-      try visitor.visitSingularUInt64Field(value: self.previousSequence, fieldNumber: 4)
-    }
-    if !self.accountID.isEmpty {
-      try visitor.visitSingularStringField(value: self.accountID, fieldNumber: 5)
-    }
-    try { if let v = self._notification {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 6)
-    } }()
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireEvent, rhs: WireEvent) -> Bool {
-    if lhs.service != rhs.service {return false}
-    if lhs.partition != rhs.partition {return false}
-    if lhs._position != rhs._position {return false}
-    if lhs.previousSequence != rhs.previousSequence {return false}
-    if lhs.accountID != rhs.accountID {return false}
-    if lhs._notification != rhs._notification {return false}
+    if lhs._storage !== rhs._storage {
+      let storagesAreEqual: Bool = withExtendedLifetime((lhs._storage, rhs._storage)) { (_args: (_StorageClass, _StorageClass)) in
+        let _storage = _args.0
+        let rhs_storage = _args.1
+        if _storage._service != rhs_storage._service {return false}
+        if _storage._partition != rhs_storage._partition {return false}
+        if _storage._position != rhs_storage._position {return false}
+        if _storage._previousSequence != rhs_storage._previousSequence {return false}
+        if _storage._accountID != rhs_storage._accountID {return false}
+        if _storage._notification != rhs_storage._notification {return false}
+        return true
+      }
+      if !storagesAreEqual {return false}
+    }
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -904,7 +983,7 @@ nonisolated extension WireReadHeads: SwiftProtobuf.Message, SwiftProtobuf._Messa
 
 nonisolated extension WireReadHeadsReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ReadHeadsReply"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}heads\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}heads\0\u{1}digests\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -913,6 +992,7 @@ nonisolated extension WireReadHeadsReply: SwiftProtobuf.Message, SwiftProtobuf._
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
       case 1: try { try decoder.decodeRepeatedMessageField(value: &self.heads) }()
+      case 2: try { try decoder.decodeRepeatedBytesField(value: &self.digests) }()
       default: break
       }
     }
@@ -922,11 +1002,15 @@ nonisolated extension WireReadHeadsReply: SwiftProtobuf.Message, SwiftProtobuf._
     if !self.heads.isEmpty {
       try visitor.visitRepeatedMessageField(value: self.heads, fieldNumber: 1)
     }
+    if !self.digests.isEmpty {
+      try visitor.visitRepeatedBytesField(value: self.digests, fieldNumber: 2)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireReadHeadsReply, rhs: WireReadHeadsReply) -> Bool {
     if lhs.heads != rhs.heads {return false}
+    if lhs.digests != rhs.digests {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -71,9 +71,22 @@ public nonisolated struct WirePushKeys: Sendable {
   /// Each key at most once.
   public var writes: [WireKeyWrite] = []
 
+  /// The device's own head. If the service's database turns out to be an old
+  /// copy, SERVICE_BUSY comes back, and the push again a moment later.
+  public var head: WireChangeToken {
+    get {_head ?? WireChangeToken()}
+    set {_head = newValue}
+  }
+  /// Returns true if `head` has been explicitly set.
+  public var hasHead: Bool {self._head != nil}
+  /// Clears the value of `head`. Subsequent reads from it will return its default value.
+  public mutating func clearHead() {self._head = nil}
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
+
+  fileprivate var _head: WireChangeToken? = nil
 }
 
 public nonisolated struct WireKeyWrite: Sendable {
@@ -94,7 +107,8 @@ public nonisolated struct WireKeyWrite: Sendable {
   public mutating func clearValue() {self._value = nil}
 
   /// When it was written, by the device's hybrid clock. More than 60 s ahead of
-  /// the server's clock it is cut back to that.
+  /// the server's hybrid clock it is cut back to that, or to directly after
+  /// what it replaces.
   public var timestamp: UInt64 = 0
 
   /// The device that first wrote it, when another one offers it again after the
@@ -180,11 +194,22 @@ public nonisolated struct WirePullKeys: Sendable {
   /// Clears the value of `after`. Subsequent reads from it will return its default value.
   public mutating func clearAfter() {self._after = nil}
 
+  /// With 0:0: the head of what the device holds already.
+  public var held: WireChangeToken {
+    get {_held ?? WireChangeToken()}
+    set {_held = newValue}
+  }
+  /// Returns true if `held` has been explicitly set.
+  public var hasHeld: Bool {self._held != nil}
+  /// Clears the value of `held`. Subsequent reads from it will return its default value.
+  public mutating func clearHeld() {self._held = nil}
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
 
   fileprivate var _after: WireChangeToken? = nil
+  fileprivate var _held: WireChangeToken? = nil
 }
 
 public nonisolated struct WirePullKeysReply: Sendable {
@@ -213,8 +238,8 @@ public nonisolated struct WirePullKeysReply: Sendable {
   /// Mixed into each item's hash, so that digests at rest tell nothing.
   public var digestKey: Data = Data()
 
-  /// The head at which this epoch began. What a device holds from an older epoch
-  /// above it was lost by a restore and is offered again.
+  /// How far the history that the device knows (`after`, `held`) is this one's
+  /// too. What it holds above that was lost with a copy, and is offered again.
   public var epochStart: UInt64 = 0
 
   public var usage: WireKeyValueUsage {
@@ -225,6 +250,10 @@ public nonisolated struct WirePullKeysReply: Sendable {
   public var hasUsage: Bool {self._usage != nil}
   /// Clears the value of `usage`. Subsequent reads from it will return its default value.
   public mutating func clearUsage() {self._usage = nil}
+
+  /// Keys whose stored value is damaged, without it. They are in the store, and
+  /// in `digest`; whoever still has such a write offers it again as it was.
+  public var damaged: [WireKeyValueItem] = []
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -363,6 +392,9 @@ public nonisolated struct WireListKeyDigestsReply: Sendable {
 
     public var digest: Data = Data()
 
+    /// Its stored value cannot be read any more.
+    public var damaged: Bool = false
+
     public var unknownFields = SwiftProtobuf.UnknownStorage()
 
     public init() {}
@@ -433,7 +465,7 @@ nonisolated extension WireKeyValueItem: SwiftProtobuf.Message, SwiftProtobuf._Me
 
 nonisolated extension WirePushKeys: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".PushKeys"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}store_id\0\u{1}writes\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}store_id\0\u{1}writes\0\u{1}head\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -443,24 +475,33 @@ nonisolated extension WirePushKeys: SwiftProtobuf.Message, SwiftProtobuf._Messag
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularStringField(value: &self.storeID) }()
       case 2: try { try decoder.decodeRepeatedMessageField(value: &self.writes) }()
+      case 3: try { try decoder.decodeSingularMessageField(value: &self._head) }()
       default: break
       }
     }
   }
 
   public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
     if !self.storeID.isEmpty {
       try visitor.visitSingularStringField(value: self.storeID, fieldNumber: 1)
     }
     if !self.writes.isEmpty {
       try visitor.visitRepeatedMessageField(value: self.writes, fieldNumber: 2)
     }
+    try { if let v = self._head {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
+    } }()
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WirePushKeys, rhs: WirePushKeys) -> Bool {
     if lhs.storeID != rhs.storeID {return false}
     if lhs.writes != rhs.writes {return false}
+    if lhs._head != rhs._head {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -600,7 +641,7 @@ nonisolated extension WireKeyOutcome: SwiftProtobuf.Message, SwiftProtobuf._Mess
 
 nonisolated extension WirePullKeys: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".PullKeys"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}store_id\0\u{1}after\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}store_id\0\u{1}after\0\u{1}held\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -610,6 +651,7 @@ nonisolated extension WirePullKeys: SwiftProtobuf.Message, SwiftProtobuf._Messag
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularStringField(value: &self.storeID) }()
       case 2: try { try decoder.decodeSingularMessageField(value: &self._after) }()
+      case 3: try { try decoder.decodeSingularMessageField(value: &self._held) }()
       default: break
       }
     }
@@ -626,12 +668,16 @@ nonisolated extension WirePullKeys: SwiftProtobuf.Message, SwiftProtobuf._Messag
     try { if let v = self._after {
       try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
     } }()
+    try { if let v = self._held {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
+    } }()
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WirePullKeys, rhs: WirePullKeys) -> Bool {
     if lhs.storeID != rhs.storeID {return false}
     if lhs._after != rhs._after {return false}
+    if lhs._held != rhs._held {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -639,7 +685,7 @@ nonisolated extension WirePullKeys: SwiftProtobuf.Message, SwiftProtobuf._Messag
 
 nonisolated extension WirePullKeysReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".PullKeysReply"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}token\0\u{1}complete\0\u{1}items\0\u{1}digest\0\u{3}digest_key\0\u{3}epoch_start\0\u{1}usage\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}token\0\u{1}complete\0\u{1}items\0\u{1}digest\0\u{3}digest_key\0\u{3}epoch_start\0\u{1}usage\0\u{1}damaged\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -654,6 +700,7 @@ nonisolated extension WirePullKeysReply: SwiftProtobuf.Message, SwiftProtobuf._M
       case 5: try { try decoder.decodeSingularBytesField(value: &self.digestKey) }()
       case 6: try { try decoder.decodeSingularUInt64Field(value: &self.epochStart) }()
       case 7: try { try decoder.decodeSingularMessageField(value: &self._usage) }()
+      case 8: try { try decoder.decodeRepeatedMessageField(value: &self.damaged) }()
       default: break
       }
     }
@@ -685,6 +732,9 @@ nonisolated extension WirePullKeysReply: SwiftProtobuf.Message, SwiftProtobuf._M
     try { if let v = self._usage {
       try visitor.visitSingularMessageField(value: v, fieldNumber: 7)
     } }()
+    if !self.damaged.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.damaged, fieldNumber: 8)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -696,6 +746,7 @@ nonisolated extension WirePullKeysReply: SwiftProtobuf.Message, SwiftProtobuf._M
     if lhs.digestKey != rhs.digestKey {return false}
     if lhs.epochStart != rhs.epochStart {return false}
     if lhs._usage != rhs._usage {return false}
+    if lhs.damaged != rhs.damaged {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -961,7 +1012,7 @@ nonisolated extension WireListKeyDigestsReply: SwiftProtobuf.Message, SwiftProto
 
 nonisolated extension WireListKeyDigestsReply.Entry: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = WireListKeyDigestsReply.protoMessageName + ".Entry"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}key\0\u{1}digest\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}key\0\u{1}digest\0\u{1}damaged\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -971,6 +1022,7 @@ nonisolated extension WireListKeyDigestsReply.Entry: SwiftProtobuf.Message, Swif
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularStringField(value: &self.key) }()
       case 2: try { try decoder.decodeSingularBytesField(value: &self.digest) }()
+      case 3: try { try decoder.decodeSingularBoolField(value: &self.damaged) }()
       default: break
       }
     }
@@ -983,12 +1035,16 @@ nonisolated extension WireListKeyDigestsReply.Entry: SwiftProtobuf.Message, Swif
     if !self.digest.isEmpty {
       try visitor.visitSingularBytesField(value: self.digest, fieldNumber: 2)
     }
+    if self.damaged != false {
+      try visitor.visitSingularBoolField(value: self.damaged, fieldNumber: 3)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireListKeyDigestsReply.Entry, rhs: WireListKeyDigestsReply.Entry) -> Bool {
     if lhs.key != rhs.key {return false}
     if lhs.digest != rhs.digest {return false}
+    if lhs.damaged != rhs.damaged {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -27,7 +27,25 @@ enum DirectoryEvents {
     ) throws {
         guard !states.isEmpty else { return }
         try IdentityFeed.publish(
-            states.map(item), in: directoryScope, operation: operation, by: device, transaction)
+            states.map { try sealed(item($0), in: transaction) }, in: directoryScope, operation: operation, by: device,
+            transaction)
+    }
+
+    /// The field that ends each body: its number is 15, and it has 8 bytes.
+    private static let sealTag: [UInt8] = [15 << 3 | 2, 8]
+
+    private static func sealed(_ item: FeedItem, in transaction: any HandlerTransaction) throws -> FeedItem {
+        guard let seal = try transaction.seal(Array(item.name.utf8) + [0] + item.body) else { return item }
+        return IdentityFeed.item(item.name.rawValue, body: item.body + sealTag + withUnsafeBytes(of: seal.littleEndian, Array.init))
+    }
+
+    /// Whether identity itself has said this once.
+    static func isOwn(_ name: String, _ body: [UInt8], in transaction: any HandlerTransaction) throws -> Bool {
+        let words = body.dropLast(10)
+        guard body.count >= 10, Array(body[words.count..<words.count + 2]) == sealTag,
+            let seal = try transaction.seal(Array(name.utf8) + [0] + words)
+        else { return false }
+        return withUnsafeBytes(of: seal.littleEndian, Array.init) == Array(body.suffix(8))
     }
 
     private static func item(_ state: State) -> FeedItem {
@@ -38,6 +56,7 @@ enum DirectoryEvents {
             wire.accountID = device.account.rawValue
             wire.publicKey = device.key.z85
             wire.revoked = device.state != .active
+            wire.signedOut = device.state == .signedOut
             return IdentityFeed.item("device/" + device.id.rawValue, wire)
         case .app(let app):
             var wire = WireAppState()

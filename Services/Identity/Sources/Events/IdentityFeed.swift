@@ -36,8 +36,11 @@ enum IdentityFeed {
     }
 
     static func item(_ name: String, _ state: some SwiftProtobuf.Message) -> FeedItem {
-        let body = Frame(encoding: state).bytes
-        return FeedItem(
+        item(name, body: Frame(encoding: state).bytes)
+    }
+
+    static func item(_ name: String, body: [UInt8]) -> FeedItem {
+        FeedItem(
             name: ItemName(name), deleted: false, digest: SetDigest(ofItem: Array(name.utf8) + [0] + body),
             size: body.count,
             body: body)

@@ -30,6 +30,14 @@ extension IdentityService {
         let account = try requireChecked(
             checked.check, matched: checked.matched, request.accountName, context, transaction
         ).account.id
+        try close(account, context, transaction)
+        var reply = WireCloseAccountReply()
+        reply.accountID = account.rawValue
+        return reply
+    }
+
+    /// Removes what identity knows of the account, and tells the others.
+    func close(_ account: AccountID, _ context: RequestContext, _ transaction: any HandlerTransaction) throws {
         let devices = DeviceStore(transaction: transaction)
         var states: [DirectoryEvents.State] = [.account(account, .closed)]
         for device in try devices.devices(of: account) {
@@ -47,9 +55,6 @@ extension IdentityService {
         try ClosureStore(transaction: transaction).insert(account, at: context.now)
         try requireRunning().runtime.closeAccount(account, in: transaction)
         try DirectoryEvents.publish(states, operation: context.id, in: transaction)
-        var reply = WireCloseAccountReply()
-        reply.accountID = account.rawValue
-        return reply
     }
 
     func reportClosure(

@@ -26,6 +26,7 @@ struct SigningKeys {
         ON CONFLICT (key_id) DO NOTHING
         """)
     private static let retire = SQL("UPDATE signing_keys SET retires_at = ?2 WHERE key_id = ?1")
+    private static let selectRetirement = SQL("SELECT retires_at FROM signing_keys WHERE key_id = ?1")
     private static let forget = SQL("UPDATE signing_keys SET sealed = NULL WHERE key_id = ?1")
 
     private let first: TokenSigner
@@ -96,6 +97,20 @@ struct SigningKeys {
         }
         keys.append(Key(signer: signer, signsFrom: rotation.signsFrom))
         return (rotation, states)
+    }
+
+    /// How this database knows a key.
+    enum Standing {
+        case unknown
+        /// Nothing was said of its end.
+        case valid
+        case retired
+    }
+
+    func standing(of id: String, in transaction: any Transaction) throws -> Standing {
+        let retires = try transaction.first(Self.selectRetirement, [.text(id)]) { $0.integer(0) }
+        guard let retires else { return id == first.keyID ? .valid : .unknown }
+        return retires == 0 ? .valid : .retired
     }
 
     private static func context(_ id: String) -> String { "signing-key/" + id }

@@ -55,6 +55,7 @@ enum KeyValueEvents {
             }
         }
         writer.operation(8, context.id)
+        writer.mark(9, of: change.digest)
         return OutgoingEvent(
             account: change.scope.account, partition: change.partition, position: change.token,
             previousSequence: change.previousPartitionSequence, notification: Frame(writer.bytes))
@@ -78,6 +79,22 @@ enum KeyValueEvents {
         return OutgoingEvent(
             account: store.scope.account, partition: store.scope.partition, position: position,
             previousSequence: position.sequence, notification: Frame(encoding: notification))
+    }
+
+    /// A key whose state devices have to fetch anew. Nobody has written it.
+    static func moved(_ key: ItemName, by change: ScopeChange) -> OutgoingEvent {
+        var notification = WireNotification()
+        notification.service = ServiceName.keyValue.rawValue
+        notification.scope = change.scope.name.rawValue
+        notification.token = WireChangeToken(change.token)
+        notification.previousSequence = change.previousSequence
+        notification.digest = Data(change.digest.markBytes)
+        var moved = WireChange()
+        moved.item = key.rawValue
+        notification.changes = [moved]
+        return OutgoingEvent(
+            account: change.scope.account, partition: change.partition, position: change.token,
+            previousSequence: change.previousPartitionSequence, notification: Frame(encoding: notification))
     }
 
     private static func notification(in scope: ScopeName, _ context: RequestContext) throws -> WireNotification {

@@ -22,6 +22,7 @@ extension KeyValueService {
             var entry = WireListKeyDigestsReply.Entry()
             entry.key = item.name.rawValue
             entry.digest = Data(item.digest.bytes)
+            do { _ = try store.value(of: StoredKey(item)) } catch is DamagedValue { entry.damaged = true }
             reply.entries.append(entry)
             return true
         }

@@ -25,7 +25,7 @@ extension KeyValueService {
             bytes += entry.loser.size
             if bytes > Self.historyBytesMax, !reply.entries.isEmpty { return false }
             var wire = WireKeyHistoryEntry()
-            wire.item = try store.item(entry.loser, withValue: true)
+            do { wire.item = try store.item(entry.loser, withValue: true) } catch is DamagedValue { return true }
             wire.lostConflict = entry.lostConflict
             wire.winnerTimestamp = entry.winner.timestamp.rawValue
             wire.winnerDeviceID = entry.winner.device.rawValue

@@ -17,34 +17,71 @@ extension KeyValueService {
         let head = try store.head()
         let newest = try transaction.position(ofPartition: store.scope.partition).sequence
         var reply = WirePullKeysReply()
-        switch try PullRule.answer(to: ChangeToken(request.after), head: head, newest: newest) {
+        let after = ChangeToken(request.after)
+        let standing = try transaction.judge(
+            after.sequence > 0 ? after : ChangeToken(request.held), in: store.scope.partition)
+        // What the device holds was lost, and under the present epoch it would take that for deleted.
+        if after.sequence == 0, case .lost(_, isNews: true) = standing { throw Self.oldCopy }
+        switch try PullRule.answer(to: after, standing: standing, head: head, newest: newest) {
         case .changes(let sequence):
-            var isTooLong = false
+            var count = 0
             try transaction.items(store.scope, after: sequence) { item in
-                isTooLong = reply.items.count == PullRule.changesMax
-                if !isTooLong { reply.items.append(try store.item(StoredKey(item), withValue: true)) }
-                return !isTooLong
+                count += 1
+                if count <= PullRule.changesMax { try add(item, of: store, to: &reply) }
+                return count <= PullRule.changesMax
             }
-            if isTooLong { try readEverything(store, into: &reply) }
+            if count > PullRule.changesMax { try readEverything(store, into: &reply) }
         case .everything:
             try readEverything(store, into: &reply)
         }
         reply.token = WireChangeToken(head.token)
         // A token of the partition can be ahead of the store's own head; a reader never goes back.
-        reply.token.sequence = max(head.token.sequence, request.after.sequence)
+        if after > head.token { reply.token = request.after }
         reply.digest = Data(head.digest.bytes)
         reply.digestKey = Data(try store.digestKey(head) ?? [])
-        reply.epochStart = head.epochStart
+        reply.epochStart = PullRule.commonEnd(standing, head: head)
         reply.usage = usage(head)
         return reply
     }
 
+    /// A new epoch begins as soon as the present group is done.
+    static let oldCopy = CloudError(
+        .serviceBusy, "The service's database is an old copy. Come back in a moment.", retryAfter: .milliseconds(10))
+
     private func readEverything(_ store: KeyStore, into reply: inout WirePullKeysReply) throws {
         reply.complete = true
         reply.items = []
+        reply.damaged = []
         try store.transaction.items(store.scope, after: 0) { item in
-            if !item.deleted { reply.items.append(try store.item(StoredKey(item), withValue: true)) }
+            if !item.deleted { try add(item, of: store, to: &reply) }
             return true
+        }
+    }
+
+    /// One that is damaged is named, and the others are served.
+    private func add(_ item: FeedItem, of store: KeyStore, to reply: inout WirePullKeysReply) throws {
+        let stored = StoredKey(item)
+        do { reply.items.append(try store.item(stored, withValue: true)) } catch is DamagedValue {
+            reply.damaged.append(try store.item(stored, withValue: false))
+            runtime?.count("keys.damaged", by: 1)
+            if noted.insert(stored, of: store.scope) {
+                callForHelp(item.name, in: store.scope)
+                runtime?.report(
+                    "A stored value is damaged. It heals when a device that has it synchronises",
+                    details: [
+                        "account": store.scope.account.rawValue, "store": store.scope.name.rawValue,
+                        "sequence": "\(item.sequence)",
+                    ])
+            }
+        }
+    }
+
+    /// Moves a damaged item to the head, so that all devices pull it, and whoever has it offers it.
+    private func callForHelp(_ name: ItemName, in scope: ScopeName) {
+        runtime?.submit { transaction in
+            guard let item = try transaction.item(scope, name) else { return }
+            let change = try transaction.put(scope, [item])
+            transaction.publish(KeyValueEvents.moved(name, by: change))
         }
     }
 

@@ -9,11 +9,14 @@ extension KeyValueService {
     ///
     /// - Throws: ``CloudError`` `.quotaExceeded` (nothing was stored; the device
     ///   is also told by an event), `.limitExceeded` (split the push), `.invalidArguments`,
-    ///   `.missingEntitlement`.
+    ///   `.missingEntitlement`; `.serviceBusy` once, when the device's head shows that this database is an old copy.
     func pushKeys(
         _ request: PushRequest, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> Frame {
         let store = try openStore(request.storeID, context, transaction)
+        if case .lost(_, isNews: true) = try transaction.judge(request.head, in: store.scope.partition) {
+            throw Self.oldCopy
+        }
         if let reply = try StoredReplies.reply(to: request, context, of: store) { return reply }
 
         let push = try Push(request, context, into: store, now: clock.read(context.now))
@@ -76,8 +79,14 @@ struct Push: ~Copyable {
         let writes = try request.writes.map { write in
             let current = try store.key(write.key)
             let offered = Self.stamp(of: write, by: caller)
-            let decision = try MergeRule.decide(offered: offered, current: current?.stamp, cut: cut) {
-                try Self.isEqual(write.value, to: current, in: store)
+            let decision: MergeRule.Decision
+            do {
+                decision = try MergeRule.decide(offered: offered, current: current?.stamp, cut: cut) {
+                    try Self.isEqual(write.value, to: current, in: store)
+                }
+            } catch is DamagedValue {
+                // Nobody can read what is there. A device that has something newer offers it.
+                decision = .accepted(offered.timestamp > cut.limit ? cut.timestamp : offered.timestamp)
             }
             return Write(key: write.key, value: write.value, offered: offered, current: current, decision: decision)
         }
@@ -126,11 +135,10 @@ struct Push: ~Copyable {
         }
     }
 
+    /// - Throws: ``DamagedValue``.
     private static func isEqual(_ value: [UInt8]?, to current: StoredKey?, in store: KeyStore) throws -> Bool {
-        guard let value, let sealed = current?.sealed, let key = current?.key else {
-            return value == nil && current?.sealed == nil
-        }
-        return try current?.size == value.count && store.open(sealed, as: .value(key: key)) == value
+        guard let current, current.sealed != nil else { return value == nil }
+        return try store.value(of: current) == value
     }
 
     /// - Throws: ``QuotaViolation``.
@@ -196,7 +204,8 @@ struct Push: ~Copyable {
             let stood = winner.timestamp.time.since(current.stamp.timestamp.time)
             guard stood >= KeyHistory.ownStandingMin else { return }
         }
-        guard try !Self.isEqual(write.value, to: current, in: store) else { return }
+        // One that is damaged nobody can see.
+        guard (try? Self.isEqual(write.value, to: current, in: store)) == false else { return }
         try keep(current, lostConflict: false, to: winner, context)
     }
 

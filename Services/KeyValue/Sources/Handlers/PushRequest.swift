@@ -21,6 +21,8 @@ struct PushRequest {
 
     var storeID = ""
     var writes: [Write] = []
+    /// The device's own head.
+    var head = ChangeToken.zero
 
     /// - Throws: ``CloudError`` `.malformedRequest`, or what a value throws that is none.
     init(decoding frame: Frame) throws(CloudError) {
@@ -41,7 +43,8 @@ struct PushRequest {
             case (1, .range(let range)): storeID = try Self.text(message, range)
             case (2, .range(let range)):
                 writes.append(try Self.write(UnsafeRawBufferPointer(rebasing: message[range])))
-            case (1...2, _): throw FieldReader.Malformed()
+            case (3, .range(let range)): try Self.read(UnsafeRawBufferPointer(rebasing: message[range]), into: &head)
+            case (1...3, _): throw FieldReader.Malformed()
             default: break
             }
         }
@@ -66,6 +69,19 @@ struct PushRequest {
         }
         write.value = try value.map(canonical)
         return write
+    }
+
+    private static func read(_ message: UnsafeRawBufferPointer, into token: inout ChangeToken) throws {
+        var reader = FieldReader(message)
+        while let field = try reader.next() {
+            switch (field.number, field.value) {
+            case (1, .number(let number)): token.epoch = number
+            case (2, .number(let number)): token.sequence = number
+            case (3, .range(let range)): token.check = TokenCheck(bytes: message[range])
+            case (1...3, _): throw FieldReader.Malformed()
+            default: break
+            }
+        }
     }
 
     private static func text(_ message: UnsafeRawBufferPointer, _ range: Range<Int>) throws -> String {

@@ -13,15 +13,32 @@ enum PullRule {
     /// Rows of changes in one reply. A reader with more than that to learn gets everything, which is smaller.
     static let changesMax = 4096
 
-    /// - Parameter newest: The partition's sequence; a token beyond it is from a lost future.
+    /// - Parameters:
+    ///   - standing: What the token's check says of it.
+    ///   - newest: The partition's sequence.
     /// - Throws: ``CloudError`` `.changeTokenExpired`: fetch everything, and keep what was not sent.
-    static func answer(to token: ChangeToken, head: ScopeHead, newest: UInt64) throws(CloudError) -> Answer {
+    static func answer(
+        to token: ChangeToken, standing: TokenStanding, head: ScopeHead, newest: UInt64
+    ) throws(CloudError) -> Answer {
         if token.sequence == 0 { return .everything }
-        guard token.epoch == head.token.epoch, token.sequence >= head.floor, token.sequence <= newest else {
+        var isOfThisHistory = token.epoch == head.token.epoch
+        if case .lost = standing { isOfThisHistory = false }
+        guard isOfThisHistory, token.sequence >= head.floor, token.sequence <= newest else {
             throw CloudError(
                 .changeTokenExpired, "The change token has expired. Fetch everything; keep what was not sent.",
                 details: ["token": "\(token)", "head": "\(head.token)", "floor": "\(head.floor)"])
         }
         return .changes(after: token.sequence)
+    }
+
+    /// How far the history that a reader knows and this one are the same: what
+    /// it holds from after that was lost with an old copy.
+    static func commonEnd(_ standing: TokenStanding, head: ScopeHead) -> UInt64 {
+        switch standing {
+        case .past: head.token.sequence
+        // Of deletions after the floor there are tombstones, so that what was deleted is not taken back.
+        case .lost(let since, _): since > 0 ? since : head.floor
+        case .unknown: head.epochStart
+        }
     }
 }

@@ -31,14 +31,15 @@ final class KeyStore {
     static func latestTimestamps(in transaction: any Transaction) throws -> [HybridTimestamp] {
         try transaction.all(latest, []) { row in
             let item = FeedItem(name: ItemName(row.text(0)), deleted: true, digest: .empty, size: 0, body: row.blob(1))
+            let timestamp = StoredKey(item).stamp.timestamp
             // A damaged row tells no time.
-            return try? StoredKey(item).stamp.timestamp
+            return timestamp.rawValue == 0 ? nil : timestamp
         }.compactMap(\.self)
     }
 
     func head() throws -> ScopeHead { try transaction.head(scope) }
 
-    func key(_ name: ItemName) throws -> StoredKey? { try transaction.item(scope, name).map(StoredKey.init) }
+    func key(_ name: ItemName) throws -> StoredKey? { try transaction.item(scope, name).map { StoredKey($0) } }
 
     /// What sealed bytes are; they open only as that.
     enum Place {
@@ -86,13 +87,20 @@ final class KeyStore {
         item.timestamp = stored.stamp.timestamp.rawValue
         item.deviceID = stored.stamp.device.rawValue
         item.sequence = stored.sequence
-        if withValue, let sealed = stored.sealed {
-            let value = try open(sealed, as: .value(key: stored.key))
-            do { item.value = try WirePropertyValue(serializedBytes: value) } catch {
-                throw CloudError(.internalError, "A stored value is damaged. Restore the last backup.")
-            }
+        if withValue, let value = try value(of: stored) {
+            do { item.value = try WirePropertyValue(serializedBytes: value) } catch { throw DamagedValue() }
         }
         return item
+    }
+
+    /// The value's canonical bytes; nil: the key was deleted.
+    ///
+    /// - Throws: ``DamagedValue``.
+    func value(of stored: StoredKey) throws -> [UInt8]? {
+        guard let sealed = stored.sealed else { return nil }
+        do { return try open(sealed, as: .value(key: stored.key)) } catch let error as CloudError
+            where error.code == .internalError
+        { throw DamagedValue() }
     }
 
     /// The store's digest key, or nil when nothing was ever written to it.
@@ -108,6 +116,27 @@ final class KeyStore {
         let key = DigestKeys.random()
         try transaction.setMetadata(scope, try seal(key, as: .digestKey).bytes)
         return key
+    }
+}
+
+/// What is stored under a key cannot be read any more. Whoever has it still may write it again.
+struct DamagedValue: Error {}
+
+/// Damaged values that were reported already.
+struct NotedDamage {
+    /// More are not reported.
+    private static let countMax = 1000
+    private struct Place: Hashable {
+        var scope: ScopeName
+        var key: [UInt8]
+        var stamp: MergeRule.Stamp
+    }
+    private var places: Set<Place> = []
+
+    /// - Returns: Whether it is new.
+    mutating func insert(_ stored: StoredKey, of scope: ScopeName) -> Bool {
+        guard places.count < Self.countMax else { return false }
+        return places.insert(Place(scope: scope, key: Array(stored.key.utf8), stamp: stored.stamp)).inserted
     }
 }
 

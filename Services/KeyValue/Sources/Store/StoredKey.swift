@@ -25,11 +25,17 @@ struct StoredKey {
         self.sequence = sequence
     }
 
-    /// - Throws: ``CloudError`` `.internalError` when the row is damaged.
-    init(_ item: FeedItem) throws(CloudError) {
+    /// A row that is damaged was never written, as far as anyone can tell: it
+    /// loses to every write, and its value does not open.
+    init(_ item: FeedItem) {
         let body = item.body
+        key = item.name
+        size = item.size
+        sequence = item.sequence
         guard body.count >= 10, body[0] == Self.layout, body.count >= 10 + Int(body[9]) else {
-            throw CloudError(.internalError, "A stored key is damaged. Restore the last backup.")
+            stamp = MergeRule.Stamp(timestamp: HybridTimestamp(rawValue: 0), device: DeviceID(""))
+            sealed = item.deleted ? nil : Sealed(bytes: [])
+            return
         }
         let device = 10..<10 + Int(body[9])
         stamp = MergeRule.Stamp(
@@ -39,10 +45,7 @@ struct StoredKey {
                 }
             ),
             device: DeviceID(String(decoding: body[device], as: UTF8.self)))
-        key = item.name
         sealed = item.deleted ? nil : Sealed(bytes: [UInt8](body[device.upperBound...]))
-        size = item.size
-        sequence = item.sequence
     }
 
     /// The row, to be put into the feed. Device ids are at most ``NameRule/lengthMax`` bytes long.

@@ -25,7 +25,7 @@ enum StoredReplies {
                 to: context.id, by: caller.rawValue, request: context.fingerprint),
             let form = stored.first
         else { return nil }
-        if form == asOffered { return try reply(asOffered: stored, to: request, by: caller) }
+        if form == asOffered { return try reply(asOffered: stored, to: request, by: caller, of: store) }
         let bytes = [UInt8](stored.dropFirst())
         if form == sealed { return Frame(try store.open(Sealed(bytes: bytes), as: .reply(context.id))) }
         var reply = try WirePushKeysReply(serializedBytes: bytes)
@@ -35,7 +35,7 @@ enum StoredReplies {
     }
 
     private static func reply(
-        asOffered stored: [UInt8], to request: PushRequest, by caller: DeviceID
+        asOffered stored: [UInt8], to request: PushRequest, by caller: DeviceID, of store: KeyStore
     ) throws -> Frame {
         var token = ChangeToken.zero
         var previousSequence: UInt64 = 0
@@ -53,6 +53,8 @@ enum StoredReplies {
             }
         }
         guard count == request.writes.count else { throw CloudError.operationReused }
+        let present = try store.transaction.token(token.sequence, in: store.scope.partition)
+        if present == token { token = present }
         return Frame(
             PushReply.asOffered(request, by: caller, token: token, previousSequence: previousSequence).encoded())
     }

@@ -5,17 +5,23 @@ internal import Core
 /// Bounded: at its limit the older half is let go of, and asked for again when needed.
 struct HeadCache {
     private let limit: Int
-    private var recent: [ScopeKey: ChangeToken] = [:]
-    private var older: [ScopeKey: ChangeToken] = [:]
+    private var recent: [ScopeKey: Head] = [:]
+    private var older: [ScopeKey: Head] = [:]
+
+    struct Head: Hashable {
+        var token: ChangeToken
+        /// The bytes of the scope's ``SetDigest/mark``; empty: not known.
+        var digest: [UInt8]
+    }
 
     init(limit: Int = 200_000) { self.limit = limit }
 
-    subscript(key: ScopeKey) -> ChangeToken? { recent[key] ?? older[key] }
+    subscript(key: ScopeKey) -> Head? { recent[key] ?? older[key] }
 
     /// Takes note of a head; an older one than the known is ignored.
-    mutating func note(_ token: ChangeToken, of key: ScopeKey) {
-        if let known = self[key], known >= token { return }
-        recent[key] = token
+    mutating func note(_ head: Head, of key: ScopeKey) {
+        if let known = self[key], known.token >= head.token { return }
+        recent[key] = head
         if recent.count > limit / 2 {
             older = recent
             recent = [:]

@@ -1,0 +1,81 @@
+internal import Bus
+internal import Core
+internal import Logging
+internal import Storage
+internal import Wire
+
+private import struct Foundation.Data
+
+/// Tells identity what it has said, after its database has come back from an
+/// old copy: a service that follows it may know of endings, and of rights, that
+/// identity has forgotten.
+///
+/// What has to be told is in the database, so that a crash forgets none of it.
+final class DirectoryReport {
+    static let migrations = [
+        Migration(
+            name: "host-004-directory-report",
+            statements: ["CREATE TABLE directory_untold (item TEXT NOT NULL PRIMARY KEY, body BLOB NOT NULL)"])
+    ]
+
+    /// Items in one request.
+    private static let itemsMax: Int64 = 64
+    private static let retryPause: Duration = .seconds(5)
+
+    private static let keep = SQL(
+        """
+        INSERT INTO directory_untold (item, body) SELECT item, body FROM directory_items WHERE item IS NOT NULL
+        ON CONFLICT (item) DO UPDATE SET body = excluded.body
+        """)
+    private static let select = SQL("SELECT item, body FROM directory_untold ORDER BY item LIMIT ?1")
+    private static let delete = SQL("DELETE FROM directory_untold WHERE item = ?1")
+
+    private unowned let host: ServiceHost
+    private var isRunning = false
+
+    init(host: ServiceHost) { self.host = host }
+
+    /// Notes that what is known now has to be told: before what identity says from now on takes its place.
+    func begin(in transaction: any Transaction) throws { try transaction.execute(Self.keep, []) }
+
+    /// Goes on with what has to be told, if that is anything.
+    func resume() {
+        guard !isRunning else { return }
+        isRunning = true
+        next(after: .zero)
+    }
+
+    private func next(after pause: Duration) {
+        host.loop.schedule(after: pause) { [weak self] in self?.tell() }
+    }
+
+    private func tell() {
+        guard !host.isClosed else { return }
+        var request = WireReportDirectory()
+        let failure = host.runNow { transaction in
+            request.items = try transaction.all(Self.select, [.integer(Self.itemsMax)]) { row in
+                var item = WireChange()
+                item.item = row.text(0)
+                item.body = Data(row.blob(1))
+                return item
+            }
+        }
+        guard failure == nil else { return next(after: Self.retryPause) }
+        guard !request.items.isEmpty else {
+            isRunning = false
+            return
+        }
+        let told = request.items.map(\.item)
+        host.call(.identity, "ReportDirectory", body: Frame(encoding: request), causeID: nil) { [weak self] result in
+            guard let self, !host.isClosed else { return }
+            if case .failure(let error) = result {
+                host.logger.error("Identity could not be told what it has forgotten", error)
+                return next(after: Self.retryPause)
+            }
+            let failure = host.runNow { transaction in
+                for item in told { try transaction.execute(Self.delete, [.text(item)]) }
+            }
+            next(after: failure == nil ? .zero : Self.retryPause)
+        }
+    }
+}

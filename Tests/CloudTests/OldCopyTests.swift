@@ -1,0 +1,263 @@
+import Bus
+import Core
+import ServiceKit
+import Storage
+import SwiftProtobuf
+import TestKit
+import Testing
+import Wire
+
+import struct Foundation.Data
+
+@testable import NephosKit
+
+/// Databases come back from old copies, through the real hosts, tokens and devices.
+@Suite struct OldCopyTests {
+    private func set(_ device: TestDevice, _ key: ItemName, _ value: PropertyValue?) throws {
+        try #require(device.store).set(value, forKey: key)
+    }
+
+    /// Everybody is in sync, and stays so when the next heartbeats have come.
+    private func settle(_ cloud: TestCloud) {
+        #expect(cloud.settle())
+        cloud.network.run(for: .seconds(15))
+        #expect(cloud.settle())
+    }
+
+    private func health(of service: ServiceName, in cloud: TestCloud) throws -> WireCheckHealthReply {
+        try cloud.makeClient().call("CheckHealth", WireCheckHealth(), at: .requests(service))
+    }
+
+    @Test(arguments: [[ServiceName.keyValue], TestCloud.services])
+    func whatWasWrittenAfterTheCopyComesBackAndWhatWasDeletedDoesNot(_ restored: [ServiceName]) throws {
+        let cloud = try TestCloud(seed: 11)
+        defer { cloud.close() }
+        let devices = try (0..<2).map { _ in try cloud.addDevice() }
+        try set(devices[0], "old", 1)
+        try set(devices[0], "gone", 1)
+        #expect(cloud.settle())
+        let copies = try restored.map { try cloud.copyStorage(of: $0) }
+        try set(devices[0], "new", 2)
+        try set(devices[1], "old", 3)
+        try set(devices[0], "gone", nil)
+        #expect(cloud.settle())
+        let before = try health(of: .keyValue, in: cloud)
+        for (service, copy) in zip(restored, copies) { try cloud.restore(copy, of: service) }
+        settle(cloud)
+        for device in devices { #expect(device.values == ["new": 2, "old": 3]) }
+        #expect(devices[0].digest == devices[1].digest)
+        let after = try health(of: .keyValue, in: cloud)
+        #expect(before.oldCopyFoundAt == 0 && after.oldCopyFoundAt > 0 && after.epoch > before.epoch)
+        // A device that comes anew sees the same.
+        let third = try cloud.addDevice()
+        settle(cloud)
+        #expect(third.values == ["new": 2, "old": 3])
+    }
+
+    @Test func anEmptyDatabaseIsFilledAgain() throws {
+        let cloud = try TestCloud(seed: 12)
+        defer { cloud.close() }
+        let devices = try (0..<2).map { _ in try cloud.addDevice() }
+        for number in 0..<20 { try set(devices[number % 2], ItemName("key\(number)"), .integer(Int64(number))) }
+        #expect(cloud.settle())
+        let values = devices[0].values
+        try cloud.restore(nil, of: .keyValue)
+        settle(cloud)
+        #expect(values.count == 20)
+        for device in devices { #expect(device.values == values) }
+    }
+
+    /// The copy is written on, beyond where the device was, before the device
+    /// is heard of again: its token's numbers are in this history, its changes are not.
+    @Test func aCopyThatWasWrittenOnIsFoundOut() throws {
+        let cloud = try TestCloud(seed: 13)
+        defer { cloud.close() }
+        let devices = try (0..<2).map { _ in try cloud.addDevice() }
+        try set(devices[0], "base", 0)
+        #expect(cloud.settle())
+        let copy = try cloud.copyStorage(of: .keyValue)
+        let home = try devices[1].copyHome()
+        try set(devices[0], "lost", 1)
+        #expect(cloud.settle())
+        devices[0].setOffline(true)
+        // The other device is as old as the copy: it proves nothing.
+        try devices[1].restoreHome(home)
+        try cloud.restore(copy, of: .keyValue)
+        for number in 0..<9 {
+            try set(devices[1], ItemName("on\(number)"), 1)
+            cloud.network.run(for: .milliseconds(200))
+        }
+        devices[0].setOffline(false)
+        settle(cloud)
+        for device in devices {
+            #expect(device.values["lost"] == 1 && device.values.count == 11)
+        }
+    }
+
+    @Test func oneCopyBroughtBackTwiceIsTwoHistories() throws {
+        let cloud = try TestCloud(seed: 14)
+        defer { cloud.close() }
+        let devices = try (0..<2).map { _ in try cloud.addDevice() }
+        try set(devices[0], "a", 1)
+        #expect(cloud.settle())
+        let copy = try cloud.copyStorage(of: .keyValue)
+        var epochs: Set<UInt64> = [try health(of: .keyValue, in: cloud).epoch]
+        for round in 0..<3 {
+            try set(devices[round % 2], ItemName("round\(round)"), 1)
+            #expect(cloud.settle())
+            try cloud.restore(copy, of: .keyValue)
+            settle(cloud)
+            epochs.insert(try health(of: .keyValue, in: cloud).epoch)
+        }
+        #expect(epochs.count == 4)
+        for device in devices { #expect(device.values.count == 4) }
+    }
+
+    /// What lost with the copy, and what it had, is in the history.
+    @Test func whatLosesIsKept() throws {
+        let cloud = try TestCloud(seed: 15)
+        defer { cloud.close() }
+        let devices = try (0..<2).map { _ in try cloud.addDevice() }
+        try set(devices[0], "a", "first")
+        #expect(cloud.settle())
+        let copy = try cloud.copyStorage(of: .keyValue)
+        try set(devices[0], "a", "acknowledged")
+        #expect(cloud.settle())
+        devices[0].setOffline(true)
+        devices[1].setOffline(true)
+        try cloud.restore(copy, of: .keyValue)
+        cloud.network.run(for: .seconds(1))
+        try set(devices[1], "a", "newest")
+        devices[1].setOffline(false)
+        cloud.network.run(for: .seconds(15))
+        devices[0].setOffline(false)
+        settle(cloud)
+        for device in devices { #expect(device.values == ["a": "newest"]) }
+        let guest = try Guest(of: cloud)
+        var list = WireListKeyHistory()
+        list.storeID = guest.session.accessToken.app.storeID
+        let history: WireListKeyHistoryReply = try guest.ask(list).decoded()
+        let values = try history.entries.map { try KeyValueItem($0.item).value }
+        #expect(values.contains("acknowledged"))
+    }
+
+    @Test func aHomeFromAnOldImageLosesNothing() throws {
+        let cloud = try TestCloud(seed: 16)
+        defer { cloud.close() }
+        let devices = try (0..<2).map { _ in try cloud.addDevice() }
+        try set(devices[0], "a", 1)
+        #expect(cloud.settle())
+        devices[0].setOffline(true)
+        try set(devices[0], "b", 1)
+        // The image holds a write that was never sent; what goes out later under its id is another.
+        let image = try devices[0].copyHome()
+        try set(devices[0], "b", 2)
+        devices[0].setOffline(false)
+        #expect(cloud.settle())
+        try set(devices[1], "c", 3)
+        try set(devices[1], "a", nil)
+        #expect(cloud.settle())
+        try devices[0].restoreHome(image)
+        settle(cloud)
+        for device in devices { #expect(device.values == ["b": 2, "c": 3]) }
+    }
+
+    // MARK: Identity
+
+    @Test func identityThatForgotAnEndingLearnsItAgain() throws {
+        let cloud = try TestCloud(seed: 17)
+        defer { cloud.close() }
+        let devices = try (0..<3).map { _ in try cloud.addDevice() }
+        let other = try cloud.createAccount("other")
+        try set(devices[0], "a", 1)
+        #expect(cloud.settle())
+        let copy = try cloud.copyStorage(of: .identity)
+
+        var revoke = WireRevokeDevice()
+        revoke.accountName = TestCloud.accountName
+        revoke.deviceID = try #require(devices[2].session?.deviceID.rawValue)
+        try cloud.operate("RevokeDevice", revoke, as: WireRevokeDeviceReply.self)
+        var close = WireCloseAccount()
+        close.accountName = "other"
+        try cloud.operate("CloseAccount", close, as: WireCloseAccountReply.self)
+        var app = WireApp()
+        app.appID = "A1B2C3.com.example.later"
+        app.name = "Later"
+        app.storeID = "store.later"
+        try cloud.createApp(app)
+        cloud.network.run(for: .seconds(5))
+
+        try cloud.restore(copy, of: .identity)
+        cloud.network.run(for: .seconds(30))
+        var list = WireListDevices()
+        list.accountName = TestCloud.accountName
+        let known = try cloud.operate("ListDevices", list, as: WireListDevicesReply.self).devices
+        #expect(known.first { $0.deviceID == revoke.deviceID }?.revoked == true)
+        #expect(known.count { !$0.revoked } == 2)
+        let accounts = try cloud.operate("ListAccounts", WireListAccounts(), as: WireListAccountsReply.self).accounts
+        #expect(!accounts.map(\.accountID).contains(other.rawValue))
+        let apps = try cloud.operate("ListApps", WireListApps(), as: WireListAppsReply.self).apps
+        #expect(apps.map(\.appID).contains(app.appID))
+        #expect(try health(of: .identity, in: cloud).oldCopyFoundAt > 0)
+        // The others go on.
+        try set(devices[0], "b", 2)
+        cloud.network.run(for: .seconds(10))
+        #expect(devices[1].values == ["a": 1, "b": 2])
+    }
+
+    @Test func aReportWithoutIdentitysSealIsNotHeard() throws {
+        let cloud = try TestCloud(seed: 18)
+        defer { cloud.close() }
+        let device = try cloud.addDevice()
+        let id = try #require(device.session?.deviceID.rawValue)
+        var state = WireDeviceState()
+        state.deviceID = id
+        state.revoked = true
+        var change = WireChange()
+        change.item = "device/" + id
+        change.body = try state.serializedData() + [15 << 3 | 2, 8, 0, 0, 0, 0, 0, 0, 0, 0]
+        var report = WireReportDirectory()
+        report.items = [change]
+        try cloud.makeClient(asService: .keyValue).call(
+            "ReportDirectory", report, at: .requests(.identity), as: WireReportDirectoryReply.self)
+        var list = WireListDevices()
+        list.accountName = TestCloud.accountName
+        let known = try cloud.operate("ListDevices", list, as: WireListDevicesReply.self).devices
+        #expect(known.map(\.revoked) == [false])
+    }
+
+    // MARK: Damage
+
+    @Test func aDamagedValueHoldsNobodyUpAndHeals() throws {
+        let cloud = try TestCloud(seed: 19)
+        defer { cloud.close() }
+        let first = try cloud.addDevice()
+        try set(first, "good", 1)
+        try set(first, "bad", "precious")
+        #expect(cloud.settle())
+        first.setOffline(true)
+        let damage = SQL("UPDATE feed_items SET body = ?1 WHERE name = 'bad'")
+        let body = try cloud.storage(of: .keyValue).write { transaction in
+            try transaction.first(SQL("SELECT body FROM feed_items WHERE name = 'bad'")) { $0.blob(0) }
+        }
+        var damaged = try #require(body)
+        damaged[damaged.count - 1] ^= 1
+        _ = try cloud.storage(of: .keyValue).write { try $0.execute(damage, [.blob(damaged)]) }
+        // It begins anew, and remembers nothing of the row as it was.
+        cloud.crash(.keyValue)
+        try cloud.start(.keyValue)
+
+        let second = try cloud.addDevice()
+        cloud.network.run(for: .seconds(10))
+        #expect(second.values == ["good": 1])
+        let status = try #require(second.store).status()
+        #expect(!status.isInSync && status.problem?.code == .storeOutOfStep)
+        #expect(status.problem?.details["damaged"] == "1")
+        #expect(try health(of: .keyValue, in: cloud).counters["keys.damaged"] ?? 0 > 0)
+
+        first.setOffline(false)
+        cloud.network.run(for: .seconds(30))
+        #expect(cloud.settle(within: .seconds(1200)))
+        #expect(second.values == ["good": 1, "bad": "precious"])
+    }
+}

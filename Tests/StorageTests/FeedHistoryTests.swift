@@ -1,0 +1,153 @@
+import Core
+import Testing
+
+@testable import Storage
+
+/// One database, and copies of it that were brought back.
+@Suite struct FeedHistoryTests {
+    private let notes = ScopeName(account: AccountID("acct_1"), name: "notes")
+
+    /// A service's database while one run of the service goes on.
+    private final class Run {
+        let engine: SQLiteEngine
+        let cache = FeedCache()
+        private let now: Timestamp
+        private let random: UInt64
+
+        init(_ engine: SQLiteEngine, at time: UInt64, random: UInt64 = 1, key: UInt8 = 3) throws {
+            self.engine = engine
+            self.random = random
+            now = Timestamp(milliseconds: time)
+            try engine.migrate(ChangeFeedSchema.migrations)
+            let key = try #require(SipHash(key: [UInt8](repeating: key, count: 16)))
+            cache.history = try engine.write {
+                try Feed.beginRun(in: $0, key: key, at: Timestamp(milliseconds: time), random: random)
+            }
+        }
+
+        func group<Result>(_ body: (Feed) throws -> Result) throws -> Result {
+            try engine.write { transaction in
+                let feed = Feed(over: transaction, at: now, cache: cache)
+                let result = try body(feed)
+                try feed.flush()
+                return result
+            }
+        }
+
+        /// Writes, and returns the last token.
+        @discardableResult
+        func write(_ count: Int, to scope: ScopeName) throws -> ChangeToken {
+            var token = ChangeToken.zero
+            for number in 0..<count { token = try group { try $0.put(scope, [item("\(number)", "x")]) }.token }
+            return token
+        }
+
+        func judge(_ token: ChangeToken, of scope: ScopeName) throws -> TokenStanding {
+            try group { try $0.judge(token, in: scope.partition) }
+        }
+
+        func raise(shownBy token: ChangeToken) throws -> ChangeToken {
+            let history = try #require(cache.history)
+            cache.removeAll()
+            cache.history = try engine.write {
+                try Feed.beginEpoch(in: $0, shownBy: token, history, at: now, random: random &+ 7)
+            }
+            return try group { try $0.position(ofPartition: 0) }
+        }
+
+        /// A copy of the database as it is now.
+        func copy() throws -> SQLiteEngine { try engine.copyInMemory() }
+    }
+
+    @Test func aTokenIsKnownAgainAlsoAfterARestart() throws {
+        let first = try Run(.inMemory(), at: 1_750_000_000_000)
+        let early = try first.write(3, to: notes)
+        let again = try Run(first.engine, at: 1_750_000_001_000)
+        let late = try again.write(2, to: notes)
+        let third = try Run(first.engine, at: 1_750_000_002_000)
+        #expect(try third.judge(early, of: notes) == .past)
+        #expect(try third.judge(late, of: notes) == .past)
+        #expect(try third.group { try $0.head(notes) }.token.isSamePlace(as: late))
+        #expect(early.epoch == late.epoch && early.epoch > 1 << 40)
+    }
+
+    @Test func aForgedTokenProvesNothing() throws {
+        let run = try Run(.inMemory(), at: 1_750_000_000_000)
+        var token = try run.write(1, to: notes)
+        token.sequence = 100
+        #expect(try run.judge(token, of: notes) == .unknown)
+        let other = try Run(.inMemory(), at: 1_750_000_000_000, key: 4).write(5, to: notes)
+        #expect(try run.judge(other, of: notes) == .unknown)
+        #expect(try run.judge(ChangeToken(epoch: token.epoch, sequence: 9), of: notes) == .unknown)
+    }
+
+    @Test func aTokenOfTheLostFutureProvesAnOldCopy() throws {
+        let run = try Run(.inMemory(), at: 1_750_000_000_000)
+        let kept = try run.write(3, to: notes)
+        let copy = try run.copy()
+        let lost = try run.write(4, to: notes)
+        let later = try Run(run.engine, at: 1_750_000_005_000).write(2, to: notes)
+        let restored = try Run(copy, at: 1_750_000_010_000)
+        #expect(try restored.judge(kept, of: notes) == .past)
+        #expect(try restored.judge(lost, of: notes) == .lost(since: 3, isNews: true))
+        // Of a run that the copy has never heard of.
+        #expect(try restored.judge(later, of: notes) == .lost(since: 3, isNews: true))
+    }
+
+    /// Numbers alone would take such a token for one of this history.
+    @Test func aCopyThatWasWrittenOnIsRecognisedToo() throws {
+        let run = try Run(.inMemory(), at: 1_750_000_000_000)
+        try run.write(3, to: notes)
+        let copy = try run.copy()
+        let lost = try run.write(4, to: notes)
+        let restored = try Run(copy, at: 1_750_000_010_000)
+        try restored.write(10, to: notes)
+        let again = try Run(copy, at: 1_750_000_020_000)
+        try again.write(1, to: notes)
+        #expect(try again.judge(lost, of: notes) == .lost(since: 3, isNews: true))
+    }
+
+    @Test func aNewEpochIsGreaterThanAnySeenAndNeverTheSame() throws {
+        let run = try Run(.inMemory(), at: 1_750_000_000_000)
+        try run.write(3, to: notes)
+        let copies = [try run.copy(), try run.copy()]
+        let lost = try run.write(4, to: notes)
+        let first = try Run(copies[0], at: 1_750_000_010_000, random: 5 << 32)
+        let second = try Run(copies[1], at: 1_750_000_010_000, random: 6 << 32)
+        let one = try first.raise(shownBy: lost)
+        let two = try second.raise(shownBy: lost)
+        #expect(one.epoch > lost.epoch && two.epoch > lost.epoch && one.epoch != two.epoch)
+        // Once it is said, the same token is no news.
+        #expect(try first.judge(lost, of: notes) == .lost(since: 3, isNews: false))
+        // The clock went back meanwhile: the newer epoch is greater all the same.
+        let head = try first.write(1, to: notes)
+        let third = try Run(try run.copy(), at: 1_600_000_000_000)
+        #expect(try third.judge(head, of: notes) == .lost(since: 0, isNews: true))
+        #expect(try third.raise(shownBy: head).epoch > head.epoch)
+    }
+
+    @Test func anEmptyDatabaseIsRecognisedToo() throws {
+        let lost = try Run(.inMemory(), at: 1_750_000_000_000).write(5, to: notes)
+        let empty = try Run(.inMemory(), at: 1_750_000_010_000)
+        let epoch = try empty.group { try $0.position(ofPartition: 0) }.epoch
+        #expect(epoch > lost.epoch)
+        #expect(try empty.judge(lost, of: notes) == .lost(since: 0, isNews: false))
+        // Its clock is wrong.
+        let earlier = try Run(.inMemory(), at: 1_600_000_000_000)
+        #expect(try earlier.judge(lost, of: notes) == .lost(since: 0, isNews: true))
+    }
+
+    @Test func runsAreBoundedAndWhatIsBeforeThemIsUnknown() throws {
+        let engine = try SQLiteEngine.inMemory()
+        let first = try Run(engine, at: 1_750_000_000_000).write(1, to: notes)
+        for number in 0..<UInt64(FeedHistory.runsMax + 5) {
+            try Run(engine, at: 1_750_000_001_000 + number).write(1, to: notes)
+        }
+        let last = try Run(engine, at: 1_760_000_000_000)
+        #expect(last.cache.history?.runs.count == FeedHistory.runsMax)
+        #expect(try last.judge(first, of: notes) == .unknown)
+        // Runs that write nothing leave nothing.
+        _ = try Run(engine, at: 1_760_000_001_000)
+        #expect(try Run(engine, at: 1_760_000_002_000).cache.history?.runs.count == FeedHistory.runsMax)
+    }
+}
