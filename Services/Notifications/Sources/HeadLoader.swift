@@ -8,30 +8,36 @@ private import struct Foundation.Data
 /// Asks the services for heads that are not known yet. Who asks for the same
 /// scope meanwhile shares the answer.
 final class HeadLoader {
-    typealias Completion = (Result<[(ScopeKey, HeadCache.Head)], CloudError>) -> Void
+    typealias Completion = ([(ScopeKey, HeadCache.Head)]) -> Void
 
     private let host: any ServiceRuntime
     private var waiting: [ScopeKey: [(Result<HeadCache.Head, CloudError>) -> Void]] = [:]
 
     init(host: any ServiceRuntime) { self.host = host }
 
-    /// Loads the heads; the completion runs once, when all are there or one has failed.
+    func isLoading(_ key: ScopeKey) -> Bool { waiting[key] != nil }
+
+    /// How long a subscriber waits for heads. What comes later is known from then on.
+    private static let patience: Duration = .seconds(2)
+
+    /// Loads the heads; the completion runs once, with those that could be
+    /// loaded: one service that does not answer keeps no others from being told.
     func load(_ keys: [ScopeKey], _ completion: @escaping Completion) {
         var loaded: [(ScopeKey, HeadCache.Head)] = []
-        var isDone = false
+        var left = keys.count
+        var timer: (any LoopTimer)?
+        func finish() {
+            timer?.cancel()
+            left = 0
+            completion(loaded)
+        }
+        timer = host.loop.schedule(after: Self.patience) { if left > 0 { finish() } }
         for key in keys {
             load(key) { result in
-                guard !isDone else { return }
-                switch result {
-                case .success(let head):
-                    loaded.append((key, head))
-                    guard loaded.count == keys.count else { return }
-                    isDone = true
-                    completion(.success(loaded))
-                case .failure(let error):
-                    isDone = true
-                    completion(.failure(error))
-                }
+                if case .success(let head) = result { loaded.append((key, head)) }
+                guard left > 0 else { return }
+                left -= 1
+                if left == 0 { finish() }
             }
         }
     }

@@ -32,6 +32,8 @@ final class SubscriptionDoor {
     private var batch = DeliveryBatch()
     private var socket: (any ReplySocket)?
     private var beatIndex = 0
+    /// Connections that are due, in parts of a round.
+    private var beatDue = 0
     private var beatTimer: (any LoopTimer)?
     private var flushTimer: (any LoopTimer)?
     private var lagTimer: (any LoopTimer)?
@@ -104,16 +106,11 @@ final class SubscriptionDoor {
         host.count("subscribe.requests", by: 1)
         let unknown = keys.filter { heads[$0] == nil }
         guard !unknown.isEmpty else { return answer(envelope.id, peer, keys, budget) }
-        loader?.load(unknown) { [weak self] result in
+        loader?.load(unknown) { [weak self] loaded in
             guard let self else { return }
-            switch result {
-            case .success(let loaded):
-                for (key, head) in loaded { heads.note(head, of: key) }
-                answer(envelope.id, peer, keys, budget)
-            case .failure(let error):
-                table.unsubscribe(peer, from: keys)
-                refuse(peer, envelope.id, error)
-            }
+            // What a service that does not answer has is marked in the reply, and told later.
+            for (key, head) in loaded { heads.note(head, of: key) }
+            answer(envelope.id, peer, keys, budget)
         }
     }
 
@@ -157,7 +154,19 @@ final class SubscriptionDoor {
         let known = heads[key]
         head.token = WireChangeToken(known?.token ?? .zero)
         head.digest = Data(known?.digest ?? [])
+        head.unknown = known == nil
         return head
+    }
+
+    /// The heads of a heartbeat. What is not known is left out, and asked for until it is.
+    private func knownHeads(_ keys: [ScopeKey]) -> [WireScopeHead] {
+        let unknown = keys.filter { heads[$0] == nil && loader?.isLoading($0) == false }
+        if !unknown.isEmpty {
+            loader?.load(unknown) { [weak self] loaded in
+                for (key, token) in loaded { self?.heads.note(token, of: key) }
+            }
+        }
+        return keys.filter { heads[$0] != nil }.map(head)
     }
 
     // MARK: What devices are told
@@ -262,7 +271,10 @@ final class SubscriptionDoor {
         let all = table.all
         guard !all.isEmpty else { return }
         let now = host.loop.wallClock.now
-        let share = (all.count + Self.beatsPerRound - 1) / Self.beatsPerRound
+        // So many that each has one in each round, also where there are fewer than parts of it.
+        beatDue += all.count
+        let share = beatDue / Self.beatsPerRound
+        beatDue %= Self.beatsPerRound
         var messages: [[ScopeKey]: Message] = [:]
         for offset in 0..<min(share, all.count) {
             let subscriber = all[(beatIndex + offset) % all.count]
@@ -275,7 +287,7 @@ final class SubscriptionDoor {
                 messages[subscriber.scopes]
                 ?? {
                     var delivery = WireDelivery()
-                    delivery.heads = subscriber.scopes.map(head)
+                    delivery.heads = knownHeads(subscriber.scopes)
                     return delivery.message
                 }()
             messages[subscriber.scopes] = message

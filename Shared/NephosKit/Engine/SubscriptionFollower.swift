@@ -204,7 +204,7 @@ final class SubscriptionFollower {
     private func route(_ head: WireScopeHead, lagging: Bool = false, isAnswer: Bool = false) {
         guard ServiceName(head.service) == .keyValue else { return }
         for store in engine.openStores where store.scope?.store == StoreID(head.scope) {
-            if lagging {
+            if lagging || head.unknown {
                 store.pull()
             } else {
                 store.noteServerHead(ChangeToken(head.token), digest: [UInt8](head.digest), isAnswer: isAnswer)

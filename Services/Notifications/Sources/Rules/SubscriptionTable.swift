@@ -20,6 +20,8 @@ final class Subscriber {
     fileprivate(set) var expires: Timestamp
     /// Whose tokens it has subscribed with.
     fileprivate(set) var apps: Set<AppID> = []
+    /// Where it stands among all.
+    fileprivate var place = 0
     /// Scopes of which it was not told because it was too slow.
     var missed: [ScopeKey] = []
     var isLagging: Bool { !missed.isEmpty }
@@ -34,8 +36,8 @@ final class Subscriber {
 
 /// Who follows what.
 ///
-/// Lists keep the order of subscribing, so that the same events give the same
-/// deliveries in every run.
+/// A scope's list keeps the order of subscribing, so that the same events give
+/// the same deliveries in every run.
 struct SubscriptionTable {
     private var byConnection: [UInt64: Subscriber] = [:]
     private var byScope: [ScopeKey: [Subscriber]] = [:]
@@ -83,6 +85,7 @@ struct SubscriptionTable {
                 peer: peer, account: caller.account, device: caller.device, expires: caller.expires)
             byConnection[peer.connection] = subscriber
             byDevice[caller.device, default: []].append(subscriber)
+            subscriber.place = all.count
             all.append(subscriber)
         }
         subscriber.apps.insert(caller.app)
@@ -108,7 +111,10 @@ struct SubscriptionTable {
         for key in subscriber.scopes { leave(key, subscriber) }
         byDevice[subscriber.device]?.removeAll { $0 === subscriber }
         if byDevice[subscriber.device]?.isEmpty == true { byDevice[subscriber.device] = nil }
-        all.removeAll { $0 === subscriber }
+        // The last takes its place: with very many, closing the gap would take long.
+        guard let last = all.popLast(), last !== subscriber else { return }
+        last.place = subscriber.place
+        all[subscriber.place] = last
     }
 
     private mutating func leave(_ key: ScopeKey, _ subscriber: Subscriber) {
