@@ -59,9 +59,15 @@ struct AccountCommand: AsyncParsableCommand {
         @OptionGroup var output: OutputOptions
 
         func run() throws {
-            let reply = try OperatorConnection(directory: deployment.directory)
-                .call(.identity, WireListAccounts(), returning: WireListAccountsReply.self)
-            let rows = reply.accounts.map(Row.init)
+            let connection = try OperatorConnection(directory: deployment.directory)
+            var request = WireListAccounts()
+            var rows: [Row] = []
+            while true {
+                let reply = try connection.call(.identity, request, returning: WireListAccountsReply.self)
+                rows += reply.accounts.map(Row.init)
+                guard reply.more, let last = reply.accounts.last else { break }
+                request.after = last.accountName
+            }
             try output.print(
                 rows,
                 text: table(

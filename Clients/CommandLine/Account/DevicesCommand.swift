@@ -56,11 +56,18 @@ struct DevicesCommand: AsyncParsableCommand {
     }
 
     private static func devices(_ speaker: SpeakerOptions) async throws -> [WireDevice] {
-        try await speaker.call(returning: WireListDevicesReply.self) { account in
-            var request = WireListDevices()
-            request.accountName = account
-            return request
-        }.devices
+        var devices: [WireDevice] = []
+        while true {
+            let after = devices.last?.deviceID ?? ""
+            let reply = try await speaker.call(returning: WireListDevicesReply.self) { account in
+                var request = WireListDevices()
+                request.accountName = account
+                request.after = after
+                return request
+            }
+            devices += reply.devices
+            if !reply.more || reply.devices.isEmpty { return devices }
+        }
     }
 
     struct List: AsyncParsableCommand {

@@ -122,9 +122,15 @@ struct AppCommand: ParsableCommand {
         @OptionGroup var output: OutputOptions
 
         func run() throws {
-            let reply = try OperatorConnection(directory: deployment.directory)
-                .call(.identity, WireListApps(), returning: WireListAppsReply.self)
-            let rows = reply.apps.map(Row.init)
+            let connection = try OperatorConnection(directory: deployment.directory)
+            var request = WireListApps()
+            var rows: [Row] = []
+            while true {
+                let reply = try connection.call(.identity, request, returning: WireListAppsReply.self)
+                rows += reply.apps.map(Row.init)
+                guard reply.more, let last = reply.apps.last else { break }
+                request.after = last.appID
+            }
             try output.print(
                 rows,
                 text: table(

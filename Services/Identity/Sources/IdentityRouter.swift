@@ -7,25 +7,26 @@ extension IdentityService {
         // Anyone.
         router.read(WireGetDirectory.self, access: .anyone, getDirectory)
         router.prepared(
-            WireSignIn.self, access: .anyone, bytesMax: 16 << 10, remembersReply: false,
+            WireSignIn.self, access: .anyone, bytesMax: 16 << 10, remembersReply: false, makesRoom: true,
             begin: beginSignIn, work: Self.verifyPassword, finish: finishSignIn)
         router.write(
-            WireRefreshToken.self, access: .anyone, bytesMax: 4 << 10, remembersReply: false, refreshToken)
+            WireRefreshToken.self, access: .anyone, bytesMax: 4 << 10, remembersReply: false, makesRoom: true,
+            refreshToken)
 
         // Signed-in devices.
         router.read(WireIssueToken.self, issueToken)
         router.read(WireWhoAmI.self, whoAmI)
-        router.write(WireSignOut.self, signOut)
+        router.write(WireSignOut.self, makesRoom: true, signOut)
 
         // A device for its own account, or the operator for a named one.
         router.read(WireListDevices.self, access: .account, listDevices)
         router.write(WireRenameDevice.self, access: .account, renameDevice)
-        router.write(WireRevokeDevice.self, access: .account, revokeDevice)
+        router.write(WireRevokeDevice.self, access: .account, makesRoom: true, revokeDevice)
         router.prepared(
-            WireChangePassword.self, access: .account, bytesMax: 16 << 10,
+            WireChangePassword.self, access: .account, bytesMax: 16 << 10, makesRoom: true,
             begin: beginChangePassword, work: Self.checkAndHash, finish: finishChangePassword)
         router.prepared(
-            WireCloseAccount.self, access: .account, bytesMax: 16 << 10,
+            WireCloseAccount.self, access: .account, bytesMax: 16 << 10, makesRoom: true,
             begin: beginCloseAccount, work: Self.checkForClosure, finish: finishCloseAccount)
         router.read(WireListAudit.self, access: .account, listAudit)
         router.read(WireReadStorage.self, access: .account, readStorage)
@@ -35,7 +36,7 @@ extension IdentityService {
             WireCreateAccount.self, access: .operatorOnly, bytesMax: 16 << 10,
             begin: beginCreateAccount, work: Self.hashPassword, finish: finishCreateAccount)
         router.read(WireListAccounts.self, access: .operatorOnly, listAccounts)
-        router.write(WireLockAccount.self, access: .operatorOnly, lockAccount)
+        router.write(WireLockAccount.self, access: .operatorOnly, makesRoom: true, lockAccount)
         router.read(WireReadClosure.self, access: .operatorOnly, readClosure)
         router.write(WireCreateApp.self, access: .operatorOnly, createApp)
         router.write(WireUpdateApp.self, access: .operatorOnly, updateApp)
@@ -48,7 +49,8 @@ extension IdentityService {
 
         // The other services.
         router.write(WireReportDirectory.self, access: .service, reportDirectory)
-        router.write(WireReportClosure.self, access: .service, reportClosure)
-        router.write(WireSettleAllotment.self, access: .service, remembersReply: false, settleAllotment)
+        router.write(WireReportClosure.self, access: .service, makesRoom: true, reportClosure)
+        router.write(
+            WireSettleAllotment.self, access: .service, remembersReply: false, makesRoom: true, settleAllotment)
     }
 }

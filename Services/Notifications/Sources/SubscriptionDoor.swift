@@ -163,7 +163,7 @@ final class SubscriptionDoor {
         let unknown = keys.filter { heads[$0] == nil && loader?.isLoading($0) == false }
         if !unknown.isEmpty {
             loader?.load(unknown) { [weak self] loaded in
-                for (key, token) in loaded { self?.heads.note(token, of: key) }
+                for (key, head) in loaded { self?.heads.note(head, of: key) }
             }
         }
         return keys.filter { heads[$0] != nil }.map(head)

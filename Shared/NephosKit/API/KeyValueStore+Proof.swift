@@ -46,24 +46,21 @@ extension KeyValueStore {
     ///
     /// - Parameters:
     ///   - key: Nil: of all keys.
-    ///   - limit: At most 1000.
+    ///   - limit: However many; they are fetched in pages.
     public func history(
         forKey key: String? = nil, limit: Int = 100, timeout: Duration? = nil
     ) async throws(CloudError) -> [KeyHistoryEntry] {
         var request = WireListKeyHistory()
         request.storeID = try serverStore().store.rawValue
         request.key = key ?? ""
-        request.limit = UInt32(clamping: limit)
-        let reply = try await session.call(
-            .keyValue, request, as: WireListKeyHistoryReply.self, app: app, timeout: timeout)
         var entries: [KeyHistoryEntry] = []
-        for entry in reply.entries {
-            entries.append(
-                KeyHistoryEntry(
-                    item: try KeyValueItem(entry.item), lostConflict: entry.lostConflict,
-                    winnerTimestamp: HybridTimestamp(rawValue: entry.winnerTimestamp),
-                    winnerDevice: DeviceID(entry.winnerDeviceID),
-                    recorded: Timestamp(milliseconds: entry.recordedAt)))
+        while entries.count < limit {
+            request.limit = UInt32(clamping: limit - entries.count)
+            request.skip = UInt32(clamping: entries.count)
+            let reply = try await session.call(
+                .keyValue, request, as: WireListKeyHistoryReply.self, app: app, timeout: timeout)
+            for entry in reply.entries { entries.append(try KeyHistoryEntry(entry)) }
+            if !reply.more || reply.entries.isEmpty { break }
         }
         return entries
     }
@@ -120,5 +117,14 @@ extension KeyValueStore {
             throw CloudError(.notSignedIn, "This home has no account signed in. Sign in.")
         }
         return scope
+    }
+}
+
+extension KeyHistoryEntry {
+    fileprivate init(_ entry: WireKeyHistoryEntry) throws(CloudError) {
+        self.init(
+            item: try KeyValueItem(entry.item), lostConflict: entry.lostConflict,
+            winnerTimestamp: HybridTimestamp(rawValue: entry.winnerTimestamp),
+            winnerDevice: DeviceID(entry.winnerDeviceID), recorded: Timestamp(milliseconds: entry.recordedAt))
     }
 }

@@ -126,7 +126,14 @@ public final class Session: Sendable {
 
     /// The account's devices.
     public func devices() async throws(CloudError) -> [DeviceInformation] {
-        try await call(.identity, WireListDevices(), as: WireListDevicesReply.self).devices.map(DeviceInformation.init)
+        var devices: [DeviceInformation] = []
+        var request = WireListDevices()
+        while true {
+            let reply = try await call(.identity, request, as: WireListDevicesReply.self)
+            devices += reply.devices.map(DeviceInformation.init)
+            guard reply.more, let last = reply.devices.last else { return devices }
+            request.after = last.deviceID
+        }
     }
 
     /// Revokes a device: within seconds it can neither read nor write any more.

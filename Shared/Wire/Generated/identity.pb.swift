@@ -449,6 +449,9 @@ public nonisolated struct WireListDevices: Sendable {
 
   public var accountName: String = String()
 
+  /// Only what comes after this device; empty: from the first.
+  public var after: String = String()
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -459,8 +462,11 @@ public nonisolated struct WireListDevicesReply: Sendable {
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  /// Active ones and revoked ones, oldest first.
+  /// Active ones and revoked ones, oldest first; at most 256.
   public var devices: [WireDevice] = []
+
+  /// Ask again, after the last one.
+  public var more: Bool = false
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -741,6 +747,9 @@ public nonisolated struct WireListAccounts: Sendable {
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
+  /// Only what comes after this name; empty: from the first.
+  public var after: String = String()
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -751,7 +760,11 @@ public nonisolated struct WireListAccountsReply: Sendable {
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
+  /// By name; at most 1000.
   public var accounts: [WireAccount] = []
+
+  /// Ask again, after the last one.
+  public var more: Bool = false
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -950,6 +963,9 @@ public nonisolated struct WireListApps: Sendable {
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
+  /// Only what comes after this id; empty: from the first.
+  public var after: String = String()
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -960,7 +976,11 @@ public nonisolated struct WireListAppsReply: Sendable {
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
+  /// By id; at most 256.
   public var apps: [WireApp] = []
+
+  /// Ask again, after the last one.
+  public var more: Bool = false
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -1716,7 +1736,7 @@ nonisolated extension WireWhoAmIReply: SwiftProtobuf.Message, SwiftProtobuf._Mes
 
 nonisolated extension WireListDevices: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ListDevices"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}account_name\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}account_name\0\u{1}after\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1725,6 +1745,7 @@ nonisolated extension WireListDevices: SwiftProtobuf.Message, SwiftProtobuf._Mes
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularStringField(value: &self.accountName) }()
+      case 2: try { try decoder.decodeSingularStringField(value: &self.after) }()
       default: break
       }
     }
@@ -1734,11 +1755,15 @@ nonisolated extension WireListDevices: SwiftProtobuf.Message, SwiftProtobuf._Mes
     if !self.accountName.isEmpty {
       try visitor.visitSingularStringField(value: self.accountName, fieldNumber: 1)
     }
+    if !self.after.isEmpty {
+      try visitor.visitSingularStringField(value: self.after, fieldNumber: 2)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireListDevices, rhs: WireListDevices) -> Bool {
     if lhs.accountName != rhs.accountName {return false}
+    if lhs.after != rhs.after {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -1746,7 +1771,7 @@ nonisolated extension WireListDevices: SwiftProtobuf.Message, SwiftProtobuf._Mes
 
 nonisolated extension WireListDevicesReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ListDevicesReply"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}devices\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}devices\0\u{1}more\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1755,6 +1780,7 @@ nonisolated extension WireListDevicesReply: SwiftProtobuf.Message, SwiftProtobuf
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
       case 1: try { try decoder.decodeRepeatedMessageField(value: &self.devices) }()
+      case 2: try { try decoder.decodeSingularBoolField(value: &self.more) }()
       default: break
       }
     }
@@ -1764,11 +1790,15 @@ nonisolated extension WireListDevicesReply: SwiftProtobuf.Message, SwiftProtobuf
     if !self.devices.isEmpty {
       try visitor.visitRepeatedMessageField(value: self.devices, fieldNumber: 1)
     }
+    if self.more != false {
+      try visitor.visitSingularBoolField(value: self.more, fieldNumber: 2)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireListDevicesReply, rhs: WireListDevicesReply) -> Bool {
     if lhs.devices != rhs.devices {return false}
+    if lhs.more != rhs.more {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -2368,18 +2398,29 @@ nonisolated extension WireAccount: SwiftProtobuf.Message, SwiftProtobuf._Message
 
 nonisolated extension WireListAccounts: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ListAccounts"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap()
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}after\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
-    // Load everything into unknown fields
-    while try decoder.nextFieldNumber() != nil {}
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.after) }()
+      default: break
+      }
+    }
   }
 
   public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.after.isEmpty {
+      try visitor.visitSingularStringField(value: self.after, fieldNumber: 1)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireListAccounts, rhs: WireListAccounts) -> Bool {
+    if lhs.after != rhs.after {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -2387,7 +2428,7 @@ nonisolated extension WireListAccounts: SwiftProtobuf.Message, SwiftProtobuf._Me
 
 nonisolated extension WireListAccountsReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ListAccountsReply"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}accounts\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}accounts\0\u{1}more\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2396,6 +2437,7 @@ nonisolated extension WireListAccountsReply: SwiftProtobuf.Message, SwiftProtobu
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
       case 1: try { try decoder.decodeRepeatedMessageField(value: &self.accounts) }()
+      case 2: try { try decoder.decodeSingularBoolField(value: &self.more) }()
       default: break
       }
     }
@@ -2405,11 +2447,15 @@ nonisolated extension WireListAccountsReply: SwiftProtobuf.Message, SwiftProtobu
     if !self.accounts.isEmpty {
       try visitor.visitRepeatedMessageField(value: self.accounts, fieldNumber: 1)
     }
+    if self.more != false {
+      try visitor.visitSingularBoolField(value: self.more, fieldNumber: 2)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireListAccountsReply, rhs: WireListAccountsReply) -> Bool {
     if lhs.accounts != rhs.accounts {return false}
+    if lhs.more != rhs.more {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -2771,18 +2817,29 @@ nonisolated extension WireRemoveAppReply: SwiftProtobuf.Message, SwiftProtobuf._
 
 nonisolated extension WireListApps: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ListApps"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap()
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}after\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
-    // Load everything into unknown fields
-    while try decoder.nextFieldNumber() != nil {}
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.after) }()
+      default: break
+      }
+    }
   }
 
   public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.after.isEmpty {
+      try visitor.visitSingularStringField(value: self.after, fieldNumber: 1)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireListApps, rhs: WireListApps) -> Bool {
+    if lhs.after != rhs.after {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -2790,7 +2847,7 @@ nonisolated extension WireListApps: SwiftProtobuf.Message, SwiftProtobuf._Messag
 
 nonisolated extension WireListAppsReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ListAppsReply"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}apps\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}apps\0\u{1}more\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2799,6 +2856,7 @@ nonisolated extension WireListAppsReply: SwiftProtobuf.Message, SwiftProtobuf._M
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
       case 1: try { try decoder.decodeRepeatedMessageField(value: &self.apps) }()
+      case 2: try { try decoder.decodeSingularBoolField(value: &self.more) }()
       default: break
       }
     }
@@ -2808,11 +2866,15 @@ nonisolated extension WireListAppsReply: SwiftProtobuf.Message, SwiftProtobuf._M
     if !self.apps.isEmpty {
       try visitor.visitRepeatedMessageField(value: self.apps, fieldNumber: 1)
     }
+    if self.more != false {
+      try visitor.visitSingularBoolField(value: self.more, fieldNumber: 2)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireListAppsReply, rhs: WireListAppsReply) -> Bool {
     if lhs.apps != rhs.apps {return false}
+    if lhs.more != rhs.more {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

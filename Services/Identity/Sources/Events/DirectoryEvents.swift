@@ -20,15 +20,20 @@ enum DirectoryEvents {
         case recall(owner: String, count: UInt64)
     }
 
-    /// Stores the states in the feed, as one change, and publishes them after the commit.
+    /// States in one change: an event has to fit a frame, also where a plan of very many accounts becomes another.
+    private static let statesPerChange = 256
+
+    /// Stores the states in the feed, and publishes them after the commit.
     static func publish(
         _ states: [State], operation: OperationID?, by device: DeviceID? = nil,
         in transaction: any HandlerTransaction
     ) throws {
-        guard !states.isEmpty else { return }
-        try IdentityFeed.publish(
-            states.map { try sealed(item($0), in: transaction) }, in: directoryScope, operation: operation, by: device,
-            transaction)
+        for start in stride(from: 0, to: states.count, by: statesPerChange) {
+            try IdentityFeed.publish(
+                states[start..<min(start + statesPerChange, states.count)].map {
+                    try sealed(item($0), in: transaction)
+                }, in: directoryScope, operation: operation, by: device, transaction)
+        }
     }
 
     /// The field that ends each body: its number is 15, and it has 8 bytes.

@@ -12,6 +12,11 @@ extension IdentityService {
         guard former?.isRemoved != false else {
             throw CloudError(.alreadyExists, "An app with this id exists. Change it with: nephos app update")
         }
+        guard try former != nil || store.count() < EntitlementRule.appsMax else {
+            throw CloudError(
+                .limitExceeded, "The deployment has as many apps as it may. Give a removed app's id to the new one.",
+                details: ["apps_max": "\(EntitlementRule.appsMax)"])
+        }
         var reply = WireCreateAppReply()
         reply.app = try save(request.app, replacing: former, context, transaction)
         return reply

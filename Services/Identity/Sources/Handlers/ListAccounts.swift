@@ -4,11 +4,16 @@ internal import Storage
 internal import Wire
 
 extension IdentityService {
+    private static let accountsPerPage = 1000
+
     func listAccounts(
         _ request: WireListAccounts, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> WireListAccountsReply {
         var reply = WireListAccountsReply()
-        reply.accounts = try AccountStore(transaction: transaction).list().map { account in
+        let accounts = try AccountStore(transaction: transaction)
+            .list(after: request.after, limit: Self.accountsPerPage + 1)
+        reply.more = accounts.count > Self.accountsPerPage
+        reply.accounts = accounts.prefix(Self.accountsPerPage).map { account in
             var wire = WireAccount()
             wire.accountID = account.id.rawValue
             wire.accountName = account.name

@@ -3,11 +3,15 @@ internal import Storage
 internal import Wire
 
 extension IdentityService {
+    private static let appsPerPage = 256
+
     func listApps(
         _ request: WireListApps, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> WireListAppsReply {
         var reply = WireListAppsReply()
-        reply.apps = try AppStore(transaction: transaction).list().map(WireApp.init)
+        let apps = try AppStore(transaction: transaction).list(after: request.after, limit: Self.appsPerPage + 1)
+        reply.apps = apps.prefix(Self.appsPerPage).map(WireApp.init)
+        reply.more = apps.count > Self.appsPerPage
         return reply
     }
 }

@@ -5,14 +5,18 @@ internal import Wire
 // The account's devices, oldest first: active ones and revoked ones. A device
 // that has signed out is gone.
 extension IdentityService {
+    private static let devicesPerPage = 256
+
     func listDevices(
         _ request: WireListDevices, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> WireListDevicesReply {
-        let account = try requireSubject(request.accountName, context, transaction).account
+        let subject = try requireSubject(request.accountName, context, transaction)
+        let after = request.after.isEmpty ? nil : try requireDevice(request.after, of: subject, transaction)
+        let devices = try DeviceStore(transaction: transaction)
+            .page(of: subject.account.id, after: after, limit: Self.devicesPerPage + 1)
         var reply = WireListDevicesReply()
-        reply.devices = try DeviceStore(transaction: transaction).devices(of: account.id)
-            .filter { $0.state != .signedOut }
-            .map(WireDevice.init)
+        reply.devices = devices.prefix(Self.devicesPerPage).map(WireDevice.init)
+        reply.more = devices.count > Self.devicesPerPage
         return reply
     }
 }

@@ -30,6 +30,11 @@ extension IdentityService {
         }
         let store = PlanStore(transaction: transaction)
         let former = try store.plan(plan.id)
+        guard try former != nil || store.count() < PlanStore.plansMax else {
+            throw CloudError(
+                .limitExceeded, "The deployment has as many plans as it may. Change one of them.",
+                details: ["plans_max": "\(PlanStore.plansMax)"])
+        }
         try store.save(plan)
         if former != nil, former != plan {
             try planChanged(for: store.owners(of: plan.id), to: plan, context, transaction)

@@ -92,6 +92,8 @@ extension IdentityService {
         guard case .enrol(let known, let ending) = EnrolmentRule.decide(enrolments: enrolments, account: account.id)
         else { throw Self.deviceRevoked }
 
+        if known == nil { try EnrolmentRule.checkRoom(active: devices.count(of: account.id, in: .active)) }
+
         // Decided; from here on it writes.
         if let renewed = verified.renewed {
             account.password = renewed
@@ -107,6 +109,7 @@ extension IdentityService {
             enrolled: known?.enrolled ?? context.now, lastSeen: context.now,
             state: .active)
         try devices.save(device)
+        if known == nil { try devices.forgetSignedOut(of: account.id, but: EnrolmentRule.signedOutMax) }
         try AuditJournal(transaction: transaction).record(
             .signIn, of: account.id, by: .device(device), at: context.now,
             details: known == nil ? ["device": "new"] : [:])

@@ -2,11 +2,26 @@ internal import Core
 
 /// What becomes of a key that signs in with an account.
 enum EnrolmentRule {
+    /// Active devices of one account.
+    static let devicesMax = 100
+    /// Devices of one account that have signed out and are still known.
+    static let signedOutMax = 100
+
     enum Decision: Hashable {
         /// The key was locked out: a new one is needed.
         case refuse
         /// The key is this device of the account (nil: a new one); the others end.
         case enrol(DeviceRecord?, ending: [DeviceRecord])
+    }
+
+    /// - Parameter active: Those of the account, without this one.
+    /// - Throws: ``CloudError`` `.limitExceeded`: revoke a device, or sign one out.
+    static func checkRoom(active: Int) throws(CloudError) {
+        guard active < devicesMax else {
+            throw CloudError(
+                .limitExceeded, "The account has as many devices as it may. Revoke one. See: nephos devices",
+                details: ["devices_max": "\(devicesMax)"])
+        }
     }
 
     static func decide(enrolments: [DeviceRecord], account: AccountID) -> Decision {

@@ -4,6 +4,8 @@ internal import Wire
 
 /// What an app may be called and may list.
 enum EntitlementRule {
+    /// Apps of a deployment, removed ones included: every service knows them all.
+    static let appsMax = 2000
     /// They travel in each access token.
     static let containersMax = 16
     static let teamLengthMax = 32

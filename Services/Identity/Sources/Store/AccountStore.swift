@@ -33,7 +33,7 @@ struct AccountStore {
         """
         SELECT a.account_id, a.name, a.created_at, a.locked, a.plan_id,
             (SELECT COUNT(*) FROM devices d WHERE d.account_id = a.account_id AND d.state = ?1)
-        FROM accounts a ORDER BY a.name
+        FROM accounts a WHERE a.name > ?2 ORDER BY a.name LIMIT ?3
         """)
 
     func account(named name: String) throws -> AccountRecord? {
@@ -71,9 +71,12 @@ struct AccountStore {
         var devices: Int
     }
 
-    /// Every account by name, with the number of its active devices.
-    func list() throws -> [Summary] {
-        try transaction.all(Self.selectAll, [.integer(DeviceRecord.State.active.rawValue)]) { row in
+    /// Accounts after a name, in their order, with the number of their active devices.
+    func list(after name: String, limit: Int) throws -> [Summary] {
+        let values: [SQLValue] = [
+            .integer(DeviceRecord.State.active.rawValue), .text(name), .integer(Int64(limit)),
+        ]
+        return try transaction.all(Self.selectAll, values) { row in
             Summary(
                 id: AccountID(row.text(0)), name: row.text(1), created: Timestamp(column: row.integer(2)),
                 isLocked: row.integer(3) != 0, plan: PlanID(row.text(4)), devices: Int(row.integer(5)))

@@ -17,7 +17,9 @@ struct AppStore {
     let transaction: any Transaction
 
     private static let columns = "app_id, name, store_id, capabilities, version, removed, plan_id"
-    private static let selectAll = SQL("SELECT \(columns) FROM apps WHERE removed = 0 ORDER BY app_id")
+    private static let selectAll = SQL(
+        "SELECT \(columns) FROM apps WHERE removed = 0 AND app_id > ?1 ORDER BY app_id LIMIT ?2")
+    private static let selectCount = SQL("SELECT COUNT(*) FROM apps")
     private static let selectByID = SQL("SELECT \(columns) FROM apps WHERE app_id = ?1")
     private static let upsert = SQL(
         """
@@ -43,10 +45,13 @@ struct AppStore {
         try transaction.first(Self.selectByID, [.text(id.rawValue)], Self.record).map(addingContainers)
     }
 
-    /// Every app, by id.
-    func list() throws -> [AppRecord] {
-        try transaction.all(Self.selectAll, [], Self.record).map(addingContainers)
+    /// Apps after an id, in their order.
+    func list(after id: String, limit: Int) throws -> [AppRecord] {
+        try transaction.all(Self.selectAll, [.text(id), .integer(Int64(limit))], Self.record).map(addingContainers)
     }
+
+    /// How many there are, removed ones too.
+    func count() throws -> Int { try transaction.first(Self.selectCount) { Int($0.integer(0)) } ?? 0 }
 
     /// Inserts the app, or replaces it.
     func save(_ app: AppRecord) throws {

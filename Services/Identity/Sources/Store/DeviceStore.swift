@@ -42,6 +42,19 @@ struct DeviceStore {
     private static let selectByKey = SQL("SELECT \(columns) FROM devices WHERE public_key = ?1")
     private static let selectByAccount = SQL(
         "SELECT \(columns) FROM devices WHERE account_id = ?1 ORDER BY enrolled_at, device_id")
+    private static let selectPage = SQL(
+        """
+        SELECT \(columns) FROM devices WHERE account_id = ?1 AND state <> ?2
+            AND (enrolled_at, device_id) > (?3, ?4)
+        ORDER BY enrolled_at, device_id LIMIT ?5
+        """)
+    private static let countByState = SQL("SELECT COUNT(*) FROM devices WHERE account_id = ?1 AND state = ?2")
+    private static let deleteOldest = SQL(
+        """
+        DELETE FROM devices WHERE device_id IN
+            (SELECT device_id FROM devices WHERE account_id = ?1 AND state = ?2
+             ORDER BY last_seen_at DESC, device_id LIMIT ?4 OFFSET ?3)
+        """)
     private static let deleteByAccount = SQL("DELETE FROM devices WHERE account_id = ?1")
     private static let upsert = SQL(
         """
@@ -63,6 +76,32 @@ struct DeviceStore {
     /// The account's devices, oldest first.
     func devices(of account: AccountID) throws -> [DeviceRecord] {
         try transaction.all(Self.selectByAccount, [.text(account.rawValue)], Self.record)
+    }
+
+    /// Those that have not signed out, oldest first, after one of them.
+    func page(of account: AccountID, after: DeviceRecord?, limit: Int) throws -> [DeviceRecord] {
+        try transaction.all(
+            Self.selectPage,
+            [
+                .text(account.rawValue), .integer(DeviceRecord.State.signedOut.rawValue),
+                after?.enrolled.column ?? .integer(-1), .text(after?.id.rawValue ?? ""), .integer(Int64(limit)),
+            ], Self.record)
+    }
+
+    func count(of account: AccountID, in state: DeviceRecord.State) throws -> Int {
+        try transaction.first(Self.countByState, [.text(account.rawValue), .integer(state.rawValue)]) {
+            Int($0.integer(0))
+        } ?? 0
+    }
+
+    /// Forgets devices that have signed out, but for the newest ones.
+    func forgetSignedOut(of account: AccountID, but count: Int) throws {
+        try transaction.execute(
+            Self.deleteOldest,
+            [
+                .text(account.rawValue), .integer(DeviceRecord.State.signedOut.rawValue), .integer(Int64(count)),
+                .integer(100),
+            ])
     }
 
     /// Inserts the device, or updates what may change of it (not its key and account).

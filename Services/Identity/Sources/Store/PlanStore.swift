@@ -18,9 +18,13 @@ struct Plan: Hashable, Sendable {
 }
 
 struct PlanStore {
+    /// Plans of a deployment.
+    static let plansMax = 1000
+
     let transaction: any Transaction
 
     private static let selectAll = SQL("SELECT plan_id, size_bytes FROM plans ORDER BY size_bytes, plan_id")
+    private static let selectCount = SQL("SELECT COUNT(*) FROM plans")
     private static let selectByID = SQL("SELECT plan_id, size_bytes FROM plans WHERE plan_id = ?1")
     private static let upsert = SQL(
         """
@@ -39,6 +43,10 @@ struct PlanStore {
 
     func plan(_ id: PlanID) throws -> Plan? {
         try transaction.first(Self.selectByID, [.text(id.rawValue)], Self.plan)
+    }
+
+    func count() throws -> Int {
+        try transaction.first(Self.selectCount) { Int($0.integer(0)) } ?? 0
     }
 
     /// Makes a plan, or changes its size.
