@@ -11,7 +11,8 @@ struct LoadCommand: ParsableCommand {
             requests, from HDR histograms.
             """,
         subcommands: [
-            KVWriteCommand.self, KVPropagationCommand.self, FanOutCommand.self, CrashCommand.self, CleanCommand.self,
+            KVWriteCommand.self, KVPropagationCommand.self, FanOutCommand.self, CrashCommand.self,
+            HostileCommand.self, CleanCommand.self,
         ]
     )
 

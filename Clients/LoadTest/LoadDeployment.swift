@@ -4,7 +4,7 @@ import ServiceKit
 
 /// The deployment under load: a given one, or one of its own.
 ///
-/// Its own has no budgets of requests, the cheapest password hash that is allowed,
+/// Its own has no budgets of requests (but where they are what is measured), the cheapest password hash that is allowed,
 /// tokens that outlive a long run, and as many connections for one device as
 /// there are subscribers; everything that is measured (CURVE, fsync before each
 /// acknowledgement, sealing) is as always.
@@ -15,7 +15,7 @@ final class LoadDeployment: Sendable {
     /// Removes what is its own; nil: nothing is.
     private let cleanup: Int?
 
-    init(directory given: String?, tokenLifetime: Duration = .seconds(86_400)) throws {
+    init(directory given: String?, tokenLifetime: Duration = .seconds(86_400), hasBudgets: Bool = false) throws {
         if let given {
             directory = given
             isOwn = false
@@ -23,7 +23,7 @@ final class LoadDeployment: Sendable {
             return
         }
         isOwn = true
-        for service in ["IDENTITY", "KEYVALUE", "NOTIFICATIONS"] {
+        for service in ["IDENTITY", "KEYVALUE", "NOTIFICATIONS"] where !hasBudgets {
             setenv("NEPHOS_\(service)_BUDGET_CAPACITY", "0", 1)
             setenv("NEPHOS_\(service)_ACCOUNT_BUDGET_CAPACITY", "0", 1)
         }

@@ -1,0 +1,72 @@
+import ArgumentParser
+import Core
+import Foundation
+
+struct HostileCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "hostile", abstract: "Measures an honest device while ten others do what costs most.",
+        discussion: """
+            A deployment of its own, with the budgets that it has by default. Ten devices of two accounts ask as \
+            often as their budgets let them: five pull a full store of 1 MiB again and again, one asks for it and \
+            reads nothing, two push 1.27 MB that is refused, one deletes 2048 keys that never were at a time, one \
+            loses to values of 100 KB. A device of a third account writes 50 small values a second meanwhile, and \
+            before. Its 99th percentile has to stay below --p99, and no service may grow by more than --growth; \
+            else the exit code is 1.
+            """)
+
+    @Option(help: "Seconds to measure, once alone and once with the others.") var seconds = 15.0
+    @Option(name: .customLong("p99"), help: "Milliseconds.") var p99Max = 20.0
+    @Option(help: "Megabytes.") var growth = 200.0
+    @Flag(name: .long, help: "Print one JSON document.") var json = false
+    @Flag(name: .long, help: "No progress on standard error.") var quiet = false
+
+    func validate() throws {
+        guard seconds >= 1, seconds <= 600 else { throw ValidationError("--seconds is from 1 to 600.") }
+    }
+
+    func run() throws {
+        let deployment = try LoadDeployment(directory: nil, hasBudgets: true)
+        defer { deployment.close() }
+        let progress = Progress(quiet: quiet)
+        let summary = try HostileRun(deployment, progress: progress).run(for: .seconds(seconds))
+        progress.done()
+        if json {
+            let encoder = JSONEncoder()
+            encoder.outputFormatting = [.prettyPrinted, .sortedKeys]
+            encoder.keyEncodingStrategy = .convertToSnakeCase
+            print(String(decoding: try encoder.encode(summary), as: UTF8.self))
+        } else {
+            print(summary.text)
+        }
+        let grown = summary.services.contains { $0.after - $0.before > growth }
+        if summary.attacked.p99 >= p99Max || grown || summary.failures > 0 { throw ExitCode(1) }
+    }
+}
+
+struct HostileSummary: Encodable {
+    struct Service: Encodable {
+        var name: String
+        /// Resident megabytes: after the honest device alone, and after all.
+        var before, after: Double
+    }
+
+    var alone: LatencySummary
+    var attacked: LatencySummary
+    var failures: Int
+    /// What the hostile devices were answered, by what they did: done, and refused.
+    var hostile: [String: [Int]]
+    var services: [Service]
+
+    var text: String {
+        func line(_ name: String, _ figures: LatencySummary) -> String {
+            "  " + name + String(format: "  p50 %.2f  p99 %.2f  slowest %.2f ms", figures.p50, figures.p99, figures.max)
+        }
+        let doings = hostile.sorted { $0.key < $1.key }.map {
+            "  \($0.key): \($0.value[0]) done, \($0.value[1]) refused"
+        }
+        let memory = services.map { "  \($0.name): " + String(format: "%.0f MB, then %.0f MB", $0.before, $0.after) }
+        return
+            (["The honest device's writes (\(failures) failed)", line("alone   ", alone), line("attacked", attacked)]
+            + ["The ten others"] + doings + ["Memory"] + memory).joined(separator: "\n")
+    }
+}

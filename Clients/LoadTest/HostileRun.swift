@@ -1,0 +1,252 @@
+import Bus
+import Core
+import Foundation
+import SwiftProtobuf
+import Synchronization
+import Wire
+import ZeroMQBus
+
+/// One honest device beside ten that do what costs most.
+struct HostileRun {
+    private let deployment: LoadDeployment
+    private let progress: Progress
+    private let transport = ZeroMQTransport()
+
+    init(_ deployment: LoadDeployment, progress: Progress) {
+        self.deployment = deployment
+        self.progress = progress
+    }
+
+    func run(for duration: Duration) throws -> HostileSummary {
+        progress.show("signing in")
+        let honest = try Enrolment(deployment: deployment.directory, transport: transport)
+        let pullers = try Enrolment(deployment: deployment.directory, transport: transport)
+        let pushers = try Enrolment(deployment: deployment.directory, transport: transport)
+        let honestDevice = try honest.devices(1)[0]
+        let pulling = try pullers.devices(6)
+        let pushing = try pushers.devices(5)
+        try fill(pullers, pulling[5], keys: 1000, bytes: 1000)
+        try fill(pushers, pushing[4], keys: 5, bytes: 100_000)
+
+        progress.show("the honest device alone")
+        let alone = try measure(honest, honestDevice, for: duration)
+        let before = memory()
+        progress.show("all of them")
+        let counts = Shared<[String: [Int]]>([:])
+        let over = Shared(false)
+        let held = DispatchSemaphore(value: 0)
+        var loops: [any LoopHandle] = []
+        func attack(
+            _ name: String, _ enrolment: Enrolment, _ device: LoadDevice, _ method: String, _ bodies: [Frame]
+        ) throws {
+            loops.append(
+                try transport.startLoop(named: name) { loop in
+                    let attacker = try Attacker(
+                        loop, enrolment.keyValue, device, method, bodies,
+                        isOver: { over.state.withLock { $0 } }
+                    ) { isDone in
+                        counts.state.withLock { $0[name, default: [0, 0]][isDone ? 0 : 1] += 1 }
+                    }
+                    attacker.start()
+                })
+        }
+        for device in pulling[0..<5] { try attack("pulls", pullers, device, "PullKeys", [pull(pullers)]) }
+        let big = push(pushers.store, keys: (0..<1270).map { "big-\($0)" }, bytes: 1000)
+        for device in pushing[0..<2] { try attack("refused pushes", pushers, device, "PushKeys", [big]) }
+        let deletes = (0..<8).map { round in
+            push(pushers.store, keys: (0..<2048).map { "never-\(round)-\($0)" + String(repeating: "x", count: 40) })
+        }
+        try attack("deletes of nothing", pushers, pushing[2], "PushKeys", deletes)
+        let losing = (0..<8).map { push(pushers.store, keys: (0..<5).map { "full-\($0)" }, bytes: 10 + $0, age: 3600) }
+        try attack("losing pushes", pushers, pushing[3], "PushKeys", losing)
+        loops.append(try hold(pullers, pulling[5], until: held))
+
+        let attacked = try measure(honest, honestDevice, for: duration)
+        let after = memory()
+        over.state.withLock { $0 = true }
+        held.signal()
+        for loop in loops { loop.stop() }
+        guard let quiet = alone.latencies.summary, let loud = attacked.latencies.summary else {
+            throw CloudError(.serverResponseLost, "The honest device was not answered at all.")
+        }
+        return HostileSummary(
+            alone: quiet, attacked: loud, failures: alone.failures + attacked.failures,
+            hostile: counts.state.withLock { $0 },
+            services: zip(before, after).map { .init(name: $0.0, before: $0.1, after: $1.1) })
+    }
+
+    private func memory() -> [(String, Double)] {
+        [ServiceName.identity, .keyValue, .notifications].map {
+            ($0.rawValue, Double(deployment.residentBytes(of: $0) ?? 0) / 1e6)
+        }
+    }
+
+    // MARK: The honest device
+
+    private struct Honest: Sendable {
+        var latencies = Latencies()
+        var failures = 0
+        var open = 0
+    }
+
+    private func measure(_ enrolment: Enrolment, _ device: LoadDevice, for duration: Duration) throws -> Honest {
+        let outcome = Shared(Honest())
+        let done = DispatchSemaphore(value: 0)
+        let interval: Duration = .milliseconds(20)
+        let store = enrolment.store
+        let address = enrolment.keyValue
+        let loop = try transport.startLoop(named: "honest") { loop in
+            let client = try RequestClient(
+                loop: loop,
+                socket: RequestSocketOptions(endpoints: [address.endpoint], serverKey: address.key, keys: device.keys))
+            let start = loop.monotonicNow
+            // Each push has its intended time, so that a stall shows in all that it delays.
+            func next(_ number: Int) {
+                let intended = start + interval * number
+                guard intended - start < duration else {
+                    loop.schedule(after: .seconds(5)) { done.signal() }
+                    return
+                }
+                let body = Self.push(store, keys: ["key-\(number % 100)"], bytes: 100)
+                outcome.state.withLock { $0.open += 1 }
+                client.call("PushKeys", body: body, accessToken: device.accessToken, timeout: .seconds(20)) { reply in
+                    outcome.state.withLock {
+                        $0.open -= 1
+                        switch reply.result {
+                        case .success: $0.latencies.record(loop.monotonicNow - intended)
+                        case .failure: $0.failures += 1
+                        }
+                    }
+                }
+                loop.schedule(after: max(.zero, intended + interval - loop.monotonicNow)) { next(number + 1) }
+            }
+            next(0)
+        }
+        done.wait()
+        loop.stop()
+        var result = outcome.state.withLock { $0 }
+        result.failures += result.open
+        return result
+    }
+
+    // MARK: The others
+
+    /// Asks for everything, and never takes an answer: its loop stands still with the first.
+    private func hold(
+        _ enrolment: Enrolment, _ device: LoadDevice, until held: DispatchSemaphore
+    ) throws -> any LoopHandle {
+        let body = pull(enrolment)
+        let address = enrolment.keyValue
+        return try transport.startLoop(named: "holds") { loop in
+            let socket = try loop.makeRequestSocket(
+                RequestSocketOptions(endpoints: [address.endpoint], serverKey: address.key, keys: device.keys)
+            ) { messages in
+                guard messages.contains(where: { ($0.first?.count ?? 0) > 1000 }) else { return }
+                held.wait()
+                held.signal()
+            }
+            loop.schedule(after: .seconds(1)) {
+                for _ in 0..<900 {
+                    let id = OperationID(at: Timestamp(milliseconds: UInt64(Date().timeIntervalSince1970 * 1000)))
+                    let envelope = RequestEnvelope(
+                        method: "PullKeys", id: id, accessToken: device.accessToken, body: body)
+                    _ = socket.send(envelope.encoded())
+                }
+            }
+        }
+    }
+
+    private func pull(_ enrolment: Enrolment) -> Frame {
+        var pull = WirePullKeys()
+        pull.storeID = enrolment.store
+        return Frame(encoding: pull)
+    }
+
+    private func push(_ store: String, keys: [String], bytes: Int? = nil, age: UInt64 = 0) -> Frame {
+        Self.push(store, keys: keys, bytes: bytes, age: age)
+    }
+
+    private static func push(_ store: String, keys: [String], bytes: Int?, age: UInt64 = 0) -> Frame {
+        var push = WirePushKeys()
+        push.storeID = store
+        let time = UInt64(Date().timeIntervalSince1970 * 1000) - age * 1000
+        push.writes = keys.map {
+            var write = WireKeyWrite()
+            write.key = $0
+            if let bytes { write.value = WirePropertyValue(.string(String(repeating: "v", count: bytes))) }
+            write.timestamp = time << 16
+            return write
+        }
+        return Frame(encoding: push)
+    }
+
+    private func fill(_ enrolment: Enrolment, _ device: LoadDevice, keys: Int, bytes: Int) throws {
+        let body = push(enrolment.store, keys: (0..<keys).map { "full-\($0)" }, bytes: bytes)
+        let failure = Shared<CloudError?>(nil)
+        let done = DispatchSemaphore(value: 0)
+        let address = enrolment.keyValue
+        let loop = try transport.startLoop(named: "fill") { loop in
+            let client = try RequestClient(
+                loop: loop,
+                socket: RequestSocketOptions(endpoints: [address.endpoint], serverKey: address.key, keys: device.keys))
+            client.call("PushKeys", body: body, accessToken: device.accessToken, timeout: .seconds(20)) { reply in
+                withExtendedLifetime(client) {
+                    if case .failure(let error) = reply.result { failure.state.withLock { $0 = error } }
+                }
+                done.signal()
+            }
+        }
+        done.wait()
+        loop.stop()
+        if let error = failure.state.withLock({ $0 }) { throw error }
+    }
+}
+
+/// What a loop's thread and the command's share.
+private final class Shared<Value: Sendable>: Sendable {
+    let state: Mutex<Value>
+    init(_ value: Value) { state = Mutex(value) }
+}
+
+/// Asks the same again and again, some at a time, as often as its budget lets it.
+private final class Attacker {
+    private static let atOnce = 8
+
+    private let loop: any BusLoop
+    private let client: RequestClient
+    private let token: String
+    private let method: String
+    private let bodies: [Frame]
+    private let isOver: @Sendable () -> Bool
+    private let count: (Bool) -> Void
+    private var number = 0
+
+    init(
+        _ loop: any BusLoop, _ address: ServerAddress, _ device: LoadDevice, _ method: String, _ bodies: [Frame],
+        isOver: @escaping @Sendable () -> Bool, _ count: @escaping (Bool) -> Void
+    ) throws {
+        self.loop = loop
+        self.method = method
+        self.bodies = bodies
+        self.isOver = isOver
+        self.count = count
+        token = device.accessToken
+        client = try RequestClient(
+            loop: loop,
+            socket: RequestSocketOptions(endpoints: [address.endpoint], serverKey: address.key, keys: device.keys))
+    }
+
+    func start() { for _ in 0..<Self.atOnce { next() } }
+
+    private func next() {
+        guard !isOver() else { return }
+        number += 1
+        client.call(method, body: bodies[number % bodies.count], accessToken: token, timeout: .seconds(30)) { reply in
+            switch reply.result {
+            case .success: self.count(true)
+            case .failure: self.count(false)
+            }
+            self.loop.schedule(after: .zero) { self.next() }
+        }
+    }
+}
