@@ -192,6 +192,11 @@ extension CloudError {
 }
 
 extension CloudError {
+    /// The answer to whatever needs room while there is none.
+    public static let diskFull = CloudError(
+        .storageFailure, "The server's disk is full; nothing was stored. What deletes is still taken.",
+        retryAfter: .seconds(10))
+
     /// The answer to a request whose id was another's, of the same caller.
     public static let operationReused = CloudError(
         .operationReused, "This request id was used for another request. Nothing was done; use a new id.")

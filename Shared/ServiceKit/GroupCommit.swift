@@ -30,8 +30,16 @@ final class GroupItem {
     /// When the caller stops waiting, in the loop's time.
     var deadline: Duration?
     var outcome = Outcome.pending
-    /// What remains of the caller's budget, if it has one.
-    let budget: Budget?
+    /// Whose budget it is taken from; nil: nobody's.
+    var payer: Payer?
+    /// What remains of the payer's budget, if it has one.
+    var budget: Budget?
+    /// Calls taken from the budget so far.
+    var charged = 1
+    /// Bytes of its body.
+    var bytes = 0
+    /// Rows that it has read or written.
+    var rows = 0
     /// Runs after the commit; for submissions.
     var completion: ((CloudError?) -> Void)?
 
@@ -74,13 +82,18 @@ struct GroupCommit {
 
     /// Sets every item's outcome. What succeeded is on disk when this returns.
     func run(_ items: [GroupItem]) -> GroupEffects {
+        let wasShortOfRoom = engine.isShortOfRoom
         do {
             return try engine.write { transaction -> GroupEffects in
-                let group = GroupTransaction(transaction, at: wallClock.now, operations: operations, cache: cache)
+                let group = GroupTransaction(
+                    transaction, at: wallClock.now, operations: operations, cache: cache,
+                    isShortOfRoom: engine.isShortOfRoom)
                 var effects = GroupEffects()
                 let time = now()
                 for index in items.indices {
                     group.wrote = false
+                    let rowCount = group.rows
+                    defer { items[index].rows += group.rows - rowCount }
                     let eventCount = group.events.count
                     do {
                         items[index].outcome = try outcome(of: items[index], in: group, at: time, &effects)
@@ -102,6 +115,8 @@ struct GroupCommit {
             return runSeparately(items) { _ in true }
         } catch {
             cache.removeAll()
+            // The disk is full since just now: what makes room is taken nevertheless.
+            if engine.isShortOfRoom, !wasShortOfRoom { return runSeparately(items) { _ in true } }
             // Nothing was stored. What only reads may have seen what is now gone, so it runs again.
             let failure = Self.storageFailure(error)
             for index in items.indices where items[index].mutates { items[index].outcome = .failure(failure) }
@@ -118,12 +133,15 @@ struct GroupCommit {
             var proof: ChangeToken?
             do {
                 let (outcome, alone) = try engine.write { transaction -> (GroupItem.Outcome, GroupEffects) in
-                    let group = GroupTransaction(transaction, at: wallClock.now, operations: operations, cache: cache)
+                    let group = GroupTransaction(
+                        transaction, at: wallClock.now, operations: operations, cache: cache,
+                        isShortOfRoom: engine.isShortOfRoom)
                     var alone = GroupEffects()
                     // After what the request itself published, and also when it throws.
                     defer {
                         notices = group.takeNotices()
                         proof = group.proof
+                        items[index].rows = group.rows
                     }
                     let outcome = try self.outcome(of: items[index], in: group, at: now(), &alone)
                     try group.flush()
@@ -164,6 +182,9 @@ struct GroupCommit {
         }
         let reply: Frame
         switch item.work {
+        case .request(let method, _) where group.isShortOfRoom && method.mutates && !method.makesRoom,
+            .prepared(let method, _) where group.isShortOfRoom && !method.makesRoom:
+            throw CloudError.diskFull
         case .request(let method, let body):
             if let prepared = method.prepared { return .toPrepare(try prepared.begin(body, item.context, group)) }
             guard let run = method.run else { return .success(Self.nothing) }

@@ -7,6 +7,8 @@ internal import Storage
 final class GroupTransaction: HandlerTransaction {
     /// Set by every write. A request that throws with this unset has left nothing behind.
     var wrote = false
+    /// Rows that were read or written, for what requests are charged.
+    private(set) var rows = 0
     /// What is published once the group is on disk.
     private(set) var events: [OutgoingEvent] = []
     /// The heads of the partitions that the group changed.
@@ -14,12 +16,14 @@ final class GroupTransaction: HandlerTransaction {
     /// A token that has shown that the database is an old copy.
     private(set) var proof: ChangeToken?
     private var notices: [OutgoingEvent] = []
+    let isShortOfRoom: Bool
     private let feed: Feed
 
     init(
         _ transaction: any Transaction, at now: Timestamp, operations: OperationMemory? = nil,
-        cache: FeedCache = FeedCache()
+        cache: FeedCache = FeedCache(), isShortOfRoom: Bool = false
     ) {
+        self.isShortOfRoom = isShortOfRoom
         feed = Feed(over: transaction, at: now, operations: operations, cache: cache)
     }
 
@@ -52,11 +56,13 @@ final class GroupTransaction: HandlerTransaction {
 
     func execute(_ statement: SQL, _ values: [SQLValue]) throws -> Int {
         wrote = true
+        rows += 1
         return try feed.execute(statement, values)
     }
 
     func put(_ scope: ScopeName, _ items: [FeedItem]) throws -> ScopeChange {
         wrote = true
+        rows += items.count
         let change = try feed.put(scope, items)
         heads[change.partition] = change.token
         return change
@@ -82,22 +88,34 @@ final class GroupTransaction: HandlerTransaction {
     // MARK: Reads
 
     func query(_ statement: SQL, _ values: [SQLValue], _ row: (any SQLRow) throws -> Bool) throws {
-        try feed.query(statement, values, row)
+        try feed.query(statement, values) {
+            rows += 1
+            return try row($0)
+        }
     }
 
     func head(_ scope: ScopeName) throws -> ScopeHead { try feed.head(scope) }
 
-    func item(_ scope: ScopeName, _ name: ItemName) throws -> FeedItem? { try feed.item(scope, name) }
+    func item(_ scope: ScopeName, _ name: ItemName) throws -> FeedItem? {
+        rows += 1
+        return try feed.item(scope, name)
+    }
 
     func items(_ scope: ScopeName, after sequence: UInt64, _ item: (FeedItem) throws -> Bool) throws {
-        try feed.items(scope, after: sequence, item)
+        try feed.items(scope, after: sequence) {
+            rows += 1
+            return try item($0)
+        }
     }
 
     func items(
         _ scope: ScopeName, after sequence: UInt64, _ name: ItemName, through last: UInt64,
         _ item: (FeedItem) throws -> Bool
     ) throws {
-        try feed.items(scope, after: sequence, name, through: last, item)
+        try feed.items(scope, after: sequence, name, through: last) {
+            rows += 1
+            return try item($0)
+        }
     }
 
     func scopes(inPartition partition: Int, after sequence: UInt64, limit: Int) throws -> [(ScopeName, ScopeHead)] {

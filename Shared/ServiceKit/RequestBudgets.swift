@@ -2,10 +2,27 @@ internal import Bus
 public import Configuration
 public import Core
 
+/// What a request costs its caller, in calls: as much as it costs the service,
+/// whether it is refused or not, and a repeat like the first.
+///
+/// A small request costs one. A larger one costs one for each 4 KiB of its body
+/// and its reply's, and one for each 16 rows that it reads or writes. What a
+/// request turns out to cost beyond what is left puts the budget into debt: the
+/// next one waits until that is paid.
+public enum RequestCost {
+    public static let bytesPerCall = 4096
+    public static let rowsPerCall = 16
+    /// From here on a request waits for its turn among others of its kind; see ``HeavyQueue``.
+    public static let heavy = 16
+
+    static func calls(bytes: Int, rows: Int) -> Int { max(1, bytes / bytesPerCall + rows / rowsPerCall) }
+}
+
 /// How many requests a service takes from each device and from each account.
 ///
 /// Published by `CheckHealth`; every reply carries what remains, and a refusal
-/// says when to come back.
+/// says when to come back. Whoever calls without a token has a device's budget,
+/// by the connection's key.
 public struct BudgetConfiguration: Hashable, Sendable {
     /// A token bucket.
     public struct Limit: Hashable, Sendable {
@@ -64,14 +81,23 @@ public struct BudgetConfiguration: Hashable, Sendable {
     }
 }
 
+/// Whose budget a request is taken from.
+enum Payer {
+    case caller(Caller)
+    /// Somebody without a token.
+    case stranger(PublicKey)
+}
+
 /// The budgets of all callers of one service.
 struct RequestBudgets {
     private var devices: TokenBuckets<DeviceID>
     private var accounts: TokenBuckets<AccountID>
+    private var strangers: TokenBuckets<PublicKey>
 
     init(_ configuration: BudgetConfiguration) {
         devices = TokenBuckets(configuration.device)
         accounts = TokenBuckets(configuration.account)
+        strangers = TokenBuckets(configuration.device)
     }
 
     struct Exhausted: Error {
@@ -79,23 +105,42 @@ struct RequestBudgets {
         var budget: Budget
     }
 
-    /// Takes one request from the device's budget and from its account's.
+    /// Takes a request from the payer's budgets, which must have one call left; it may cost more than that.
     ///
     /// - Returns: What remains of the scarcer one; nil when there is no limit.
-    mutating func take(_ caller: Caller, now: Duration) throws(Exhausted) -> Budget? {
-        let forDevice = devices.wait(caller.device, now: now)
-        let forAccount = accounts.wait(caller.account, now: now)
-        guard forDevice <= .zero else { throw devices.exhausted("device", wait: forDevice) }
-        guard forAccount <= .zero else { throw accounts.exhausted("account", wait: forAccount) }
-        let device = devices.take(caller.device, now: now)
-        let account = accounts.take(caller.account, now: now)
-        guard let device, let account else { return device ?? account }
-        return device.remaining <= account.remaining ? device : account
+    mutating func take(_ payer: Payer, cost: Int = 1, now: Duration) throws(Exhausted) -> Budget? {
+        switch payer {
+        case .caller(let caller):
+            let forDevice = devices.wait(caller.device, now: now)
+            let forAccount = accounts.wait(caller.account, now: now)
+            guard forDevice <= .zero else { throw devices.exhausted("device", wait: forDevice) }
+            guard forAccount <= .zero else { throw accounts.exhausted("account", wait: forAccount) }
+        case .stranger(let key):
+            let wait = strangers.wait(key, now: now)
+            guard wait <= .zero else { throw strangers.exhausted("connection", wait: wait) }
+        }
+        return settle(payer, by: cost, now: now)
+    }
+
+    /// Takes what a request has cost beyond what was taken for it, or gives back what it has not.
+    ///
+    /// - Returns: What remains of the scarcer budget; nil when there is no limit.
+    @discardableResult
+    mutating func settle(_ payer: Payer, by calls: Int, now: Duration) -> Budget? {
+        switch payer {
+        case .stranger(let key): return strangers.take(key, calls, now: now)
+        case .caller(let caller):
+            let device = devices.take(caller.device, calls, now: now)
+            let account = accounts.take(caller.account, calls, now: now)
+            guard let device, let account else { return device ?? account }
+            return device.remaining <= account.remaining ? device : account
+        }
     }
 }
 
 /// Token buckets, each kept as the time at which it will be full again (the
-/// generic cell rate algorithm, ITU-T I.371).
+/// generic cell rate algorithm, ITU-T I.371). One that is in debt is full later
+/// than an empty one.
 struct TokenBuckets<Key: Hashable> {
     /// Keys remembered at once. Buckets that are full again need no memory.
     private static var keysMax: Int { 100_000 }
@@ -115,14 +160,15 @@ struct TokenBuckets<Key: Hashable> {
         return max(fullAt[key] ?? .zero, now) + refill - now - refill * capacity
     }
 
-    /// Takes one. What remains; nil when there is no limit.
-    mutating func take(_ key: Key, now: Duration) -> Budget? {
+    /// Takes some, or gives some back. What remains; nil when there is no limit.
+    mutating func take(_ key: Key, _ count: Int, now: Duration) -> Budget? {
         guard capacity > 0 else { return nil }
-        let wait = wait(key, now: now)
         if fullAt.count >= Self.keysMax, fullAt[key] == nil { makeRoom(now) }
-        fullAt[key] = max(fullAt[key] ?? .zero, now) + refill
+        let full = max(max(fullAt[key] ?? .zero, now) + refill * count, now)
+        fullAt[key] = full
+        let left = refill * capacity - (full - now)
         return Budget(
-            capacity: capacity, remaining: max(0, Int(-wait.nanoseconds / refill.nanoseconds)), refill: refill)
+            capacity: capacity, remaining: max(0, Int(left.nanoseconds / refill.nanoseconds)), refill: refill)
     }
 
     func exhausted(_ whose: String, wait: Duration) -> RequestBudgets.Exhausted {

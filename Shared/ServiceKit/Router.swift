@@ -75,6 +75,8 @@ public final class Caller: Sendable {
 /// A group's transaction as handlers see it: the feed, and the events to
 /// publish once the group is on disk.
 public protocol HandlerTransaction: FeedTransaction {
+    /// Whether the disk is full: only what makes room may be written.
+    var isShortOfRoom: Bool { get }
     /// Publishes after the commit, before the reply; dropped if the group is rolled back.
     func publish(_ event: OutgoingEvent)
     /// Publishes after the group, also when this request then fails: for an
@@ -133,13 +135,19 @@ public struct Router {
         /// holds a secret; the handler then recognises repeats by itself.
         let remembersReply: Bool
         let bytesMax: Int
+        /// What is taken from the caller's budget before it runs, in calls; what it did not cost is given back.
+        let reserves: Int
+        /// Whether it is carried out while the disk is full.
+        let makesRoom: Bool
         let run: Run?
         let prepared: Prepared?
 
         init(
-            name: String, access: Access, mutates: Bool, remembersReply: Bool, bytesMax: Int, run: Run?,
-            prepared: Prepared?
+            name: String, access: Access, mutates: Bool, remembersReply: Bool, bytesMax: Int, reserves: Int = 1,
+            makesRoom: Bool = false, run: Run?, prepared: Prepared?
         ) {
+            self.makesRoom = makesRoom
+            self.reserves = reserves
             self.name = name
             self.access = access
             self.mutates = mutates
@@ -155,11 +163,17 @@ public struct Router {
     public init() {}
 
     /// A method that reads.
+    ///
+    /// - Parameter reserves: What it may cost, in calls (``RequestCost``), where
+    ///   that is much: so that nobody has more of them carried out at once than
+    ///   the budget pays for.
     public mutating func read<Request: SwiftProtobuf.Message, Response: SwiftProtobuf.Message>(
-        _ request: Request.Type, access: Access = .device, bytesMax: Int = 64 << 10,
+        _ request: Request.Type, access: Access = .device, bytesMax: Int = 64 << 10, reserves: Int = 1,
         _ handler: @escaping (Request, RequestContext, any HandlerTransaction) throws -> Response
     ) {
-        add(request, access: access, mutates: false, remembersReply: false, bytesMax: bytesMax) {
+        add(
+            request, access: access, mutates: false, remembersReply: false, bytesMax: bytesMax, reserves: reserves
+        ) {
             Frame(encoding: try handler($0.decode(Request.self), $1, $2))
         }
     }
@@ -169,11 +183,17 @@ public struct Router {
     ///
     /// - Parameter remembersReply: False where the reply holds a secret that must
     ///   not lie on disk; then the handler itself answers a repeat like the first call.
+    /// - Parameter makesRoom: Whether it is carried out while the disk is full: it
+    ///   removes something, or whoever wants to remove something needs it.
     public mutating func write<Request: SwiftProtobuf.Message, Response: SwiftProtobuf.Message>(
         _ request: Request.Type, access: Access = .device, bytesMax: Int = 64 << 10, remembersReply: Bool = true,
+        makesRoom: Bool = false,
         _ handler: @escaping (Request, RequestContext, any HandlerTransaction) throws -> Response
     ) {
-        add(request, access: access, mutates: true, remembersReply: remembersReply, bytesMax: bytesMax) {
+        add(
+            request, access: access, mutates: true, remembersReply: remembersReply, bytesMax: bytesMax,
+            makesRoom: makesRoom
+        ) {
             Frame(encoding: try handler($0.decode(Request.self), $1, $2))
         }
     }
@@ -181,10 +201,13 @@ public struct Router {
     /// The same for a handler that decodes its request and encodes its reply itself.
     public mutating func write<Request: SwiftProtobuf.Message, Decoded>(
         _ request: Request.Type, access: Access = .device, bytesMax: Int = 64 << 10, remembersReply: Bool = true,
-        decoding decode: @escaping (Frame) throws -> Decoded,
+        makesRoom: Bool = false, decoding decode: @escaping (Frame) throws -> Decoded,
         encoding handler: @escaping (Decoded, RequestContext, any HandlerTransaction) throws -> Frame
     ) {
-        add(request, access: access, mutates: true, remembersReply: remembersReply, bytesMax: bytesMax) {
+        add(
+            request, access: access, mutates: true, remembersReply: remembersReply, bytesMax: bytesMax,
+            makesRoom: makesRoom
+        ) {
             try handler(decode($0), $1, $2)
         }
     }
@@ -203,13 +226,15 @@ public struct Router {
         Request: SwiftProtobuf.Message, Input: Sendable, Output: Sendable, Response: SwiftProtobuf.Message
     >(
         _ request: Request.Type, access: Access = .device, bytesMax: Int = 64 << 10, remembersReply: Bool = true,
+        makesRoom: Bool = false,
         begin: @escaping (Request, RequestContext, any HandlerTransaction) throws -> Input,
         work: @escaping @Sendable (Request, Input) throws -> Output,
         finish: @escaping (Request, Output, RequestContext, any HandlerTransaction) throws -> Response
     ) {
         let name = Self.name(of: request)
         methods[name] = Method(
-            name: name, access: access, mutates: true, remembersReply: remembersReply, bytesMax: bytesMax, run: nil,
+            name: name, access: access, mutates: true, remembersReply: remembersReply, bytesMax: bytesMax,
+            makesRoom: makesRoom, run: nil,
             prepared: Prepared(
                 begin: { frame, context, transaction in
                     let message = try frame.decode(Request.self)
@@ -226,12 +251,12 @@ public struct Router {
 
     private mutating func add<Request: SwiftProtobuf.Message>(
         _ request: Request.Type, access: Access, mutates: Bool, remembersReply: Bool, bytesMax: Int,
-        _ run: @escaping Run
+        reserves: Int = 1, makesRoom: Bool = false, _ run: @escaping Run
     ) {
         let name = Self.name(of: request)
         methods[name] = Method(
-            name: name, access: access, mutates: mutates, remembersReply: remembersReply, bytesMax: bytesMax, run: run,
-            prepared: nil)
+            name: name, access: access, mutates: mutates, remembersReply: remembersReply, bytesMax: bytesMax,
+            reserves: reserves, makesRoom: makesRoom, run: run, prepared: nil)
     }
 
     private static func name<Request: SwiftProtobuf.Message>(of request: Request.Type) -> String {

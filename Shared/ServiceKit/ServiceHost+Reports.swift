@@ -5,6 +5,9 @@ internal import Wire
 
 // What every service tells of itself.
 extension ServiceHost {
+    /// Items in one list of what is used.
+    private static let usageItemsMax = 4096
+
     func health() -> WireCheckHealthReply {
         var reply = WireCheckHealthReply()
         reply.service = service.name.rawValue
@@ -13,6 +16,8 @@ extension ServiceHost {
         reply.counters = counters
         reply.deviceBudget = WireBudget(publishedBudgets.device)
         reply.accountBudget = WireBudget(publishedBudgets.account)
+        reply.budgetBytesPerCall = UInt32(RequestCost.bytesPerCall)
+        reply.budgetRowsPerCall = UInt32(RequestCost.rowsPerCall)
         reply.usesNewestMasterKey = hasRewrapped
         reply.epoch = epoch
         reply.oldCopyFoundAt = oldCopyFound?.milliseconds ?? 0
@@ -28,7 +33,10 @@ extension ServiceHost {
         let uncounted = try service.uncountedUsage(of: account, in: transaction)
         reply.countsOnPlan = uncounted == nil
         let usage = try uncounted ?? storage.usage(of: StorageOwner(account), in: transaction)
-        reply.items = usage.map {
+        // The largest, in the order in which they came.
+        let smallest = usage.count <= Self.usageItemsMax ? 0 : usage.map(\.bytes).sorted(by: >)[Self.usageItemsMax - 1]
+        reply.more = usage.count > Self.usageItemsMax
+        reply.items = usage.filter { $0.bytes >= smallest }.prefix(Self.usageItemsMax).map {
             var item = WireListUsageReply.Item()
             item.appID = $0.app.rawValue
             item.deviceID = $0.device.rawValue

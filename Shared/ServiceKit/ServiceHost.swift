@@ -63,6 +63,7 @@ public final class ServiceHost: ServiceRuntime {
 
     /// Joins the next group, before what arrives with it.
     private var queued: [GroupItem] = []
+    private var heavy = HeavyQueue()
     /// Requests whose long work is being done. A repeat of one of them is left
     /// to the answer of the first.
     private var preparing: [Operation: RequestFingerprint] = [:]
@@ -240,13 +241,32 @@ public final class ServiceHost: ServiceRuntime {
             }
             requests += 1
             do throws(Refusal) {
-                items.append(try admit(one, now: now, time: time))
+                let item = try admit(one, now: now, time: time)
+                if heavy.concerns(item) { try wait(item) } else { items.append(item) }
             } catch {
                 refuse(one.peer, error)
             }
         }
         count("requests", by: requests)
         run(items)
+        if timers["heavy"] == nil { runHeavy() }
+    }
+
+    private func wait(_ item: GroupItem) throws(Refusal) {
+        guard !heavy.add(item) else { return }
+        throw Refusal(
+            error: CloudError(
+                .serviceBusy, "Too many large requests wait. Try again soon.", retryAfter: .seconds(1)),
+            id: item.context.id, budget: item.budget)
+    }
+
+    /// Runs a share of the large requests; then the loop looks for others first.
+    private func runHeavy() {
+        timers["heavy"] = nil
+        guard !heavy.isEmpty, !isClosed else { return }
+        run(heavy.takeShare())
+        guard !heavy.isEmpty else { return }
+        timers["heavy"] = loop.schedule(after: .zero) { [weak self] in self?.runHeavy() }
     }
 
     /// The request as an item of the group, if its caller may make it.
@@ -270,9 +290,15 @@ public final class ServiceHost: ServiceRuntime {
                     details: ["bytes_max": "\(method.bytesMax)", "bytes": "\(envelope.body.count)"])
             }
             let caller = try authorise(method.access, envelope, incoming.peer, time)
+            let payer: Payer? =
+                if let caller { .caller(caller) } else {
+                    method.access == .anyone && !isOfDeployment(incoming.peer)
+                        ? .stranger(incoming.peer.publicKey) : nil
+                }
+            let cost = max(method.reserves, RequestCost.calls(bytes: envelope.body.count, rows: 0))
             var budget: Budget?
-            if let caller {
-                do throws(RequestBudgets.Exhausted) { budget = try budgets.take(caller, now: now) } catch {
+            if let payer {
+                do throws(RequestBudgets.Exhausted) { budget = try budgets.take(payer, cost: cost, now: now) } catch {
                     exhausted = error.budget
                     throw error.error
                 }
@@ -282,6 +308,9 @@ public final class ServiceHost: ServiceRuntime {
                 context: RequestContext(
                     id: envelope.id, causeID: envelope.causeID, peer: incoming.peer, caller: caller, now: time),
                 mutates: method.mutates, budget: budget, deadline: envelope.timeout.map { now + $0 })
+            item.payer = payer
+            item.charged = cost
+            item.bytes = envelope.body.count
             if method.mutates {
                 let age = time.since(envelope.id.time)
                 guard age <= Router.operationRetention, age >= .zero - Self.operationLead else {
@@ -299,6 +328,11 @@ public final class ServiceHost: ServiceRuntime {
         } catch {
             throw Refusal(error: error, id: envelope.id, budget: exhausted)
         }
+    }
+
+    /// A service, or the operator: they have no budget.
+    private func isOfDeployment(_ peer: Peer) -> Bool {
+        servicePeers.contains(peer.publicKey) || peer.publicKey == operatorKey
     }
 
     private func authorise(
@@ -389,15 +423,27 @@ public final class ServiceHost: ServiceRuntime {
         }
         switch item.outcome {
         case .success(let body):
+            charge(item, replyBytes: body.count)
             send(
-                ReplyEnvelope(id: item.context.id, result: .success(body), budget: item.budget), to: item.context.peer)
+                ReplyEnvelope(id: item.context.id, result: .success(body), budget: item.budget), to: item.context.peer,
+                of: item.context.caller?.account)
         case .failure(let error):
+            charge(item, replyBytes: 0)
             refuse(item.context.peer, Refusal(error: error, id: item.context.id, budget: item.budget))
         case .toPrepare(let work):
             prepare(item, work)
         case .pending:
             break
         }
+    }
+
+    /// Takes from the budget what the request has cost beyond what was taken for it, or gives the rest back.
+    private func charge(_ item: GroupItem, replyBytes: Int) {
+        guard let payer = item.payer else { return }
+        let cost = RequestCost.calls(bytes: item.bytes + replyBytes, rows: item.rows)
+        guard cost != item.charged else { return }
+        item.budget = budgets.settle(payer, by: cost - item.charged, now: loop.monotonicNow)
+        item.charged = cost
     }
 
     private static func principal(of context: RequestContext) -> String {
@@ -477,7 +523,7 @@ public final class ServiceHost: ServiceRuntime {
         send(ReplyEnvelope(id: rejection.id, result: .failure(error), budget: rejection.budget), to: peer)
     }
 
-    private func send(_ reply: ReplyEnvelope, to peer: Peer) {
+    private func send(_ reply: ReplyEnvelope, to peer: Peer, of account: AccountID? = nil) {
         guard let replies else { return }
         let message = reply.encoded()
         switch replies.send(message, to: peer) {
@@ -485,7 +531,9 @@ public final class ServiceHost: ServiceRuntime {
         case .gone: count("replies.gone")
         case .full:
             let wasEmpty = backlog.isEmpty
-            guard backlog.add(message, to: peer, at: loop.monotonicNow) else { return count("replies.dropped") }
+            guard backlog.add(message, to: peer, of: account, at: loop.monotonicNow) else {
+                return count("replies.dropped")
+            }
             if wasEmpty { retryBacklog() }
         }
     }
@@ -583,7 +631,8 @@ public final class ServiceHost: ServiceRuntime {
     ) throws(CloudError) -> (caller: Caller, budget: Budget?) {
         let caller = try verifier.verify(envelope, of: peer, now: loop.wallClock.now)
         do throws(RequestBudgets.Exhausted) {
-            return (caller, try budgets.take(caller, now: loop.monotonicNow))
+            let cost = RequestCost.calls(bytes: envelope.body.count, rows: 0)
+            return (caller, try budgets.take(.caller(caller), cost: cost, now: loop.monotonicNow))
         } catch { throw error.error }
     }
 

@@ -59,6 +59,7 @@ public enum ChangeFeedSchema {
                         live_count BIGINT NOT NULL,
                         live_bytes BIGINT NOT NULL,
                         metadata \(dialect.bytes) NOT NULL,
+                        tombstones BIGINT NOT NULL,
                         UNIQUE (account, name))
                     """,
                     "CREATE INDEX feed_scopes_by_head ON feed_scopes (partition_number, sequence)",
@@ -75,6 +76,7 @@ public enum ChangeFeedSchema {
                     """,
                     "CREATE INDEX feed_items_by_sequence ON feed_items (scope_id, sequence, name)",
                     "CREATE INDEX feed_tombstones ON feed_items (deleted_at, scope_id, name) WHERE deleted_at > 0",
+                    "CREATE INDEX feed_tombstones_of_scope ON feed_items (scope_id, sequence) WHERE deleted_at > 0",
                     """
                     CREATE TABLE feed_operations (
                         id \(dialect.bytes) NOT NULL,

@@ -32,14 +32,15 @@ extension Feed {
         let found = try all(
             FeedStatements.tombstones, [.integer(Int64(clamping: time.milliseconds)), .integer(Int64(limit))]
         ) { (scope: $0.integer(0), name: ItemName($0.text(1)), sequence: UInt64(bitPattern: $0.integer(2))) }
-        var floors: [Int64: UInt64] = [:]
+        var floors: [Int64: (sequence: UInt64, count: Int)] = [:]
         for tombstone in found {
             cache.items.remove(tombstone.scope, tombstone.name)
             try execute(FeedStatements.removeItem, [.integer(tombstone.scope), .text(tombstone.name.rawValue)])
-            floors[tombstone.scope] = max(floors[tombstone.scope] ?? 0, tombstone.sequence)
+            let known = floors[tombstone.scope] ?? (0, 0)
+            floors[tombstone.scope] = (max(known.sequence, tombstone.sequence), known.count + 1)
         }
         for (scope, floor) in floors.sorted(by: { $0.key < $1.key }) {
-            try raiseFloor(ofScopeWithID: scope, to: floor)
+            try raiseFloor(ofScopeWithID: scope, to: floor.sequence, forgetting: floor.count)
         }
         return found.count == limit
     }

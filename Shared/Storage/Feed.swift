@@ -92,7 +92,7 @@ public final class Feed: FeedTransaction {
             name: name, partition: name.partition, id: row.integer(0), isStored: true,
             sequence: UInt64(bitPattern: row.integer(1)), floor: UInt64(bitPattern: row.integer(2)),
             digest: SetDigest(bytes: row.blob(3)) ?? .empty, liveCount: Int(row.integer(4)),
-            liveBytes: Int(row.integer(5)), metadata: row.blob(6))
+            liveBytes: Int(row.integer(5)), tombstones: Int(row.integer(9)), metadata: row.blob(6))
     }
 
     func scope(_ name: ScopeName) throws -> ScopeState {
@@ -166,7 +166,7 @@ public final class Feed: FeedTransaction {
             var values: [SQLValue] = [
                 .integer(id), .integer(Int64(bitPattern: scope.sequence)), .integer(Int64(bitPattern: scope.floor)),
                 .blob(scope.digest.bytes), .integer(Int64(scope.liveCount)), .integer(Int64(scope.liveBytes)),
-                .blob(scope.metadata),
+                .blob(scope.metadata), .integer(Int64(scope.tombstones)),
             ]
             if scope.isStored {
                 try execute(FeedStatements.updateScope, values)
@@ -233,6 +233,7 @@ public final class Feed: FeedTransaction {
         var digest = heads.scopes[place].digest
         var liveCount = heads.scopes[place].liveCount
         var liveBytes = heads.scopes[place].liveBytes
+        var tombstones = heads.scopes[place].tombstones
         for item in items {
             let stored = try share(ofScopeWithID: id, item.name)
             if let stored, stored.isLive {
@@ -240,7 +241,10 @@ public final class Feed: FeedTransaction {
                 liveCount -= 1
                 liveBytes -= stored.size
             }
-            if !item.deleted {
+            if stored?.isLive == false { tombstones -= 1 }
+            if item.deleted {
+                tombstones += 1
+            } else {
                 digest.add(item.digest)
                 liveCount += 1
                 liveBytes += item.size
@@ -263,8 +267,10 @@ public final class Feed: FeedTransaction {
             $0.digest = digest
             $0.liveCount = liveCount
             $0.liveBytes = liveBytes
+            $0.tombstones = tombstones
         }
         heads.advance(partition: number, to: sequence)
+        if tombstones > Self.tombstonesMax { try forgetTombstones(ofScopeAt: place, id) }
         return ScopeChange(
             scope: scope, partition: number, token: try token(sequence, in: number),
             previousSequence: previous, previousPartitionSequence: before, digest: digest)
@@ -290,6 +296,25 @@ public final class Feed: FeedTransaction {
 
     // MARK: For maintenance
 
+    /// Tombstones of one scope. With more, the oldest eighth is forgotten, and
+    /// a reader whose token is from before it has to fetch everything.
+    static let tombstonesMax = 4096
+
+    private func forgetTombstones(ofScopeAt place: Int, _ id: Int64) throws {
+        let count = heads.scopes[place].tombstones - Self.tombstonesMax + Self.tombstonesMax / 8
+        let oldest = try all(FeedStatements.tombstonesOfScope, [.integer(id), .integer(Int64(count))]) {
+            (name: ItemName($0.text(0)), sequence: UInt64(bitPattern: $0.integer(1)))
+        }
+        for tombstone in oldest {
+            cache.items.remove(id, tombstone.name)
+            try execute(FeedStatements.removeItem, [.integer(id), .text(tombstone.name.rawValue)])
+        }
+        heads.change(scope: place) {
+            $0.tombstones -= oldest.count
+            $0.floor = max($0.floor, oldest.last?.sequence ?? 0)
+        }
+    }
+
     /// Stores the partition's head by itself, before the scope goes that says it.
     func keepHead(ofPartition number: Int) throws {
         _ = try partition(number)
@@ -306,11 +331,12 @@ public final class Feed: FeedTransaction {
     }
 
     /// Raises the scope's floor: tombstones up to this sequence are gone.
-    func raiseFloor(ofScopeWithID id: Int64, to floor: UInt64) throws {
+    func raiseFloor(ofScopeWithID id: Int64, to floor: UInt64, forgetting tombstones: Int) throws {
         guard let stored = try first(FeedStatements.scopeByID, [.integer(id)], scopeState) else { return }
         let place = try place(of: stored.name)
         heads.change(scope: place) {
             $0.floor = max($0.floor, floor)
+            $0.tombstones -= tombstones
         }
     }
 }

@@ -24,6 +24,7 @@ struct ScopeState {
     var digest = SetDigest.empty
     var liveCount = 0
     var liveBytes = 0
+    var tombstones = 0
     var metadata: [UInt8] = []
 }
 

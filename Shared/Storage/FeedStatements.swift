@@ -21,7 +21,8 @@ enum FeedStatements {
         ON CONFLICT (number) DO UPDATE SET sequence = ?2, epoch_start = ?3, scope_count = ?4
         """)
 
-    private static let scopeColumns = "id, sequence, floor, digest, live_count, live_bytes, metadata, account, name"
+    private static let scopeColumns =
+        "id, sequence, floor, digest, live_count, live_bytes, metadata, account, name, tombstones"
     static let scope = SQL("SELECT \(scopeColumns) FROM feed_scopes WHERE account = ?1 AND name = ?2")
     static let scopeByID = SQL("SELECT \(scopeColumns) FROM feed_scopes WHERE id = ?1")
     static let scopesAfter = SQL(
@@ -33,12 +34,13 @@ enum FeedStatements {
     static let insertScope = SQL(
         """
         INSERT INTO feed_scopes (id, sequence, floor, digest, live_count, live_bytes, metadata, account, name,
-            partition_number)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+            partition_number, tombstones)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?9, ?10, ?11, ?8)
         """)
     static let updateScope = SQL(
         """
-        UPDATE feed_scopes SET sequence = ?2, floor = ?3, digest = ?4, live_count = ?5, live_bytes = ?6, metadata = ?7
+        UPDATE feed_scopes SET sequence = ?2, floor = ?3, digest = ?4, live_count = ?5, live_bytes = ?6, metadata = ?7,
+            tombstones = ?8
         WHERE id = ?1
         """)
 
@@ -71,6 +73,10 @@ enum FeedStatements {
         """
         SELECT scope_id, name, sequence FROM feed_items WHERE deleted_at > 0 AND deleted_at < ?1
         ORDER BY deleted_at, scope_id, name LIMIT ?2
+        """)
+    static let tombstonesOfScope = SQL(
+        """
+        SELECT name, sequence FROM feed_items WHERE scope_id = ?1 AND deleted_at > 0 ORDER BY sequence LIMIT ?2
         """)
     static let removeItem = SQL("DELETE FROM feed_items WHERE scope_id = ?1 AND name = ?2")
 

@@ -14,6 +14,8 @@ public final class SQLiteEngine: StorageEngine {
     private let transaction: SQLiteTransaction
     private let checkpointer: Checkpointer?
     private let log = LogLength()
+    /// Nil: in memory.
+    private let reserve: DiskReserve?
     private var lock: WriterLock?
     private var isClosed = false
 
@@ -31,7 +33,8 @@ public final class SQLiteEngine: StorageEngine {
             let database = try DatabaseQueue(path: path, configuration: configuration)
             try database.writeWithoutTransaction(Self.check)
             let checkpointer = Checkpointer(path: path, logger: logger)
-            try self.init(database, lock: lock, checkpointer: checkpointer)
+            try self.init(
+                database, lock: lock, checkpointer: checkpointer, reserve: DiskReserve(database: path))
         } catch {
             var failure = SQLiteFailure.error(error)
             if var error = failure as? CloudError {
@@ -44,7 +47,7 @@ public final class SQLiteEngine: StorageEngine {
 
     /// A database that ends with the engine. For tests.
     public static func inMemory() throws -> SQLiteEngine {
-        try SQLiteEngine(DatabaseQueue(configuration: configuration), lock: nil, checkpointer: nil)
+        try SQLiteEngine(DatabaseQueue(configuration: configuration), lock: nil, checkpointer: nil, reserve: nil)
     }
 
     /// A copy of the database as it is now, in memory. For tests of what comes back from a copy.
@@ -72,7 +75,10 @@ public final class SQLiteEngine: StorageEngine {
         return configuration
     }
 
-    private init(_ database: DatabaseQueue, lock: WriterLock?, checkpointer: Checkpointer?) throws {
+    private init(
+        _ database: DatabaseQueue, lock: WriterLock?, checkpointer: Checkpointer?, reserve: DiskReserve?
+    ) throws {
+        self.reserve = reserve
         self.database = database
         self.lock = lock
         self.checkpointer = checkpointer
@@ -124,6 +130,7 @@ public final class SQLiteEngine: StorageEngine {
 
     public func write<Result>(_ body: (any Transaction) throws -> Result) throws -> Result {
         guard !isClosed else { throw CloudError(.storageFailure, "The database is closed.") }
+        if let reserve, reserve.isGivenUp { lookForRoom(reserve) }
         try transaction.begin()
         do {
             let result = try body(transaction)
@@ -131,9 +138,33 @@ public final class SQLiteEngine: StorageEngine {
             checkpointer?.committed(log.pages, on: connection)
             return result
         } catch {
+            let lacksRoom = transaction.lacksRoom
             transaction.rollBack()
+            if lacksRoom { reserve?.giveUp() }
             throw error
         }
+    }
+
+    public var isShortOfRoom: Bool { reserve?.isGivenUp == true }
+
+    /// Makes the reserve again once there is room for it, and keeps the log short until then.
+    private func lookForRoom(_ reserve: DiskReserve) {
+        let free = pragma("freelist_count") * pragma("page_size")
+        let mayReturn = reserve.mayReturn(logBytes: Int(log.pages) * 4096, freeInDatabase: free)
+        guard mayReturn || log.pages >= DiskReserve.logPagesMax else { return }
+        // While somebody reads the log it stays; the next write looks again.
+        guard (try? cutLog()) == true else { return }
+        log.pages = 0
+        if mayReturn { reserve.makeAgain(freeInDatabase: free) }
+    }
+
+    private func pragma(_ name: String) -> Int {
+        var statement: OpaquePointer?
+        defer { sqlite3_finalize(statement) }
+        guard sqlite3_prepare_v2(connection, "PRAGMA " + name, -1, &statement, nil) == SQLITE_OK,
+            sqlite3_step(statement) == SQLITE_ROW
+        else { return 0 }
+        return Int(sqlite3_column_int64(statement, 0))
     }
 
     /// Starts a checkpoint on a thread of its own, unless one is under way.

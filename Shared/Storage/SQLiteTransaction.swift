@@ -128,6 +128,9 @@ final class SQLiteTransaction: Transaction {
     /// itself, and what ran after that would commit statement by statement.
     private var failure: CloudError?
 
+    /// Whether the disk was full for something in this transaction.
+    private(set) var lacksRoom = false
+
     /// Set when a flush has failed: the system may have dropped the pages it
     /// could not write, so that a later flush would promise what is not there.
     private var hasLostFlush = false
@@ -148,6 +151,7 @@ final class SQLiteTransaction: Transaction {
             )
         }
         failure = nil
+        lacksRoom = false
         isOpen = true
         do { try execute(Self.beginning, []) } catch {
             isOpen = false
@@ -224,6 +228,7 @@ final class SQLiteTransaction: Transaction {
     private func failed(_ code: Int32) -> CloudError {
         let error = SQLiteFailure.error(code)
         if !SQLiteFailure.isOfStatement(code) { failure = error }
+        if code & 0xff == SQLITE_FULL { lacksRoom = true }
         if code == SQLITE_IOERR | (4 << 8) { hasLostFlush = true }  // SQLITE_IOERR_FSYNC, a macro Swift does not import
         return error
     }

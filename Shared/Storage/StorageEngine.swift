@@ -88,6 +88,9 @@ public protocol StorageEngine: AnyObject {
     ///   (disk full, I/O error; nothing was stored).
     func write<Result>(_ body: (any Transaction) throws -> Result) throws -> Result
 
+    /// Whether the disk is full, and only what makes room may be written.
+    var isShortOfRoom: Bool { get }
+
     /// Moves committed pages from the log to the database, where the engine
     /// needs that. Called by the host when the loop is idle or the log is long.
     func checkpoint()
@@ -100,4 +103,8 @@ public protocol StorageEngine: AnyObject {
     func cutLog() throws -> Bool
 
     func close()
+}
+
+extension StorageEngine {
+    public var isShortOfRoom: Bool { false }
 }

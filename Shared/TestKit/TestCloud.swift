@@ -45,11 +45,13 @@ public final class TestCloud {
     /// - Parameters:
     ///   - subscriberQueueMax: Deliveries that may wait for one device before it lags.
     ///   - budgets: How often devices may ask each service.
+    ///   - engines: Databases of services that are not to live in memory.
     ///   - factories: Further services, or others in the place of the real ones.
     /// - Throws: ``CloudError`` when a service does not start.
     public init(
         seed: UInt64, faults: Faults = .none, subscriberQueueMax: Int = 1000,
-        budgets: BudgetConfiguration = .unlimited, factories: [ServiceName: ServiceFactory] = [:], logger: Logger? = nil
+        budgets: BudgetConfiguration = .unlimited, engines: [ServiceName: SQLiteEngine] = [:],
+        factories: [ServiceName: ServiceFactory] = [:], logger: Logger? = nil
     ) throws {
         self.subscriberQueueMax = subscriberQueueMax
         self.factories = factories
@@ -60,7 +62,7 @@ public final class TestCloud {
         self.logger = logger ?? Logger(label: "test", factory: { _ in SwiftLogNoOpLogHandler() })
         deployment = try Deployment(host: "127.0.0.1", basePort: 7400, transport: transport)
         for service in ServiceName.all where Self.services.contains(service) || factories[service] != nil {
-            disks[service] = Disk(try SQLiteEngine.inMemory())
+            disks[service] = Disk(try engines[service] ?? SQLiteEngine.inMemory())
             try start(service)
         }
         try createAccount()
@@ -313,6 +315,7 @@ private final class Disk: StorageEngine {
 
     func migrate(_ migrations: [Migration]) throws { try engine.migrate(migrations) }
     func write<Result>(_ body: (any Transaction) throws -> Result) throws -> Result { try engine.write(body) }
+    var isShortOfRoom: Bool { engine.isShortOfRoom }
     func checkpoint() {}
     func cutLog() throws -> Bool { try engine.cutLog() }
     /// The service is gone; what it stored is not.

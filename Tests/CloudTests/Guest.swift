@@ -9,22 +9,45 @@ import Wire
 /// A signed-in connection that says what no well-behaved device would, at the services' real doors.
 final class Guest {
     let cloud: TestCloud
-    let session: WireSignInReply
+    private(set) var session: WireSignInReply
+    /// Under the same key: for what the server says by itself.
+    let client: TestClient
     private let raw: RawClient
     private var generator: SplitMix64
+    private var last: UInt64 = 0
 
     /// Signs in under a key of its own.
     init(of cloud: TestCloud, account: String = TestCloud.accountName, app: String = "", seed: UInt64 = 1) throws {
         self.cloud = cloud
         generator = SplitMix64(seed: seed)
-        let client = try cloud.makeClient()
+        client = try cloud.makeClient()
+        session = try Self.signIn(client, account, app)
+        raw = try cloud.makeRawClient(client.keys)
+    }
+
+    private static func signIn(_ client: TestClient, _ account: String, _ app: String) throws -> WireSignInReply {
         var request = WireSignIn()
         request.accountName = account
         request.password = TestCloud.password
         request.deviceName = "guest"
         request.appID = app
-        session = try client.call("SignIn", request, at: .requests(.identity))
-        raw = try cloud.makeRawClient(client.keys)
+        return try client.call("SignIn", request, at: .requests(.identity))
+    }
+
+    /// The same device, with a new token.
+    func signInAgain() throws { session = try Self.signIn(client, session.accountName, session.accessToken.app.appID) }
+
+    /// Follows the app's store, and whatever else is named.
+    @discardableResult
+    func subscribe(_ others: [(service: ServiceName, scope: String)] = []) throws -> WireSubscribeReply {
+        var request = WireSubscribe()
+        request.scopes = ([(ServiceName.keyValue, session.accessToken.app.storeID)] + others).map {
+            var scope = WireSubscribedScope()
+            scope.service = $0.0.rawValue
+            scope.scope = $0.1
+            return scope
+        }
+        return try client.call("Subscribe", request, at: .subscriptions, accessToken: session.accessToken.token)
     }
 
     var device: String { session.device.deviceID }
@@ -45,6 +68,12 @@ final class Guest {
         }
         raw.clear()
         return try #require(reply)
+    }
+
+    /// What has come back and was not waited for.
+    func takeReplies() -> [ReplyEnvelope] {
+        defer { raw.clear() }
+        return raw.replies.filter { $0.id != nil }
     }
 
     /// Sends a request and waits for nothing.
@@ -69,7 +98,8 @@ final class Guest {
         var write = WireKeyWrite()
         write.key = key
         if let value { write.value = WirePropertyValue(value) }
-        write.timestamp = now.milliseconds << 16 + generator.next() % 1000
+        last = max(now.milliseconds << 16, last + 1)
+        write.timestamp = last
         write.deviceID = device
         return write
     }

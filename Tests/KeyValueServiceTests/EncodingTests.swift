@@ -29,13 +29,14 @@ import Wire
         let reply = PushReply(
             token: ChangeToken(epoch: 1, sequence: 300), previousSequence: 299,
             outcomes: [
-                .accepted(key: "a", stamp), .unchanged(stored), .superseded(by: stored, value: value),
-                .superseded(by: stored, value: nil),
+                .accepted(key: "a", stamp), .unchanged(stored), .superseded(by: stored, value: value, isOmitted: false),
+                .superseded(by: stored, value: nil, isOmitted: true),
             ])
         let wire = try same(reply.encoded(), WirePushKeysReply.self)
         #expect(ChangeToken(wire.token) == reply.token)
         #expect(wire.previousSequence == 299)
         #expect(wire.outcomes.map(\.superseded) == [false, false, true, true])
+        #expect(wire.outcomes.map(\.valueOmitted) == [false, false, false, true])
         #expect(wire.outcomes.map(\.current.sequence) == [300, 5, 5, 5])
         #expect(wire.outcomes.map(\.current.hasValue) == [false, false, true, false])
         #expect(wire.outcomes[2].current.value.string.utf8.count == valueBytes)

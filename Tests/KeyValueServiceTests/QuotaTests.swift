@@ -118,7 +118,7 @@ struct QuotaTests {
         let push = house.push(writes)
         let error = failure { _ = try house.call(push, by: house.caller("dev_a"), WirePushKeysReply.self) }
         #expect(error?.details["keys"]?.split(separator: ",").count == PushLimits.keysNamedMax)
-        #expect(house.lastNotification?.changes.count == 12)
+        #expect(house.lastNotification?.changes.count == PushLimits.keysNamedMax)
     }
 
     @Test func storeAboveALoweredLimitCanStillShrink() throws {

@@ -15,10 +15,11 @@ struct BudgetTests {
         return RequestBudgets(configuration)
     }
 
-    private func caller(_ device: String) -> Caller {
-        Caller(
-            account: AccountID("acct"), device: DeviceID(device), app: AppID("app"),
-            entitlements: Entitlements(store: nil, containers: []), expires: Timestamp(milliseconds: .max))
+    private func caller(_ device: String) -> Payer {
+        .caller(
+            Caller(
+                account: AccountID("acct"), device: DeviceID(device), app: AppID("app"),
+                entitlements: Entitlements(store: nil, containers: []), expires: Timestamp(milliseconds: .max)))
     }
 
     private func refusal(_ body: () throws -> Void) -> CloudError? {

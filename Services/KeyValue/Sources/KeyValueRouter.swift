@@ -5,10 +5,10 @@ extension KeyValueService {
     public func register(on router: inout Router) {
         // Its reply can hold a value, so the handler stores it itself, sealed.
         router.write(
-            WirePushKeys.self, bytesMax: PushLimits.bytesMax, remembersReply: false,
+            WirePushKeys.self, bytesMax: PushLimits.bytesMax, remembersReply: false, makesRoom: true,
             decoding: PushRequest.init(decoding:), encoding: pushKeys)
-        router.read(WirePullKeys.self, pullKeys)
-        router.read(WireListKeyHistory.self, listKeyHistory)
-        router.read(WireListKeyDigests.self, listKeyDigests)
+        router.read(WirePullKeys.self, reserves: PullRule.reserves, pullKeys)
+        router.read(WireListKeyHistory.self, reserves: PullRule.reserves, listKeyHistory)
+        router.read(WireListKeyDigests.self, reserves: RequestCost.heavy, listKeyDigests)
     }
 }

@@ -113,7 +113,9 @@ extension KeyValueSync {
             write.key = item.key.rawValue
             if let value = item.value { write.value = WirePropertyValue(value) }
             write.timestamp = item.timestamp.rawValue
-            if item.deviceID != own { write.deviceID = item.deviceID.rawValue }
+            // What was written before it was queued is offered again, and says whose it is also when it is our own.
+            let isOffered = item.timestamp.time < operation.created
+            if isOffered || item.deviceID != own { write.deviceID = item.deviceID.rawValue }
             return write
         }
         let generation = generation

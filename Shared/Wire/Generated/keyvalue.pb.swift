@@ -169,6 +169,10 @@ public nonisolated struct WireKeyOutcome: Sendable {
 
   public var superseded: Bool = false
 
+  /// The winner has a value, which is too large to travel here (1 KiB, and 8 KiB
+  /// in one reply): it comes with the next pull.
+  public var valueOmitted: Bool = false
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -298,8 +302,11 @@ public nonisolated struct WireListKeyHistory: Sendable {
   /// Empty: of all keys.
   public var key: String = String()
 
-  /// 0: 100. At most 1000.
+  /// 0: 100. At most 1000, and 2 MiB of values.
   public var limit: UInt32 = 0
+
+  /// Leaves out so many of the newest: those that the caller has.
+  public var skip: UInt32 = 0
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -312,6 +319,9 @@ public nonisolated struct WireListKeyHistoryReply: Sendable {
   // methods supported on all messages.
 
   public var entries: [WireKeyHistoryEntry] = []
+
+  /// There are older ones; ask again with a greater `skip`.
+  public var more: Bool = false
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -602,7 +612,7 @@ nonisolated extension WirePushKeysReply: SwiftProtobuf.Message, SwiftProtobuf._M
 
 nonisolated extension WireKeyOutcome: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".KeyOutcome"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}current\0\u{1}superseded\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}current\0\u{1}superseded\0\u{3}value_omitted\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -612,6 +622,7 @@ nonisolated extension WireKeyOutcome: SwiftProtobuf.Message, SwiftProtobuf._Mess
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularMessageField(value: &self._current) }()
       case 2: try { try decoder.decodeSingularBoolField(value: &self.superseded) }()
+      case 3: try { try decoder.decodeSingularBoolField(value: &self.valueOmitted) }()
       default: break
       }
     }
@@ -628,12 +639,16 @@ nonisolated extension WireKeyOutcome: SwiftProtobuf.Message, SwiftProtobuf._Mess
     if self.superseded != false {
       try visitor.visitSingularBoolField(value: self.superseded, fieldNumber: 2)
     }
+    if self.valueOmitted != false {
+      try visitor.visitSingularBoolField(value: self.valueOmitted, fieldNumber: 3)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireKeyOutcome, rhs: WireKeyOutcome) -> Bool {
     if lhs._current != rhs._current {return false}
     if lhs.superseded != rhs.superseded {return false}
+    if lhs.valueOmitted != rhs.valueOmitted {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -814,7 +829,7 @@ nonisolated extension WireKeyValueUsage: SwiftProtobuf.Message, SwiftProtobuf._M
 
 nonisolated extension WireListKeyHistory: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ListKeyHistory"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}store_id\0\u{1}key\0\u{1}limit\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}store_id\0\u{1}key\0\u{1}limit\0\u{1}skip\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -825,6 +840,7 @@ nonisolated extension WireListKeyHistory: SwiftProtobuf.Message, SwiftProtobuf._
       case 1: try { try decoder.decodeSingularStringField(value: &self.storeID) }()
       case 2: try { try decoder.decodeSingularStringField(value: &self.key) }()
       case 3: try { try decoder.decodeSingularUInt32Field(value: &self.limit) }()
+      case 4: try { try decoder.decodeSingularUInt32Field(value: &self.skip) }()
       default: break
       }
     }
@@ -840,6 +856,9 @@ nonisolated extension WireListKeyHistory: SwiftProtobuf.Message, SwiftProtobuf._
     if self.limit != 0 {
       try visitor.visitSingularUInt32Field(value: self.limit, fieldNumber: 3)
     }
+    if self.skip != 0 {
+      try visitor.visitSingularUInt32Field(value: self.skip, fieldNumber: 4)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -847,6 +866,7 @@ nonisolated extension WireListKeyHistory: SwiftProtobuf.Message, SwiftProtobuf._
     if lhs.storeID != rhs.storeID {return false}
     if lhs.key != rhs.key {return false}
     if lhs.limit != rhs.limit {return false}
+    if lhs.skip != rhs.skip {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -854,7 +874,7 @@ nonisolated extension WireListKeyHistory: SwiftProtobuf.Message, SwiftProtobuf._
 
 nonisolated extension WireListKeyHistoryReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ListKeyHistoryReply"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}entries\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}entries\0\u{1}more\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -863,6 +883,7 @@ nonisolated extension WireListKeyHistoryReply: SwiftProtobuf.Message, SwiftProto
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
       case 1: try { try decoder.decodeRepeatedMessageField(value: &self.entries) }()
+      case 2: try { try decoder.decodeSingularBoolField(value: &self.more) }()
       default: break
       }
     }
@@ -872,11 +893,15 @@ nonisolated extension WireListKeyHistoryReply: SwiftProtobuf.Message, SwiftProto
     if !self.entries.isEmpty {
       try visitor.visitRepeatedMessageField(value: self.entries, fieldNumber: 1)
     }
+    if self.more != false {
+      try visitor.visitSingularBoolField(value: self.more, fieldNumber: 2)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireListKeyHistoryReply, rhs: WireListKeyHistoryReply) -> Bool {
     if lhs.entries != rhs.entries {return false}
+    if lhs.more != rhs.more {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -160,6 +160,9 @@ public nonisolated struct WireListUsageReply: Sendable {
 
   public var items: [WireListUsageReply.Item] = []
 
+  /// The largest 4096; there are more.
+  public var more: Bool = false
+
   /// Whether it counts on the plan. Key-value data does not.
   public var countsOnPlan: Bool = false
 
@@ -539,7 +542,7 @@ nonisolated extension WireListUsage: SwiftProtobuf.Message, SwiftProtobuf._Messa
 
 nonisolated extension WireListUsageReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ListUsageReply"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}items\0\u{3}counts_on_plan\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}items\0\u{3}counts_on_plan\0\u{1}more\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -549,6 +552,7 @@ nonisolated extension WireListUsageReply: SwiftProtobuf.Message, SwiftProtobuf._
       switch fieldNumber {
       case 1: try { try decoder.decodeRepeatedMessageField(value: &self.items) }()
       case 2: try { try decoder.decodeSingularBoolField(value: &self.countsOnPlan) }()
+      case 3: try { try decoder.decodeSingularBoolField(value: &self.more) }()
       default: break
       }
     }
@@ -561,11 +565,15 @@ nonisolated extension WireListUsageReply: SwiftProtobuf.Message, SwiftProtobuf._
     if self.countsOnPlan != false {
       try visitor.visitSingularBoolField(value: self.countsOnPlan, fieldNumber: 2)
     }
+    if self.more != false {
+      try visitor.visitSingularBoolField(value: self.more, fieldNumber: 3)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireListUsageReply, rhs: WireListUsageReply) -> Bool {
     if lhs.items != rhs.items {return false}
+    if lhs.more != rhs.more {return false}
     if lhs.countsOnPlan != rhs.countsOnPlan {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true

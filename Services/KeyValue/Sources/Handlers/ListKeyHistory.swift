@@ -20,10 +20,12 @@ extension KeyValueService {
         var reply = WireListKeyHistoryReply()
         var bytes = 0
         try KeyHistory.entries(
-            of: store.scope, key: request.key.isEmpty ? nil : ItemName(request.key), limit: limit, in: transaction
+            of: store.scope, key: request.key.isEmpty ? nil : ItemName(request.key), skip: Int(request.skip),
+            limit: limit + 1, in: transaction
         ) { entry in
             bytes += entry.loser.size
-            if bytes > Self.historyBytesMax, !reply.entries.isEmpty { return false }
+            reply.more = reply.entries.count == limit || bytes > Self.historyBytesMax && !reply.entries.isEmpty
+            if reply.more { return false }
             var wire = WireKeyHistoryEntry()
             do { wire.item = try store.item(entry.loser, withValue: true) } catch is DamagedValue { return true }
             wire.lostConflict = entry.lostConflict

@@ -19,12 +19,24 @@ extension KeyValueService {
         }
         if let reply = try StoredReplies.reply(to: request, context, of: store) { return reply }
 
-        let push = try Push(request, context, into: store, now: clock.read(context.now))
-        do { try push.check(configuration.limits) } catch let violation as QuotaViolation {
+        do {
+            // What can be refused by its shape and sizes is, before anything is decoded, read or opened.
+            try Push.checkShape(request, by: try context.requireCaller().device, of: store.scope.account)
+            try QuotaRule.check(request, limits: configuration.limits)
+            // While the disk is full only deletes are taken.
+            guard !transaction.isShortOfRoom || request.writes.allSatisfy({ $0.value == nil }) else {
+                throw CloudError.diskFull
+            }
+            let push = try Push(
+                request.canonical(), context, into: store, now: clock.read(context.now))
+            try push.check(configuration.limits)
+            let reply = try push.write(context)
+            guard reply.isWorthKeeping else { return Frame(reply.encoded()) }
+            return try StoredReplies.remember(reply, to: context, of: store)
+        } catch let violation as QuotaViolation {
             transaction.publishRegardless(try KeyValueEvents.quotaViolation(violation.keys, in: store, context))
             throw violation.error
         }
-        return try StoredReplies.remember(try push.write(context), to: context, of: store)
     }
 }
 
@@ -71,7 +83,6 @@ struct Push: ~Copyable {
     init(_ request: PushRequest, _ context: RequestContext, into store: KeyStore, now: Timestamp) throws {
         let head = try store.head()
         let caller = try context.requireCaller().device
-        try Self.checkShape(request, by: caller, of: store.scope.account)
         var cut = MergeRule.Cut(now: now)
         for write in request.writes where write.timestamp > cut.limit.rawValue {
             cut.consider(Self.stamp(of: write, by: caller), over: try store.key(write.key)?.stamp)
@@ -79,6 +90,10 @@ struct Push: ~Copyable {
         let writes = try request.writes.map { write in
             let current = try store.key(write.key)
             let offered = Self.stamp(of: write, by: caller)
+            // One that is offered again may be of what an old copy does not have; another leaves nothing.
+            if write.value == nil, current == nil, write.deviceID.isEmpty {
+                return Write(key: write.key, value: nil, offered: offered, current: nil, decision: .absent)
+            }
             let decision: MergeRule.Decision
             do {
                 decision = try MergeRule.decide(offered: offered, current: current?.stamp, cut: cut) {
@@ -103,7 +118,7 @@ struct Push: ~Copyable {
             device: write.deviceID.isEmpty ? caller : DeviceID(write.deviceID))
     }
 
-    private static func checkShape(
+    static func checkShape(
         _ request: PushRequest, by caller: DeviceID, of account: AccountID
     ) throws(CloudError) {
         guard !request.writes.isEmpty else {
@@ -156,6 +171,7 @@ struct Push: ~Copyable {
         var rows: [FeedItem] = []
         var changed: [ChangedKey] = []
         var digestKey = try store.digestKey(head)
+        var valueBytesLeft = PushLimits.replyValuesBytesMax
         for write in writes {
             switch write.decision {
             case .accepted(let timestamp):
@@ -166,23 +182,40 @@ struct Push: ~Copyable {
                 rows.append(try row(write, stamp, digestKey ?? []))
                 changed.append(ChangedKey(key: write.key, stamp: stamp, value: write.value))
                 reply.outcomes.append(.accepted(key: write.key, stamp))
+            case .absent:
+                reply.outcomes.append(.accepted(key: write.key, write.offered))
             case .unchanged:
                 reply.outcomes.append(.unchanged(try write.requireCurrent()))
                 reply.isAsOffered = false
             case .superseded(let isEqual):
                 reply.isAsOffered = false
                 let current = try write.requireCurrent()
-                let value = try current.sealed.map { try store.open($0, as: .value(key: current.key)) }
-                reply.outcomes.append(.superseded(by: current, value: value))
-                if !isEqual { try keepLoser(write, to: current.stamp, context) }
+                reply.outcomes.append(try superseded(by: current, &valueBytesLeft))
+                if !isEqual {
+                    try keepLoser(write, to: current.stamp, context)
+                    reply.isWorthKeeping = true
+                }
             }
         }
         guard !rows.isEmpty else { return reply }
+        reply.isWorthKeeping = true
         let change = try store.transaction.put(store.scope, rows)
         reply.token = change.token
         reply.previousSequence = change.previousSequence
         store.transaction.publish(try KeyValueEvents.changed(changed, by: change, context))
         return reply
+    }
+
+    /// The winner, with its value if that is small; a larger one is pulled, so
+    /// that nobody makes the service keep and send many of them by losing to them.
+    private func superseded(by current: StoredKey, _ bytesLeft: inout Int) throws -> PushReply.Outcome {
+        guard let sealed = current.sealed else { return .superseded(by: current, value: nil, isOmitted: false) }
+        guard current.size <= min(PushLimits.replyValueBytesMax, bytesLeft) else {
+            return .superseded(by: current, value: nil, isOmitted: true)
+        }
+        bytesLeft -= current.size
+        return .superseded(
+            by: current, value: try store.open(sealed, as: .value(key: current.key)), isOmitted: false)
     }
 
     private func row(_ write: Write, _ stamp: MergeRule.Stamp, _ digestKey: [UInt8]) throws -> FeedItem {
@@ -200,6 +233,8 @@ struct Push: ~Copyable {
     /// a while.
     private func keepOverwritten(_ write: Write, by winner: MergeRule.Stamp, _ context: RequestContext) throws {
         guard let current = write.current, current.sealed != nil else { return }
+        // Kept, it would take the very room that deleting it is to make.
+        if store.transaction.isShortOfRoom { return }
         if current.stamp.device == winner.device {
             let stood = winner.timestamp.time.since(current.stamp.timestamp.time)
             guard stood >= KeyHistory.ownStandingMin else { return }
@@ -230,7 +265,7 @@ struct PushReply {
     enum Outcome {
         case accepted(key: ItemName, MergeRule.Stamp)
         case unchanged(StoredKey)
-        case superseded(by: StoredKey, value: [UInt8]?)
+        case superseded(by: StoredKey, value: [UInt8]?, isOmitted: Bool)
     }
 
     var token: ChangeToken
@@ -238,6 +273,8 @@ struct PushReply {
     var outcomes: [Outcome] = []
     /// Whether every write was accepted with the stamp it came with.
     var isAsOffered = true
+    /// Whether the push has changed anything; else a repeat may as well be carried out again.
+    var isWorthKeeping = false
 
     /// The reply to a push whose writes were all accepted as they were offered.
     static func asOffered(
@@ -249,7 +286,7 @@ struct PushReply {
     }
 
     var holdsValues: Bool {
-        outcomes.contains { if case .superseded(_, .some) = $0 { true } else { false } }
+        outcomes.contains { if case .superseded(_, .some, _) = $0 { true } else { false } }
     }
 
     /// - Parameter namingKeys: False: the keys' names are left out.
@@ -268,9 +305,10 @@ struct PushReply {
                             canonicalValue: nil)
                     }
                 case .unchanged(let current): writer.message(1) { $0.item(current, named: namingKeys, value: nil) }
-                case .superseded(let current, let value):
+                case .superseded(let current, let value, let isOmitted):
                     writer.message(1) { $0.item(current, named: namingKeys, value: value) }
                     writer.flag(2, true)
+                    writer.flag(3, isOmitted)
                 }
             }
         }

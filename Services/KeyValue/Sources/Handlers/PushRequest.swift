@@ -12,7 +12,7 @@ internal import Wire
 struct PushRequest {
     struct Write: Equatable {
         var key: ItemName = ""
-        /// Canonical; nil: delete the key.
+        /// As it came, until ``PushRequest/canonical()``; nil: delete the key.
         var value: [UInt8]?
         var timestamp: UInt64 = 0
         /// Empty: the caller.
@@ -67,7 +67,7 @@ struct PushRequest {
             default: break
             }
         }
-        write.value = try value.map(canonical)
+        write.value = value
         return write
     }
 
@@ -89,28 +89,29 @@ struct PushRequest {
         return text
     }
 
-    /// The canonical encoding of an encoded value.
-    private static func canonical(_ value: [UInt8]) throws -> [UInt8] {
-        if value.withUnsafeBytes(isCanonical) { return value }
-        // Through the native value: it has one canonical form, and its depth is limited.
-        let wire: WirePropertyValue
-        do { wire = try WirePropertyValue(serializedBytes: value) } catch { throw FieldReader.Malformed() }
-        return try PropertyValue(wire).canonicalBytes
-    }
-
-    /// Whether this is one string or piece of data and nothing else, its length in as few bytes as it takes.
-    private static func isCanonical(_ value: UnsafeRawBufferPointer) -> Bool {
-        guard let tag = value.first, tag == 4 << 3 | 2 || tag == 6 << 3 | 2 else { return false }
-        var length = 0
-        var place = 1
-        while place < value.count, place <= 4 {
-            let byte = value[place]
-            length |= Int(byte & 0x7f) << (7 * (place - 1))
-            place += 1
-            guard byte & 0x80 == 0 else { continue }
-            guard byte != 0 || place == 2, length == value.count - place else { return false }
-            return tag == 6 << 3 | 2 || String(validating: value[place...], as: UTF8.self) != nil
+    /// The same push with its values in canonical form.
+    ///
+    /// - Throws: ``CloudError`` `.malformedRequest`, what a value throws that is
+    ///   none, or `.limitExceeded` when too much of it is not canonical.
+    func canonical() throws(CloudError) -> PushRequest {
+        var push = self
+        var uncanonical = 0
+        for index in writes.indices {
+            guard let value = writes[index].value, !value.withUnsafeBytes(CanonicalForm.has) else { continue }
+            uncanonical += value.count
+            guard uncanonical <= PushLimits.uncanonicalBytesMax else {
+                throw CloudError(
+                    .limitExceeded, "Large values have to come in their canonical form: entries sorted by key.",
+                    details: ["bytes_max": "\(PushLimits.uncanonicalBytesMax)"])
+            }
+            // Through the native value: it has one canonical form, and its depth is limited.
+            let wire: WirePropertyValue
+            do { wire = try WirePropertyValue(serializedBytes: value) } catch {
+                throw CloudError(
+                    .malformedRequest, "The bytes do not decode.", details: ["message": WirePushKeys.protoMessageName])
+            }
+            push.writes[index].value = try PropertyValue(wire).canonicalBytes
         }
-        return false
+        return push
     }
 }

@@ -38,6 +38,8 @@ enum MergeRule {
     enum Decision: Hashable {
         /// Becomes current, with this timestamp.
         case accepted(HybridTimestamp)
+        /// Deletes what is not there: nothing is to be done.
+        case absent
         /// Is current already: a repeat.
         case unchanged
         /// Lost to what is current, which has other content or the same.

@@ -13,6 +13,9 @@ enum PullRule {
     /// Rows of changes in one reply. A reader with more than that to learn gets everything, which is smaller.
     static let changesMax = 4096
 
+    /// What a pull of a full store costs, in calls: 1 MiB, and 1024 rows.
+    static let reserves = 320
+
     /// - Parameters:
     ///   - standing: What the token's check says of it.
     ///   - newest: The partition's sequence.

@@ -6,8 +6,17 @@ enum PushLimits {
     static let bytesMax = 1_300 << 10
     /// Writes in one push: all keys of a full store exchanged for as many others.
     static let writesMax = 2048
-    /// Keys named in an error's details.
+    /// Keys named in an error's details, and in the event of a refusal.
     static let keysNamedMax = 10
+    /// Bytes of such a name; a longer one is cut there.
+    static let keyNamedBytesMax = 128
+    /// Bytes of a winner's value that travels in the reply to whoever lost to it.
+    static let replyValueBytesMax = 1 << 10
+    /// Bytes of all values in one such reply.
+    static let replyValuesBytesMax = 8 << 10
+    /// Bytes of the values in one push that are not in canonical form: they are
+    /// decoded and encoded anew, which takes far longer than looking at them.
+    static let uncanonicalBytesMax = 64 << 10
 }
 
 /// What a write does to the store's size.
@@ -26,13 +35,42 @@ struct QuotaViolation: Error {
 
     init(_ error: CloudError, keys: [ItemName]) {
         self.error = error
-        self.keys = keys
-        self.error.details["keys"] = keys.prefix(PushLimits.keysNamedMax).map(\.rawValue).joined(separator: ",")
+        self.keys = keys.prefix(PushLimits.keysNamedMax).map { key in
+            let bytes = key.rawValue.utf8
+            return bytes.count <= PushLimits.keyNamedBytesMax
+                ? key : ItemName(String(decoding: bytes.prefix(PushLimits.keyNamedBytesMax), as: UTF8.self))
+        }
+        self.error.details["keys"] = self.keys.map(\.rawValue).joined(separator: ",")
     }
 }
 
 /// Whether a store may become what a push would make of it. Deletes always may.
 enum QuotaRule {
+    /// Checks what can be told from the request alone. The values' sizes are as
+    /// they came, and never less than those of their canonical form.
+    static func check(_ request: PushRequest, limits: KeyValueLimits) throws {
+        var total = 0
+        var first: CloudError?
+        var keys: [ItemName] = []
+        for write in request.writes {
+            guard let value = write.value else { continue }
+            total += value.count
+            do throws(CloudError) {
+                try limits.check(keyBytes: write.key.utf8.count, valueBytes: value.count)
+            } catch {
+                guard error.code == .quotaExceeded else { throw error }
+                if first == nil { first = error }
+                if error.details["limit"] == first?.details["limit"] { keys.append(write.key) }
+            }
+        }
+        if let first { throw QuotaViolation(first, keys: keys) }
+        do throws(CloudError) {
+            try limits.check(keyCount: 0, totalBytes: total, previousKeyCount: 0, previousTotalBytes: 0)
+        } catch {
+            throw QuotaViolation(error, keys: request.writes.filter { $0.value != nil }.map(\.key))
+        }
+    }
+
     /// Checks each write by itself, whether it wins or not.
     static func check(_ changes: [SizeChange], limits: KeyValueLimits) throws {
         var first: CloudError?

@@ -52,12 +52,12 @@ enum KeyHistory {
     private static let ofStore = SQL(
         """
         SELECT \(columns), sealed FROM key_history WHERE account = ?1 AND store = ?2
-        ORDER BY recorded_at DESC, written DESC, item, device LIMIT ?3
+        ORDER BY recorded_at DESC, written DESC, item, device LIMIT ?3 OFFSET ?4
         """)
     private static let ofKey = SQL(
         """
         SELECT \(columns), sealed FROM key_history WHERE account = ?1 AND store = ?2 AND item = ?3
-        ORDER BY recorded_at DESC, written DESC, device LIMIT ?4
+        ORDER BY recorded_at DESC, written DESC, device LIMIT ?4 OFFSET ?5
         """)
     private static let surplusOfKey = SQL(
         """
@@ -146,11 +146,11 @@ enum KeyHistory {
 
     /// A store's entries, newest first; those of one key, if one is given.
     static func entries(
-        of scope: ScopeName, key: ItemName?, limit: Int, in transaction: any Transaction,
+        of scope: ScopeName, key: ItemName?, skip: Int = 0, limit: Int, in transaction: any Transaction,
         _ entry: (Entry) throws -> Bool
     ) throws {
         let store: [SQLValue] = [.text(scope.account.rawValue), .text(scope.name.rawValue)]
-        let values = store + (key.map { [.text($0.rawValue)] } ?? []) + [.integer(Int64(limit))]
+        let values = store + (key.map { [.text($0.rawValue)] } ?? []) + [.integer(Int64(limit)), .integer(Int64(skip))]
         try transaction.query(key == nil ? ofStore : ofKey, values) { row in
             try entry(
                 Entry(

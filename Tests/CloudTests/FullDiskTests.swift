@@ -1,0 +1,100 @@
+import Bus
+import Core
+import Foundation
+import Storage
+import TestKit
+import Testing
+import Wire
+
+/// What goes on while a service's disk is full, and after.
+@Suite(.serialized) struct FullDiskTests {
+    @Test(.enabled(if: SmallDisk.isAvailable, "Only the superuser may mount a small disk."))
+    func whileTheDiskIsFullDeletesAreTakenAndAfterwardsEverything() throws {
+        let disk = try SmallDisk(megabytes: 120)
+        defer { disk.remove() }
+        let engine = try SQLiteEngine(path: disk.folder + "/keyvalue.sqlite")
+        let cloud = try TestCloud(seed: 20, engines: [.keyValue: engine])
+        defer { cloud.close() }
+        let guest = try Guest(of: cloud)
+        let lost = try Guest(of: cloud, seed: 2)
+        let value = PropertyValue.string(String(repeating: "x", count: 100_000))
+        for number in 0..<8 { #expect(try guest.ask(guest.push([guest.write("k\(number)", value)])).code == nil) }
+        #expect(!engine.isShortOfRoom)
+
+        try disk.fill()
+        var full: ReplyEnvelope?
+        for number in 0..<500 where full == nil {
+            cloud.network.run(for: .milliseconds(5))
+            let reply = try guest.ask(guest.push([guest.write("k\(number % 8)", value)]))
+            if reply.code != nil { full = reply }
+        }
+        #expect(full?.code == .storageFailure && engine.isShortOfRoom)
+        // What was there is there, and can be read and deleted; nothing is added.
+        #expect(try guest.pull().get().items.count == 8)
+        for number in 0..<4 { #expect(try guest.ask(guest.push([guest.write("k\(number)", nil)])).code == nil) }
+        #expect(try guest.ask(guest.push([guest.write("small", 1)])).code == .storageFailure)
+        #expect(try guest.ask(guest.push([guest.write("k5", nil), guest.write("new", 1)])).code == .storageFailure)
+        #expect(try guest.pull().get().items.map(\.key).sorted() == ["k4", "k5", "k6", "k7"])
+        // And what identity says is heeded.
+        var revoke = WireRevokeDevice()
+        revoke.deviceID = lost.device
+        #expect(try guest.ask(revoke, to: .identity).code == nil)
+        cloud.network.run(for: .seconds(3))
+        #expect(try lost.pull().code == .deviceRevoked)
+
+        // Once there is room nobody has to start anything again.
+        try disk.empty()
+        #expect(try guest.ask(guest.push([guest.write("small", 1)])).code == nil)
+        #expect(!engine.isShortOfRoom)
+        for number in 0..<40 {
+            cloud.network.run(for: .milliseconds(5))
+            #expect(try guest.ask(guest.push([guest.write("k\(number % 4)", value)])).code == nil)
+        }
+        let reply = try guest.pull().get()
+        let store = ScopeName(account: AccountID(guest.session.accountID), name: "default")
+        let counted = try engine.write { try Feed(over: $0).recount(store).digest }
+        #expect(Array(reply.digest) == counted.bytes && reply.items.count == 9)
+    }
+}
+
+/// A disk of its own, that a test may fill.
+private struct SmallDisk {
+    let folder: String
+    private var junk: String { folder + "/junk" }
+
+    static let isAvailable = getuid() == 0 && (try? SmallDisk(megabytes: 1)).map { $0.remove() } != nil
+
+    init(megabytes: Int) throws {
+        folder = NSTemporaryDirectory() + "nephos-disk-\(UUID().uuidString)"
+        try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+        try Self.run("mount", ["-t", "tmpfs", "-o", "size=\(megabytes)m", "tmpfs", folder])
+    }
+
+    func remove() {
+        try? Self.run("umount", ["-l", folder])
+        try? FileManager.default.removeItem(atPath: folder)
+    }
+
+    /// Takes all that is left.
+    func fill() throws {
+        guard FileManager.default.createFile(atPath: junk, contents: nil) else { throw Failed() }
+        let file = try #require(FileHandle(forWritingAtPath: junk))
+        defer { try? file.close() }
+        let block = Data(repeating: 1, count: 64 << 10)
+        while (try? file.write(contentsOf: block)) != nil {}
+    }
+
+    func empty() throws { try FileManager.default.removeItem(atPath: junk) }
+
+    private struct Failed: Error {}
+
+    private static func run(_ program: String, _ arguments: [String]) throws {
+        let process = Process()
+        process.executableURL = URL(fileURLWithPath: "/usr/bin/env")
+        process.arguments = [program] + arguments
+        process.standardError = FileHandle.nullDevice
+        try process.run()
+        process.waitUntilExit()
+        guard process.terminationStatus == 0 else { throw Failed() }
+    }
+}
