@@ -153,7 +153,7 @@ let package = Package(
             tests(
                 "IdentityServiceTests",
                 [
-                    "IdentityService", "ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf,
+                    "IdentityService", "TestKit", "ServiceKit", "Storage", "Bus", "Wire", "Core", protobuf,
                 ]),
             tests(
                 "KeyValueServiceTests",

@@ -15,13 +15,28 @@ internal import Wire
 struct Directory {
     /// One thing that identity has said.
     enum Fact {
-        /// Revoked or signed out: its tokens are void.
-        case ended(DeviceID)
+        /// Its tokens are void.
+        case ended(DeviceID, Ending)
         case account(AccountID, Standing)
         case app(AppID, Entitlements)
         case tokenKey(TokenKey)
         /// Room of this owner that is held and not used is wanted back.
         case recall(owner: String)
+    }
+
+    /// Why a device has ended.
+    enum Ending {
+        /// Revoked, or signed out.
+        case revoked
+        /// Its refresh token was used from two places.
+        case copied
+
+        var error: CloudError {
+            switch self {
+            case .revoked: CloudError(.deviceRevoked, "This device was revoked. Sign in again.")
+            case .copied: .deviceCopied
+            }
+        }
     }
 
     enum Standing {
@@ -38,7 +53,7 @@ struct Directory {
         var retires: Timestamp?
     }
 
-    private(set) var ended: Set<DeviceID> = []
+    private(set) var ended: [DeviceID: Ending] = [:]
     /// Those that are not active.
     private var standings: [AccountID: Standing] = [:]
     private var apps: [AppID: Entitlements] = [:]
@@ -46,7 +61,7 @@ struct Directory {
 
     mutating func learn(_ fact: Fact) {
         switch fact {
-        case .ended(let device): ended.insert(device)
+        case .ended(let device, let ending): ended[device] = ending
         case .account(let account, let standing):
             // An identity that came back from a copy may not know of the end any more.
             guard standings[account] != .closed else { return }
@@ -84,7 +99,7 @@ struct Directory {
         switch name[..<slash] {
         case "device":
             guard let state = try? WireDeviceState(serializedBytes: item.body), state.revoked else { return nil }
-            return .ended(DeviceID(id))
+            return .ended(DeviceID(id), state.copied ? .copied : .revoked)
         case "account":
             guard let state = try? WireAccountState(serializedBytes: item.body) else { return nil }
             switch state.state {

@@ -83,8 +83,9 @@ struct GroupCommit {
     /// Sets every item's outcome. What succeeded is on disk when this returns.
     func run(_ items: [GroupItem]) -> GroupEffects {
         let wasShortOfRoom = engine.isShortOfRoom
+        var commitActions: [() -> Void] = []
         do {
-            return try engine.write { transaction -> GroupEffects in
+            let effects = try engine.write { transaction -> GroupEffects in
                 let group = GroupTransaction(
                     transaction, at: wallClock.now, operations: operations, cache: cache,
                     isShortOfRoom: engine.isShortOfRoom)
@@ -94,12 +95,12 @@ struct GroupCommit {
                     group.wrote = false
                     let rowCount = group.rows
                     defer { items[index].rows += group.rows - rowCount }
-                    let eventCount = group.events.count
+                    let mark = group.mark
                     do {
                         items[index].outcome = try outcome(of: items[index], in: group, at: time, &effects)
                     } catch {
                         if group.wrote { throw HalfDone() }
-                        group.dropEvents(after: eventCount)
+                        group.drop(after: mark)
                         items[index].outcome = .failure(CloudError(wrapping: error))
                     }
                     group.publish(group.takeNotices())
@@ -108,8 +109,11 @@ struct GroupCommit {
                 effects.events = group.events
                 effects.heads = group.heads
                 effects.proof = group.proof
+                commitActions = group.commitActions
                 return effects
             }
+            for action in commitActions { action() }
+            return effects
         } catch is HalfDone {
             cache.removeAll()
             return runSeparately(items) { _ in true }
@@ -131,6 +135,7 @@ struct GroupCommit {
         for index in items.indices where included(items[index]) {
             var notices: [OutgoingEvent] = []
             var proof: ChangeToken?
+            var commitActions: [() -> Void] = []
             do {
                 let (outcome, alone) = try engine.write { transaction -> (GroupItem.Outcome, GroupEffects) in
                     let group = GroupTransaction(
@@ -147,8 +152,10 @@ struct GroupCommit {
                     try group.flush()
                     alone.events = group.events
                     alone.heads = group.heads
+                    commitActions = group.commitActions
                     return (outcome, alone)
                 }
+                for action in commitActions { action() }
                 items[index].outcome = outcome
                 effects.events += alone.events
                 effects.heads.merge(alone.heads) { $1 }

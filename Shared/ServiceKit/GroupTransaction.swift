@@ -15,6 +15,8 @@ final class GroupTransaction: HandlerTransaction {
     private(set) var heads: [Int: ChangeToken] = [:]
     /// A token that has shown that the database is an old copy.
     private(set) var proof: ChangeToken?
+    /// What changes in memory once the group is on disk.
+    private(set) var commitActions: [() -> Void] = []
     private var notices: [OutgoingEvent] = []
     let isShortOfRoom: Bool
     private let feed: Feed
@@ -37,14 +39,27 @@ final class GroupTransaction: HandlerTransaction {
         return moreOperations || moreTombstones
     }
 
-    /// Drops the events of a request that failed.
-    func dropEvents(after count: Int) { events.removeLast(events.count - count) }
+    /// How far the group has come.
+    struct Mark {
+        fileprivate var events: Int
+        fileprivate var commitActions: Int
+    }
+
+    var mark: Mark { Mark(events: events.count, commitActions: commitActions.count) }
+
+    /// Drops what a request that failed would have had done after the commit.
+    func drop(after mark: Mark) {
+        events.removeLast(events.count - mark.events)
+        commitActions.removeLast(commitActions.count - mark.commitActions)
+    }
 
     func publish(_ event: OutgoingEvent) { events.append(event) }
 
     func publish(_ notices: [OutgoingEvent]) { events += notices }
 
     func publishRegardless(_ event: OutgoingEvent) { notices.append(event) }
+
+    func afterCommit(_ action: @escaping () -> Void) { commitActions.append(action) }
 
     /// What the request that just ran leaves behind, failed or not.
     func takeNotices() -> [OutgoingEvent] {

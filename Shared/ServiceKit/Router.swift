@@ -82,6 +82,9 @@ public protocol HandlerTransaction: FeedTransaction {
     /// Publishes after the group, also when this request then fails: for an
     /// event that stores nothing (a refusal that the device is told of).
     func publishRegardless(_ event: OutgoingEvent)
+    /// Runs the action once the group is on disk, before its replies go out; dropped if it is rolled back.
+    /// What a service keeps in memory of its tables changes here alone, or what was undone would stay in force.
+    func afterCommit(_ action: @escaping () -> Void)
 }
 
 /// An event of this service, before the host fills in service and position.

@@ -64,8 +64,8 @@ public final class ServiceHost: ServiceRuntime {
     /// Joins the next group, before what arrives with it.
     private var queued: [GroupItem] = []
     private var heavy = HeavyQueue()
-    /// Requests whose long work is being done. A repeat of one of them is left
-    /// to the answer of the first.
+    /// Requests with long work that are not answered yet. A repeat of one of
+    /// them is left to the answer of the first.
     private var preparing: [Operation: RequestFingerprint] = [:]
 
     /// Names what an offload returns, so that it is a concrete type.
@@ -207,10 +207,12 @@ public final class ServiceHost: ServiceRuntime {
     /// Closes sockets and storage. What is queued to be sent goes out with the loop's linger.
     public func close() {
         guard !isClosed else { return }
+        // What waits for its group, and what the followers have not stored yet, needs the storage once more.
+        runQueued()
+        for follower in followers { follower.close() }
         isClosed = true
         for timer in timers.values { timer.cancel() }
         timers = [:]
-        for follower in followers { follower.close() }
         for client in clients.values { client.close() }
         service.stop()
         replies?.close()
@@ -242,6 +244,10 @@ public final class ServiceHost: ServiceRuntime {
             requests += 1
             do throws(Refusal) {
                 let item = try admit(one, now: now, time: time)
+                guard try isFirst(item) else {
+                    count("requests.repeated")
+                    continue
+                }
                 if heavy.concerns(item) { try wait(item) } else { items.append(item) }
             } catch {
                 refuse(one.peer, error)
@@ -312,6 +318,12 @@ public final class ServiceHost: ServiceRuntime {
             item.charged = cost
             item.bytes = envelope.body.count
             if method.mutates {
+                item.context.fingerprint = envelope.body.withUnsafeBytes {
+                    RequestFingerprint(method: method.name, body: $0)
+                }
+            }
+            // Ids age because stored replies are forgotten. A method that stores none knows its repeats itself.
+            if method.mutates, method.remembersReply {
                 let age = time.since(envelope.id.time)
                 guard age <= Router.operationRetention, age >= .zero - Self.operationLead else {
                     throw CloudError(
@@ -319,10 +331,7 @@ public final class ServiceHost: ServiceRuntime {
                         "The operation id is too old or too far ahead. Check the clock, and use a new id.",
                         details: [CloudError.serverTimeDetail: "\(time.milliseconds)"])
                 }
-                item.context.fingerprint = envelope.body.withUnsafeBytes {
-                    RequestFingerprint(method: method.name, body: $0)
-                }
-                if method.remembersReply { item.principal = Self.principal(of: item.context) }
+                item.principal = Self.principal(of: item.context)
             }
             return item
         } catch {
@@ -421,6 +430,7 @@ public final class ServiceHost: ServiceRuntime {
             }
             return
         }
+        if case .toPrepare = item.outcome {} else if let operation = preparation(item) { preparing[operation] = nil }
         switch item.outcome {
         case .success(let body):
             charge(item, replyBytes: body.count)
@@ -450,20 +460,33 @@ public final class ServiceHost: ServiceRuntime {
         context.caller?.device.rawValue ?? context.peer.publicKey.z85
     }
 
+    /// Which operation's long work this is; nil: it has none.
+    private func preparation(_ item: GroupItem) -> Operation? {
+        switch item.work {
+        case .request(let method, _), .prepared(let method, _):
+            guard method.prepared != nil else { return nil }
+            return Operation(id: item.context.id, principal: Self.principal(of: item.context))
+        case .submission: return nil
+        }
+    }
+
+    /// Whether this is not the repeat of a request whose long work is being done.
+    private func isFirst(_ item: GroupItem) throws(Refusal) -> Bool {
+        guard let operation = preparation(item) else { return true }
+        guard let first = preparing[operation] else {
+            preparing[operation] = item.context.fingerprint
+            return true
+        }
+        guard first == item.context.fingerprint else {
+            throw Refusal(error: .operationReused, id: operation.id, budget: item.budget)
+        }
+        return false
+    }
+
     private func prepare(_ item: GroupItem, _ work: @escaping Router.Prepared.Work) {
         guard case .request(let method, _) = item.work else { return }
-        let operation = Operation(id: item.context.id, principal: Self.principal(of: item.context))
-        if let first = preparing[operation] {
-            guard first == item.context.fingerprint else {
-                return refuse(
-                    item.context.peer, Refusal(error: .operationReused, id: operation.id, budget: item.budget))
-            }
-            return count("requests.repeated")
-        }
-        preparing[operation] = item.context.fingerprint
         loop.offload({ Prepared(value: try work()) }) { [weak self] result in
             guard let self else { return }
-            preparing[operation] = nil
             switch result {
             case .success(let prepared):
                 item.work = .prepared(method, result: prepared.value)

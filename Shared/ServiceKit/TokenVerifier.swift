@@ -16,12 +16,17 @@ struct TokenVerifier {
     private struct Verified {
         var token: String
         var digest: TokenDigest
-        /// The connection's key, which the token is bound to.
-        var boundTo: PublicKey
         var caller: Caller
         var keyID: String
         /// When it has to be looked at again.
         var until: Timestamp
+    }
+
+    /// What a connection has carried.
+    private struct Connection {
+        /// Whose it is. Should its number come again for another key, nothing of this is that one's.
+        var key: PublicKey
+        var tokens: [Verified] = []
     }
 
     private let deployment: String
@@ -30,8 +35,8 @@ struct TokenVerifier {
     // Two generations instead of an order of use: when the young one is full,
     // the old one is forgotten. Who is still there is promoted at its next request.
     private let generationMax: Int
-    private var young: [UInt64: [Verified]] = [:]
-    private var old: [UInt64: [Verified]] = [:]
+    private var young: [UInt64: Connection] = [:]
+    private var old: [UInt64: Connection] = [:]
 
     /// - Throws: ``CloudError`` `.configurationInvalid` for a token key that is not one.
     init(roster: Roster, rememberedConnectionsMax: Int = 20_000) throws(CloudError) {
@@ -54,7 +59,7 @@ struct TokenVerifier {
         directory.learn(fact)
         // Whom it concerns is looked for here, which is rare, and not with every request.
         switch fact {
-        case .ended(let device): forget { $0.caller.device == device }
+        case .ended(let device, _): forget { $0.caller.device == device }
         case .account(let account, .locked), .account(let account, .closed): forget { $0.caller.account == account }
         case .app(let app, _): forget { $0.caller.app == app }
         case .tokenKey(let key): if key.retires != nil { forget { $0.keyID == key.id } }
@@ -63,8 +68,8 @@ struct TokenVerifier {
     }
 
     private mutating func forget(where concerns: (Verified) -> Bool) {
-        for (connection, list) in young where list.contains(where: concerns) { young[connection] = nil }
-        for (connection, list) in old where list.contains(where: concerns) { old[connection] = nil }
+        for (number, connection) in young where connection.tokens.contains(where: concerns) { young[number] = nil }
+        for (number, connection) in old where connection.tokens.contains(where: concerns) { old[number] = nil }
     }
 
     /// Who the request's bearer is, by its token or by the digest of one that this connection has carried.
@@ -76,11 +81,7 @@ struct TokenVerifier {
         guard envelope.accessToken.isEmpty, let digest = envelope.accessTokenDigest else {
             return try verify(envelope.accessToken, of: peer, now: now)
         }
-        guard
-            let known = remembered(peer.connection)?.first(where: {
-                $0.digest == digest && $0.boundTo == peer.publicKey
-            })
-        else {
+        guard let known = remembered(peer)?.tokens.first(where: { $0.digest == digest }) else {
             throw CloudError(
                 .accessTokenUnknown, "This connection has not carried that access token. Send the token itself.")
         }
@@ -91,7 +92,7 @@ struct TokenVerifier {
     ///
     /// - Throws: ``CloudError`` `.notAuthenticated`, `.tokenExpired`, `.tokenNotBound` or `.deviceRevoked`.
     mutating func verify(_ token: String, of peer: Peer, now: Timestamp) throws(CloudError) -> Caller {
-        if let known = remembered(peer.connection)?.first(where: { $0.token == token }) {
+        if let known = remembered(peer)?.tokens.first(where: { $0.token == token }) {
             return try caller(of: known, peer, now: now)
         }
         return try verifyAnew(token, of: peer, now: now)
@@ -104,27 +105,29 @@ struct TokenVerifier {
 
     private mutating func verifyAnew(_ token: String, of peer: Peer, now: Timestamp) throws(CloudError) -> Caller {
         let verified = try check(token, of: peer, now: now)
-        var list = young[peer.connection] ?? []
-        list.removeAll { $0.token == token }
-        if list.count >= Self.tokensPerConnection { list.removeFirst() }
-        list.append(verified)
-        remember(list, for: peer.connection)
+        var connection = remembered(peer) ?? Connection(key: peer.publicKey)
+        connection.tokens.removeAll { $0.token == token }
+        if connection.tokens.count >= Self.tokensPerConnection { connection.tokens.removeFirst() }
+        connection.tokens.append(verified)
+        remember(connection, under: peer.connection)
         return verified.caller
     }
 
-    private mutating func remembered(_ connection: UInt64) -> [Verified]? {
-        if let list = young[connection] { return list }
-        guard let list = old.removeValue(forKey: connection) else { return nil }
-        remember(list, for: connection)
-        return list
+    private mutating func remembered(_ peer: Peer) -> Connection? {
+        if let connection = young[peer.connection] { return connection.key == peer.publicKey ? connection : nil }
+        guard let connection = old.removeValue(forKey: peer.connection), connection.key == peer.publicKey else {
+            return nil
+        }
+        remember(connection, under: peer.connection)
+        return connection
     }
 
-    private mutating func remember(_ list: [Verified], for connection: UInt64) {
-        if young.count >= generationMax, young[connection] == nil {
+    private mutating func remember(_ connection: Connection, under number: UInt64) {
+        if young.count >= generationMax, young[number] == nil {
             old = young
             young = [:]
         }
-        young[connection] = list
+        young[number] = connection
     }
 
     // MARK: The check itself
@@ -163,9 +166,7 @@ struct TokenVerifier {
         let account = AccountID(payload.sub)
         let standing = directory.standing(of: account)
         guard standing != .closed else { throw CloudError.accountClosed }
-        guard !directory.ended.contains(device) else {
-            throw CloudError(.deviceRevoked, "This device was revoked. Sign in again.")
-        }
+        if let ending = directory.ended[device] { throw ending.error }
         guard standing != .locked else { throw CloudError.accountLocked }
         let app = AppID(payload.app)
         let entitlements = directory.entitlements(
@@ -174,7 +175,7 @@ struct TokenVerifier {
                 version: payload.ver, capabilities: Entitlements.Capabilities(rawValue: payload.cap),
                 store: payload.kvs.map { StoreID($0) }, containers: payload.ctr.map { ItemName($0) }))
         return Verified(
-            token: token, digest: TokenDigest(of: token), boundTo: peer.publicKey,
+            token: token, digest: TokenDigest(of: token),
             caller: Caller(
                 account: account, device: device, app: app, entitlements: entitlements, expires: expires),
             keyID: header.kid, until: min(expires, signer.retires ?? expires))
@@ -197,6 +198,11 @@ extension CloudError {
     public static let accountLocked = CloudError(
         .accountTemporarilyUnavailable, "The account is locked. What is on this device stays; ask the operator.",
         retryAfter: .seconds(60))
+    /// What was to be used once was used by two: somebody has a copy of the device's home, or it was an old copy itself.
+    public static let deviceCopied = CloudError(
+        .deviceRevoked,
+        "This device's sign-in came from two places, so it was ended for both. Sign in again, which makes a new key.",
+        details: ["reason": "copied"])
     /// The account was closed for good.
     public static let accountClosed = CloudError(.notAuthenticated, "The account was closed.")
 }

@@ -1,4 +1,4 @@
-internal import Bus
+public import Bus
 public import Core
 internal import ServiceKit
 public import SwiftProtobuf
@@ -20,6 +20,8 @@ public final class TestClient {
     private unowned let cloud: TestCloud
     private let name: String
     public let keys: KeyPair
+    /// How it repeats what is refused for the moment. For connections that are made later.
+    public var policy = RequestClient.Policy()
     private var clients: [Door: RequestClient] = [:]
     private var generator: SplitMix64
 
@@ -32,17 +34,36 @@ public final class TestClient {
 
     /// Calls a method and lets time pass until it is answered.
     ///
+    /// - Parameter id: The operation's; nil: a new one, by the simulation's clock.
     /// - Throws: ``CloudError`` as the service answered it, or `.deadlineExceeded` after a virtual minute.
     @discardableResult
     public func call<Request: SwiftProtobuf.Message, Reply: SwiftProtobuf.Message>(
-        _ method: String, _ request: Request, at door: Door, accessToken: String = "", as _: Reply.Type = Reply.self
+        _ method: String, _ request: Request, at door: Door, accessToken: String = "", id: OperationID? = nil,
+        as _: Reply.Type = Reply.self
     ) throws -> Reply {
-        let client = try connect(to: door)
-        var result: Result<Frame, CloudError>?
-        client.call(method, body: Frame(encoding: request), accessToken: accessToken) { result = $0.result }
-        cloud.network.run(within: .seconds(60)) { result != nil }
-        guard let result else { throw CloudError(.deadlineExceeded, "The service did not answer in time.") }
+        let answer = try begin(method, request, at: door, accessToken: accessToken, id: id)
+        cloud.network.run(within: .seconds(60)) { answer.result != nil }
+        guard let result = answer.result else {
+            throw CloudError(.deadlineExceeded, "The service did not answer in time.")
+        }
         return try result.get().decode(Reply.self)
+    }
+
+    /// The answer to a call, once there is one.
+    public final class Answer {
+        public fileprivate(set) var result: Result<Frame, CloudError>?
+    }
+
+    /// Calls a method, and lets no time pass.
+    public func begin(
+        _ method: String, _ request: some SwiftProtobuf.Message, at door: Door, accessToken: String = "",
+        id: OperationID? = nil
+    ) throws -> Answer {
+        let answer = Answer()
+        try connect(to: door).call(method, body: Frame(encoding: request), accessToken: accessToken, id: id) {
+            answer.result = $0.result
+        }
+        return answer
     }
 
     private func connect(to door: Door) throws -> RequestClient {
@@ -51,8 +72,10 @@ public final class TestClient {
         let options = RequestSocketOptions(endpoints: [endpoint], serverKey: try entry.key, keys: keys)
         let made = Unshared(Holder())
         let seed = generator.next()
+        let policy = policy
         _ = try cloud.transport.startLoop(named: "\(name) to \(endpoint)") { loop in
-            made.value.client = try RequestClient(loop: loop, socket: options, generator: SplitMix64(seed: seed))
+            made.value.client = try RequestClient(
+                loop: loop, socket: options, policy: policy, generator: SplitMix64(seed: seed))
         }
         guard let client = made.value.client else { throw CloudError(.internalError, "The loop made no client.") }
         client.onDelivery = { [weak self] envelope in

@@ -207,11 +207,11 @@ public final class TestCloud {
     public func operate<Reply: SwiftProtobuf.Message>(
         _ method: String, _ request: some SwiftProtobuf.Message, as _: Reply.Type = Reply.self
     ) throws -> Reply {
-        clientCount += 1
-        let client = TestClient(
-            name: "operator-\(clientCount)", keys: deployment.operatorKeys, cloud: self, seed: generator.next())
-        return try client.call(method, request, at: .requests(.identity))
+        try makeOperator().call(method, request, at: .requests(.identity))
     }
+
+    /// Makes what a service would store fail, as a full disk does, or lets it be stored again.
+    public func setCommitsFail(of service: ServiceName, _ fail: Bool) { disks[service]?.failsCommits = fail }
 
     /// A service's database: what it has on disk.
     public func storage(of service: ServiceName) throws -> SQLiteEngine {
@@ -247,6 +247,34 @@ public final class TestCloud {
             cloud: self, seed: generator.next())
     }
 
+    /// A further connection under the keys of another: what somebody does who has copied a device.
+    public func makeClient(copying client: TestClient) -> TestClient {
+        clientCount += 1
+        return TestClient(name: "client-\(clientCount)", keys: client.keys, cloud: self, seed: generator.next())
+    }
+
+    /// A connection under the operator's keys.
+    public func makeOperator() -> TestClient {
+        clientCount += 1
+        return TestClient(
+            name: "operator-\(clientCount)", keys: deployment.operatorKeys, cloud: self, seed: generator.next())
+    }
+
+    /// An access token as identity signs it with its first key, with any claims.
+    public func makeToken(
+        account: AccountID, device: DeviceID, app: AppID, entitlements: Entitlements, key: PublicKey,
+        lifetime: Duration
+    ) throws -> String {
+        guard let secrets = deployment.secrets.first(where: { $0.service == ServiceName.identity.rawValue }) else {
+            throw CloudError(.unknownItem, "The test cloud has no identity service.")
+        }
+        let now = SimulatedNetwork.epoch.advanced(by: network.now)
+        return try TokenSigner(secrets: secrets).sign(
+            AccessClaims(
+                deployment: roster.deployment, account: account, device: device, app: app, entitlements: entitlements,
+                deviceKey: key, issued: now, expires: now.advanced(by: lifetime), tokenID: "made by a test"))
+    }
+
     /// A connection that sends any bytes, under a key of its own or one that a test has stolen.
     public func makeRawClient(_ keys: KeyPair? = nil) throws -> RawClient {
         clientCount += 1
@@ -265,6 +293,23 @@ public final class TestCloud {
     }
 
     // MARK: Devices
+
+    /// What somebody has who has copied the device's home: connections under its key, and its refresh token.
+    public func makeCopy(of device: TestDevice) throws -> (client: TestClient, refreshToken: String) {
+        let kept = device.secrets.load(device.session?.secrets ?? "")
+        guard let keys = kept.keys, let refreshToken = kept.refreshToken else {
+            throw CloudError(.notSignedIn, "The device is not signed in.")
+        }
+        clientCount += 1
+        return (
+            TestClient(name: "client-\(clientCount)", keys: keys, cloud: self, seed: generator.next()), refreshToken
+        )
+    }
+
+    /// Signs a device in once more, after the server has turned it away.
+    public func signInAgain(_ device: TestDevice, to account: String = accountName) throws {
+        try device.signIn(to: deployment.roster.connectionString(), as: account)
+    }
 
     /// A new device, signed in to the account.
     ///
@@ -310,12 +355,19 @@ public final class StorageCopy {
 /// A database that outlives the service that uses it.
 private final class Disk: StorageEngine {
     let engine: SQLiteEngine
+    var failsCommits = false
 
     init(_ engine: SQLiteEngine) { self.engine = engine }
 
     func migrate(_ migrations: [Migration]) throws { try engine.migrate(migrations) }
-    func write<Result>(_ body: (any Transaction) throws -> Result) throws -> Result { try engine.write(body) }
     var isShortOfRoom: Bool { engine.isShortOfRoom }
+    func write<Result>(_ body: (any Transaction) throws -> Result) throws -> Result {
+        try engine.write { transaction in
+            let result = try body(transaction)
+            if failsCommits { throw CloudError(.storageFailure, "The disk is full. Nothing was stored.") }
+            return result
+        }
+    }
     func checkpoint() {}
     func cutLog() throws -> Bool { try engine.cutLog() }
     /// The service is gone; what it stored is not.

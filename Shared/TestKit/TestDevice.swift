@@ -8,7 +8,7 @@ public import SwiftProtobuf
 public final class TestDevice {
     public let name: String
     private(set) public var local: LocalStore
-    private var secrets: MemorySecrets
+    private(set) var secrets: MemorySecrets
     /// Whether other processes may use this home.
     private let isShared: Bool
     /// Names the home that it shares with other processes, or has alone.

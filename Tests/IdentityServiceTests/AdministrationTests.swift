@@ -1,6 +1,8 @@
 import Bus
 import Core
 import ServiceKit
+import Storage
+import TestKit
 import Testing
 import Wire
 
@@ -14,15 +16,19 @@ import Wire
         request.app.appID = id
         request.app.storeID = store
         request.app.containerIds = containers
-        return try house.call(request, by: house.runtime.operatorKey, replying: WireCreateAppReply.self).app
+        return try house.call(request, by: house.operatorKey, replying: WireCreateAppReply.self).app
     }
 
     @Test func theDefaultAppExistsFromTheStart() throws {
         let house = try IdentityHouse()
-        let apps: WireListAppsReply = try house.call(WireListApps(), by: house.runtime.operatorKey)
+        let apps: WireListAppsReply = try house.call(WireListApps(), by: house.operatorKey)
         #expect(apps.apps.map(\.appID) == ["default"])
-        let event = try #require(house.events.first).notification.decode(WireNotification.self)
-        #expect(event.changes.map(\.item) == ["app/default"])
+        var read = WireReadEvents()
+        read.partition = UInt32(directoryScope.partition)
+        let feed: WireReadEventsReply = try house.cloud.makeClient(asService: .keyValue).call(
+            "ReadEvents", read, at: .requests(.identity))
+        let event = try #require(feed.events.first).notification
+        #expect(event.changes.first?.item == "app/default")
         #expect(event.scope == "directory")
     }
 
@@ -32,7 +38,7 @@ import Wire
         let app = try createApp(
             house, "TEAM1.com.example.tasks", store: "TEAM1.com.example.notes", containers: ["TEAM1.b", "TEAM1.a"])
         #expect(app.storeID == "TEAM1.com.example.notes")
-        let apps: WireListAppsReply = try house.call(WireListApps(), by: house.runtime.operatorKey)
+        let apps: WireListAppsReply = try house.call(WireListApps(), by: house.operatorKey)
         #expect(apps.apps.first { $0.appID == "TEAM1.com.example.tasks" }?.containerIds == ["TEAM1.b", "TEAM1.a"])
         #expect(code { _ = try createApp(house, "TEAM1.com.example.notes") } == .alreadyExists)
     }
@@ -49,7 +55,7 @@ import Wire
         let house = try IdentityHouse()
         try house.createAccount("ada")
         _ = try createApp(house, "T.notes", store: "T.shared", containers: ["T.first", "T.second"])
-        let key = house.newKey()
+        let key = try house.newKey()
         let token = try house.signIn("ada", by: key).accessToken.token
         var request = WireIssueToken()
         request.appID = "T.notes"
@@ -64,9 +70,9 @@ import Wire
         try house.createAccount("bob")
         try house.createAccount("ada")
         _ = try house.signIn("ada", by: house.newKey())
-        let reply: WireListAccountsReply = try house.call(WireListAccounts(), by: house.runtime.operatorKey)
-        #expect(reply.accounts.map(\.accountName) == ["ada", "bob"])
-        #expect(reply.accounts.map(\.deviceCount) == [1, 0])
+        let reply: WireListAccountsReply = try house.call(WireListAccounts(), by: house.operatorKey)
+        #expect(reply.accounts.map(\.accountName) == ["ada", "bob", TestCloud.accountName])
+        #expect(reply.accounts.map(\.deviceCount) == [1, 0, 0])
     }
 
     @Test func anAccountNameIsTakenOnce() throws {
@@ -104,22 +110,22 @@ import Wire
         let house = try IdentityHouse()
         var create = WireCreateApp()
         create.app.appID = "T.notes"
-        let first: WireCreateAppReply = try house.call(create, by: house.runtime.operatorKey)
+        let first: WireCreateAppReply = try house.call(create, by: house.operatorKey)
         var update = WireUpdateApp()
-        update.app = create.app
-        update.app.capabilities = [.keyValue]
-        let second: WireUpdateAppReply = try house.call(update, by: house.runtime.operatorKey)
+        update.appID = create.app.appID
+        update.capabilities.values = [.keyValue]
+        let second: WireUpdateAppReply = try house.call(update, by: house.operatorKey)
         #expect(second.app.version == first.app.version + 1 && second.app.capabilities == [.keyValue])
         var remove = WireRemoveApp()
         remove.appID = "T.notes"
-        let _: WireRemoveAppReply = try house.call(remove, by: house.runtime.operatorKey)
-        let apps: WireListAppsReply = try house.call(WireListApps(), by: house.runtime.operatorKey)
+        let _: WireRemoveAppReply = try house.call(remove, by: house.operatorKey)
+        let apps: WireListAppsReply = try house.call(WireListApps(), by: house.operatorKey)
         #expect(apps.apps.map(\.appID) == ["default"])
-        let again: WireCreateAppReply = try house.call(create, by: house.runtime.operatorKey)
+        let again: WireCreateAppReply = try house.call(create, by: house.operatorKey)
         #expect(again.app.version == second.app.version + 2)
         remove.appID = "default"
         #expect(
-            code { let _: WireRemoveAppReply = try house.call(remove, by: house.runtime.operatorKey) }
+            code { let _: WireRemoveAppReply = try house.call(remove, by: house.operatorKey) }
                 == .constraintViolation)
     }
 }

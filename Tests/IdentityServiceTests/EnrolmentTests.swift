@@ -1,4 +1,6 @@
+import Bus
 import Core
+import TestKit
 import Testing
 import Wire
 
@@ -8,7 +10,7 @@ import Wire
     @Test func theSameKeyWithTheSameAccountIsTheSameDevice() throws {
         let house = try IdentityHouse()
         try house.createAccount("ada")
-        let key = house.newKey()
+        let key = try house.newKey()
         let first = try house.signIn("ada", by: key)
         let published = house.events.count
         #expect(try house.signIn("ada", by: key).device.deviceID == first.device.deviceID)
@@ -19,7 +21,7 @@ import Wire
         let house = try IdentityHouse()
         try house.createAccount("ada")
         try house.createAccount("bob")
-        let key = house.newKey()
+        let key = try house.newKey()
         let first = try house.signIn("ada", by: key)
         let second = try house.signIn("bob", by: key)
         #expect(second.device.deviceID != first.device.deviceID)
@@ -37,7 +39,7 @@ import Wire
     @Test func signingOutEndsTheDeviceButNotTheKey() throws {
         let house = try IdentityHouse()
         try house.createAccount("ada")
-        let key = house.newKey()
+        let key = try house.newKey()
         let first = try house.signIn("ada", by: key)
         let _: WireSignOutReply = try house.call(WireSignOut(), by: key, token: first.accessToken.token)
         let states = try house.deviceStates(in: try #require(house.events.last))
@@ -55,8 +57,8 @@ import Wire
         let house = try IdentityHouse()
         try house.createAccount("ada")
         try house.createAccount("bob")
-        let lost = house.newKey()
-        let desk = house.newKey()
+        let lost = try house.newKey()
+        let desk = try house.newKey()
         let lostReply = try house.signIn("ada", by: lost)
         let token = try house.signIn("ada", by: desk).accessToken.token
         var request = WireRevokeDevice()
@@ -83,7 +85,7 @@ import Wire
         try house.createAccount("ada")
         try house.createAccount("bob")
         let adas = try house.signIn("ada", by: house.newKey())
-        let key = house.newKey()
+        let key = try house.newKey()
         let token = try house.signIn("bob", by: key).accessToken.token
         var request = WireRevokeDevice()
         request.deviceID = adas.device.deviceID
@@ -94,22 +96,21 @@ import Wire
     @Test func aRevocationDuringSignInWins() throws {
         let house = try IdentityHouse()
         try house.createAccount("ada")
-        let key = house.newKey()
-        let desk = house.newKey()
+        let key = try house.newKey()
+        let desk = try house.newKey()
         let device = try house.signIn("ada", by: key).device.deviceID
         let token = try house.signIn("ada", by: desk).accessToken.token
         var signIn = WireSignIn()
         signIn.accountName = "ada"
         signIn.password = "correct horse"
-        let race = {
-            let _: WireSignInReply = try house.call(
-                signIn, by: key,
-                beforeFinish: {
-                    var revoke = WireRevokeDevice()
-                    revoke.deviceID = device
-                    let _: WireRevokeDeviceReply = try house.call(revoke, by: desk, token: token)
-                })
-        }
-        #expect(code(race) == .deviceRevoked)
+        house.cloud.network.offloadTime = .seconds(1)
+        let attempt = try house.client(key).begin("SignIn", signIn, at: .requests(.identity))
+        house.cloud.network.run(for: .milliseconds(100))
+        var revoke = WireRevokeDevice()
+        revoke.deviceID = device
+        let _: WireRevokeDeviceReply = try house.call(revoke, by: desk, token: token)
+        #expect(attempt.result == nil)
+        house.cloud.network.run(for: .seconds(1))
+        #expect(code { _ = try attempt.result?.get() } == .deviceRevoked)
     }
 }

@@ -1,99 +1,125 @@
 import Bus
 import Core
+import ServiceKit
 import Storage
 import SwiftProtobuf
+import Synchronization
 import Wire
 
-import struct Foundation.Data
-
 @testable import IdentityService
-@testable import ServiceKit
+@testable import TestKit
 
-/// An identity service on a database in memory, called the way its host calls it:
-/// each request a transaction, rolled back when it throws.
+/// A whole cloud in one process, of which identity is asked: every request comes through the host's door, with its
+/// token and its budget.
 final class IdentityHouse {
-    let service: IdentityService
-    let runtime: StubRuntime
+    let cloud: TestCloud
     let engine: SQLiteEngine
-    /// What was published and committed.
-    private(set) var events: [OutgoingEvent] = []
-    var now = Timestamp(milliseconds: 1_700_000_000_000)
-    private var router = Router()
-    private var verifier: TokenVerifier
+    let operatorKey: PublicKey
+    /// What identity has published and committed, in order.
+    private(set) var events: [WireEvent] = []
+    private let configuration: Box
+    private var clients: [PublicKey: TestClient] = [:]
+    private var listener: (any SubscribeSocket)?
+    private var offset = Duration.zero
     private var random = SplitMix64(seed: 7)
 
-    init(_ configuration: IdentityConfiguration = .cheapPasswords, engine: SQLiteEngine? = nil) throws {
-        service = IdentityService(configuration: configuration)
-        runtime = try StubRuntime()
-        verifier = try TokenVerifier(roster: runtime.roster)
-        self.engine = try engine ?? .inMemory()
-        try self.engine.migrate(ChangeFeedSchema.migrations + AccountKeys.migrations + service.migrations)
-        service.register(on: &router)
-        try service.start(runtime)
-        try runSubmitted()
+    private final class Box: Sendable {
+        let value: Mutex<IdentityConfiguration>
+        init(_ value: IdentityConfiguration) { self.value = Mutex(value) }
     }
 
-    func newKey() -> PublicKey {
-        let bytes = (0..<32).map { _ in UInt8.random(in: .min ... .max, using: &random) }
-        return PublicKey(bytes: bytes) ?? runtime.operatorKey
+    init(_ configuration: IdentityConfiguration = .cheapPasswords) throws {
+        let box = Box(configuration)
+        self.configuration = box
+        cloud = try TestCloud(
+            seed: 7, budgets: BudgetConfiguration(),
+            factories: [
+                .identity: { seed in
+                    IdentityService(configuration: box.value.withLock { $0 }, generator: SplitMix64(seed: seed))
+                }
+            ])
+        engine = try cloud.storage(of: .identity)
+        let client = cloud.makeOperator()
+        operatorKey = client.keys.publicKey
+        clients[operatorKey] = client
+        try listen()
+    }
+
+    deinit { cloud.close() }
+
+    /// Identity's wall clock.
+    var now: Timestamp {
+        get { SimulatedNetwork.epoch.advanced(by: cloud.network.now + offset) }
+        set {
+            offset += newValue.since(now)
+            cloud.network.setClockOffset(ServiceName.identity.rawValue, offset)
+        }
+    }
+
+    /// Ends identity as kill -9 does, and starts it again on the same disk.
+    func restart(_ configuration: IdentityConfiguration? = nil) throws {
+        if let configuration { self.configuration.value.withLock { $0 = configuration } }
+        cloud.crash(.identity)
+        try cloud.start(.identity)
+        cloud.network.setClockOffset(ServiceName.identity.rawValue, offset)
+    }
+
+    func newKey() throws -> PublicKey {
+        let client = try cloud.makeClient()
+        // A refusal is what is asked about here.
+        client.policy.waitMax = .zero
+        clients[client.keys.publicKey] = client
+        return client.keys.publicKey
     }
 
     func newOperation() -> OperationID { OperationID(at: now, using: &random) }
 
-    /// Calls a method as a host does. With a token, as that device.
+    func client(_ key: PublicKey) throws -> TestClient {
+        guard let client = clients[key] else { throw CloudError(.unknownItem, "This house has not made the key.") }
+        return client
+    }
+
+    /// Calls a method on a connection with this key. With a token, as that device.
     func call<Request: SwiftProtobuf.Message, Reply: SwiftProtobuf.Message>(
         _ request: Request, by key: PublicKey, token: String? = nil, id: OperationID? = nil,
-        beforeFinish: () throws -> Void = {}, replying: Reply.Type = Reply.self
+        replying: Reply.Type = Reply.self
     ) throws -> Reply {
         let name = String(Request.protoMessageName.split(separator: ".").last ?? "")
-        guard let method = router.methods[name] else { throw CloudError(.unknownMethod, "No such method.") }
-        let peer = Peer(connection: UInt64(key.bytes[0]) << 8 | UInt64(key.bytes[1]), publicKey: key)
-        var caller: Caller?
-        switch method.access {
-        case .anyone: break
-        case .account where token == nil && key == runtime.operatorKey: break
-        case .device, .account: caller = try verifier.verify(token ?? "", of: peer, now: now)
-        default:
-            guard key == runtime.operatorKey else { throw CloudError(.permissionFailure, "Operator only.") }
-        }
-        let context = RequestContext(id: id ?? newOperation(), causeID: nil, peer: peer, caller: caller, now: now)
-        defer { try? runSubmitted() }
-        let frame = Frame(encoding: request)
-        if let prepared = method.prepared {
-            let work = try group { try prepared.begin(frame, context, $0) }
-            let result = try work()
-            try beforeFinish()
-            return try group { try prepared.finish(result, context, $0) }.decode(Reply.self)
-        }
-        guard let run = method.run else { throw CloudError(.internalError, "A method without a body.") }
-        return try group { try run(frame, context, $0) }.decode(Reply.self)
+        defer { cloud.network.run(for: .milliseconds(20)) }
+        return try client(key).call(
+            name, request, at: .requests(.identity), accessToken: token ?? "", id: id ?? newOperation())
+    }
+
+    /// What identity has counted since it started.
+    func counter(_ name: String) throws -> UInt64 {
+        let reply: WireCheckHealthReply = try call(WireCheckHealth(), by: operatorKey)
+        return reply.counters[name] ?? 0
     }
 
     /// A transaction of the test's own, each statement of which is committed by itself.
     func transaction() -> any Transaction { EachAlone(engine) }
 
-    private func group<Result>(_ body: (any HandlerTransaction) throws -> Result) throws -> Result {
-        let (result, published) = try engine.write { transaction in
-            let handler = GroupTransaction(transaction, at: now)
-            let result = try body(handler)
-            try handler.flush()
-            return (result, handler.events)
+    private func listen() throws {
+        let keys = try cloud.makeClient(asService: .notifications).keys
+        let entry = try cloud.roster.entry(of: .identity)
+        let options = SubscribeSocketOptions(
+            endpoints: [entry.events], serverKey: try entry.key, keys: keys, topics: ["identity/"])
+        let made = Unshared(Holder())
+        let onMessages = Unshared<([Bus.Message]) -> Void> { [weak self] messages in
+            for message in messages where message.count == 2 {
+                guard let batch = try? message[1].decode(WireEventBatch.self) else { continue }
+                self?.events += batch.events.filter(\.hasNotification)
+            }
         }
-        events += published
-        // As its host does.
-        for event in published where event.account == directoryScope.account {
-            var wire = WireEvent()
-            wire.notification = try event.notification.decode(WireNotification.self)
-            for fact in Directory.items(in: wire, of: .identity).compactMap(Directory.fact) { verifier.learn(fact) }
+        _ = try cloud.transport.startLoop(named: "listener") { loop in
+            made.value.socket = try loop.makeSubscribeSocket(options) { onMessages.value($0) }
         }
-        return result
+        listener = made.value.socket
+        cloud.network.run(for: .milliseconds(50))
     }
 
-    private func runSubmitted() throws {
-        while !runtime.submitted.isEmpty {
-            let body = runtime.submitted.removeFirst()
-            try group(body)
-        }
+    private final class Holder {
+        var socket: (any SubscribeSocket)?
     }
 
     // MARK: Short forms
@@ -103,19 +129,26 @@ final class IdentityHouse {
         var request = WireCreateAccount()
         request.accountName = name
         request.password = password
-        return AccountID(try call(request, by: runtime.operatorKey, replying: WireCreateAccountReply.self).accountID)
+        return AccountID(try call(request, by: operatorKey, replying: WireCreateAccountReply.self).accountID)
     }
 
-    func signIn(
-        _ name: String, _ password: String = "correct horse", by key: PublicKey, app: String = "",
-        id: OperationID? = nil
-    ) throws -> WireSignInReply {
+    func signInRequest(
+        _ name: String, _ password: String = "correct horse", app: String = "", code: String = ""
+    ) -> WireSignIn {
         var request = WireSignIn()
         request.accountName = name
         request.password = password
         request.deviceName = "Desk"
         request.appID = app
-        return try call(request, by: key, id: id)
+        request.code = code
+        return request
+    }
+
+    func signIn(
+        _ name: String, _ password: String = "correct horse", by key: PublicKey, app: String = "", code: String = "",
+        id: OperationID? = nil
+    ) throws -> WireSignInReply {
+        try call(signInRequest(name, password, app: app, code: code), by: key, id: id)
     }
 
     func refresh(_ token: String, by key: PublicKey, id: OperationID? = nil) throws -> WireRefreshTokenReply {
@@ -125,16 +158,19 @@ final class IdentityHouse {
     }
 
     /// The states in an event, by item.
-    func deviceStates(in event: OutgoingEvent) throws -> [WireDeviceState] {
-        try event.notification.decode(WireNotification.self).changes
+    func deviceStates(in event: WireEvent) throws -> [WireDeviceState] {
+        try event.notification.changes
             .filter { $0.item.hasPrefix("device/") }
             .map { try WireDeviceState(serializedBytes: $0.body) }
     }
 }
 
 /// The code that the body throws, or nil if it throws none.
-func code(_ body: () throws -> Void) -> CloudError.Code? {
-    do { try body() } catch { return CloudError(wrapping: error).code }
+func code(_ body: () throws -> Void) -> CloudError.Code? { failure(body)?.code }
+
+/// The error that the body throws, or nil if it throws none.
+func failure(_ body: () throws -> Void) -> CloudError? {
+    do { try body() } catch { return CloudError(wrapping: error) }
     return nil
 }
 

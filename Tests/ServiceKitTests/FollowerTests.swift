@@ -44,6 +44,21 @@ struct FollowerTests {
         #expect(house.notifications.handled[0].notification.changes.map(\.item) == ["0", "1", "2", "3", "4"])
     }
 
+    @Test func aCursorThatMayLagIsStoredWhenTheServiceCloses() throws {
+        var house = try TestHouse()
+        try house.startFollower(cursorDelay: .seconds(60))
+        house.bus.settle()
+        try write(3, on: house)
+        #expect(tokens(house) == [1, 2, 3])
+        let select = SQL("SELECT MAX(sequence) FROM follow_cursors")
+        func stored() throws -> Int64? {
+            try house.notificationsEngine.write { try $0.first(select) { $0.integer(0) } }
+        }
+        #expect(try stored() == 0)
+        house.notificationsHost?.close()
+        #expect(try stored() == 3)
+    }
+
     @Test func gapIsClosedByTheNextEvent() throws {
         let house = try TestHouse(withFollower: true)
         try write(2, on: house)

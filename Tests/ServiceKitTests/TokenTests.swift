@@ -2,9 +2,10 @@ import Bus
 import Core
 import Crypto
 import Foundation
-import ServiceKit
 import Testing
 import Wire
+
+@testable import ServiceKit
 
 /// Who is let in with an access token.
 struct TokenTests {
@@ -114,6 +115,26 @@ struct TokenTests {
             try codes(thief, [whoAmI(digestOf: token), whoAmI(token: thiefsOwn), whoAmI(digestOf: token)])
                 == [.accessTokenUnknown, nil, .accessTokenUnknown])
         #expect(try codes(keys, [whoAmI(digestOf: token)]) == [.accessTokenUnknown])
+    }
+
+    /// A service's sockets number their connections; should a number come again, it is another key's.
+    @Test func whatAConnectionCarriedIsWorthNothingUnderAnotherKeyOfTheSameNumber() throws {
+        var verifier = try TokenVerifier(roster: house.roster)
+        let thief = try KeysOnly().makeKeyPair().publicKey
+        let token = try house.token(for: keys)
+        let now = house.bus.clock.now
+        func code(_ key: PublicKey, _ envelope: RequestEnvelope) -> CloudError.Code? {
+            do { _ = try verifier.verify(envelope, of: Peer(connection: 7, publicKey: key), now: now) } catch {
+                return error.code
+            }
+            return nil
+        }
+        let id = OperationID(at: now)
+        let (byToken, byDigest) = (whoAmI(token: token)(id), whoAmI(digestOf: token)(id))
+        #expect(code(keys.publicKey, byToken) == nil && code(keys.publicKey, byDigest) == nil)
+        #expect(code(thief, byDigest) == .accessTokenUnknown)
+        #expect(code(thief, byToken) == .tokenNotBound)
+        #expect(code(keys.publicKey, byDigest) == nil)
     }
 
     @Test func aDigestExpiresWithItsTokenAndGoesWithItsDevice() throws {

@@ -319,8 +319,9 @@ extension AuditEntry {
         case "sign-in.refused": return "sign-in refused: \(details["reason"] ?? "unknown")"
         case "sign-out": return "signed out"
         case "device.renamed": return "renamed \(details["former_name"] ?? "a device") to \(device)"
+        case "sign-in.allowed": return "made a code for a new device's sign-in"
         case "device.revoked": return "revoked \(device)"
-        case "token.reused": return "used token came back: signed out"
+        case "token.reused": return "sign-in came from two places: ended for both, its key with it"
         default: return event
         }
     }

@@ -7,7 +7,7 @@ import Wire
 struct DevicesCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "devices", abstract: "The account's devices.",
-        subcommands: [List.self, Rename.self, Revoke.self], defaultSubcommand: List.self)
+        subcommands: [List.self, Rename.self, Revoke.self, AllowSignIn.self], defaultSubcommand: List.self)
 
     private struct Row: Encodable {
         var id: String
@@ -104,6 +104,33 @@ struct DevicesCommand: AsyncParsableCommand {
             }
             try output.print(
                 Row(reply.device, this: nil), text: "\(device.name) is called \(reply.device.name) now.")
+        }
+    }
+
+    struct AllowSignIn: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Make a code with which a new device may try to sign in at once.",
+            discussion: """
+                For when somebody guesses at the account's password, and a new device is told to wait for it. The \
+                code is good for one attempt within ten minutes, and does not stand for the password:
+                nephos sign-in ... --code CODE
+                """)
+
+        @OptionGroup var speaker: SpeakerOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() async throws {
+            let reply = try await speaker.call(returning: WireAllowSignInReply.self) { account in
+                var request = WireAllowSignIn()
+                request.accountName = account
+                return request
+            }
+            try output.print(
+                ["code": reply.code, "lifetime_milliseconds": "\(reply.lifetimeMilliseconds)"],
+                text: """
+                    \(reply.code)
+                    Good for one attempt within \(reply.lifetimeMilliseconds / 60_000) minutes: nephos sign-in ... --code \(reply.code)
+                    """)
         }
     }
 

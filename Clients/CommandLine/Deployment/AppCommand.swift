@@ -39,7 +39,7 @@ struct AppCommand: ParsableCommand {
         }
     }
 
-    /// What an app is entitled to, as it is said to Create and Update.
+    /// What a new app is entitled to.
     struct Entitlements: ParsableArguments {
         @Argument(help: "The app's id: a team's prefix and a name, such as A1B2C3.com.example.notes.") var id: String
         @Option(help: "A name for people (default: the id).") var name: String?
@@ -83,15 +83,39 @@ struct AppCommand: ParsableCommand {
 
     struct Update: ParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Replace what an app may use. Running services heed it within seconds.")
+            abstract: "Change of an app what is named here, and nothing else. Running services heed it within seconds.")
 
-        @OptionGroup var entitlements: Entitlements
+        @Argument(help: "The app's id.") var id: String
+        @Option(help: "Another name for people.") var name: String?
+        @Option(help: "Another key-value store's id.") var store: String?
+        @Option(
+            name: .customLong("container"), help: "A container's id, in place of all that it lists; repeat for more.")
+        var containers: [String] = []
+        @Flag(help: "It is to list no container.") var noContainers = false
+        @Option(
+            name: .customLong("capability"),
+            help: "key-value, documents or records, in place of all that it has; repeat for more.")
+        var capabilities: [Capability] = []
         @OptionGroup var deployment: DeploymentOptions
         @OptionGroup var output: OutputOptions
 
+        func validate() throws {
+            guard !noContainers || containers.isEmpty else {
+                throw ValidationError("--no-containers and --container contradict each other.")
+            }
+            guard name != nil || store != nil || noContainers || !containers.isEmpty || !capabilities.isEmpty else {
+                throw ValidationError(
+                    "Nothing to change. Give --name, --store, --container, --no-containers or --capability.")
+            }
+        }
+
         func run() throws {
             var request = WireUpdateApp()
-            request.app = entitlements.app
+            request.appID = id
+            if let name { request.name = name }
+            if let store { request.storeID = store }
+            if noContainers || !containers.isEmpty { request.containers.ids = containers }
+            if !capabilities.isEmpty { request.capabilities.values = capabilities.map(\.wire) }
             let reply = try OperatorConnection(directory: deployment.directory)
                 .call(.identity, request, returning: WireUpdateAppReply.self)
             try output.print(Row(reply.app), text: "Changed \(reply.app.appID).")

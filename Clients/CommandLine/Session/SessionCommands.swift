@@ -15,6 +15,9 @@ struct SignInCommand: AsyncParsableCommand {
     @Option(name: .customLong("class"), help: "computer, or small for a device with little room (default: computer).")
     var policyClass = DeviceClass.computer
     @Option(help: "The app to sign in as (default: the deployment's default app).") var app: String?
+    @Option(
+        help: "A code from a signed-in device (nephos devices allow-sign-in), when others guess at the password.")
+    var code: String?
     @Flag(help: "Throw away changes of another account that were never sent.") var discardUnsent = false
     @OptionGroup var wait: WaitOptions
     @OptionGroup var device: DeviceOptionGroup
@@ -28,7 +31,7 @@ struct SignInCommand: AsyncParsableCommand {
             try await session.signIn(
                 connection: connection, account: account, password: password, deviceName: name,
                 policyClass: policyClass == .small ? .smallDevice : .computer, app: app.map { AppID($0) },
-                discardsUnsent: discardUnsent, timeout: wait.duration)
+                discardsUnsent: discardUnsent, code: code ?? "", timeout: wait.duration)
         }
         try output.print(
             SessionReport(record), text: "Signed in as \(record.accountName), device \(record.deviceName).")

@@ -19,6 +19,7 @@ extension IdentityService {
         router.write(WireSignOut.self, makesRoom: true, signOut)
 
         // A device for its own account, or the operator for a named one.
+        router.write(WireAllowSignIn.self, access: .account, remembersReply: false, allowSignIn)
         router.read(WireListDevices.self, access: .account, listDevices)
         router.write(WireRenameDevice.self, access: .account, renameDevice)
         router.write(WireRevokeDevice.self, access: .account, makesRoom: true, revokeDevice)

@@ -16,7 +16,7 @@ extension IdentityService {
         let device = try DeviceStore(transaction: transaction).device(caller.device)
         switch device?.state {
         case .active: break
-        case .revoked: throw Self.deviceRevoked
+        case .revoked, .copied: throw device?.state.ending ?? Self.deviceRevoked
         case .signedOut, nil: throw CloudError(.notAuthenticated, "This device has signed out. Sign in again.")
         }
         guard let device, device.account == caller.account, device.key == context.peer.publicKey else {
@@ -102,16 +102,21 @@ extension IdentityService {
     }
 
     /// A signed access token, and what its holder needs to know of it.
-    func accessToken(for device: DeviceRecord, app: AppRecord, at now: Timestamp) throws -> WireAccessToken {
+    ///
+    /// - Parameter end: When it ends at the latest.
+    func accessToken(
+        for device: DeviceRecord, app: AppRecord, at now: Timestamp, until end: Timestamp? = nil,
+        _ transaction: any HandlerTransaction
+    ) throws -> WireAccessToken {
         let running = try requireRunning()
-        let lifetime = configuration.accessTokenLifetime
+        let expires = min(now.advanced(by: configuration.accessTokenLifetime), end ?? Timestamp(milliseconds: .max))
         var wire = WireAccessToken()
-        wire.token = try running.signingKeys.signer(at: now).sign(
+        wire.token = try signingKeys(transaction).signer(at: now).sign(
             AccessClaims(
                 deployment: running.runtime.roster.deployment, account: device.account, device: device.id,
                 app: app.id, entitlements: app.entitlements, deviceKey: device.key, issued: now,
-                expires: now.advanced(by: lifetime), tokenID: Base64URL.encode(randomBytes(16))))
-        wire.lifetimeMilliseconds = UInt64(clamping: lifetime.milliseconds)
+                expires: expires, tokenID: Base64URL.encode(randomBytes(16))))
+        wire.lifetimeMilliseconds = UInt64(clamping: expires.since(now).milliseconds)
         wire.app = WireApp(app)
         return wire
     }
@@ -126,12 +131,12 @@ extension IdentityService {
         guard let key = try requireRunning().refreshKeys.first else {
             throw CloudError(.internalError, "There is no key to derive refresh tokens with.")
         }
-        let salt = randomBytes(RefreshSecret.saltByteCount)
         let secret = RefreshSecret(
-            family: previous?.id ?? randomBytes(RefreshSecret.familyByteCount), salt: salt, key: key)
+            family: previous?.id ?? randomBytes(RefreshSecret.familyByteCount),
+            generation: (previous?.generation ?? 0) + 1, key: key)
         try RefreshFamilyStore(transaction: transaction).replace(
             with: RefreshFamily(
-                id: secret.family, device: device, salt: salt, tokenHash: secret.hash,
+                id: secret.family, device: device, generation: secret.generation, tokenHash: secret.hash,
                 previousHash: previous?.tokenHash, issuedBy: context.id,
                 expires: context.now.advanced(by: configuration.refreshTokenLifetime)))
         return secret

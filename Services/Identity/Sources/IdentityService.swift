@@ -12,15 +12,17 @@ public final class IdentityService: CloudService {
     public let name = ServiceName.identity
     let configuration: IdentityConfiguration
 
-    /// Sign-ins by account name and by key. On the loop, as everything here.
-    var attempts = AttemptLimit()
+    let gate = PasswordGate()
     var generator: any RandomNumberGenerator
     private var running: Running?
 
     /// What there is only once the host has started the service.
     struct Running {
         var runtime: any ServiceRuntime
-        var signingKeys: SigningKeys
+        /// The first key that signs, from the secret file.
+        var firstSigner: TokenSigner
+        /// As the database has them; nil: to be read.
+        var signingKeys: SigningKeys?
         /// What refresh tokens are derived with; newest first, at least one.
         var refreshKeys: [SymmetricKey]
         var addresses: [WireServiceAddress]
@@ -39,19 +41,24 @@ public final class IdentityService: CloudService {
 
     public func start(_ host: any ServiceRuntime) throws {
         running = Running(
-            runtime: host, signingKeys: try SigningKeys(first: TokenSigner(secrets: host.secrets)),
+            runtime: host, firstSigner: try TokenSigner(secrets: host.secrets),
             refreshKeys: try RefreshSecret.keys(from: host.secrets.masterKeys),
             addresses: host.roster.services.map(WireServiceAddress.init))
-        host.submit { [unowned self] transaction in
-            try Self.createDefaultApp(in: transaction)
-            try running?.signingKeys.load(host.accountKeys, in: transaction)
-        }
+        host.submit { try Self.createDefaultApp(in: $0) }
     }
 
-    func changeSigningKeys(_ change: (inout SigningKeys) throws -> Void) throws {
-        guard var keys = running?.signingKeys else { return }
-        try change(&keys)
-        running?.signingKeys = keys
+    /// The keys that sign, as they are in the database.
+    func signingKeys(_ transaction: any Transaction) throws -> SigningKeys {
+        let running = try requireRunning()
+        if let keys = running.signingKeys { return keys }
+        let keys = try SigningKeys(first: running.firstSigner, running.runtime.accountKeys, in: transaction)
+        self.running?.signingKeys = keys
+        return keys
+    }
+
+    /// They have changed in the database: once that is on disk, they are read anew.
+    func forgetSigningKeys(_ transaction: any HandlerTransaction) {
+        transaction.afterCommit { [weak self] in self?.running?.signingKeys = nil }
     }
 
     func requireRunning() throws(CloudError) -> Running {

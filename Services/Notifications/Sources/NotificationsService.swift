@@ -57,7 +57,9 @@ public final class NotificationsService: CloudService {
         case "device":
             let device = try WireDeviceState(serializedBytes: change.body)
             guard device.revoked else { return }
-            door?.end(because: SubscriptionDoor.revoked) { $0.device == DeviceID(device.deviceID) }
+            door?.end(because: device.copied ? .deviceCopied : SubscriptionDoor.revoked) {
+                $0.device == DeviceID(device.deviceID)
+            }
         case "account":
             let account = try WireAccountState(serializedBytes: change.body)
             guard account.state != .active else { return }

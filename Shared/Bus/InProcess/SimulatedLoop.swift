@@ -33,7 +33,7 @@ final class SimulatedLoop: BusLoop {
         _ work: @escaping @Sendable () throws -> Value,
         then completion: @escaping (Result<Value, any Error>) -> Void
     ) {
-        schedule(after: network.latency()) { completion(Result { try work() }) }
+        schedule(after: network.offloadTime ?? network.latency()) { completion(Result { try work() }) }
     }
 
     func probe(_ endpoint: String, then completion: @escaping (Bool) -> Void) {

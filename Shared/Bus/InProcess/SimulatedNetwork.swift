@@ -43,6 +43,9 @@ public final class SimulatedNetwork: @unchecked Sendable {
     /// Events that have happened.
     public private(set) var eventCount = 0
 
+    /// How long work beside a loop takes; nil: as long as a message travels.
+    public var offloadTime: Duration?
+
     var generator: SplitMix64
     private var queue = EventQueue()
     private var loops: [String: SimulatedLoop] = [:]

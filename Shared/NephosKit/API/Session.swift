@@ -90,6 +90,7 @@ public final class Session: Sendable {
     /// - Parameters:
     ///   - connection: As the deployment's operator hands it out.
     ///   - discardsUnsent: Whether changes of another account that wait to be sent may be thrown away.
+    ///   - code: From ``allowSignIn()`` on another device, when others guess at the password.
     /// - Throws: ``CloudError`` `.wrongCredentials`; `.requestRateLimited` after too many of those, with the time
     ///   to wait; `.networkFailure` when the server cannot be reached; `.constraintViolation` when changes of
     ///   another account were never sent.
@@ -97,12 +98,12 @@ public final class Session: Sendable {
     public func signIn(
         connection: ConnectionString, account: String, password: String, deviceName: String, deviceModel: String = "",
         policyClass: DevicePolicyClass = .computer, app: AppID? = nil, discardsUnsent: Bool = false,
-        timeout: Duration = .seconds(30)
+        code: String = "", timeout: Duration = .seconds(30)
     ) async throws(CloudError) -> SessionRecord {
         var request = SignInRequest(
             identity: SessionRecord.Service(connection), accountName: account, password: password,
             deviceName: deviceName, deviceModel: deviceModel, platform: "linux", policyClass: policyClass, app: app,
-            discardsUnsent: discardsUnsent)
+            discardsUnsent: discardsUnsent, code: code)
         request.timeout = timeout
         return try await engine.perform { [request] engine, completion in engine.signIn(request, completion) }
     }

@@ -18,13 +18,15 @@ public struct SignInRequest: Sendable {
     public var app: String
     /// Whether changes of another account that wait to be sent may be thrown away.
     public var discardsUnsent: Bool
+    /// From a signed-in device or the operator, when others guess at the password. Or empty.
+    public var code: String
     /// How long to wait for the answer.
     public var timeout: Duration = .seconds(30)
 
     public init(
         identity: SessionRecord.Service, accountName: String, password: String, deviceName: String,
         deviceModel: String = "", platform: String = "", policyClass: DevicePolicyClass = .computer, app: AppID? = nil,
-        discardsUnsent: Bool = false
+        discardsUnsent: Bool = false, code: String = ""
     ) {
         self.identity = identity
         self.accountName = accountName
@@ -34,6 +36,7 @@ public struct SignInRequest: Sendable {
         self.platform = platform
         self.policyClass = policyClass
         self.discardsUnsent = discardsUnsent
+        self.code = code
         self.app = app?.rawValue ?? ""
     }
 }
@@ -73,6 +76,7 @@ extension DeviceEngine {
         wire.devicePlatform = request.platform
         wire.policyClass = request.policyClass == .smallDevice ? .smallDevice : .computer
         wire.appID = request.app
+        wire.code = request.code
         client.call(wire, timeout: request.timeout, id: id) { [weak self] reply in
             guard let self, !self.stopped else { return client.close() }
             self.learnTime(reply)
@@ -118,7 +122,7 @@ extension DeviceEngine {
         next.secrets = makeOperationID().description
         var kept = keys
         kept.refreshToken = reply.refreshToken
-        kept.refresh = nil
+        kept.refreshOperation = nil
         kept.accessTokens = [app.appID: tokens.stamp(reply.accessToken)]
         let (session, secrets) = (next, kept)
         let previous = try local.write { database in

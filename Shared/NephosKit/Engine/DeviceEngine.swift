@@ -239,15 +239,18 @@ public final class DeviceEngine {
 
     private func noteRevocation(_ result: Result<Frame, CloudError>) {
         guard case .failure(let error) = result, error.code == .deviceRevoked else { return }
-        turnedAway()
+        turnedAway(error)
     }
 
     /// The server will have no more of this device until somebody signs in again.
-    func turnedAway() {
+    func turnedAway(_ error: CloudError) {
         guard let session, session.signedIn, !session.revoked else { return }
-        do throws(CloudError) { try changeSession { session, _ in session.revoked = true } } catch {
-            logger.error("session could not be saved", error)
-        }
+        do throws(CloudError) {
+            try changeSession { session, _ in
+                session.revoked = true
+                session.wasCopied = error.details["reason"] == "copied"
+            }
+        } catch { logger.error("session could not be saved", error) }
         follower.stop()
         for store in openStores { store.changed() }
     }

@@ -25,7 +25,7 @@ extension KeyValueSync {
         guard let session = engine.session, session.signedIn else {
             return CloudError(.notSignedIn, "This home has no account signed in. Sign in.")
         }
-        if session.revoked { return CloudError(.deviceRevoked, "This device was revoked. Sign in again.") }
+        if let ending = session.ending { return ending }
         return problem
     }
 

@@ -92,7 +92,7 @@ final class SubscriptionFollower {
                     if error.code == .tokenExpired || error.code == .notAuthenticated {
                         self.engine.tokens.discard(token, of: app)
                     }
-                    if error.code == .deviceRevoked { self.engine.turnedAway() }
+                    if error.code == .deviceRevoked { self.engine.turnedAway(error) }
                     self.failed(app, error)
                 case .success(let reply):
                     self.subscribed(app, reply)
@@ -213,7 +213,7 @@ final class SubscriptionFollower {
     }
 
     private func ended(_ error: CloudError) {
-        if error.code == .deviceRevoked { return engine.turnedAway() }
+        if error.code == .deviceRevoked { return engine.turnedAway(error) }
         account.end()
         for app in subscriptions.keys.sorted() {
             subscriptions[app]?.active = false

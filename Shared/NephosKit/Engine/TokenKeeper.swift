@@ -87,8 +87,8 @@ final class TokenKeeper {
             completion(.failure(CloudError(.notSignedIn, "This home has no account signed in. Sign in.")))
             return
         }
-        guard !session.revoked else {
-            completion(.failure(CloudError(.deviceRevoked, "This device was revoked. Sign in again.")))
+        if let ending = session.ending {
+            completion(.failure(ending))
             return
         }
         let now = monotonicNow
@@ -154,20 +154,20 @@ final class TokenKeeper {
             guard let refreshToken = kept.refreshToken else {
                 return finish(CloudError(.notAuthenticated, "This home's sign-in has ended. Sign in again."))
             }
-            let refresh = kept.refresh ?? .init(operation: "\(engine.makeOperationID())", app: app.rawValue)
-            guard let id = OperationID(refresh.operation) else {
+            let operation = kept.refreshOperation ?? "\(engine.makeOperationID())"
+            guard let id = OperationID(operation) else {
                 return finish(CloudError(.configurationInvalid, "The device's secret file is damaged. Sign in again."))
             }
-            if kept.refresh == nil {
+            if kept.refreshOperation == nil {
                 // Before it is sent: its answer may be lost with this process.
                 try engine.changeSecrets {
-                    $0.refresh = refresh
+                    $0.refreshOperation = operation
                     return true
                 }
             }
             var wire = WireRefreshToken()
             wire.refreshToken = refreshToken
-            wire.appID = refresh.app
+            wire.appID = app.rawValue
             let place = engine.session?.secrets
             engine.send(.identity, wire, token: "", id: id, endsWhenRefused: true) { [weak self] reply in
                 guard let self, !self.engine.stopped else { return }
@@ -175,14 +175,14 @@ final class TokenKeeper {
                 guard self.engine.session?.secrets == place else {
                     return self.finish(CloudError(.operationCancelled, "Another sign-in has taken this one's place."))
                 }
-                self.refreshed(reply.result.decoded(as: WireRefreshTokenReply.self), id, app: AppID(refresh.app))
+                self.refreshed(reply.result.decoded(as: WireRefreshTokenReply.self), app: app)
             }
         } catch {
             finish(CloudError(wrapping: error))
         }
     }
 
-    private func refreshed(_ result: Result<WireRefreshTokenReply, CloudError>, _ id: OperationID, app: AppID) {
+    private func refreshed(_ result: Result<WireRefreshTokenReply, CloudError>, app: AppID) {
         do throws(CloudError) {
             switch result {
             case .success(let reply):
@@ -190,7 +190,7 @@ final class TokenKeeper {
                 try learn(reply, app: app)
                 let token = stamp(reply.accessToken)
                 try engine.changeSecrets { kept in
-                    kept.refresh = nil
+                    kept.refreshOperation = nil
                     kept.refreshToken = reply.refreshToken
                     kept.accessTokens[app.rawValue] = token
                     return true
@@ -199,16 +199,16 @@ final class TokenKeeper {
                 engine.learn(reply.services.map(SessionRecord.Service.init))
                 finish(nil)
             case .failure(let error):
-                if error.code.retry == .never {
-                    // A new id, should there be another try.
+                // The id stays, whatever the error says: the exchange may have been made before.
+                switch error.code {
+                case .notAuthenticated, .tokenNotBound, .deviceRevoked:
                     try engine.changeSecrets { kept in
-                        kept.refresh = nil
-                        if ![.operationExpired, .missingEntitlement].contains(error.code) { kept.accessTokens = [:] }
+                        kept.accessTokens = [:]
                         return true
                     }
                     hold(try engine.loadSecrets())
-                    if error.code == .operationExpired, ServerTime.isOutdated(id, now: engine.now) { return begin() }
-                    if error.code == .deviceRevoked { engine.turnedAway() }
+                    if error.code == .deviceRevoked { engine.turnedAway(error) }
+                default: break
                 }
                 finish(error, of: app)
             }

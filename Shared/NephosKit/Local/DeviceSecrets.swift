@@ -11,18 +11,13 @@ public struct DeviceSecrets: Codable, Sendable {
         var expires: UInt64
     }
 
-    /// A refresh whose answer has not arrived: a used refresh token is only
-    /// accepted again under the same operation id.
-    struct Refresh: Codable, Sendable {
-        var operation: String
-        var app: String
-    }
-
     /// CURVE keys, Z85: the device's identity.
     var publicKey: String?
     var secretKey: String?
-    var refreshToken: String?
-    var refresh: Refresh?
+    package var refreshToken: String?
+    /// The id of the request that exchanges it, until that is answered, however long it takes: under
+    /// another one the server would take this device for a copy of itself.
+    var refreshOperation: String?
     var accessTokens: [String: AccessToken] = [:]
 
     public init() {}
@@ -30,7 +25,7 @@ public struct DeviceSecrets: Codable, Sendable {
     /// Whether they let anybody in.
     public var hasTokens: Bool { refreshToken != nil || !accessTokens.isEmpty }
 
-    var keys: KeyPair? {
+    package var keys: KeyPair? {
         get {
             guard let publicKey = publicKey.flatMap({ PublicKey(z85: $0) }),
                 let secretKey = secretKey.flatMap({ SecretKey(z85: $0) })

@@ -40,12 +40,24 @@ public struct SessionRecord: Codable, Hashable, Sendable {
     public var identity: Service
     /// Set: the server has turned this device away.
     public var revoked: Bool
+    /// Set: it was turned away because its sign-in came from two places.
+    public var wasCopied: Bool?
     /// Under which name this sign-in's secrets are kept.
-    var secrets = ""
+    package var secrets = ""
 
     /// Nil after sign-out.
     public var ubiquityIdentityToken: UbiquityIdentityToken? {
         signedIn && !identityToken.isEmpty ? UbiquityIdentityToken(identityToken) : nil
+    }
+
+    /// Why the server has turned this device away; nil: it has not.
+    var ending: CloudError? {
+        guard revoked else { return nil }
+        guard wasCopied == true else { return CloudError(.deviceRevoked, "This device was revoked. Sign in again.") }
+        return CloudError(
+            .deviceRevoked,
+            "This device's sign-in came from two places, so it was ended for both. Sign in again, which makes a new key.",
+            details: ["reason": "copied"])
     }
 
     func store(of app: AppID) -> StoreID? { storeIDs[app.rawValue].map { StoreID($0) } }

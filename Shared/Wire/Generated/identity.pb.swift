@@ -149,7 +149,7 @@ public nonisolated struct WireApp: Sendable {
   /// The first is the default. Of the same team.
   public var containerIds: [String] = []
 
-  /// What it may use. Empty in CreateApp and UpdateApp: everything.
+  /// What it may use. Empty in CreateApp: everything.
   public var capabilities: [WireCapability] = []
 
   /// Rises with each change of what the app is entitled to.
@@ -235,6 +235,9 @@ public nonisolated struct WireSignIn: Sendable {
   /// Unspecified: a computer.
   public var policyClass: WirePolicyClass = .unspecified
 
+  /// From AllowSignIn: this one attempt does not wait for those of others. Or empty.
+  public var code: String = String()
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -297,7 +300,8 @@ public nonisolated struct WireSignInReply: @unchecked Sendable {
 }
 
 /// Exchanges a refresh token for new ones. A used one is accepted again only as
-/// a repeat of the same request; otherwise its whole family is revoked.
+/// a repeat under the same request id, however much later; under another id it
+/// has come from two places, and the device ends.
 public nonisolated struct WireRefreshToken: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
@@ -338,7 +342,8 @@ public nonisolated struct WireRefreshTokenReply: Sendable {
   fileprivate var _accessToken: WireAccessToken? = nil
 }
 
-/// An access token for another app of the deployment, for a signed-in device.
+/// An access token for another app of the deployment, for a signed-in device. It
+/// lives as long as the one that it is asked for with.
 public nonisolated struct WireIssueToken: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
@@ -370,6 +375,36 @@ public nonisolated struct WireIssueTokenReply: Sendable {
   public init() {}
 
   fileprivate var _accessToken: WireAccessToken? = nil
+}
+
+/// A code with which a new device may try to sign in once, at once, while others
+/// guess at the password. It does not stand for the password. Each takes the
+/// place of the one before.
+public nonisolated struct WireAllowSignIn: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var accountName: String = String()
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+public nonisolated struct WireAllowSignInReply: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// Ten letters and digits, such as "7K4MQ-9XD2B"; case and hyphen do not matter.
+  public var code: String = String()
+
+  public var lifetimeMilliseconds: UInt64 = 0
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
 }
 
 public nonisolated struct WireSignOut: Sendable {
@@ -892,26 +927,85 @@ public nonisolated struct WireCreateAppReply: Sendable {
   fileprivate var _app: WireApp? = nil
 }
 
-/// Replaces what the app is entitled to. Running services heed it within seconds.
+/// Changes of the app what is set here, and nothing else. Running services heed
+/// it within seconds.
 public nonisolated struct WireUpdateApp: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  public var app: WireApp {
-    get {_app ?? WireApp()}
-    set {_app = newValue}
+  public var appID: String = String()
+
+  public var name: String {
+    get {_name ?? String()}
+    set {_name = newValue}
   }
-  /// Returns true if `app` has been explicitly set.
-  public var hasApp: Bool {self._app != nil}
-  /// Clears the value of `app`. Subsequent reads from it will return its default value.
-  public mutating func clearApp() {self._app = nil}
+  /// Returns true if `name` has been explicitly set.
+  public var hasName: Bool {self._name != nil}
+  /// Clears the value of `name`. Subsequent reads from it will return its default value.
+  public mutating func clearName() {self._name = nil}
+
+  public var storeID: String {
+    get {_storeID ?? String()}
+    set {_storeID = newValue}
+  }
+  /// Returns true if `storeID` has been explicitly set.
+  public var hasStoreID: Bool {self._storeID != nil}
+  /// Clears the value of `storeID`. Subsequent reads from it will return its default value.
+  public mutating func clearStoreID() {self._storeID = nil}
+
+  /// Set: in place of those that it lists.
+  public var containers: WireContainerList {
+    get {_containers ?? WireContainerList()}
+    set {_containers = newValue}
+  }
+  /// Returns true if `containers` has been explicitly set.
+  public var hasContainers: Bool {self._containers != nil}
+  /// Clears the value of `containers`. Subsequent reads from it will return its default value.
+  public mutating func clearContainers() {self._containers = nil}
+
+  /// Set: in place of those that it has; at least one.
+  public var capabilities: WireCapabilityList {
+    get {_capabilities ?? WireCapabilityList()}
+    set {_capabilities = newValue}
+  }
+  /// Returns true if `capabilities` has been explicitly set.
+  public var hasCapabilities: Bool {self._capabilities != nil}
+  /// Clears the value of `capabilities`. Subsequent reads from it will return its default value.
+  public mutating func clearCapabilities() {self._capabilities = nil}
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
 
-  fileprivate var _app: WireApp? = nil
+  fileprivate var _name: String? = nil
+  fileprivate var _storeID: String? = nil
+  fileprivate var _containers: WireContainerList? = nil
+  fileprivate var _capabilities: WireCapabilityList? = nil
+}
+
+public nonisolated struct WireContainerList: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var ids: [String] = []
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+public nonisolated struct WireCapabilityList: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var values: [WireCapability] = []
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
 }
 
 public nonisolated struct WireUpdateAppReply: Sendable {
@@ -1273,7 +1367,7 @@ nonisolated extension WireAccessToken: SwiftProtobuf.Message, SwiftProtobuf._Mes
 
 nonisolated extension WireSignIn: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".SignIn"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}account_name\0\u{1}password\0\u{3}device_name\0\u{3}device_model\0\u{3}device_platform\0\u{3}app_id\0\u{3}policy_class\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}account_name\0\u{1}password\0\u{3}device_name\0\u{3}device_model\0\u{3}device_platform\0\u{3}app_id\0\u{3}policy_class\0\u{1}code\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1288,6 +1382,7 @@ nonisolated extension WireSignIn: SwiftProtobuf.Message, SwiftProtobuf._MessageI
       case 5: try { try decoder.decodeSingularStringField(value: &self.devicePlatform) }()
       case 6: try { try decoder.decodeSingularStringField(value: &self.appID) }()
       case 7: try { try decoder.decodeSingularEnumField(value: &self.policyClass) }()
+      case 8: try { try decoder.decodeSingularStringField(value: &self.code) }()
       default: break
       }
     }
@@ -1315,6 +1410,9 @@ nonisolated extension WireSignIn: SwiftProtobuf.Message, SwiftProtobuf._MessageI
     if self.policyClass != .unspecified {
       try visitor.visitSingularEnumField(value: self.policyClass, fieldNumber: 7)
     }
+    if !self.code.isEmpty {
+      try visitor.visitSingularStringField(value: self.code, fieldNumber: 8)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -1326,6 +1424,7 @@ nonisolated extension WireSignIn: SwiftProtobuf.Message, SwiftProtobuf._MessageI
     if lhs.devicePlatform != rhs.devicePlatform {return false}
     if lhs.appID != rhs.appID {return false}
     if lhs.policyClass != rhs.policyClass {return false}
+    if lhs.code != rhs.code {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -1581,6 +1680,71 @@ nonisolated extension WireIssueTokenReply: SwiftProtobuf.Message, SwiftProtobuf.
 
   public static func ==(lhs: WireIssueTokenReply, rhs: WireIssueTokenReply) -> Bool {
     if lhs._accessToken != rhs._accessToken {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireAllowSignIn: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".AllowSignIn"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}account_name\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.accountName) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.accountName.isEmpty {
+      try visitor.visitSingularStringField(value: self.accountName, fieldNumber: 1)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireAllowSignIn, rhs: WireAllowSignIn) -> Bool {
+    if lhs.accountName != rhs.accountName {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireAllowSignInReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".AllowSignInReply"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}code\0\u{3}lifetime_milliseconds\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.code) }()
+      case 2: try { try decoder.decodeSingularUInt64Field(value: &self.lifetimeMilliseconds) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.code.isEmpty {
+      try visitor.visitSingularStringField(value: self.code, fieldNumber: 1)
+    }
+    if self.lifetimeMilliseconds != 0 {
+      try visitor.visitSingularUInt64Field(value: self.lifetimeMilliseconds, fieldNumber: 2)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireAllowSignInReply, rhs: WireAllowSignInReply) -> Bool {
+    if lhs.code != rhs.code {return false}
+    if lhs.lifetimeMilliseconds != rhs.lifetimeMilliseconds {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -2700,7 +2864,7 @@ nonisolated extension WireCreateAppReply: SwiftProtobuf.Message, SwiftProtobuf._
 
 nonisolated extension WireUpdateApp: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".UpdateApp"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}app\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}app_id\0\u{1}name\0\u{3}store_id\0\u{1}containers\0\u{1}capabilities\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2708,7 +2872,11 @@ nonisolated extension WireUpdateApp: SwiftProtobuf.Message, SwiftProtobuf._Messa
       // allocates stack space for every case branch when no optimizations are
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
-      case 1: try { try decoder.decodeSingularMessageField(value: &self._app) }()
+      case 1: try { try decoder.decodeSingularStringField(value: &self.appID) }()
+      case 2: try { try decoder.decodeSingularStringField(value: &self._name) }()
+      case 3: try { try decoder.decodeSingularStringField(value: &self._storeID) }()
+      case 4: try { try decoder.decodeSingularMessageField(value: &self._containers) }()
+      case 5: try { try decoder.decodeSingularMessageField(value: &self._capabilities) }()
       default: break
       }
     }
@@ -2719,14 +2887,90 @@ nonisolated extension WireUpdateApp: SwiftProtobuf.Message, SwiftProtobuf._Messa
     // allocates stack space for every if/case branch local when no optimizations
     // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
     // https://github.com/apple/swift-protobuf/issues/1182
-    try { if let v = self._app {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 1)
+    if !self.appID.isEmpty {
+      try visitor.visitSingularStringField(value: self.appID, fieldNumber: 1)
+    }
+    try { if let v = self._name {
+      try visitor.visitSingularStringField(value: v, fieldNumber: 2)
+    } }()
+    try { if let v = self._storeID {
+      try visitor.visitSingularStringField(value: v, fieldNumber: 3)
+    } }()
+    try { if let v = self._containers {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 4)
+    } }()
+    try { if let v = self._capabilities {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 5)
     } }()
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireUpdateApp, rhs: WireUpdateApp) -> Bool {
-    if lhs._app != rhs._app {return false}
+    if lhs.appID != rhs.appID {return false}
+    if lhs._name != rhs._name {return false}
+    if lhs._storeID != rhs._storeID {return false}
+    if lhs._containers != rhs._containers {return false}
+    if lhs._capabilities != rhs._capabilities {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireContainerList: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".ContainerList"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}ids\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeRepeatedStringField(value: &self.ids) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.ids.isEmpty {
+      try visitor.visitRepeatedStringField(value: self.ids, fieldNumber: 1)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireContainerList, rhs: WireContainerList) -> Bool {
+    if lhs.ids != rhs.ids {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireCapabilityList: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".CapabilityList"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}values\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeRepeatedEnumField(value: &self.values) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.values.isEmpty {
+      try visitor.visitPackedEnumField(value: self.values, fieldNumber: 1)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireCapabilityList, rhs: WireCapabilityList) -> Bool {
+    if lhs.values != rhs.values {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -188,8 +188,8 @@ struct TestHouse {
         if withFollower { try startFollower() }
     }
 
-    mutating func startFollower() throws {
-        notifications.following = [Following(.identity)]
+    mutating func startFollower(cursorDelay: Duration = .zero) throws {
+        notifications.following = [Following(.identity, cursorDelay: cursorDelay)]
         notificationsHost = try ServiceHost(
             loop: bus, service: notifications, roster: roster, secrets: secrets[4], engine: notificationsEngine,
             logger: .quiet, generator: SplitMix64(seed: 2))

@@ -62,6 +62,7 @@ enum DirectoryEvents {
             wire.publicKey = device.key.z85
             wire.revoked = device.state != .active
             wire.signedOut = device.state == .signedOut
+            wire.copied = device.state == .copied
             return IdentityFeed.item("device/" + device.id.rawValue, wire)
         case .app(let app):
             var wire = WireAppState()

@@ -13,7 +13,9 @@ extension IdentityService {
         /// Nil: the operator need not know it.
         var present: PasswordHash?
         var new: NewPassword
-        var attempt: AttemptLimit.Subject?
+        var attempt: AttemptStore.Subject?
+        /// Held until the password is checked.
+        var place: PasswordGate.Place?
     }
 
     struct CheckedPassword: Sendable {
@@ -39,8 +41,11 @@ extension IdentityService {
             new: NewPassword(salt: randomBytes(PasswordHash.saltByteCount), cost: configuration.scryptCost))
         guard subject.device != nil else { return check }
         guard password.utf8.count <= PasswordRule.lengthMax else { throw Self.wrongCredentials }
-        let attempt = AttemptLimit.Subject.key(context.peer.publicKey)
-        try attempts.begin([attempt], at: context.now)
+        let attempts = AttemptStore(transaction: transaction)
+        let attempt = AttemptStore.Subject.key(context.peer.publicKey)
+        let count = try attempts.next(attempt, at: context.now)
+        check.place = try gate.enter(.known(subject.account.id))
+        try attempts.save(count, of: attempt)
         check.attempt = attempt
         check.present = subject.account.password
         return check
@@ -97,7 +102,7 @@ extension IdentityService {
             }
             throw Self.wrongPassword
         }
-        if let attempt = check.attempt { attempts.succeeded([attempt]) }
+        if let attempt = check.attempt { try AttemptStore(transaction: transaction).forget(attempt) }
         return subject
     }
 

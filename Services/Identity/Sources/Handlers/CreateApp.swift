@@ -28,7 +28,17 @@ extension IdentityService {
         _ transaction: any HandlerTransaction
     ) throws -> WireApp {
         var app = try EntitlementRule.app(wire, version: (former?.entitlements.version ?? 0) + 1)
-        if let former { app.plan = former.plan }
+        if let former {
+            app.plan = former.plan
+            var same = app.entitlements
+            same.version = former.entitlements.version
+            if !former.isRemoved, same == former.entitlements {
+                // Another name only: no service has to hear of it, and no subscription to end.
+                app.entitlements = same
+                try AppStore(transaction: transaction).save(app)
+                return WireApp(app)
+            }
+        }
         try AppStore(transaction: transaction).save(app)
         try DirectoryEvents.publish([.app(app)], operation: context.id, in: transaction)
         return WireApp(app)

@@ -5,7 +5,9 @@ internal import Wire
 
 // Exchanges a refresh token. Each is good for one exchange by the device it was
 // given to; a repeat of that exchange gets the same reply, since a reply can be
-// lost. Anything else with an old token is a sign of theft and ends the family.
+// lost. Anything else with an old token is a sign of a copy and ends the device:
+// its tokens, for all of its apps, are void in every service within seconds, and
+// both copies are told why.
 extension IdentityService {
     func refreshToken(
         _ request: WireRefreshToken, _ context: RequestContext, _ transaction: any HandlerTransaction
@@ -14,7 +16,7 @@ extension IdentityService {
         let devices = DeviceStore(transaction: transaction)
         let families = RefreshFamilyStore(transaction: transaction)
         let enrolments = try devices.enrolments(of: context.peer.publicKey)
-        guard !enrolments.contains(where: { $0.state == .revoked }) else { throw Self.deviceRevoked }
+        if let ended = enrolments.first(where: \.state.isLockedOut) { throw ended.state.ending }
         guard let presented = RefreshSecret(text: request.refreshToken),
             let family = try families.family(presented.family),
             var device = try devices.device(family.device), device.state == .active
@@ -23,34 +25,51 @@ extension IdentityService {
         guard account?.isLocked != true else { throw CloudError.accountLocked }
 
         let decision = RefreshRule.decide(
-            family: family, boundTo: device.key, presentedHash: presented.hash, operation: context.id,
-            peer: context.peer.publicKey, now: context.now)
+            family: family, boundTo: device.key,
+            presented: RefreshRule.Presented(
+                generation: presented.generation, hash: presented.hash,
+                isGenuine: presented.isGenuine(running.refreshKeys)),
+            operation: context.id, peer: context.peer.publicKey, now: context.now)
         let secret: RefreshSecret
         switch decision {
         case .notBound:
             throw CloudError(.tokenNotBound, "The refresh token belongs to another device's key. Sign in.")
-        case .expired:
+        case .expired, .foreign:
             throw Self.refreshTokenInvalid
         case .reused:
-            // In a transaction of its own: this one is rolled back with the error.
             running.runtime.count("refresh_tokens_reused", by: 1)
-            running.runtime.submit { try RefreshFamilyStore(transaction: $0).remove(family.id) }
-            try recordApart(.tokenReused, of: device.account, by: .device(device), context)
-            throw Self.refreshTokenInvalid
+            endCopied(device.id, running.runtime, context)
+            throw CloudError.deviceCopied
         case .answerAgain:
             guard let newest = RefreshSecret(newestOf: family, keys: running.refreshKeys) else {
                 throw Self.refreshTokenInvalid
             }
             secret = newest
         case .rotate:
+            var family = family
+            family.generation = max(family.generation, presented.generation)
+            family.tokenHash = presented.hash
             secret = try rotate(family, &device, app: request.appID, context, transaction)
         }
         var reply = WireRefreshTokenReply()
         reply.accessToken = try accessToken(
-            for: device, app: try requireApp(request.appID, transaction), at: context.now)
+            for: device, app: try requireApp(request.appID, transaction), at: context.now, transaction)
         reply.refreshToken = secret.text
         reply.services = running.addresses
         return reply
+    }
+
+    /// In a transaction of its own: that of the request is rolled back with the error that it ends with.
+    private func endCopied(_ id: DeviceID, _ runtime: any ServiceRuntime, _ context: RequestContext) {
+        runtime.submit { [self] transaction in
+            guard let device = try DeviceStore(transaction: transaction).device(id), device.state == .active else {
+                return
+            }
+            let ended = try end(device, as: .copied, transaction)
+            try AuditJournal(transaction: transaction).record(
+                .tokenReused, of: device.account, by: .device(device), at: context.now)
+            try DirectoryEvents.publish([.device(ended)], operation: context.id, in: transaction)
+        }
     }
 
     private func rotate(

@@ -11,7 +11,7 @@ extension IdentityService {
     ) throws -> WireRevokeDeviceReply {
         let subject = try requireSubject(request.accountName, context, transaction)
         var device = try requireDevice(request.deviceID, of: subject, transaction)
-        if device.state != .revoked {
+        if !device.state.isLockedOut {
             device = try end(device, as: .revoked, transaction)
             try AuditJournal(transaction: transaction).record(
                 .deviceRevoked, of: device.account, by: subject.actor, at: context.now,

@@ -9,15 +9,14 @@ extension IdentityService {
     ) throws -> WireRotateSigningKeyReply {
         let keys = try requireRunning().runtime.accountKeys
         let id = randomID(SigningKeyID.self, prefix: "key").rawValue
+        let (rotation, states) = try signingKeys(transaction).rotate(
+            id: id, at: context.now, tokenLifetime: configuration.accessTokenLifetime, keys, in: transaction)
+        forgetSigningKeys(transaction)
+        try DirectoryEvents.publish(states, operation: context.id, in: transaction)
         var reply = WireRotateSigningKeyReply()
-        try changeSigningKeys { signingKeys in
-            let (rotation, states) = try signingKeys.rotate(
-                id: id, at: context.now, tokenLifetime: configuration.accessTokenLifetime, keys, in: transaction)
-            try DirectoryEvents.publish(states, operation: context.id, in: transaction)
-            reply.keyID = rotation.keyID
-            reply.signsFrom = rotation.signsFrom.milliseconds
-            reply.previousUntil = rotation.previousUntil.milliseconds
-        }
+        reply.keyID = rotation.keyID
+        reply.signsFrom = rotation.signsFrom.milliseconds
+        reply.previousUntil = rotation.previousUntil.milliseconds
         return reply
     }
 }

@@ -7,6 +7,10 @@ internal import Wire
 // Signs a device in. The password is verified off the loop, between two
 // transactions. An unknown account goes the same way as a known one and takes
 // as long, so neither the answer nor its time tells which names exist.
+//
+// Whoever guesses at an account, from however many keys, shares one count of
+// attempts with all other strangers. Its own devices have each their own, and a
+// new one gets past the strangers with a code from a device or the operator.
 extension IdentityService {
     /// What the verification needs, and what the second transaction needs of the first.
     struct SignInAttempt: Sendable {
@@ -16,8 +20,10 @@ extension IdentityService {
         /// What new hashes are made with.
         var cost: ScryptCost
         var salt: [UInt8]
-        /// Whom the attempt was counted against.
-        var subjects: [AttemptLimit.Subject]
+        /// Whom the attempt was counted against; nil: a code was spent for it.
+        var subject: AttemptStore.Subject?
+        /// Held until the password is checked.
+        var place: PasswordGate.Place
     }
 
     struct VerifiedAttempt: Sendable {
@@ -38,18 +44,37 @@ extension IdentityService {
 
         let account = try AccountStore(transaction: transaction).account(named: name)
         let enrolments = try DeviceStore(transaction: transaction).enrolments(of: context.peer.publicKey)
-        // Whoever guesses at an account must not lock out its own devices: their keys are counted alone.
-        var subjects: [AttemptLimit.Subject] = [.key(context.peer.publicKey)]
-        if !enrolments.contains(where: { $0.account == account?.id }) { subjects.append(.account(name)) }
-        try attempts.begin(subjects, at: context.now)
-        // Counted first, or a revoked device could fill the journal.
-        guard !enrolments.contains(where: { $0.state == .revoked }) else {
-            try refused(account, request, context, "device revoked")
-            throw Self.deviceRevoked
+        let isKnown = enrolments.contains { $0.account == account?.id }
+        if let ended = enrolments.first(where: \.state.isLockedOut) {
+            try refuseKey(ended, account, request, context)
+            throw ended.state.ending
         }
+        let codes = SignInCodeStore(transaction: transaction)
+        // The same questions for a name that is nobody's.
+        let id = account?.id ?? AccountID("")
+        let hasCode = try !isKnown && codes.matches(request.code, of: id, at: context.now)
+        let attempts = AttemptStore(transaction: transaction)
+        let subject = hasCode ? nil : isKnown ? .key(context.peer.publicKey) : AttemptStore.Subject.name(name)
+        let count = try subject.map { try attempts.next($0, at: context.now) }
+        let place = try gate.enter(isKnown || hasCode ? .known(id) : .stranger(context.peer.publicKey))
+        if let subject, let count { try attempts.save(count, of: subject) } else { try codes.remove(of: id) }
         return SignInAttempt(
             account: account, password: account?.password ?? .unmatchable(configuration.scryptCost),
-            cost: configuration.scryptCost, salt: randomBytes(PasswordHash.saltByteCount), subjects: subjects)
+            cost: configuration.scryptCost, salt: randomBytes(PasswordHash.saltByteCount), subject: subject,
+            place: place)
+    }
+
+    /// Notes that a key that was locked out tried again; counted as an attempt, or it could fill the journal.
+    private func refuseKey(
+        _ ended: DeviceRecord, _ account: AccountRecord?, _ request: WireSignIn, _ context: RequestContext
+    ) throws {
+        let subject = AttemptStore.Subject.key(context.peer.publicKey)
+        try requireRunning().runtime.submit { [self] transaction in
+            let attempts = AttemptStore(transaction: transaction)
+            guard let count = try? attempts.next(subject, at: context.now) else { return }
+            try attempts.save(count, of: subject)
+            try refused(account, request, context, "device revoked")
+        }
     }
 
     private func refused(
@@ -80,7 +105,6 @@ extension IdentityService {
             try refused(verified.attempt.account, request, context, "wrong password")
             throw Self.wrongCredentials
         }
-        attempts.succeeded(verified.attempt.subjects)
         guard !account.isLocked else {
             try refused(account, request, context, "account locked")
             throw CloudError.accountLocked
@@ -90,11 +114,12 @@ extension IdentityService {
         let app = try requireApp(request.appID, transaction)
         let enrolments = try devices.enrolments(of: context.peer.publicKey)
         guard case .enrol(let known, let ending) = EnrolmentRule.decide(enrolments: enrolments, account: account.id)
-        else { throw Self.deviceRevoked }
+        else { throw enrolments.first(where: \.state.isLockedOut)?.state.ending ?? Self.deviceRevoked }
 
         if known == nil { try EnrolmentRule.checkRoom(active: devices.count(of: account.id, in: .active)) }
 
         // Decided; from here on it writes.
+        if let subject = verified.attempt.subject { try AttemptStore(transaction: transaction).forget(subject) }
         if let renewed = verified.renewed {
             account.password = renewed
             try accounts.save(account)
@@ -119,7 +144,7 @@ extension IdentityService {
         reply.accountID = account.id.rawValue
         reply.accountName = account.name
         reply.device = WireDevice(device)
-        reply.accessToken = try accessToken(for: device, app: app, at: context.now)
+        reply.accessToken = try accessToken(for: device, app: app, at: context.now, transaction)
         reply.refreshToken = try signInRefreshToken(for: device, context, transaction).text
         reply.services = try requireRunning().addresses
         reply.identityToken = IdentityToken.token(

@@ -9,9 +9,20 @@ extension IdentityService {
     func updateApp(
         _ request: WireUpdateApp, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> WireUpdateAppReply {
-        let former = try requireChangeableApp(request.app.appID, transaction)
+        let former = try requireChangeableApp(request.appID, transaction)
+        // What it has, with what is named in its place: an update widens nothing by leaving something out.
+        var wire = WireApp(former)
+        if request.hasName { wire.name = request.name }
+        if request.hasStoreID { wire.storeID = request.storeID }
+        if request.hasContainers { wire.containerIds = request.containers.ids }
+        if request.hasCapabilities { wire.capabilities = request.capabilities.values }
+        guard !wire.capabilities.isEmpty else {
+            throw CloudError(
+                .invalidArguments, "An app has at least one capability. To take all from it: nephos app remove",
+                details: ["argument": "capabilities"])
+        }
         var reply = WireUpdateAppReply()
-        reply.app = try save(request.app, replacing: former, context, transaction)
+        reply.app = try save(wire, replacing: former, context, transaction)
         return reply
     }
 

@@ -26,7 +26,7 @@ enum EnrolmentRule {
 
     static func decide(enrolments: [DeviceRecord], account: AccountID) -> Decision {
         // Also with another account: the key itself is what was lost.
-        if enrolments.contains(where: { $0.state == .revoked }) { return .refuse }
+        if enrolments.contains(where: \.state.isLockedOut) { return .refuse }
         return .enrol(
             enrolments.first { $0.account == account && $0.state == .active },
             ending: enrolments.filter { $0.account != account && $0.state == .active })

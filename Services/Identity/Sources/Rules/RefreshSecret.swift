@@ -2,40 +2,59 @@ internal import Core
 internal import Crypto
 private import Foundation
 
-/// A refresh token: the id of its family, and a secret.
+/// A refresh token: the id of its family, which of its generations it is, and a secret.
 ///
-/// The secret is derived from a random salt in the database and a key outside
-/// of it. So the database holds no token, and yet a repeated request can be
-/// answered with the first reply.
+/// The secret is derived from these two and a key outside of the database. So
+/// the database holds no token, and yet a repeated request can be answered with
+/// the first reply, and a token can be told from an invented one when the
+/// database, brought back from a copy, knows nothing of it yet.
 struct RefreshSecret: Hashable, Sendable {
     static let familyByteCount = 16
-    static let saltByteCount = 32
+    private static let generationByteCount = 8
+    private static let secretByteCount = 32
 
     let family: [UInt8]
-    /// 32 bytes.
+    /// Rises by one with each exchange.
+    let generation: UInt64
     let secret: [UInt8]
 
     /// What the database keeps of it.
-    var hash: [UInt8] { [UInt8](SHA256.hash(data: secret)) }
+    var hash: [UInt8] { [UInt8](SHA256.hash(data: Self.place(family, generation) + secret)) }
 
     /// The form that devices hold.
-    var text: String { Base64URL.encode(family + secret) }
+    var text: String { Base64URL.encode(Self.place(family, generation) + secret) }
 
     /// The token in this text, or nil if it is none.
     init?(text: String) {
-        guard let bytes = Base64URL.decode(text), bytes.count == Self.familyByteCount + 32 else { return nil }
+        guard let bytes = Base64URL.decode(text),
+            bytes.count == Self.familyByteCount + Self.generationByteCount + Self.secretByteCount
+        else { return nil }
         family = Array(bytes.prefix(Self.familyByteCount))
-        secret = Array(bytes.dropFirst(Self.familyByteCount))
+        generation = bytes.dropFirst(Self.familyByteCount).prefix(Self.generationByteCount)
+            .reduce(0) { $0 << 8 | UInt64($1) }
+        secret = Array(bytes.suffix(Self.secretByteCount))
     }
 
-    init(family: [UInt8], salt: [UInt8], key: SymmetricKey) {
+    init(family: [UInt8], generation: UInt64, key: SymmetricKey) {
         self.family = family
-        secret = [UInt8](HMAC<SHA256>.authenticationCode(for: family + salt, using: key))
+        self.generation = generation
+        secret = [UInt8](HMAC<SHA256>.authenticationCode(for: Self.place(family, generation), using: key))
+    }
+
+    /// Whether one of these keys made it.
+    func isGenuine(_ keys: [SymmetricKey]) -> Bool {
+        keys.contains {
+            ConstantTime.equal(RefreshSecret(family: family, generation: generation, key: $0).secret, secret)
+        }
+    }
+
+    private static func place(_ family: [UInt8], _ generation: UInt64) -> [UInt8] {
+        family + withUnsafeBytes(of: generation.bigEndian) { [UInt8]($0) }
     }
 
     /// The family's newest token, by whichever of the keys it was made; nil if that key is gone.
     init?(newestOf family: RefreshFamily, keys: [SymmetricKey]) {
-        let candidates = keys.lazy.map { RefreshSecret(family: family.id, salt: family.salt, key: $0) }
+        let candidates = keys.lazy.map { RefreshSecret(family: family.id, generation: family.generation, key: $0) }
         guard let match = candidates.first(where: { $0.hash == family.tokenHash }) else { return nil }
         self = match
     }

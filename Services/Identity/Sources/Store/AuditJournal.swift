@@ -13,10 +13,12 @@ enum AuditEvent: String {
     case planChanged = "plan.changed"
     case signIn = "sign-in"
     case signInRefused = "sign-in.refused"
+    /// A code was made with which a new device may try to sign in.
+    case signInAllowed = "sign-in.allowed"
     case signOut = "sign-out"
     case deviceRenamed = "device.renamed"
     case deviceRevoked = "device.revoked"
-    /// A used refresh token came back: a copy is in other hands. The sign-in was ended.
+    /// A used refresh token came back: there is a copy of the device's home. The device was ended.
     case tokenReused = "token.reused"
 }
 

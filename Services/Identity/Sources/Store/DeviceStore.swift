@@ -1,4 +1,5 @@
 internal import Core
+internal import ServiceKit
 internal import Storage
 
 /// How a device is treated where room matters.
@@ -19,6 +20,14 @@ struct DeviceRecord: Hashable, Sendable {
         case signedOut = 2
         /// Someone locked it out (lost, stolen, sold). The key never signs in again.
         case revoked = 3
+        /// Its refresh token was used from two places: whoever has the copy has the key. As revoked.
+        case copied = 4
+
+        /// Whether its key never signs in again.
+        var isLockedOut: Bool { self == .revoked || self == .copied }
+
+        /// What a locked-out key is told.
+        var ending: CloudError { self == .copied ? .deviceCopied : IdentityService.deviceRevoked }
     }
 
     var id: DeviceID

@@ -55,7 +55,7 @@ enum IdentityMigrations {
                 CREATE TABLE refresh_families (
                     family_id BLOB PRIMARY KEY,
                     device_id TEXT NOT NULL UNIQUE REFERENCES devices (device_id),
-                    salt BLOB NOT NULL,
+                    generation BIGINT NOT NULL,
                     token_hash BLOB NOT NULL,
                     previous_hash BLOB,
                     issued_by BLOB NOT NULL,
@@ -82,6 +82,22 @@ enum IdentityMigrations {
                     body BLOB NOT NULL,
                     PRIMARY KEY (account_id, number)
                 ) WITHOUT ROWID
+                """,
+                """
+                CREATE TABLE attempts (
+                    -- Of whom: see AttemptStore.
+                    subject BLOB NOT NULL PRIMARY KEY,
+                    attempts INTEGER NOT NULL,
+                    last_at BIGINT NOT NULL
+                )
+                """,
+                "CREATE INDEX attempts_by_time ON attempts (last_at)",
+                """
+                CREATE TABLE sign_in_codes (
+                    account_id TEXT NOT NULL PRIMARY KEY,
+                    hash BLOB NOT NULL,
+                    expires_at BIGINT NOT NULL
+                )
                 """,
                 """
                 CREATE TABLE closures (

@@ -7,9 +7,9 @@ struct RefreshFamily: Hashable, Sendable {
     /// 16 random bytes, which each token of the family carries in the open.
     var id: [UInt8]
     var device: DeviceID
-    /// What the newest token's secret is derived from, with a key that is not in the database.
-    var salt: [UInt8]
-    /// SHA-256 of the newest token's secret.
+    /// Of the newest token.
+    var generation: UInt64
+    /// ``RefreshSecret/hash`` of the newest token.
     var tokenHash: [UInt8]
     /// The same of the token before it, which was exchanged for the newest.
     var previousHash: [UInt8]?
@@ -21,12 +21,11 @@ struct RefreshFamily: Hashable, Sendable {
 struct RefreshFamilyStore {
     let transaction: any Transaction
 
-    private static let columns = "family_id, device_id, salt, token_hash, previous_hash, issued_by, expires_at"
+    private static let columns = "family_id, device_id, generation, token_hash, previous_hash, issued_by, expires_at"
     private static let selectByID = SQL("SELECT \(columns) FROM refresh_families WHERE family_id = ?1")
     private static let selectByDevice = SQL("SELECT \(columns) FROM refresh_families WHERE device_id = ?1")
     private static let insert = SQL(
         "INSERT INTO refresh_families (\(columns)) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")
-    private static let deleteByID = SQL("DELETE FROM refresh_families WHERE family_id = ?1")
     private static let deleteByDevice = SQL("DELETE FROM refresh_families WHERE device_id = ?1")
 
     func family(_ id: [UInt8]) throws -> RefreshFamily? {
@@ -43,13 +42,10 @@ struct RefreshFamilyStore {
         try transaction.execute(
             Self.insert,
             [
-                .blob(family.id), .text(family.device.rawValue), .blob(family.salt), .blob(family.tokenHash),
+                .blob(family.id), .text(family.device.rawValue), .integer(Int64(bitPattern: family.generation)),
+                .blob(family.tokenHash),
                 family.previousHash.map(SQLValue.blob) ?? .null, .blob(family.issuedBy.bytes), family.expires.column,
             ])
-    }
-
-    func remove(_ id: [UInt8]) throws {
-        try transaction.execute(Self.deleteByID, [.blob(id)])
     }
 
     func remove(of device: DeviceID) throws {
@@ -63,7 +59,8 @@ struct RefreshFamilyStore {
                 details: ["device": row.text(1)])
         }
         return RefreshFamily(
-            id: row.blob(0), device: DeviceID(row.text(1)), salt: row.blob(2), tokenHash: row.blob(3),
+            id: row.blob(0), device: DeviceID(row.text(1)), generation: UInt64(bitPattern: row.integer(2)),
+            tokenHash: row.blob(3),
             previousHash: row.isNull(4) ? nil : row.blob(4), issuedBy: issuedBy,
             expires: Timestamp(column: row.integer(6)))
     }

@@ -31,30 +31,27 @@ struct SigningKeys {
 
     private let first: TokenSigner
     /// Oldest first.
-    private var keys: [Key]
+    private let keys: [Key]
 
-    init(first: TokenSigner) {
+    /// The first, and those in the database.
+    init(first: TokenSigner, _ accountKeys: AccountKeys, in transaction: any Transaction) throws {
         self.first = first
-        keys = [Key(signer: first, signsFrom: Timestamp(milliseconds: 0))]
+        var keys = [Key(signer: first, signsFrom: Timestamp(milliseconds: 0))]
+        let rows = try transaction.all(Self.select) {
+            (id: $0.text(0), sealed: Sealed(bytes: $0.blob(1)), signsFrom: Timestamp(column: $0.integer(2)))
+        }
+        if !rows.isEmpty, let seal = try accountKeys.existingKey(of: directoryScope.account, in: transaction) {
+            for row in rows {
+                let bytes = try seal.open(row.sealed, boundTo: Self.context(row.id))
+                keys.append(Key(signer: try TokenSigner(key: bytes, id: row.id), signsFrom: row.signsFrom))
+            }
+        }
+        self.keys = keys
     }
 
     /// Who signs at this time.
     func signer(at now: Timestamp) -> TokenSigner {
         keys.last { $0.signsFrom <= now }?.signer ?? first
-    }
-
-    /// Reads the keys that came after the first.
-    mutating func load(_ accountKeys: AccountKeys, in transaction: any Transaction) throws {
-        let rows = try transaction.all(Self.select) {
-            (id: $0.text(0), sealed: Sealed(bytes: $0.blob(1)), signsFrom: Timestamp(column: $0.integer(2)))
-        }
-        guard !rows.isEmpty, let seal = try accountKeys.existingKey(of: directoryScope.account, in: transaction)
-        else { return }
-        keys = [Key(signer: first, signsFrom: Timestamp(milliseconds: 0))]
-        for row in rows {
-            let bytes = try seal.open(row.sealed, boundTo: Self.context(row.id))
-            keys.append(Key(signer: try TokenSigner(key: bytes, id: row.id), signsFrom: row.signsFrom))
-        }
     }
 
     struct Rotation {
@@ -63,11 +60,11 @@ struct SigningKeys {
         var previousUntil: Timestamp
     }
 
-    /// Makes the next key.
+    /// Makes the next key, in the database alone.
     ///
     /// - Parameter tokenLifetime: How long the last token of the present key lives.
     /// - Returns: What was made, and the states to publish.
-    mutating func rotate(
+    func rotate(
         id: String, at now: Timestamp, tokenLifetime: Duration, _ accountKeys: AccountKeys,
         in transaction: any Transaction
     ) throws -> (Rotation, [DirectoryEvents.State]) {
@@ -95,7 +92,6 @@ struct SigningKeys {
         for key in keys.prefix(while: { $0.signer.keyID != present }) {
             try transaction.execute(Self.forget, [.text(key.signer.keyID)])
         }
-        keys.append(Key(signer: signer, signsFrom: rotation.signsFrom))
         return (rotation, states)
     }
 

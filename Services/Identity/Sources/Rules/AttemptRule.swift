@@ -1,0 +1,39 @@
+internal import Core
+
+/// Slows down guessing: after some free attempts, each further one has to wait
+/// twice as long as the one before. At the longest wait that is twelve an hour.
+///
+/// An attempt counts from its beginning and is forgiven when it succeeds, so
+/// that guesses sent all at once gain nothing.
+enum AttemptRule {
+    /// What is known of the attempts of one subject.
+    struct Count: Hashable {
+        var attempts: Int
+        var last: Timestamp
+    }
+
+    static let free = 5
+    static let delay: Duration = .seconds(1)
+    static let delayMax: Duration = .seconds(300)
+    /// Attempts are forgotten after so long without a new one.
+    static let memory: Duration = .seconds(3600)
+
+    /// The count with one attempt more.
+    ///
+    /// - Throws: ``CloudError`` `.requestRateLimited` with the time to wait; the attempt then does not count.
+    static func begin(after count: Count?, at now: Timestamp) throws(CloudError) -> Count {
+        guard let count, now.since(count.last) <= memory else { return Count(attempts: 1, last: now) }
+        if count.attempts >= free {
+            // A clock that was set back does not make the wait longer.
+            let wait = min(delay * (1 << min(count.attempts - free, 30)), delayMax)
+            let remaining = wait - max(.zero, now.since(count.last))
+            guard remaining <= .zero else {
+                throw CloudError(
+                    .requestRateLimited,
+                    "Too many attempts to sign in. Wait, or use a code from a signed-in device: nephos devices allow-sign-in",
+                    details: ["limit": "sign_in_attempts", "free_attempts": "\(free)"], retryAfter: remaining)
+            }
+        }
+        return Count(attempts: count.attempts + 1, last: now)
+    }
+}
