@@ -71,9 +71,21 @@ public final class KeyValueService: CloudService {
     private func pruneHistory(_ host: any ServiceRuntime) {
         host.loop.schedule(after: KeyHistory.pruneInterval) { [weak self, weak host] in
             guard let self, let host else { return }
-            let before = host.loop.wallClock.now.advanced(by: .zero - KeyHistory.retention)
-            host.submit { _ = try KeyHistory.prune(recordedBefore: before, limit: 500, in: $0) }
+            pruneStep(host)
             pruneHistory(host)
+        }
+    }
+
+    /// Removes some of what is past its time, and goes on while there is more.
+    private func pruneStep(_ host: any ServiceRuntime) {
+        let before = host.loop.wallClock.now.advanced(by: .zero - KeyHistory.retention)
+        host.submit { [weak self, weak host] transaction in
+            guard try KeyHistory.prune(recordedBefore: before, limit: 500, in: transaction) else { return }
+            transaction.afterCommit {
+                host?.loop.schedule(after: KeyHistory.prunePause) {
+                    if let self, let host { self.pruneStep(host) }
+                }
+            }
         }
     }
 }

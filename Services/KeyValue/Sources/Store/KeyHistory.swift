@@ -21,6 +21,8 @@ enum KeyHistory {
     static let ownBytesPerStoreMax = 4 << 20
     private static let entryBytes = 256
     static let pruneInterval: Duration = .seconds(600)
+    /// Between two steps of one round.
+    static let prunePause: Duration = .milliseconds(20)
     /// Entries removed for each one that is added, so that no request waits long.
     private static let pruneStep = 8
 
