@@ -260,6 +260,7 @@ public final class ServiceHost: ServiceRuntime {
 
     private func wait(_ item: GroupItem) throws(Refusal) {
         guard !heavy.add(item) else { return }
+        if let operation = preparation(item) { preparing[operation] = nil }
         throw Refusal(
             error: CloudError(
                 .serviceBusy, "Too many large requests wait. Try again soon.", retryAfter: .seconds(1)),
