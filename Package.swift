@@ -147,8 +147,8 @@ let package = Package(
                     "TestKit", "ServiceKit", "IdentityService", "NephosKit", "Storage", "Bus", "Wire", "Core",
                     protobuf,
                 ]),
-            tests("ZeroMQBusTests", ["ZeroMQBus", "Bus", "Core"]),
-            tests("StorageTests", ["Storage", "Core"]),
+            tests("ZeroMQBusTests", ["ZeroMQBus", "Bus", "Core", "CZeroMQ"]),
+            tests("StorageTests", ["Storage", "Core", sqlite]),
             tests("ServiceKitTests", ["ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf, logging]),
             tests(
                 "IdentityServiceTests",

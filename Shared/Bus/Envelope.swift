@@ -18,12 +18,10 @@ public struct RequestEnvelope: Sendable {
     public var timeout: Duration?
     public var causeID: OperationID?
     public var body: Frame
-    /// Raw frames after the envelope.
-    public var attachments: ArraySlice<Frame>
 
     public init(
         method: String, id: OperationID, accessToken: String = "", accessTokenDigest: TokenDigest? = nil,
-        timeout: Duration? = nil, causeID: OperationID? = nil, body: Frame, attachments: ArraySlice<Frame> = []
+        timeout: Duration? = nil, causeID: OperationID? = nil, body: Frame
     ) {
         self.method = method
         self.id = id
@@ -32,7 +30,6 @@ public struct RequestEnvelope: Sendable {
         self.timeout = timeout
         self.causeID = causeID
         self.body = body
-        self.attachments = attachments
     }
 }
 
@@ -42,16 +39,11 @@ public struct ReplyEnvelope: Sendable {
     public var id: OperationID?
     public var result: Result<Frame, CloudError>
     public var budget: Budget?
-    public var attachments: ArraySlice<Frame>
 
-    public init(
-        id: OperationID?, result: Result<Frame, CloudError>, budget: Budget? = nil,
-        attachments: ArraySlice<Frame> = []
-    ) {
+    public init(id: OperationID?, result: Result<Frame, CloudError>, budget: Budget? = nil) {
         self.id = id
         self.result = result
         self.budget = budget
-        self.attachments = attachments
     }
 
     /// What a service says on each new connection: that it knows of it.
@@ -95,7 +87,7 @@ extension RequestEnvelope {
         if let timeout { wire.timeoutMilliseconds = UInt32(clamping: timeout.milliseconds) }
         if let causeID { wire.causeID = Data(causeID.bytes) }
         wire.body = body.withUnsafeBytes { Data($0) }
-        return [Frame(encoding: wire)] + attachments
+        return [Frame(encoding: wire)]
     }
 
     /// Why a message is no request, and under which id to say so, if it had one.
@@ -129,7 +121,7 @@ extension RequestEnvelope {
             method: fields.method, id: id, accessToken: fields.accessToken,
             accessTokenDigest: fields.accessTokenDigest,
             timeout: fields.timeout == 0 ? nil : .milliseconds(Int64(fields.timeout)), causeID: fields.causeID,
-            body: Frame(storage: PartStorage(of: first.storage, fields.body)), attachments: message.dropFirst())
+            body: Frame(storage: PartStorage(of: first.storage, fields.body)))
     }
 
     /// The fields of a `Request`.
@@ -178,7 +170,7 @@ extension ReplyEnvelope {
     public func encoded() -> Message {
         let error: CloudError
         switch result {
-        case .success(let body): return [Self.encoded(id, body, budget)] + attachments
+        case .success(let body): return [Self.encoded(id, body, budget)]
         case .failure(let failure): error = failure
         }
         var wire = WireReply()
@@ -189,7 +181,7 @@ extension ReplyEnvelope {
             wire.budget.remaining = UInt32(clamping: budget.remaining)
             wire.budget.refillMicroseconds = UInt64(clamping: budget.refill.nanoseconds / 1000)
         }
-        return [Frame(encoding: wire)] + attachments
+        return [Frame(encoding: wire)]
     }
 
     /// What encoding a `WireReply` of these gives, without copying the body
@@ -226,8 +218,7 @@ extension ReplyEnvelope {
                 ? Budget(
                     capacity: Int(wire.budget.capacity), remaining: Int(wire.budget.remaining),
                     refill: .microseconds(Int64(clamping: wire.budget.refillMicroseconds)))
-                : nil,
-            attachments: message.dropFirst()
+                : nil
         )
     }
 }

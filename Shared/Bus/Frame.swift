@@ -44,5 +44,6 @@ private final class ArrayStorage: FrameStorage {
     }
 }
 
-/// A message: one or more frames, delivered whole or not at all.
+/// A message, delivered whole or not at all: a request or a reply is one
+/// frame, an event its topic and a batch.
 public typealias Message = [Frame]

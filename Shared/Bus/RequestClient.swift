@@ -119,7 +119,7 @@ public final class RequestClient {
     @discardableResult
     public func call(
         _ method: String, body: Frame, accessToken: String = "", timeout: Duration? = nil, id: OperationID? = nil,
-        endsWhenRefused: Bool = false, causeID: OperationID? = nil, attachments: ArraySlice<Frame> = [],
+        endsWhenRefused: Bool = false, causeID: OperationID? = nil,
         completion: @escaping (ReplyEnvelope) -> Void
     ) -> OperationID {
         let id = id ?? OperationID(at: loop.wallClock.now, using: &generator)
@@ -137,7 +137,7 @@ public final class RequestClient {
         }
         let now = loop.monotonicNow
         let request = RequestEnvelope(
-            method: method, id: id, accessToken: accessToken, causeID: causeID, body: body, attachments: attachments)
+            method: method, id: id, accessToken: accessToken, causeID: causeID, body: body)
         var call = Call(
             request: request, deadline: now + (timeout ?? policy.timeout), due: now,
             endsWhenRefused: endsWhenRefused, completions: [completion])

@@ -99,7 +99,7 @@ public struct Peer: Hashable, Sendable {
     }
 }
 
-/// A message that arrived at a ``ReplySocket``.
+/// A message that arrived at a ``ReplySocket``: one frame. A connection that sends more in one is cut.
 public struct Incoming: Sendable {
     public var peer: Peer
     /// Empty (one frame of no bytes): the peer has just connected or
@@ -120,7 +120,7 @@ public struct Incoming: Sendable {
 public enum SendResult: Hashable, Sendable {
     /// Queued; the transport delivers it as long as the connection lives.
     case sent
-    /// The peer's queue is at its high-water mark. Not queued.
+    /// As much waits for the peer, or for all, as may. Not queued.
     case full
     /// The connection does not exist any more. Not queued.
     case gone
@@ -173,20 +173,38 @@ public struct ReplySocketOptions: Sendable {
     public var admission: Admission
     /// Bytes of one frame; a connection that sends a larger one is cut.
     public var frameBytesMax: Int
-    /// Messages waiting for one peer before ``SendResult/full``.
+    /// Bytes that one connection has sent and that were not handed to the
+    /// handler yet; one with more is cut.
+    public var unreadBytesPerConnectionMax: Int
+    /// The same of all connections; beyond it, those that have not finished
+    /// what they began are cut, the oldest first.
+    public var unreadBytesMax: Int
+    /// Messages waiting for one connection before ``SendResult/full``.
     public var sendQueueMax: Int
+    /// Bytes sent on one connection that its peer has not acknowledged, before
+    /// ``SendResult/full``; four times that for all connections of one key.
+    public var unsentBytesPerConnectionMax: Int
+    /// The same of all connections. Beyond it, whoever holds less than an equal
+    /// share (and anyone up to 64 KiB) is still sent to.
+    public var unsentBytesMax: Int
     /// Messages handed to the handler at once.
     public var batchMax: Int
 
     public init(
         endpoint: String, keys: KeyPair, admission: Admission = .anyone, frameBytesMax: Int = 4 << 20,
-        sendQueueMax: Int = 1000, batchMax: Int = 512
+        unreadBytesPerConnectionMax: Int = 16 << 20, unreadBytesMax: Int = 128 << 20,
+        sendQueueMax: Int = 10_000, unsentBytesPerConnectionMax: Int = 8 << 20, unsentBytesMax: Int = 128 << 20,
+        batchMax: Int = 512
     ) {
         self.endpoint = endpoint
         self.keys = keys
         self.admission = admission
         self.frameBytesMax = frameBytesMax
+        self.unreadBytesPerConnectionMax = unreadBytesPerConnectionMax
+        self.unreadBytesMax = unreadBytesMax
         self.sendQueueMax = sendQueueMax
+        self.unsentBytesPerConnectionMax = unsentBytesPerConnectionMax
+        self.unsentBytesMax = unsentBytesMax
         self.batchMax = batchMax
     }
 }
@@ -199,16 +217,20 @@ public struct RequestSocketOptions: Sendable {
     public var frameBytesMax: Int
     /// Messages waiting to be sent before ``SendResult/full``.
     public var sendQueueMax: Int
+    /// Bytes that a server has sent and that were not handed to the handler
+    /// yet; a connection with more is cut, and made again.
+    public var unreadBytesMax: Int
 
     public init(
         endpoints: [String], serverKey: PublicKey, keys: KeyPair, frameBytesMax: Int = 4 << 20,
-        sendQueueMax: Int = 10_000
+        sendQueueMax: Int = 10_000, unreadBytesMax: Int = 64 << 20
     ) {
         self.endpoints = endpoints
         self.serverKey = serverKey
         self.keys = keys
         self.frameBytesMax = frameBytesMax
         self.sendQueueMax = sendQueueMax
+        self.unreadBytesMax = unreadBytesMax
     }
 }
 
@@ -219,12 +241,18 @@ public struct PublishSocketOptions: Sendable {
     /// Events waiting for one subscriber before it loses some (it finds out by
     /// itself and fetches them).
     public var sendQueueMax: Int
+    /// Bytes that one subscriber may be behind before it is cut; four times that for all together.
+    public var lagBytesMax: Int
 
-    public init(endpoint: String, keys: KeyPair, admission: Admission, sendQueueMax: Int = 50_000) {
+    public init(
+        endpoint: String, keys: KeyPair, admission: Admission, sendQueueMax: Int = 50_000,
+        lagBytesMax: Int = 32 << 20
+    ) {
         self.endpoint = endpoint
         self.keys = keys
         self.admission = admission
         self.sendQueueMax = sendQueueMax
+        self.lagBytesMax = lagBytesMax
     }
 }
 
@@ -234,17 +262,19 @@ public struct SubscribeSocketOptions: Sendable {
     public var keys: KeyPair
     /// Prefixes of topics; an empty one is all.
     public var topics: [String]
-    public var receiveQueueMax: Int
+    /// Bytes that a publisher has sent and that were not handed to the handler
+    /// yet; a connection with more is cut, and made again.
+    public var unreadBytesMax: Int
 
     public init(
         endpoints: [String], serverKey: PublicKey, keys: KeyPair, topics: [String] = [""],
-        receiveQueueMax: Int = 50_000
+        unreadBytesMax: Int = 64 << 20
     ) {
         self.endpoints = endpoints
         self.serverKey = serverKey
         self.keys = keys
         self.topics = topics
-        self.receiveQueueMax = receiveQueueMax
+        self.unreadBytesMax = unreadBytesMax
     }
 }
 

@@ -30,9 +30,7 @@ final class GroupItem {
     /// When the caller stops waiting, in the loop's time.
     var deadline: Duration?
     var outcome = Outcome.pending
-    /// Whose budget it is taken from; nil: nobody's.
-    var payer: Payer?
-    /// What remains of the payer's budget, if it has one.
+    /// What remains of the caller's budget, if it has one.
     var budget: Budget?
     /// Calls taken from the budget so far.
     var charged = 1

@@ -44,6 +44,9 @@ public struct BudgetConfiguration: Hashable, Sendable {
     public var device = Limit(capacity: 1000, refillPerSecond: 100)
     /// `SERVICE.account_budget_capacity` and `SERVICE.account_budget_refill_per_second`.
     public var account = Limit(capacity: 5000, refillPerSecond: 500)
+    /// `SERVICE.stranger_budget_capacity` and `SERVICE.stranger_budget_refill_per_second`: of
+    /// each key, for requests without a good token.
+    public var stranger = Limit(capacity: 100, refillPerSecond: 20)
 
     /// The defaults.
     public init() {}
@@ -53,6 +56,7 @@ public struct BudgetConfiguration: Hashable, Sendable {
         var configuration = BudgetConfiguration()
         configuration.device.capacity = 0
         configuration.account.capacity = 0
+        configuration.stranger.capacity = 0
         return configuration
     }
 
@@ -62,6 +66,7 @@ public struct BudgetConfiguration: Hashable, Sendable {
     public init(_ reader: ConfigReader, of service: ServiceName) throws(CloudError) {
         device = try Self.limit(reader, "\(service).budget", default: device)
         account = try Self.limit(reader, "\(service).account_budget", default: account)
+        stranger = try Self.limit(reader, "\(service).stranger_budget", default: stranger)
     }
 
     private static func limit(
@@ -81,23 +86,14 @@ public struct BudgetConfiguration: Hashable, Sendable {
     }
 }
 
-/// Whose budget a request is taken from.
-enum Payer {
-    case caller(Caller)
-    /// Somebody without a token.
-    case stranger(PublicKey)
-}
-
 /// The budgets of all callers of one service.
 struct RequestBudgets {
     private var devices: TokenBuckets<DeviceID>
     private var accounts: TokenBuckets<AccountID>
-    private var strangers: TokenBuckets<PublicKey>
 
     init(_ configuration: BudgetConfiguration) {
         devices = TokenBuckets(configuration.device)
         accounts = TokenBuckets(configuration.account)
-        strangers = TokenBuckets(configuration.device)
     }
 
     struct Exhausted: Error {
@@ -105,36 +101,26 @@ struct RequestBudgets {
         var budget: Budget
     }
 
-    /// Takes a request from the payer's budgets, which must have one call left; it may cost more than that.
+    /// Takes a request from the caller's budgets, which must have one call left; it may cost more than that.
     ///
     /// - Returns: What remains of the scarcer one; nil when there is no limit.
-    mutating func take(_ payer: Payer, cost: Int = 1, now: Duration) throws(Exhausted) -> Budget? {
-        switch payer {
-        case .caller(let caller):
-            let forDevice = devices.wait(caller.device, now: now)
-            let forAccount = accounts.wait(caller.account, now: now)
-            guard forDevice <= .zero else { throw devices.exhausted("device", wait: forDevice) }
-            guard forAccount <= .zero else { throw accounts.exhausted("account", wait: forAccount) }
-        case .stranger(let key):
-            let wait = strangers.wait(key, now: now)
-            guard wait <= .zero else { throw strangers.exhausted("connection", wait: wait) }
-        }
-        return settle(payer, by: cost, now: now)
+    mutating func take(_ caller: Caller, cost: Int = 1, now: Duration) throws(Exhausted) -> Budget? {
+        let forDevice = devices.wait(caller.device, now: now)
+        let forAccount = accounts.wait(caller.account, now: now)
+        guard forDevice <= .zero else { throw devices.exhausted("device", wait: forDevice) }
+        guard forAccount <= .zero else { throw accounts.exhausted("account", wait: forAccount) }
+        return settle(caller, by: cost, now: now)
     }
 
     /// Takes what a request has cost beyond what was taken for it, or gives back what it has not.
     ///
     /// - Returns: What remains of the scarcer budget; nil when there is no limit.
     @discardableResult
-    mutating func settle(_ payer: Payer, by calls: Int, now: Duration) -> Budget? {
-        switch payer {
-        case .stranger(let key): return strangers.take(key, calls, now: now)
-        case .caller(let caller):
-            let device = devices.take(caller.device, calls, now: now)
-            let account = accounts.take(caller.account, calls, now: now)
-            guard let device, let account else { return device ?? account }
-            return device.remaining <= account.remaining ? device : account
-        }
+    mutating func settle(_ caller: Caller, by calls: Int, now: Duration) -> Budget? {
+        let device = devices.take(caller.device, calls, now: now)
+        let account = accounts.take(caller.account, calls, now: now)
+        guard let device, let account else { return device ?? account }
+        return device.remaining <= account.remaining ? device : account
     }
 }
 

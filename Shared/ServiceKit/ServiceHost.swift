@@ -38,6 +38,7 @@ public final class ServiceHost: ServiceRuntime {
     private var methods: [String: Router.Method] = [:]
     private var verifier: TokenVerifier
     private var budgets: RequestBudgets
+    private var strangers: StrangerBudget
     let publishedBudgets: BudgetConfiguration
     private var groups: GroupCommit
     public private(set) var counters: [String: UInt64] = [:]
@@ -46,7 +47,6 @@ public final class ServiceHost: ServiceRuntime {
     private var replies: (any ReplySocket)?
     private var events: (any PublishSocket)?
     private var publisher: EventPublisher?
-    private var backlog = ReplyBacklog()
     private var clients: [ServiceName: RequestClient] = [:]
     private(set) var followers: [Follower] = []
     public private(set) lazy var storage = StorageLedger(host: self)
@@ -78,6 +78,8 @@ public final class ServiceHost: ServiceRuntime {
         var error: CloudError
         var id: OperationID?
         var budget: Budget?
+        /// Whether the caller proved to be nobody.
+        var isStrangers = false
     }
 
     private struct Operation: Hashable {
@@ -106,6 +108,7 @@ public final class ServiceHost: ServiceRuntime {
         self.secrets = secrets
         self.engine = engine
         self.budgets = RequestBudgets(budgets)
+        strangers = StrangerBudget(budgets.stranger)
         publishedBudgets = budgets
         self.generator = generator
         var logger = logger
@@ -242,14 +245,22 @@ public final class ServiceHost: ServiceRuntime {
                 continue
             }
             requests += 1
+            do throws(StrangerBudget.Refusal) {
+                try strangers.check(one.peer.publicKey, now: now)
+            } catch {
+                ignore(one, error)
+                continue
+            }
             do throws(Refusal) {
                 let item = try admit(one, now: now, time: time)
+                if item.context.caller == nil { noteStranger(one.peer, now) }
                 guard try isFirst(item) else {
                     count("requests.repeated")
                     continue
                 }
                 if heavy.concerns(item) { try wait(item) } else { items.append(item) }
             } catch {
+                if error.isStrangers { noteStranger(one.peer, now) }
                 refuse(one.peer, error)
             }
         }
@@ -276,6 +287,21 @@ public final class ServiceHost: ServiceRuntime {
         timers["heavy"] = loop.schedule(after: .zero) { [weak self] in self?.runHeavy() }
     }
 
+    /// A request without a good token costs something, unless a service or the operator makes it.
+    private func noteStranger(_ peer: Peer, _ now: Duration) {
+        guard peer.publicKey != operatorKey, !servicePeers.contains(peer.publicKey) else { return }
+        strangers.take(peer.publicKey, now: now)
+    }
+
+    /// Drops what a stranger asks too often; now and then tells them so.
+    private func ignore(_ incoming: Incoming, _ refusal: StrangerBudget.Refusal) {
+        count("requests.ignored")
+        guard case .told(let error) = refusal,
+            let envelope = try? RequestEnvelope(decoding: incoming.message)
+        else { return }
+        refuse(incoming.peer, Refusal(error: error, id: envelope.id))
+    }
+
     /// The request as an item of the group, if its caller may make it.
     private func admit(
         _ incoming: Incoming, now: Duration, time: Timestamp
@@ -284,9 +310,10 @@ public final class ServiceHost: ServiceRuntime {
         do throws(RequestEnvelope.Rejection) {
             envelope = try RequestEnvelope(decoding: incoming.message)
         } catch {
-            throw Refusal(error: error.error, id: error.id)
+            throw Refusal(error: error.error, id: error.id, isStrangers: true)
         }
         var exhausted: Budget?
+        var isKnown = false
         do throws(CloudError) {
             guard let method = methods[envelope.method] else {
                 throw CloudError(.unknownMethod, "This service has no such method.")
@@ -297,15 +324,11 @@ public final class ServiceHost: ServiceRuntime {
                     details: ["bytes_max": "\(method.bytesMax)", "bytes": "\(envelope.body.count)"])
             }
             let caller = try authorise(method.access, envelope, incoming.peer, time)
-            let payer: Payer? =
-                if let caller { .caller(caller) } else {
-                    method.access == .anyone && !isOfDeployment(incoming.peer)
-                        ? .stranger(incoming.peer.publicKey) : nil
-                }
+            isKnown = caller != nil
             let cost = max(method.reserves, RequestCost.calls(bytes: envelope.body.count, rows: 0))
             var budget: Budget?
-            if let payer {
-                do throws(RequestBudgets.Exhausted) { budget = try budgets.take(payer, cost: cost, now: now) } catch {
+            if let caller {
+                do throws(RequestBudgets.Exhausted) { budget = try budgets.take(caller, cost: cost, now: now) } catch {
                     exhausted = error.budget
                     throw error.error
                 }
@@ -315,7 +338,6 @@ public final class ServiceHost: ServiceRuntime {
                 context: RequestContext(
                     id: envelope.id, causeID: envelope.causeID, peer: incoming.peer, caller: caller, now: time),
                 mutates: method.mutates, budget: budget, deadline: envelope.timeout.map { now + $0 })
-            item.payer = payer
             item.charged = cost
             item.bytes = envelope.body.count
             if method.mutates {
@@ -336,13 +358,8 @@ public final class ServiceHost: ServiceRuntime {
             }
             return item
         } catch {
-            throw Refusal(error: error, id: envelope.id, budget: exhausted)
+            throw Refusal(error: error, id: envelope.id, budget: exhausted, isStrangers: !isKnown)
         }
-    }
-
-    /// A service, or the operator: they have no budget.
-    private func isOfDeployment(_ peer: Peer) -> Bool {
-        servicePeers.contains(peer.publicKey) || peer.publicKey == operatorKey
     }
 
     private func authorise(
@@ -436,8 +453,7 @@ public final class ServiceHost: ServiceRuntime {
         case .success(let body):
             charge(item, replyBytes: body.count)
             send(
-                ReplyEnvelope(id: item.context.id, result: .success(body), budget: item.budget), to: item.context.peer,
-                of: item.context.caller?.account)
+                ReplyEnvelope(id: item.context.id, result: .success(body), budget: item.budget), to: item.context.peer)
         case .failure(let error):
             charge(item, replyBytes: 0)
             refuse(item.context.peer, Refusal(error: error, id: item.context.id, budget: item.budget))
@@ -450,10 +466,10 @@ public final class ServiceHost: ServiceRuntime {
 
     /// Takes from the budget what the request has cost beyond what was taken for it, or gives the rest back.
     private func charge(_ item: GroupItem, replyBytes: Int) {
-        guard let payer = item.payer else { return }
+        guard let caller = item.context.caller else { return }
         let cost = RequestCost.calls(bytes: item.bytes + replyBytes, rows: item.rows)
         guard cost != item.charged else { return }
-        item.budget = budgets.settle(payer, by: cost - item.charged, now: loop.monotonicNow)
+        item.budget = budgets.settle(caller, by: cost - item.charged, now: loop.monotonicNow)
         item.charged = cost
     }
 
@@ -547,26 +563,14 @@ public final class ServiceHost: ServiceRuntime {
         send(ReplyEnvelope(id: rejection.id, result: .failure(error), budget: rejection.budget), to: peer)
     }
 
-    private func send(_ reply: ReplyEnvelope, to peer: Peer, of account: AccountID? = nil) {
+    private func send(_ reply: ReplyEnvelope, to peer: Peer) {
         guard let replies else { return }
         let message = reply.encoded()
         switch replies.send(message, to: peer) {
         case .sent: return
         case .gone: count("replies.gone")
-        case .full:
-            let wasEmpty = backlog.isEmpty
-            guard backlog.add(message, to: peer, of: account, at: loop.monotonicNow) else {
-                return count("replies.dropped")
-            }
-            if wasEmpty { retryBacklog() }
-        }
-    }
-
-    private func retryBacklog() {
-        timers["backlog"] = loop.schedule(after: .milliseconds(5)) { [weak self] in
-            guard let self, let replies else { return }
-            count("replies.dropped", by: backlog.retry(at: loop.monotonicNow) { replies.send($0, to: $1) })
-            if !backlog.isEmpty { retryBacklog() }
+        // It does not read its replies, and asks for this one again when it does.
+        case .full: count("replies.dropped")
         }
     }
 
@@ -653,10 +657,21 @@ public final class ServiceHost: ServiceRuntime {
     public func admit(
         _ envelope: RequestEnvelope, of peer: Peer
     ) throws(CloudError) -> (caller: Caller, budget: Budget?) {
-        let caller = try verifier.verify(envelope, of: peer, now: loop.wallClock.now)
+        let now = loop.monotonicNow
+        do throws(StrangerBudget.Refusal) { try strangers.check(peer.publicKey, now: now) } catch {
+            throw CloudError(
+                .requestRateLimited, "Too many requests came without a good token.", retryAfter: .seconds(1))
+        }
+        let caller: Caller
+        do throws(CloudError) {
+            caller = try verifier.verify(envelope, of: peer, now: loop.wallClock.now)
+        } catch {
+            noteStranger(peer, now)
+            throw error
+        }
         do throws(RequestBudgets.Exhausted) {
             let cost = RequestCost.calls(bytes: envelope.body.count, rows: 0)
-            return (caller, try budgets.take(.caller(caller), cost: cost, now: loop.monotonicNow))
+            return (caller, try budgets.take(caller, cost: cost, now: loop.monotonicNow))
         } catch { throw error.error }
     }
 

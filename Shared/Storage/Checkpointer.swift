@@ -72,13 +72,20 @@ final class Checkpointer: Sendable {
     /// Waits for the checkpoint under way.
     func wait() { queue.sync {} }
 
+    /// Opens a connection that flushes the log before it copies from it, and the
+    /// database after: whatever SQLite's own default is, which is a matter of
+    /// how it was built.
+    static func open(_ path: String, _ connection: inout OpaquePointer?) -> Int32 {
+        let code = sqlite3_open_v2(path, &connection, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, nil)
+        guard code == SQLITE_OK else { return code }
+        return sqlite3_exec(connection, "PRAGMA synchronous = FULL", nil, nil, nil)
+    }
+
     private func copyMost() -> Int32 {
         var opened: OpaquePointer?
         defer { sqlite3_close_v2(opened) }
-        let code = sqlite3_open_v2(path, &opened, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, nil)
+        let code = Self.open(path, &opened)
         guard code == SQLITE_OK, let connection = opened else { return code }
-        let set = sqlite3_exec(connection, "PRAGMA synchronous = FULL", nil, nil, nil)
-        guard set == SQLITE_OK else { return set }
 
         var logPages: Int32 = 0
         var copiedPages: Int32 = 0

@@ -41,7 +41,9 @@ public final class MultiRequestSocket: LoopSocket {
         core = try SocketCore(loop, type: ZMQ_ROUTER)
         try core.set(ZMQ_ROUTER_MANDATORY, Int32(1))
         try core.set(ZMQ_PROBE_ROUTER, Int32(1))
-        try core.setLimits(sending: sendQueueMax, receiving: sendQueueMax, frameBytesMax: frameBytesMax)
+        try core.setLimits(
+            sending: sendQueueMax, frameBytesMax: frameBytesMax,
+            ConnectionLimits(unreadPerConnectionMax: .max, unreadMax: .max))
     }
 
     /// Opens a line under these keys and returns its number; lines count from 0.
@@ -70,7 +72,8 @@ public final class MultiRequestSocket: LoopSocket {
     }
 
     func receiveReady() -> Bool {
-        let messages = core.receiveBatch(max: Self.batchMax)
+        // The line's name, and the reply.
+        let messages = core.receiveBatch(max: Self.batchMax, frames: 2)
         guard !messages.isEmpty else { return false }
         let batch = messages.compactMap { message in
             message[0].withUnsafeBytes(Self.line).map { (line: $0, message: Array(message.dropFirst())) }

@@ -19,8 +19,8 @@ final class SocketCore {
     private static let unacknowledgedMax: Int32 = 15_000
     /// Keeps one batch of large messages from filling the memory.
     static let batchBytesMax = 16 << 20
-    /// Frames of one message; one with more is dropped.
-    private static let framesMax = 1024
+    /// A topic and a batch of events; requests and replies have one frame.
+    static let framesMax = 2
 
     let pointer: UnsafeMutableRawPointer
     /// Readable when libzmq has news for this socket. Any call on the socket may
@@ -29,7 +29,11 @@ final class SocketCore {
     /// The loop must not sleep before ``receive()`` has found nothing.
     var mayHaveMore = true
     private(set) var isOpen = true
+    /// Of the message that was received last: its bytes on the wire, dropped frames included.
+    private(set) var wireBytes = 0
     private var spare: ReceivedFrame?
+    /// Of the message that was received last, where peers are not told apart.
+    private var connection: Connection?
     private unowned let loop: ZeroMQLoop
 
     init(_ loop: ZeroMQLoop, type: Int32) throws {
@@ -95,11 +99,17 @@ final class SocketCore {
         }
     }
 
-    /// Messages and bytes that may wait for one peer, or come from it.
-    func setLimits(sending: Int, receiving: Int, frameBytesMax: Int) throws {
+    /// Messages that may wait for one peer, the bytes of a frame, and what connections may make the process hold.
+    ///
+    /// What is received is bounded in bytes alone (``ConnectionWatch``), and
+    /// never in messages: at such a mark libzmq stops reading the connection,
+    /// and a PING among the last bytes it had read then ends the process
+    /// (`Assertion failed: !_io_error`) once the connection is gone.
+    func setLimits(sending: Int, frameBytesMax: Int, _ limits: ConnectionLimits) throws {
         try set(ZMQ_SNDHWM, Int32(clamping: max(1, sending)))
-        try set(ZMQ_RCVHWM, Int32(clamping: max(1, receiving)))
+        try set(ZMQ_RCVHWM, Int32(0))
         try set(ZMQ_MAXMSGSIZE, Int64(frameBytesMax))
+        try loop.context.watch(pointer, under: limits)
     }
 
     func beCurveServer(_ keys: KeyPair, domain: String) throws {
@@ -141,21 +151,16 @@ final class SocketCore {
 
     /// Receives the next message without waiting; nil when there is none.
     ///
+    /// Of one with more than ``framesMax`` frames the excess is dropped, but
+    /// for one frame by which the caller sees it.
+    ///
     /// - Parameter id: Gets the first frame, which is left out of the message.
     func receive(after id: ReceivedFrame? = nil) -> Message? {
-        while let message = receiveAny(after: id) {
-            if message.count <= Self.framesMax { return message }
-        }
-        mayHaveMore = false
-        return nil
-    }
-
-    // Keeps one frame more than allowed, so that the caller sees the excess.
-    private func receiveAny(after id: ReceivedFrame?) -> Message? {
         guard isOpen else { return nil }
+        wireBytes = 0
         if let id {
             switch id.receive(from: pointer) {
-            case .nothing: return nil
+            case .nothing: return nothing
             case .last: return []
             case .partial: break
             }
@@ -168,22 +173,41 @@ final class SocketCore {
             let reception = frame.receive(from: pointer)
             guard reception != .nothing else {
                 spare = frame
-                return nil
+                return nothing
             }
+            wireBytes += Connection.wireBytes(frame.count)
             if frames.count <= Self.framesMax { frames.append(Frame(storage: frame)) }
             if reception == .last { return frames }
         }
     }
 
-    /// Receives what is ready, up to about this many messages and ``batchBytesMax``.
-    func receiveBatch(max: Int) -> [Message] {
+    private var nothing: Message? {
+        mayHaveMore = false
+        return nil
+    }
+
+    /// Receives what is ready, up to about this many messages and
+    /// ``batchBytesMax``, from a server: messages of so many frames.
+    func receiveBatch(max: Int, frames: Int) -> [Message] {
         var batch: [Message] = []
+        var received = 0
         var byteCount = 0
-        while batch.count < max, byteCount < Self.batchBytesMax, let message = receive() {
-            for frame in message { byteCount += frame.count }
-            batch.append(message)
+        while received < max, byteCount < Self.batchBytesMax, let message = receive() {
+            received += 1
+            byteCount += wireBytes
+            noteTaken(message)
+            if message.count == frames { batch.append(message) }
         }
         return batch
+    }
+
+    /// Counts the message for the connection that it came on.
+    private func noteTaken(_ message: Message) {
+        guard let descriptor = (message.first?.storage as? ReceivedFrame)?.descriptor else { return }
+        if connection?.descriptor != descriptor || connection?.isClosed == true {
+            connection = loop.context.connections[descriptor]
+        }
+        connection?.noteTaken(wireBytes)
     }
 
     /// Lets libzmq take in news of which no message comes: subscriptions, peers that leave.
@@ -249,12 +273,14 @@ final class DealerSocket: RequestSocket, LoopSocket {
         try core.set(ZMQ_PROBE_ROUTER, Int32(1))
         try core.set(ZMQ_IMMEDIATE, Int32(1))
         try core.setLimits(
-            sending: options.sendQueueMax, receiving: options.sendQueueMax, frameBytesMax: options.frameBytesMax)
+            sending: options.sendQueueMax, frameBytesMax: options.frameBytesMax,
+            ConnectionLimits(
+                unreadPerConnectionMax: options.unreadBytesMax, unreadMax: options.unreadBytesMax))
         try core.connect(options.endpoints)
     }
 
     func receiveReady() -> Bool {
-        let batch = core.receiveBatch(max: Self.batchMax)
+        let batch = core.receiveBatch(max: Self.batchMax, frames: 1)
         guard !batch.isEmpty else { return false }
         handler?(batch)
         return true
@@ -271,19 +297,42 @@ final class DealerSocket: RequestSocket, LoopSocket {
 }
 
 /// A PUB.
+///
+/// libzmq drops what a subscriber's queue does not take, and tells nobody. So
+/// that the queues cannot grow to that mark with large messages, a subscriber
+/// that is too many bytes behind is cut: it notices, and reads the feed.
 final class PubSocket: PublishSocket, LoopSocket {
+    /// What subscribers send are prefixes of topics: bytes of one since it connected.
+    private static let topicBytesMax = 1 << 20
+    /// So often, in bytes published, subscribers are looked at.
+    private static let bytesBetweenLooks = 1 << 20
+
+    /// A subscriber as it was when it was last known to have everything.
+    private struct Subscriber {
+        var connection: Connection
+        var published: Int
+        var acknowledged: UInt64
+    }
+
     let core: SocketCore
     private unowned let loop: ZeroMQLoop
     private let domain: String
+    private let lagBytesMax: Int
+    private let limits: ConnectionLimits
     let endpoint: String
+    private var published = 0
+    private var nextLook = PubSocket.bytesBetweenLooks
+    private var subscribers: [Int32: Subscriber] = [:]
 
     init(loop: ZeroMQLoop, _ options: PublishSocketOptions) throws {
         self.loop = loop
+        lagBytesMax = options.lagBytesMax
         domain = loop.context.addDomain(options.admission)
         core = try SocketCore(loop, type: ZMQ_PUB)
         try core.beCurveServer(options.keys, domain: domain)
-        // What subscribers send are prefixes of topics.
-        try core.setLimits(sending: options.sendQueueMax, receiving: 1000, frameBytesMax: 4096)
+        limits = ConnectionLimits(
+            unreadPerConnectionMax: Self.topicBytesMax, unreadMax: Self.topicBytesMax * 64)
+        try core.setLimits(sending: options.sendQueueMax, frameBytesMax: 4096, limits)
         endpoint = try core.bind(options.endpoint)
     }
 
@@ -292,7 +341,39 @@ final class PubSocket: PublishSocket, LoopSocket {
         return false
     }
 
-    func publish(_ message: Message) { _ = core.send(message) }
+    func publish(_ message: Message) {
+        _ = core.send(message)
+        published += message.reduce(0) { $0 + Connection.wireBytes($1.count) }
+        if published >= nextLook { cutLaggards() }
+    }
+
+    /// Every subscriber takes all that a service publishes, so what was published
+    /// and not acknowledged is what libzmq and the kernel hold for it.
+    private func cutLaggards() {
+        nextLook = published + Self.bytesBetweenLooks
+        var current: [Int32: Subscriber] = [:]
+        var lags: [(bytes: Int, connection: Connection)] = []
+        for connection in loop.context.connections.all(under: limits) {
+            guard let counters = connection.counters() else { continue }
+            let known = subscribers[connection.descriptor].flatMap { $0.connection === connection ? $0 : nil }
+            // New; or perhaps with topics that leave something out, and with nothing under way.
+            guard let known, !connection.hasSentAll else {
+                current[connection.descriptor] = Subscriber(
+                    connection: connection, published: published, acknowledged: counters.acknowledged)
+                continue
+            }
+            current[connection.descriptor] = known
+            let taken = Int(clamping: counters.acknowledged - min(known.acknowledged, counters.acknowledged))
+            lags.append((published - known.published - taken, connection))
+        }
+        subscribers = current
+        var total = lags.reduce(0) { $0 + max(0, $1.bytes) }
+        for (bytes, connection) in lags.sorted(by: { $0.bytes > $1.bytes })
+        where bytes > lagBytesMax || total > lagBytesMax * 4 {
+            connection.cut()
+            total -= bytes
+        }
+    }
 
     func close() {
         core.close()
@@ -314,13 +395,16 @@ final class SubSocket: SubscribeSocket, LoopSocket {
         self.handler = handler
         core = try SocketCore(loop, type: ZMQ_SUB)
         try core.beCurveClient(options.keys, of: options.serverKey)
-        try core.setLimits(sending: 1000, receiving: options.receiveQueueMax, frameBytesMax: SocketCore.batchBytesMax)
+        try core.setLimits(
+            sending: 1000, frameBytesMax: SocketCore.batchBytesMax,
+            ConnectionLimits(
+                unreadPerConnectionMax: options.unreadBytesMax, unreadMax: options.unreadBytesMax))
         for topic in options.topics { try core.set(ZMQ_SUBSCRIBE, Array(topic.utf8)) }
         try core.connect(options.endpoints)
     }
 
     func receiveReady() -> Bool {
-        let batch = core.receiveBatch(max: Self.batchMax)
+        let batch = core.receiveBatch(max: Self.batchMax, frames: 2)
         guard !batch.isEmpty else { return false }
         handler?(batch)
         return true

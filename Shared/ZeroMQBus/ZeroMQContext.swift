@@ -4,7 +4,8 @@ internal import Core
 internal import Foundation
 internal import Synchronization
 
-/// A loop's libzmq context, and the thread that decides who may connect.
+/// A loop's libzmq context, and the thread that decides who may connect and
+/// watches what connections hold.
 ///
 /// Each loop has its own, so that the end of a loop waits for exactly what that
 /// loop has queued.
@@ -12,35 +13,42 @@ internal import Synchronization
 /// ZAP (ZeroMQ RFC 27) asks one handler per context, at a fixed address,
 /// before a CURVE handshake completes. Each server socket has a domain of its
 /// own, under which the handler finds whom that socket admits.
-// Unchecked: the pointer is set once; a context is thread-safe (zmq.adoc), and
-// the rest is behind a mutex.
+// Unchecked: the pointers and descriptors are set once; a context is
+// thread-safe (zmq.adoc), and the rest is behind a mutex.
 final class ZeroMQContext: @unchecked Sendable {
     let pointer: UnsafeMutableRawPointer
+    let connections = ConnectionTable()
     private let domains = Mutex<(next: Int, admissions: [String: Admission])>((0, [:]))
-    private let descriptorLimit: Int
-    /// Only there to be duplicated.
-    private let probe: Int32
+    /// Sockets to be watched from now on.
+    private let monitors = Mutex<[Monitor]>([])
+    private let room: DescriptorRoom
+    /// Wakes the thread when there is another socket to watch. Duplicated, it
+    /// tells how full the table of descriptors is.
+    private let wake: Int32
 
-    /// Descriptors kept free: at its limit libzmq's accept spins a core, so
-    /// connections are refused before.
-    private static let descriptorHeadroom = 64
+    /// What a socket tells of its connections.
+    private struct Monitor {
+        /// A PAIR, the thread's from here on.
+        var socket: UInt
+        var limits: ConnectionLimits
+    }
 
     init(ioThreads: Int) throws {
         var limit: UInt = 1024
         _ = nephos_raise_descriptor_limit(&limit)
-        descriptorLimit = Int(clamping: limit)
+        room = DescriptorRoom(limit: Int(clamping: limit))
         guard let context = zmq_ctx_new() else { throw ZeroMQFailure.last("The bus could not be started.") }
         pointer = context
-        probe = eventfd(0, Int32(EFD_CLOEXEC))
+        wake = eventfd(0, Int32(EFD_CLOEXEC) | Int32(EFD_NONBLOCK))
         zmq_ctx_set(context, ZMQ_IO_THREADS, Int32(ioThreads))
-        zmq_ctx_set(context, ZMQ_MAX_SOCKETS, Int32(min(16_384, descriptorLimit)))
-        do { try startAdmitting() } catch {
+        zmq_ctx_set(context, ZMQ_MAX_SOCKETS, Int32(min(16_384, room.limit)))
+        do { try startThread() } catch {
             zmq_ctx_term(context)
             throw error
         }
     }
 
-    deinit { close(probe) }
+    deinit { close(wake) }
 
     /// Returns when all that the closed sockets had queued is sent, or their
     /// linger time is over. No socket can be opened afterwards.
@@ -62,7 +70,33 @@ final class ZeroMQContext: @unchecked Sendable {
         domains.withLock { $0.admissions[domain] = nil }
     }
 
-    private func startAdmitting() throws {
+    /// Watches the socket's connections from now on. Before it is bound or connected.
+    func watch(_ socket: UnsafeMutableRawPointer, under limits: ConnectionLimits) throws {
+        let address = domains.withLock {
+            $0.next += 1
+            return "inproc://connections-\($0.next)"
+        }
+        guard
+            zmq_socket_monitor(
+                socket, address,
+                ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_CONNECTED | ZMQ_EVENT_DISCONNECTED
+                    | ZMQ_EVENT_MONITOR_STOPPED) == 0, let pair = zmq_socket(pointer, ZMQ_PAIR)
+        else { throw ZeroMQFailure.last("The bus cannot watch its connections.") }
+        var unlimited: Int32 = 0
+        // libzmq would wait, on its own thread, for whoever reads the events too slowly.
+        zmq_setsockopt(pair, ZMQ_RCVHWM, &unlimited, MemoryLayout<Int32>.size)
+        zmq_setsockopt(pair, ZMQ_LINGER, &unlimited, MemoryLayout<Int32>.size)
+        guard zmq_connect(pair, address) == 0 else {
+            let failure = ZeroMQFailure.last("The bus cannot watch its connections.")
+            zmq_close(pair)
+            throw failure
+        }
+        monitors.withLock { $0.append(Monitor(socket: UInt(bitPattern: pair), limits: limits)) }
+        var one: UInt64 = 1
+        _ = write(wake, &one, MemoryLayout<UInt64>.size)
+    }
+
+    private func startThread() throws {
         guard let socket = zmq_socket(pointer, ZMQ_REP) else {
             throw ZeroMQFailure.last("The bus could not be started.")
         }
@@ -75,15 +109,101 @@ final class ZeroMQContext: @unchecked Sendable {
             throw failure
         }
         let address = UInt(bitPattern: socket)
-        let thread = Thread { [weak self] in
+        let thread = Thread { [self] in
             guard let socket = UnsafeMutableRawPointer(bitPattern: address) else { return }
-            while let request = Self.receive(socket) {
-                Self.reply(socket, request, self?.decide(request) ?? .refused)
-            }
-            zmq_close(socket)
+            serve(socket)
         }
-        thread.name = "bus-admission"
+        thread.name = "bus-doorman"
         thread.start()
+    }
+
+    /// The thread: until the context ends.
+    private func serve(_ requests: UnsafeMutableRawPointer) {
+        var watched: [Monitor] = []
+        var watch = ConnectionWatch(table: connections, room: room)
+        defer {
+            zmq_close(requests)
+            for monitor in watched + monitors.withLock({ $0 }) {
+                zmq_close(UnsafeMutableRawPointer(bitPattern: monitor.socket))
+            }
+            close(watch.epoll)
+        }
+        while true {
+            var now = monotonicTime()
+            var items =
+                [Self.item(requests), Self.item(wake)]
+                + watched.map { Self.item(UnsafeMutableRawPointer(bitPattern: $0.socket)) }
+            var timeout = watch.nextLook.map { max(0, Int(($0 - now).milliseconds) + 1) }
+            if watch.wantsNews(at: now) {
+                items.append(Self.item(watch.epoll))
+            } else {
+                // Something may have arrived since.
+                timeout = min(timeout ?? Int.max, Int(ConnectionWatch.interval.milliseconds))
+            }
+            guard zmq_poll(&items, Int32(items.count), timeout ?? -1) >= 0 || zmq_errno() == EINTR else { return }
+            now = monotonicTime()
+            if items[0].revents != 0 {
+                guard let request = Self.receive(requests) else { return }
+                Self.reply(requests, request, decide(request))
+            }
+            // Those that are over.
+            var ended: [Int] = []
+            for index in watched.indices where items[index + 2].revents != 0 {
+                switch take(watched[index], &watch, now) {
+                case .open: break
+                case .stopped: ended.append(index)
+                case .over: return
+                }
+            }
+            for index in ended.reversed() {
+                watch.ended(watched[index].limits)
+                zmq_close(UnsafeMutableRawPointer(bitPattern: watched.remove(at: index).socket))
+            }
+            if items[1].revents != 0 {
+                var count: UInt64 = 0
+                _ = read(wake, &count, MemoryLayout<UInt64>.size)
+                watched += monitors.withLock { new in
+                    defer { new = [] }
+                    return new
+                }
+            }
+            watch.look(at: now)
+        }
+    }
+
+    private enum MonitorState { case open, stopped, over }
+
+    /// Takes what a socket has told of its connections.
+    private func take(_ monitor: Monitor, _ watch: inout ConnectionWatch, _ now: Duration) -> MonitorState {
+        guard let socket = UnsafeMutableRawPointer(bitPattern: monitor.socket) else { return .stopped }
+        while Self.events(socket) & ZMQ_POLLIN != 0 {
+            guard let parts = Self.receive(socket) else { return .over }
+            guard let first = parts.first, first.count == 6 else { continue }
+            let (event, value) = first.withUnsafeBytes {
+                (Int32($0.loadUnaligned(as: UInt16.self)), $0.loadUnaligned(fromByteOffset: 2, as: Int32.self))
+            }
+            switch event {
+            case ZMQ_EVENT_ACCEPTED: watch.opened(value, under: monitor.limits, isAccepted: true, now: now)
+            case ZMQ_EVENT_CONNECTED: watch.opened(value, under: monitor.limits, isAccepted: false, now: now)
+            case ZMQ_EVENT_DISCONNECTED: watch.closed(value)
+            default: return .stopped
+            }
+        }
+        return .open
+    }
+
+    private static func events(_ socket: UnsafeMutableRawPointer) -> Int32 {
+        var events: Int32 = 0
+        var size = MemoryLayout<Int32>.size
+        return zmq_getsockopt(socket, ZMQ_EVENTS, &events, &size) == 0 ? events : 0
+    }
+
+    private static func item(_ socket: UnsafeMutableRawPointer?) -> zmq_pollitem_t {
+        zmq_pollitem_t(socket: socket, fd: 0, events: Int16(ZMQ_POLLIN), revents: 0)
+    }
+
+    private static func item(_ descriptor: Int32) -> zmq_pollitem_t {
+        zmq_pollitem_t(socket: nil, fd: descriptor, events: Int16(ZMQ_POLLIN), revents: 0)
     }
 
     /// The parts of the next request; nil when the context ends.
@@ -125,22 +245,26 @@ final class ZeroMQContext: @unchecked Sendable {
         return hasRoom() ? .admitted : .notNow
     }
 
-    /// A new descriptor takes the lowest free number, so its number tells how full the table is.
     private func hasRoom() -> Bool {
-        let descriptor = dup(probe)
+        let descriptor = dup(wake)
         guard descriptor >= 0 else { return false }
         close(descriptor)
-        return Int(descriptor) < descriptorLimit - Self.descriptorHeadroom
+        return room.hasRoom(for: descriptor)
     }
 
     private static func reply(_ socket: UnsafeMutableRawPointer, _ request: [[UInt8]], _ decision: Decision) {
         let id = request.count > 1 ? request[1] : []
         let user = decision == .admitted ? Array(Z85.encode(request[6]).utf8) : []
         let parts: [[UInt8]] = [
-            Array("1.0".utf8), id, Array(decision.rawValue.utf8), [], user, [],
+            Array("1.0".utf8), id, Array(decision.rawValue.utf8), [], user, noRoutingID,
         ]
         for (index, part) in parts.enumerated() {
             zmq_send(socket, part, part.count, index == parts.count - 1 ? 0 : ZMQ_SNDMORE)
         }
     }
+
+    /// Metadata that takes the place of a routing id which the client chose:
+    /// none, so that libzmq makes one. A chosen one that is the next to be made
+    /// would end the process (`Assertion failed: ok` in `add_out_pipe`).
+    private static let noRoutingID: [UInt8] = [8] + Array("Identity".utf8) + [0, 0, 0, 0]
 }

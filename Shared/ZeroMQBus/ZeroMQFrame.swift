@@ -42,6 +42,9 @@ final class ReceivedFrame: FrameStorage, @unchecked Sendable {
             })
     }
 
+    /// The descriptor of the connection that the frame came on; it may be another's by now.
+    var descriptor: Int32? { withProperty("__fd") { $0.map(atoi) } }
+
     enum Reception {
         case nothing
         /// A frame, and more of the same message follow.

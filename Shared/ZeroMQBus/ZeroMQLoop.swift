@@ -34,11 +34,7 @@ final class ZeroMQLoop: BusLoop {
 
     var handle: any LoopHandle { mailbox }
 
-    var monotonicNow: Duration {
-        var time = timespec()
-        clock_gettime(CLOCK_MONOTONIC, &time)
-        return .seconds(time.tv_sec) + .nanoseconds(time.tv_nsec)
-    }
+    var monotonicNow: Duration { monotonicTime() }
 
     /// Starts the thread; returns once `setUp` has run on it.
     static func start(
@@ -209,6 +205,13 @@ final class ZeroMQLoop: BusLoop {
         encoder.forget()
         context.terminate()
     }
+}
+
+/// Time since some fixed point; never goes back.
+func monotonicTime() -> Duration {
+    var time = timespec()
+    clock_gettime(CLOCK_MONOTONIC, &time)
+    return .seconds(time.tv_sec) + .nanoseconds(time.tv_nsec)
 }
 
 /// The system's wall clock.

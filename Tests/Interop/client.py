@@ -39,7 +39,9 @@ class Door:
     def __init__(self, context, endpoint, server_key, keys):
         self.socket = context.socket(zmq.DEALER)
         self.socket.setsockopt(zmq.LINGER, 0)
+        # Together: every new connection, also one made again, is announced to the server.
         self.socket.setsockopt(zmq.PROBE_ROUTER, 1)
+        self.socket.setsockopt(zmq.IMMEDIATE, 1)
         self.socket.curve_serverkey = server_key
         self.socket.curve_publickey, self.socket.curve_secretkey = keys
         self.socket.connect(endpoint)

@@ -15,11 +15,10 @@ struct BudgetTests {
         return RequestBudgets(configuration)
     }
 
-    private func caller(_ device: String) -> Payer {
-        .caller(
-            Caller(
-                account: AccountID("acct"), device: DeviceID(device), app: AppID("app"),
-                entitlements: Entitlements(store: nil, containers: []), expires: Timestamp(milliseconds: .max)))
+    private func caller(_ device: String) -> Caller {
+        Caller(
+            account: AccountID("acct"), device: DeviceID(device), app: AppID("app"),
+            entitlements: Entitlements(store: nil, containers: []), expires: Timestamp(milliseconds: .max))
     }
 
     private func refusal(_ body: () throws -> Void) -> CloudError? {
@@ -77,5 +76,39 @@ struct BudgetTests {
         #expect(patient?.result.code == nil && patient != nil)
         let health = try #require(client.ask(WireCheckHealth(), on: house.bus)).get().decode(WireCheckHealthReply.self)
         #expect(health.deviceBudget.capacity == 2 && health.deviceBudget.refillMicroseconds == 100_000)
+    }
+
+    @Test func aStrangersBudgetRunsOutAndOthersAreServed() throws {
+        let house = try TestHouse(budgets: BudgetConfiguration())
+        let hostile = try house.client(try KeysOnly().makeKeyPair())
+        let honest = try house.client(try KeysOnly().makeKeyPair())
+        var codes: [CloudError.Code?] = []
+        for _ in 0..<300 {
+            hostile.call("CheckHealth", body: Frame(encoding: WireCheckHealth()), timeout: .milliseconds(100)) {
+                codes.append($0.result.code)
+            }
+        }
+        house.bus.settle()
+        // One is told why; for the others nothing is done.
+        #expect(codes.count { $0 == nil } == 100)
+        let health = try #require(honest.ask(WireCheckHealth(), on: house.bus)).get().decode(WireCheckHealthReply.self)
+        #expect(health.counters["requests.ignored"] == 200)
+        #expect(health.counters["failures.\(CloudError.Code.requestRateLimited)"] == 1)
+        house.bus.run(for: .seconds(10))
+        #expect(try #require(hostile.ask(WireCheckHealth(), on: house.bus)).get().count > 0)
+    }
+
+    @Test func aTokenThatIsNotGoodCostsAStrangersBudget() throws {
+        let house = try TestHouse(budgets: BudgetConfiguration())
+        let keys = try KeysOnly().makeKeyPair()
+        let hostile = try house.client(keys)
+        var codes: [CloudError.Code?] = []
+        for _ in 0..<300 {
+            hostile.call(
+                "WhoAmI", body: Frame(encoding: WireWhoAmI()), accessToken: "forged", timeout: .milliseconds(100)
+            ) { codes.append($0.result.code) }
+        }
+        house.bus.settle()
+        #expect(codes == Array(repeating: .notAuthenticated, count: 100))
     }
 }

@@ -26,7 +26,7 @@ import Wire
     private func check(_ bytes: [UInt8]) {
         let wire = try? WireRequest(serializedBytes: bytes)
         do throws(RequestEnvelope.Rejection) {
-            let envelope = try RequestEnvelope(decoding: [Frame(bytes), Frame([9])])
+            let envelope = try RequestEnvelope(decoding: [Frame(bytes)])
             #expect(envelope.method == wire?.method)
             #expect(Data(envelope.id.bytes) == wire?.requestID)
             #expect(envelope.accessToken == wire?.accessToken)
@@ -36,7 +36,6 @@ import Wire
             #expect(envelope.timeout == timeout)
             #expect(envelope.causeID == wire.flatMap { OperationID(bytes: $0.causeID) })
             #expect(Data(envelope.body.bytes) == wire?.body)
-            #expect(envelope.attachments.map(\.bytes) == [[9]])
         } catch {
             let isRefused = wire.map { $0.requestID.count != 16 || $0.version != 1 } ?? true
             #expect(isRefused || error.error.code == .malformedRequest)

@@ -4,11 +4,14 @@ import Foundation
 import Synchronization
 import Testing
 
-/// Waits until the condition holds; fails after ten seconds.
-func eventually(sourceLocation: SourceLocation = #_sourceLocation, _ condition: () throws -> Bool) throws {
-    let deadline = ContinuousClock.now + .seconds(10)
+/// Waits until the condition holds; fails after ten seconds, or so long.
+func eventually(
+    within time: Duration = .seconds(10), sourceLocation: SourceLocation = #_sourceLocation,
+    _ condition: () throws -> Bool
+) throws {
+    let deadline = ContinuousClock.now + time
     while try !condition() {
-        try #require(ContinuousClock.now < deadline, "not within ten seconds", sourceLocation: sourceLocation)
+        try #require(ContinuousClock.now < deadline, "not within \(time)", sourceLocation: sourceLocation)
         usleep(2000)
     }
 }
@@ -58,17 +61,15 @@ final class EchoServer: Sendable {
 
     init(
         _ transport: any Transport, _ endpoint: String, keys: KeyPair? = nil, admission: Admission = .anyone,
-        frameBytesMax: Int = 4 << 20, sendQueueMax: Int = 2000
+        _ adjust: @escaping @Sendable (inout ReplySocketOptions) -> Void = { _ in }
     ) throws {
         let keys = try keys ?? transport.makeKeyPair()
         let incoming = Log<Incoming>()
         (handle, socket) = try Self.start(transport) { loop in
             let reply = Unset<any ReplySocket>()
-            let socket = try loop.makeReplySocket(
-                ReplySocketOptions(
-                    endpoint: endpoint, keys: keys, admission: admission, frameBytesMax: frameBytesMax,
-                    sendQueueMax: sendQueueMax)
-            ) { batch in
+            var options = ReplySocketOptions(endpoint: endpoint, keys: keys, admission: admission)
+            adjust(&options)
+            let socket = try loop.makeReplySocket(options) { batch in
                 for one in batch {
                     incoming.add(one)
                     if !one.isProbe { _ = reply.value?.send(one.message, to: one.peer) }
@@ -114,11 +115,12 @@ final class Client: Sendable {
     private let socket: LoopBound<any RequestSocket>
     private let replies: Log<[[UInt8]]>
 
-    init(_ transport: any Transport, _ server: EchoServer, keys: KeyPair? = nil, sendQueueMax: Int = 10_000) throws {
+    /// - Parameter endpoint: Of a relay to the server, instead of the server's own.
+    init(_ transport: any Transport, _ server: EchoServer, keys: KeyPair? = nil, endpoint: String? = nil) throws {
         let keys = try keys ?? transport.makeKeyPair()
         let replies = Log<[[UInt8]]>()
         let options = RequestSocketOptions(
-            endpoints: [server.endpoint], serverKey: server.keys.publicKey, keys: keys, sendQueueMax: sendQueueMax)
+            endpoints: [endpoint ?? server.endpoint], serverKey: server.keys.publicKey, keys: keys)
         (handle, socket) = try startLoop(transport, "client") { loop in
             try loop.makeRequestSocket(options) { batch in
                 for message in batch { replies.add(message.map(\.bytes)) }
@@ -145,10 +147,14 @@ final class Publisher: Sendable {
     let keys: KeyPair
     private let socket: LoopBound<any PublishSocket>
 
-    init(_ transport: any Transport, _ endpoint: String, admission: Admission = .anyone) throws {
+    init(
+        _ transport: any Transport, _ endpoint: String, admission: Admission = .anyone, lagBytesMax: Int = 32 << 20
+    ) throws {
         let keys = try transport.makeKeyPair()
         (handle, socket) = try startLoop(transport, "publisher") { loop in
-            try loop.makePublishSocket(PublishSocketOptions(endpoint: endpoint, keys: keys, admission: admission))
+            try loop.makePublishSocket(
+                PublishSocketOptions(
+                    endpoint: endpoint, keys: keys, admission: admission, lagBytesMax: lagBytesMax))
         }
         self.keys = keys
         let socket = socket
@@ -165,9 +171,12 @@ final class Subscriber: Sendable {
     private let socket: LoopBound<any SubscribeSocket>
     private let events = Log<[[UInt8]]>()
 
-    init(_ transport: any Transport, _ publisher: Publisher, topics: [String], keys: KeyPair? = nil) throws {
+    init(
+        _ transport: any Transport, _ publisher: Publisher, topics: [String], keys: KeyPair? = nil,
+        endpoint: String? = nil
+    ) throws {
         let options = SubscribeSocketOptions(
-            endpoints: [publisher.endpoint], serverKey: publisher.keys.publicKey,
+            endpoints: [endpoint ?? publisher.endpoint], serverKey: publisher.keys.publicKey,
             keys: try keys ?? transport.makeKeyPair(), topics: topics)
         let events = events
         (handle, socket) = try startLoop(transport, "subscriber") { loop in

@@ -25,7 +25,7 @@ struct LivenessTests {
         let subscriber = try Subscriber(transport, publisher, topics: [""])
         defer { subscriber.handle.stop() }
         try eventually {
-            publisher.publish([Frame([1])])
+            publisher.publish([Frame([1]), Frame([1])])
             return !subscriber.received.isEmpty
         }
         try check(port: publisher.endpoint)
@@ -57,6 +57,13 @@ struct OwnConnection {
             guard !ports.contains(nil), ports.contains(port) else { return nil }
             return OwnConnection(descriptor: descriptor)
         }
+    }
+
+    /// The kernel's number for the socket, never used again.
+    var cookie: UInt64 {
+        var cookie: UInt64 = 0
+        var size = socklen_t(MemoryLayout<UInt64>.size)
+        return getsockopt(descriptor, SOL_SOCKET, 57, &cookie, &size) == 0 ? cookie : 0
     }
 
     func option(_ level: Int32, _ name: Int32) -> Int32? {

@@ -23,6 +23,10 @@ final class SubscriptionDoor {
     /// Parts into which the heartbeat is spread, so that it is no burst.
     private static let beatsPerRound = 20
     private static let bodyBytesMax = 64 << 10
+    /// What one connection may have sent and the service not looked at yet.
+    private static let unreadBytesPerConnectionMax = 1 << 20
+    /// Deliveries that one connection has not taken, in bytes, before it counts as lagging.
+    private static let unsentBytesPerConnectionMax = 2 << 20
 
     let host: any ServiceRuntime
     let configuration: NotificationsConfiguration
@@ -50,7 +54,9 @@ final class SubscriptionDoor {
         }
         let keys = KeyPair(publicKey: try entry.key, secretKey: try host.secrets.key)
         let options = ReplySocketOptions(
-            endpoint: endpoint, keys: keys, sendQueueMax: configuration.subscriberQueueMax)
+            endpoint: endpoint, keys: keys, unreadBytesPerConnectionMax: Self.unreadBytesPerConnectionMax,
+            sendQueueMax: configuration.subscriberQueueMax,
+            unsentBytesPerConnectionMax: Self.unsentBytesPerConnectionMax)
         socket = try host.loop.makeReplySocket(options) { [weak self] in
             for incoming in $0 { self?.receive(incoming) }
         }

@@ -186,7 +186,7 @@ final class SimulatedRouter: ReplySocket, SimulatedSocket, SimulatedDoor {
     func drop(_ line: SimulatedLine) { lines[line.id] = nil }
 
     func arrived(_ message: Message, on line: SimulatedLine) {
-        guard message.allSatisfy({ $0.count <= options.frameBytesMax }) else {
+        guard message.count == 1, message[0].count <= options.frameBytesMax else {
             drop(line)
             return line.broken()
         }

@@ -2,10 +2,14 @@ internal import Bus
 internal import Core
 internal import Wire
 
+internal import struct Foundation.Data
+
 /// What happened to the scopes in one batch of events, put together for their subscribers.
 struct DeliveryBatch {
     /// Changes of one scope that travel in one frame; more go in further frames.
     static let notificationsPerFrameMax = 128
+    /// Bytes of one frame, far below the 4 MiB at which a connection is cut.
+    static let frameBytesMax = 512 << 10
 
     /// In the order in which the scopes first changed.
     private(set) var scopes: [ScopeKey] = []
@@ -28,11 +32,43 @@ struct DeliveryBatch {
             let isOwn = DeviceID(notification.deviceID) == device
             return notification.reason == .quotaViolationChange ? isOwn : !isOwn
         }
-        return stride(from: 0, to: told.count, by: Self.notificationsPerFrameMax).map { start in
-            var delivery = WireDelivery()
-            delivery.notifications = Array(told[start..<min(start + Self.notificationsPerFrameMax, told.count)])
-            return delivery.message
+        return Self.frames(of: told).map(\.message)
+    }
+
+    private static func frames(of notifications: [WireNotification]) -> [WireDelivery] {
+        var frames: [WireDelivery] = []
+        var current = WireDelivery()
+        var bytes = 0
+        for notification in notifications.map(fitting) {
+            let size = size(notification)
+            let isFull = current.notifications.count == notificationsPerFrameMax || bytes + size > frameBytesMax
+            if isFull, !current.notifications.isEmpty {
+                frames.append(current)
+                current = WireDelivery()
+                bytes = 0
+            }
+            current.notifications.append(notification)
+            bytes += size
         }
+        if !current.notifications.isEmpty { frames.append(current) }
+        return frames
+    }
+
+    /// The notification as it fits a frame: if need be without the items'
+    /// states, and then with the first item alone. A device pulls what a
+    /// notification does not bring.
+    private static func fitting(_ notification: WireNotification) -> WireNotification {
+        guard size(notification) > frameBytesMax else { return notification }
+        var short = notification
+        for index in short.changes.indices { short.changes[index].body = Data() }
+        if size(short) > frameBytesMax { short.changes = Array(short.changes.prefix(1)) }
+        return short
+    }
+
+    /// Bytes in the frame, and rather more: counted, since encoding it for this alone would cost as much again.
+    private static func size(_ notification: WireNotification) -> Int {
+        let names = notification.scope.utf8.count + notification.deviceID.utf8.count
+        return notification.changes.reduce(128 + names) { $0 + $1.item.utf8.count + $1.body.count + 64 }
     }
 
     /// The devices that made a change to the scope.

@@ -1,0 +1,242 @@
+import Bus
+import CZeroMQ
+import Core
+import Foundation
+import Glibc
+import Testing
+import ZeroMQBus
+
+/// What one peer, and all together, can make a process hold, in bytes.
+@Suite(.serialized, .timeLimit(.minutes(2)))
+struct ConnectionBoundTests {
+    private let transport = ZeroMQTransport()
+    private let endpoint = "tcp://127.0.0.1:*"
+    private static let chunk = Frame([UInt8](repeating: 1, count: 64 << 10))
+
+    // MARK: What arrives
+
+    @Test func aMessageThatNeverEndsCutsItsConnectionAtTheBound() throws {
+        let echo = try EchoServer(transport, endpoint) { $0.unreadBytesPerConnectionMax = 1 << 20 }
+        defer { echo.handle.stop() }
+        let relay = try Relay(to: echo.endpoint)
+        defer { relay.close() }
+        let honest = try Client(transport, echo)
+        let hostile = try Client(transport, echo, endpoint: relay.endpoint)
+        defer { for client in [honest, hostile] { client.handle.stop() } }
+        try eventually { echo.probes.count == 2 }
+        relay.set { $0.toServer = 2 << 20 }
+        try hostile.send([Frame([UInt8](repeating: 1, count: 3 << 20))])
+        try eventually { relay.cutCount == 1 }
+        try honest.send([Frame([4])])
+        try eventually { honest.received == [[[4]]] }
+    }
+
+    @Test func aPeerThatSendsMoreThanIsTakenIsCut() throws {
+        let echo = try EchoServer(transport, endpoint) { $0.unreadBytesPerConnectionMax = 1 << 20 }
+        defer { echo.handle.stop() }
+        let client = try Client(transport, echo)
+        defer { client.handle.stop() }
+        try eventually { echo.probes.count == 1 }
+        let release = DispatchSemaphore(value: 0)
+        echo.handle.execute { _ in release.wait() }
+        for _ in 0..<48 { _ = client.trySend([Self.chunk]) }
+        // It is cut, and comes back, although the server's loop sees none of it.
+        let first = try OwnConnection.all(with: echo.endpoint).map(\.cookie)
+        try eventually { try OwnConnection.all(with: echo.endpoint).allSatisfy { !first.contains($0.cookie) } }
+        release.signal()
+        try eventually { echo.probes.count >= 2 }
+    }
+
+    @Test func whatManyPeersBeginAndDoNotFinishIsBoundedForAll() throws {
+        let echo = try EchoServer(transport, endpoint) { $0.unreadBytesMax = 2 << 20 }
+        defer { echo.handle.stop() }
+        let relays = try (0..<4).map { _ in try Relay(to: echo.endpoint) }
+        defer { for relay in relays { relay.close() } }
+        let honest = try Client(transport, echo)
+        let hostile = try relays.map { try Client(transport, echo, endpoint: $0.endpoint) }
+        defer { for client in [honest] + hostile { client.handle.stop() } }
+        try eventually { echo.probes.count == 5 }
+        for (relay, client) in zip(relays, hostile) {
+            relay.set { $0.toServer = 700 << 10 }
+            try client.send([Frame([UInt8](repeating: 1, count: 1 << 20))])
+        }
+        try eventually { relays.reduce(0) { $0 + $1.cutCount } >= 2 }
+        try honest.send([Frame([4])])
+        try eventually { honest.received == [[[4]]] }
+        #expect(relays.contains { $0.cutCount == 0 }, "no more are cut than need be")
+    }
+
+    @Test func whoSaysNothingIsCutWhoSaidSomethingIsNot() throws {
+        let echo = try EchoServer(transport, endpoint)
+        defer { echo.handle.stop() }
+        let client = try Client(transport, echo)
+        defer { client.handle.stop() }
+        let silent = try HostilePeer(echo)
+        defer { silent.close() }
+        try eventually { try OwnConnection.all(with: echo.endpoint).count == 4 }
+        // It reconnects, without a word to the server.
+        try eventually(within: .seconds(15)) { silent.disconnections > 0 }
+        #expect(echo.probes.count == 1)
+        try client.send([Frame([4])])
+        try eventually { client.received == [[[4]]] }
+        #expect(echo.probes.count == 1)
+    }
+
+    // MARK: What is sent
+
+    @Test func aPeerThatNeverReadsIsFullAtItsBoundAndOthersAreNot() throws {
+        let echo = try EchoServer(transport, endpoint) { $0.unsentBytesPerConnectionMax = 1 << 20 }
+        defer { echo.handle.stop() }
+        let relay = try Relay(to: echo.endpoint)
+        defer { relay.close() }
+        let slow = try Client(transport, echo, endpoint: relay.endpoint)
+        defer { slow.handle.stop() }
+        try eventually { echo.probes.count == 1 }
+        let honest = try Client(transport, echo)
+        defer { honest.handle.stop() }
+        try eventually { echo.probes.count == 2 }
+        let peer = try #require(echo.probes.first)
+        relay.set { $0.toClient = false }
+        var sent = 0
+        while echo.send([Self.chunk], to: peer) == .sent, sent < 1000 { sent += 1 }
+        // The relay's own kernel buffer has taken some, which is acknowledged.
+        #expect(sent < 200)
+        #expect(echo.send([Self.chunk], to: peer) == .full)
+        try honest.send([Frame([4])])
+        try eventually { honest.received == [[[4]]] }
+        relay.set { $0.toClient = true }
+        try eventually { slow.received.count == sent }
+        #expect(echo.send([Frame([3])], to: peer) == .sent)
+        try eventually { slow.received.last == [[3]] }
+    }
+
+    @Test func oneKeyCannotTakeTheShareOfAll() throws {
+        let echo = try EchoServer(transport, endpoint) {
+            $0.unsentBytesPerConnectionMax = 1 << 20
+            $0.unsentBytesMax = 2 << 20
+        }
+        defer { echo.handle.stop() }
+        let relay = try Relay(to: echo.endpoint)
+        defer { relay.close() }
+        let clients = try (0..<4).map { _ in try Client(transport, echo, endpoint: relay.endpoint) }
+        defer { for client in clients { client.handle.stop() } }
+        try eventually { echo.probes.count == 4 }
+        let hostile = echo.probes
+        relay.set { $0.toClient = false }
+        for peer in hostile {
+            var sent = 0
+            while echo.send([Self.chunk], to: peer) == .sent, sent < 1000 { sent += 1 }
+        }
+        #expect(hostile.allSatisfy { echo.send([Self.chunk], to: $0) == .full })
+        let honest = try Client(transport, echo)
+        defer { honest.handle.stop() }
+        try honest.send([Self.chunk])
+        try eventually { honest.received.count == 1 }
+    }
+
+    // MARK: What libzmq would end the process for
+
+    @Test func aRoutingIDOfOnesOwnIsNotHeeded() throws {
+        let echo = try EchoServer(transport, endpoint)
+        defer { echo.handle.stop() }
+        let peers = try (0..<2).map { _ in try HostilePeer(echo, routingID: "chosen") }
+        defer { for peer in peers { peer.close() } }
+        // libzmq ignores the second of two that are named alike.
+        for (number, peer) in peers.enumerated() { peer.send([UInt8(number)]) }
+        try eventually { echo.requests.count == 2 }
+        #expect(Set(echo.requests.map(\.peer.connection)).count == 2)
+    }
+
+    @Test func pingsAmongWhatPilesUpDoNoHarm() throws {
+        let echo = try EchoServer(transport, endpoint)
+        defer { echo.handle.stop() }
+        let client = try Client(transport, echo)
+        defer { client.handle.stop() }
+        try eventually { echo.probes.count == 1 }
+        for _ in 0..<3 {
+            let release = DispatchSemaphore(value: 0)
+            echo.handle.execute { _ in release.wait() }
+            let hostile = try HostilePeer(echo, pings: true)
+            for _ in 0..<60 {
+                for _ in 0..<200 { hostile.send([1]) }
+                usleep(1000)
+            }
+            hostile.reset()
+            usleep(20_000)
+            release.signal()
+            try client.send([Frame([4])])
+            let count = client.received.count
+            try eventually { client.received.count > count }
+            hostile.close()
+        }
+    }
+}
+
+/// A DEALER straight on libzmq, which does what ours never would: choose a
+/// routing id, send PINGs all the time, say nothing, and end with a RST.
+final class HostilePeer: @unchecked Sendable {
+    private let context: UnsafeMutableRawPointer
+    private let socket: UnsafeMutableRawPointer
+    private let monitor: UnsafeMutableRawPointer
+    private var descriptor: Int32 = -1
+    private var lost = 0
+
+    init(_ server: EchoServer, routingID: String? = nil, pings: Bool = false) throws {
+        context = try #require(zmq_ctx_new())
+        socket = try #require(zmq_socket(context, ZMQ_DEALER))
+        monitor = try #require(zmq_socket(context, ZMQ_PAIR))
+        let keys = try ZeroMQTransport().makeKeyPair()
+        set(ZMQ_CURVE_SERVERKEY, server.keys.publicKey.bytes)
+        set(ZMQ_CURVE_PUBLICKEY, keys.publicKey.bytes)
+        set(ZMQ_CURVE_SECRETKEY, keys.secretKey.bytes)
+        if let routingID { set(ZMQ_ROUTING_ID, Array(routingID.utf8)) }
+        if pings { set(ZMQ_HEARTBEAT_IVL, withUnsafeBytes(of: Int32(1), Array.init)) }
+        set(ZMQ_LINGER, withUnsafeBytes(of: Int32(0), Array.init))
+        zmq_socket_monitor(socket, "inproc://events", ZMQ_EVENT_CONNECTED | ZMQ_EVENT_DISCONNECTED)
+        zmq_connect(monitor, "inproc://events")
+        try #require(zmq_connect(socket, server.endpoint) == 0)
+        try eventually {
+            takeEvents()
+            return descriptor >= 0
+        }
+    }
+
+    private func set(_ option: Int32, _ bytes: [UInt8]) { zmq_setsockopt(socket, option, bytes, bytes.count) }
+
+    func send(_ bytes: [UInt8]) { zmq_send(socket, bytes, bytes.count, ZMQ_DONTWAIT) }
+
+    /// How often its connection has ended.
+    var disconnections: Int {
+        takeEvents()
+        return lost
+    }
+
+    private func takeEvents() {
+        var event = [UInt8](repeating: 0, count: 6)
+        while zmq_recv(monitor, &event, event.count, ZMQ_DONTWAIT) == 6 {
+            let (number, value) = event.withUnsafeBytes {
+                (Int32($0.loadUnaligned(as: UInt16.self)), $0.loadUnaligned(fromByteOffset: 2, as: Int32.self))
+            }
+            if number == ZMQ_EVENT_CONNECTED { descriptor = value } else { lost += 1 }
+            var address = [UInt8](repeating: 0, count: 256)
+            zmq_recv(monitor, &address, address.count, 0)
+        }
+    }
+
+    /// Ends the connection with a RST.
+    func reset() {
+        var linger = Glibc.linger(l_onoff: 1, l_linger: 0)
+        setsockopt(descriptor, SOL_SOCKET, SO_LINGER, &linger, socklen_t(MemoryLayout<Glibc.linger>.size))
+        close()
+    }
+
+    private var isOpen = true
+
+    func close() {
+        guard isOpen else { return }
+        isOpen = false
+        zmq_close(monitor)
+        zmq_close(socket)
+        zmq_ctx_term(context)
+    }
+}
