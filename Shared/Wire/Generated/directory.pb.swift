@@ -40,6 +40,9 @@ public nonisolated struct WireDeviceState: Sendable {
   /// Revoked, or signed out: its tokens are void.
   public var revoked: Bool = false
 
+  /// It signed out, and may sign in again.
+  public var signedOut: Bool = false
+
   /// Besides: its refresh token was used from two places.
   public var copied: Bool = false
 
@@ -183,13 +186,40 @@ public nonisolated struct WireStorageState: Sendable {
   public init() {}
 }
 
+/// A service tells identity what it was told by it, after identity's database
+/// has come back from an old copy: so identity forgets neither that a device or
+/// an account has ended nor what an app was given. Allowed to services on the
+/// roster; an item without identity's own seal is left out.
+public nonisolated struct WireReportDirectory: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// At most 256.
+  public var items: [WireChange] = []
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+public nonisolated struct WireReportDirectoryReply: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
 // MARK: - Code below here is support for the SwiftProtobuf runtime.
 
 fileprivate nonisolated let _protobuf_package = "nephos"
 
 nonisolated extension WireDeviceState: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".DeviceState"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}device_id\0\u{3}account_id\0\u{3}public_key\0\u{1}revoked\0\u{1}copied\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}device_id\0\u{3}account_id\0\u{3}public_key\0\u{1}revoked\0\u{3}signed_out\0\u{1}copied\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -201,7 +231,8 @@ nonisolated extension WireDeviceState: SwiftProtobuf.Message, SwiftProtobuf._Mes
       case 2: try { try decoder.decodeSingularStringField(value: &self.accountID) }()
       case 3: try { try decoder.decodeSingularStringField(value: &self.publicKey) }()
       case 4: try { try decoder.decodeSingularBoolField(value: &self.revoked) }()
-      case 5: try { try decoder.decodeSingularBoolField(value: &self.copied) }()
+      case 5: try { try decoder.decodeSingularBoolField(value: &self.signedOut) }()
+      case 6: try { try decoder.decodeSingularBoolField(value: &self.copied) }()
       default: break
       }
     }
@@ -220,8 +251,11 @@ nonisolated extension WireDeviceState: SwiftProtobuf.Message, SwiftProtobuf._Mes
     if self.revoked != false {
       try visitor.visitSingularBoolField(value: self.revoked, fieldNumber: 4)
     }
+    if self.signedOut != false {
+      try visitor.visitSingularBoolField(value: self.signedOut, fieldNumber: 5)
+    }
     if self.copied != false {
-      try visitor.visitSingularBoolField(value: self.copied, fieldNumber: 5)
+      try visitor.visitSingularBoolField(value: self.copied, fieldNumber: 6)
     }
     try unknownFields.traverse(visitor: &visitor)
   }
@@ -231,6 +265,7 @@ nonisolated extension WireDeviceState: SwiftProtobuf.Message, SwiftProtobuf._Mes
     if lhs.accountID != rhs.accountID {return false}
     if lhs.publicKey != rhs.publicKey {return false}
     if lhs.revoked != rhs.revoked {return false}
+    if lhs.signedOut != rhs.signedOut {return false}
     if lhs.copied != rhs.copied {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
@@ -425,6 +460,55 @@ nonisolated extension WireStorageState: SwiftProtobuf.Message, SwiftProtobuf._Me
     if lhs.planBytes != rhs.planBytes {return false}
     if lhs.usedBytes != rhs.usedBytes {return false}
     if lhs.level != rhs.level {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireReportDirectory: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".ReportDirectory"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}items\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeRepeatedMessageField(value: &self.items) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.items.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.items, fieldNumber: 1)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireReportDirectory, rhs: WireReportDirectory) -> Bool {
+    if lhs.items != rhs.items {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireReportDirectoryReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".ReportDirectoryReply"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap()
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    // Load everything into unknown fields
+    while try decoder.nextFieldNumber() != nil {}
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireReportDirectoryReply, rhs: WireReportDirectoryReply) -> Bool {
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

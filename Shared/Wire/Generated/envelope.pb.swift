@@ -170,6 +170,13 @@ public nonisolated struct WireCheckHealthReply: Sendable {
   /// Clears the value of `accountBudget`. Subsequent reads from it will return its default value.
   public mutating func clearAccountBudget() {self._accountBudget = nil}
 
+  /// The history that the database is in.
+  public var epoch: UInt64 = 0
+
+  /// When somebody's token has last shown that the database was an old copy.
+  /// Milliseconds since 1970; 0: never.
+  public var oldCopyFoundAt: UInt64 = 0
+
   /// What one call pays for: a request costs one for each so many bytes of its
   /// body and its reply's, and for each so many rows that it reads or writes; at
   /// least one.
@@ -364,7 +371,7 @@ nonisolated extension WireCheckHealth: SwiftProtobuf.Message, SwiftProtobuf._Mes
 
 nonisolated extension WireCheckHealthReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".CheckHealthReply"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}service\0\u{1}version\0\u{3}uptime_milliseconds\0\u{1}counters\0\u{3}follower_lag\0\u{3}uses_newest_master_key\0\u{3}device_budget\0\u{3}account_budget\0\u{3}budget_bytes_per_call\0\u{3}budget_rows_per_call\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}service\0\u{1}version\0\u{3}uptime_milliseconds\0\u{1}counters\0\u{3}follower_lag\0\u{3}uses_newest_master_key\0\u{3}device_budget\0\u{3}account_budget\0\u{1}epoch\0\u{3}old_copy_found_at\0\u{3}budget_bytes_per_call\0\u{3}budget_rows_per_call\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -380,8 +387,10 @@ nonisolated extension WireCheckHealthReply: SwiftProtobuf.Message, SwiftProtobuf
       case 6: try { try decoder.decodeSingularBoolField(value: &self.usesNewestMasterKey) }()
       case 7: try { try decoder.decodeSingularMessageField(value: &self._deviceBudget) }()
       case 8: try { try decoder.decodeSingularMessageField(value: &self._accountBudget) }()
-      case 9: try { try decoder.decodeSingularUInt32Field(value: &self.budgetBytesPerCall) }()
-      case 10: try { try decoder.decodeSingularUInt32Field(value: &self.budgetRowsPerCall) }()
+      case 9: try { try decoder.decodeSingularUInt64Field(value: &self.epoch) }()
+      case 10: try { try decoder.decodeSingularUInt64Field(value: &self.oldCopyFoundAt) }()
+      case 11: try { try decoder.decodeSingularUInt32Field(value: &self.budgetBytesPerCall) }()
+      case 12: try { try decoder.decodeSingularUInt32Field(value: &self.budgetRowsPerCall) }()
       default: break
       }
     }
@@ -416,11 +425,17 @@ nonisolated extension WireCheckHealthReply: SwiftProtobuf.Message, SwiftProtobuf
     try { if let v = self._accountBudget {
       try visitor.visitSingularMessageField(value: v, fieldNumber: 8)
     } }()
+    if self.epoch != 0 {
+      try visitor.visitSingularUInt64Field(value: self.epoch, fieldNumber: 9)
+    }
+    if self.oldCopyFoundAt != 0 {
+      try visitor.visitSingularUInt64Field(value: self.oldCopyFoundAt, fieldNumber: 10)
+    }
     if self.budgetBytesPerCall != 0 {
-      try visitor.visitSingularUInt32Field(value: self.budgetBytesPerCall, fieldNumber: 9)
+      try visitor.visitSingularUInt32Field(value: self.budgetBytesPerCall, fieldNumber: 11)
     }
     if self.budgetRowsPerCall != 0 {
-      try visitor.visitSingularUInt32Field(value: self.budgetRowsPerCall, fieldNumber: 10)
+      try visitor.visitSingularUInt32Field(value: self.budgetRowsPerCall, fieldNumber: 12)
     }
     try unknownFields.traverse(visitor: &visitor)
   }
@@ -434,6 +449,8 @@ nonisolated extension WireCheckHealthReply: SwiftProtobuf.Message, SwiftProtobuf
     if lhs.usesNewestMasterKey != rhs.usesNewestMasterKey {return false}
     if lhs._deviceBudget != rhs._deviceBudget {return false}
     if lhs._accountBudget != rhs._accountBudget {return false}
+    if lhs.epoch != rhs.epoch {return false}
+    if lhs.oldCopyFoundAt != rhs.oldCopyFoundAt {return false}
     if lhs.budgetBytesPerCall != rhs.budgetBytesPerCall {return false}
     if lhs.budgetRowsPerCall != rhs.budgetRowsPerCall {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}

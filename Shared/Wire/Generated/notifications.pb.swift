@@ -8,6 +8,11 @@
 // For information on using the generated types, please see the documentation:
 //   https://github.com/apple/swift-protobuf/
 
+#if canImport(FoundationEssentials)
+public import FoundationEssentials
+#else
+public import Foundation
+#endif
 public import SwiftProtobuf
 
 // If the compiler emits an error on this type, it is because this file
@@ -84,6 +89,9 @@ public nonisolated struct WireScopeHead: Sendable {
   public var hasToken: Bool {self._token != nil}
   /// Clears the value of `token`. Subsequent reads from it will return its default value.
   public mutating func clearToken() {self._token = nil}
+
+  /// The first 8 bytes of the scope's digest at `token`, if they are known.
+  public var digest: Data = Data()
 
   /// The service that has the scope did not answer: there is no token. Pull; a
   /// heartbeat tells the head once it is known.
@@ -258,7 +266,7 @@ nonisolated extension WireSubscribeReply: SwiftProtobuf.Message, SwiftProtobuf._
 
 nonisolated extension WireScopeHead: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ScopeHead"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}service\0\u{1}scope\0\u{1}token\0\u{1}unknown\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}service\0\u{1}scope\0\u{1}token\0\u{1}digest\0\u{1}unknown\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -269,7 +277,8 @@ nonisolated extension WireScopeHead: SwiftProtobuf.Message, SwiftProtobuf._Messa
       case 1: try { try decoder.decodeSingularStringField(value: &self.service) }()
       case 2: try { try decoder.decodeSingularStringField(value: &self.scope) }()
       case 3: try { try decoder.decodeSingularMessageField(value: &self._token) }()
-      case 4: try { try decoder.decodeSingularBoolField(value: &self.unknown) }()
+      case 4: try { try decoder.decodeSingularBytesField(value: &self.digest) }()
+      case 5: try { try decoder.decodeSingularBoolField(value: &self.unknown) }()
       default: break
       }
     }
@@ -289,8 +298,11 @@ nonisolated extension WireScopeHead: SwiftProtobuf.Message, SwiftProtobuf._Messa
     try { if let v = self._token {
       try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
     } }()
+    if !self.digest.isEmpty {
+      try visitor.visitSingularBytesField(value: self.digest, fieldNumber: 4)
+    }
     if self.unknown != false {
-      try visitor.visitSingularBoolField(value: self.unknown, fieldNumber: 4)
+      try visitor.visitSingularBoolField(value: self.unknown, fieldNumber: 5)
     }
     try unknownFields.traverse(visitor: &visitor)
   }
@@ -299,6 +311,7 @@ nonisolated extension WireScopeHead: SwiftProtobuf.Message, SwiftProtobuf._Messa
     if lhs.service != rhs.service {return false}
     if lhs.scope != rhs.scope {return false}
     if lhs._token != rhs._token {return false}
+    if lhs.digest != rhs.digest {return false}
     if lhs.unknown != rhs.unknown {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
