@@ -19,9 +19,9 @@ struct HostileRun {
 
     func run(for duration: Duration) throws -> HostileSummary {
         progress.show("signing in")
-        let honest = try Enrolment(deployment: deployment.directory, transport: transport)
-        let pullers = try Enrolment(deployment: deployment.directory, transport: transport)
-        let pushers = try Enrolment(deployment: deployment.directory, transport: transport)
+        let honest = try Enrolment(in: deployment, transport: transport)
+        let pullers = try Enrolment(in: deployment, transport: transport)
+        let pushers = try Enrolment(in: deployment, transport: transport)
         let honestDevice = try honest.devices(1)[0]
         let pulling = try pullers.devices(6)
         let pushing = try pushers.devices(5)

@@ -54,7 +54,7 @@ public final class SQLiteEngine: StorageEngine {
     public func copyInMemory() throws -> SQLiteEngine {
         let copy = try DatabaseQueue(configuration: Self.configuration)
         try database.backup(to: copy)
-        return try SQLiteEngine(copy, lock: nil, checkpointer: nil)
+        return try SQLiteEngine(copy, lock: nil, checkpointer: nil, reserve: nil)
     }
 
     /// Once, before the first database of this process; later it does nothing, and no harm.

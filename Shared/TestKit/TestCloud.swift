@@ -308,7 +308,7 @@ public final class TestCloud {
 
     /// Signs a device in once more, after the server has turned it away.
     public func signInAgain(_ device: TestDevice, to account: String = accountName) throws {
-        try device.signIn(to: deployment.roster.connectionString(), as: account)
+        try device.signIn(as: account)
     }
 
     /// A new device, signed in to the account.

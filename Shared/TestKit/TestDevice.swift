@@ -97,15 +97,14 @@ public final class TestDevice {
 
     /// A copy of the device's home, as it is now.
     public func copyHome() throws -> HomeCopy {
-        HomeCopy(local: try LocalStore(copyOf: local), secrets: secrets.load())
+        HomeCopy(local: try LocalStore(copyOf: local), secrets: MemorySecrets(copyOf: secrets))
     }
 
     /// Switches the device off, and on again with a home as it once was.
     public func restoreHome(_ copy: HomeCopy) throws {
         stop()
         local = try LocalStore(copyOf: copy.local)
-        secrets = MemorySecrets()
-        secrets.save(copy.secrets)
+        secrets = MemorySecrets(copyOf: copy.secrets)
         try start()
     }
 
@@ -195,9 +194,9 @@ public final class TestDevice {
 /// A copy of a device's home.
 public final class HomeCopy {
     let local: LocalStore
-    let secrets: DeviceSecrets
+    let secrets: MemorySecrets
 
-    init(local: LocalStore, secrets: DeviceSecrets) {
+    init(local: LocalStore, secrets: MemorySecrets) {
         self.local = local
         self.secrets = secrets
     }

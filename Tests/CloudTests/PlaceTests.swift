@@ -52,7 +52,7 @@ import Wire
         let select = SQL("SELECT id FROM feed_scopes WHERE account = ?1 AND name = ?2")
         return try #require(
             try disk.write {
-                try $0.first(select, [.text(scope.account.rawValue), .text(scope.name)]) { $0.integer(0) }
+                try $0.first(select, [.text(scope.account.rawValue), .text(scope.name.rawValue)]) { $0.integer(0) }
             })
     }
 
@@ -100,7 +100,7 @@ import Wire
             let select = SQL("SELECT account_id FROM accounts WHERE name = ?1")
             let account = try #require(
                 try cloud.storage(of: .identity).write { try $0.first(select, [.text(account)]) { $0.text(0) } })
-            return try id(ScopeName(account: AccountID(account), name: speaker.token.app.storeID), on: disk)
+            return try id(ScopeName(account: AccountID(account), name: ItemName(rawValue: speaker.token.app.storeID)), on: disk)
         }
         let first = (try scope(own, TestCloud.accountName), "a")
         let second = (try scope(other, between == "accounts" ? "guest" : TestCloud.accountName), otherKey)

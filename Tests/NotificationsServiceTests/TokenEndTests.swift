@@ -36,7 +36,7 @@ import Wire
             "Subscribe", subscribe, at: .subscriptions, accessToken: session.accessToken.token,
             as: WireSubscribeReply.self)
 
-        func write(_ key: String) throws {
+        func write(_ key: ItemName) throws {
             try cloud.devices[0].store?.set(1, forKey: key)
             cloud.network.run(for: .seconds(5))
             #expect(cloud.devices[0].isSettled)

@@ -68,6 +68,13 @@ public final class MemorySecrets: SecretStore {
     /// Another process of the same home.
     public init(sharing other: MemorySecrets) { home = other.home }
 
+    /// A home that was copied as it is now.
+    public init(copyOf other: MemorySecrets) {
+        home = Home()
+        let copied = other.home.secrets.withLock { $0 }
+        home.secrets.withLock { $0 = copied }
+    }
+
     deinit { unlock() }
 
     /// How often secrets were saved.

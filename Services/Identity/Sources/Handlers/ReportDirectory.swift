@@ -34,7 +34,7 @@ extension IdentityService {
             guard told.revoked, let device = try DeviceStore(transaction: transaction).device(DeviceID(told.deviceID)),
                 device.state == .active
             else { return }
-            let ended = try end(device, as: told.signedOut ? .signedOut : .revoked, transaction)
+            let ended = try end(device, as: told.signedOut ? .signedOut : told.copied ? .copied : .revoked, transaction)
             try AuditJournal(transaction: transaction).record(
                 .deviceRevoked, of: device.account, by: .administrator, at: context.now,
                 details: ["device": device.name, "device_id": device.id.rawValue, "reason": "told again after a restore"])
@@ -69,7 +69,7 @@ extension IdentityService {
     private func hear(
         _ told: WireTokenKeyState, _ name: String, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws {
-        switch try requireRunning().signingKeys.standing(of: told.keyID, in: transaction) {
+        switch try signingKeys(transaction).standing(of: told.keyID, in: transaction) {
         case .unknown:
             // It was made after the copy, and is lost: it ends with the last tokens that it can have signed.
             guard told.retiresAt == 0, try transaction.item(directoryScope, ItemName(name)) == nil else { return }
