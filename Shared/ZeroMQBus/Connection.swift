@@ -90,6 +90,9 @@ final class Connection: Sendable {
         guard own >= 0 else { return }
         defer { close(own) }
         guard nephos_socket_cookie(own) == cookie else { return }
+        // What the kernel still holds for a peer that does not read goes too, when libzmq closes it.
+        var atOnce = linger(l_onoff: 1, l_linger: 0)
+        setsockopt(own, SOL_SOCKET, SO_LINGER, &atOnce, socklen_t(MemoryLayout<linger>.size))
         shutdown(own, Int32(SHUT_RDWR))
         limits.noteCut()
     }

@@ -7,6 +7,7 @@ honest device met, and what each service held at most. Exits 1 when a service
 ended, or the honest device got no answer.
 """
 
+import fcntl
 import json
 import multiprocessing
 import os
@@ -23,6 +24,9 @@ import zmtp
 from nephos import envelope_pb2, keyvalue_pb2, values_pb2
 
 WORKERS = 3
+
+# The byte of the run folder that each service's process has locked, counted from 1.
+PLACES = ["identity", "keyvalue", "documents", "records", "notifications"]
 
 
 def request(method="CheckHealth", body=b""):
@@ -199,8 +203,14 @@ def main(deployment, connection, account, password, seconds, only=None):
         services = json.load(file)["services"]
 
     def pid(name):
-        with open(os.path.join(deployment, "run", f"{name}.pid")) as file:
-            return int(file.read())
+        """The service's process, by the kernel's word; 0 when there is none."""
+        folder = os.open(os.path.join(deployment, "run"), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, PLACES.index(name) + 1, 1, 0)
+            kind, _, _, _, holder = struct.unpack("hhqqi4x", fcntl.fcntl(folder, fcntl.F_GETLK, lock))
+            return 0 if kind == fcntl.F_UNLCK else holder
+        finally:
+            os.close(folder)
 
     pids = {entry["service"]: pid(entry["service"]) for entry in services}
     targets = []
@@ -226,7 +236,7 @@ def main(deployment, connection, account, password, seconds, only=None):
         for process in workers + [device]:
             process.join()
         slowest, answered, failed = results.get(timeout=5) if device.exitcode == 0 else (0, 0, 1)
-        lives = pid(name) == pids[name] and os.path.exists(f"/proc/{pids[name]}")
+        lives = pids[name] != 0 and pid(name) == pids[name]
         good = good and lives and failed == 0 and answered > 0
         peak = f"{memory_peak(pids[name]):.0f} MB at most" if lives else "ENDED"
         print(

@@ -134,6 +134,35 @@ struct ConnectionBoundTests {
         try eventually { honest.received.count == 1 }
     }
 
+    @Test func aSubscriberThatLagsIsCutAndComesBack() throws {
+        let publisher = try Publisher(transport, endpoint, lagBytesMax: 4 << 20)
+        defer { publisher.handle.stop() }
+        let relay = try Relay(to: publisher.endpoint)
+        defer { relay.close() }
+        let stopped = try Subscriber(transport, publisher, topics: [""], endpoint: relay.endpoint)
+        let honest = try Subscriber(transport, publisher, topics: [""])
+        defer { for subscriber in [stopped, honest] { subscriber.handle.stop() } }
+        try eventually {
+            publisher.publish([Frame([1]), Frame([1])])
+            return !stopped.received.isEmpty && !honest.received.isEmpty
+        }
+        relay.set { $0.toClient = false }
+        var published = 0
+        let marker = Frame([7])
+        try eventually {
+            for _ in 0..<16 { publisher.publish([marker, Self.chunk]) }
+            published += 16
+            // Whoever keeps up loses nothing.
+            try eventually { honest.received.count { $0[0] == [7] } == published }
+            return relay.cutCount > 0
+        }
+        relay.set { $0.toClient = true }
+        try eventually {
+            publisher.publish([Frame([9]), Frame([1])])
+            return stopped.received.contains { $0[0] == [9] }
+        }
+    }
+
     // MARK: What libzmq would end the process for
 
     @Test func aRoutingIDOfOnesOwnIsNotHeeded() throws {
