@@ -19,7 +19,7 @@ final class Connection: Sendable {
     /// Bytes on the wire of the messages that came out of the socket.
     private let taken = Atomic<UInt64>(0)
     private let closed = Atomic(false)
-    /// The number of the ROUTER's peer whose connection this is, plus one; 0: not known yet.
+    /// The routing id of the peer whose connection this is, plus one; 0: not known yet.
     private let owner = Atomic<UInt64>(0)
 
     /// Nil: the descriptor is no socket any more.
@@ -37,18 +37,17 @@ final class Connection: Sendable {
     var takenBytes: UInt64 { taken.load(ordering: .relaxed) }
     func noteTaken(_ bytes: Int) { taken.wrappingAdd(UInt64(bytes), ordering: .relaxed) }
 
-    func isOwned(by number: UInt32) -> Bool { owner.load(ordering: .relaxed) == UInt64(number) + 1 }
+    func isOwned(by id: RoutingID) -> Bool { owner.load(ordering: .relaxed) == id.number + 1 }
 
     /// Makes it the connection of this peer, of whom so much has come out;
     /// false when it is that of a later one.
     ///
     /// When messages come out of an earlier connection with the same
     /// descriptor, that one's peer may have been taken for the owner.
-    func own(_ number: UInt32, taken bytes: Int) -> Bool {
+    func own(_ id: RoutingID, taken bytes: Int) -> Bool {
         let current = owner.load(ordering: .relaxed)
-        // libzmq numbers its peers upward, and around.
-        if current != 0, Int32(bitPattern: number &- UInt32(truncatingIfNeeded: current - 1)) < 0 { return false }
-        owner.store(UInt64(number) + 1, ordering: .relaxed)
+        if current != 0, !id.isLater(than: RoutingID(number: current - 1)) { return false }
+        owner.store(id.number + 1, ordering: .relaxed)
         taken.store(UInt64(bytes), ordering: .relaxed)
         return true
     }

@@ -6,7 +6,7 @@ internal import Synchronization
 
 /// A connection to a ROUTER as its loop knows it. On the loop only.
 final class KnownPeer {
-    let number: UInt32
+    let id: RoutingID
     let key: PublicKey
     /// As the admission wrote it; each message carries it.
     private let text: [CChar]
@@ -26,8 +26,8 @@ final class KnownPeer {
 
     var unsent: Int { max(0, handed - acknowledged) }
 
-    init(number: UInt32, key: PublicKey, text: [CChar], share: KeyShare) {
-        self.number = number
+    init(id: RoutingID, key: PublicKey, text: [CChar], share: KeyShare) {
+        self.id = id
         self.key = key
         self.text = text
         self.share = share
@@ -40,12 +40,12 @@ final class KnownPeer {
     /// Counts what came out of the socket for it.
     func noteTaken(_ bytes: Int, _ frame: ReceivedFrame, _ connections: ConnectionTable, _ limits: ConnectionLimits) {
         if let connection {
-            if connection.isOwned(by: number) { connection.noteTaken(bytes) }
+            if connection.isOwned(by: id) { connection.noteTaken(bytes) }
             return
         }
         early += bytes
         guard let descriptor = frame.descriptor, let found = connections[descriptor], found.limits === limits,
-            found.own(number, taken: early)
+            found.own(id, taken: early)
         else { return }
         connection = found
     }
@@ -59,38 +59,40 @@ final class KeyShare {
 
 /// The connections of a ROUTER: each one's key, decoded once, and what waits for it.
 struct PeerTable {
-    private var peers: [UInt32: KnownPeer] = [:]
+    private var peers: [RoutingID: KnownPeer] = [:]
     private var shares: [PublicKey: KeyShare] = [:]
     /// At so many, those that are gone are looked for.
     private var pruneAt = 1024
 
-    subscript(number: UInt32) -> KnownPeer? { peers[number] }
+    subscript(id: RoutingID) -> KnownPeer? { peers[id] }
 
     /// The peer of a message; nil when nothing says whose it is.
-    mutating func peer(_ number: UInt32, on frame: ReceivedFrame) -> KnownPeer? {
+    mutating func peer(_ id: RoutingID, on frame: ReceivedFrame) -> KnownPeer? {
         frame.withProperty("User-Id") { text in
             guard let text else { return nil }
-            if let peer = peers[number], peer.isNamed(text) { return peer }
-            return add(number, text)
+            if let peer = peers[id], peer.isNamed(text) { return peer }
+            return add(id, text)
         }
     }
 
-    private mutating func add(_ number: UInt32, _ text: UnsafePointer<CChar>) -> KnownPeer? {
+    private mutating func add(
+        _ id: RoutingID, _ text: UnsafePointer<CChar>
+    ) -> KnownPeer? {
         guard let key = PublicKey(z85: String(cString: text)) else { return nil }
         if peers.count >= pruneAt { prune() }
         let share = shares[key] ?? KeyShare()
         shares[key] = share
         share.peers += 1
         let peer = KnownPeer(
-            number: number, key: key, text: Array(UnsafeBufferPointer(start: text, count: strlen(text) + 1)),
+            id: id, key: key, text: Array(UnsafeBufferPointer(start: text, count: strlen(text) + 1)),
             share: share)
-        if let other = peers.updateValue(peer, forKey: number) { leave(other) }
+        if let other = peers.updateValue(peer, forKey: id) { leave(other) }
         return peer
     }
 
     private mutating func prune() {
         for peer in peers.values where peer.connection?.isClosed ?? true {
-            peers[peer.number] = nil
+            peers[peer.id] = nil
             leave(peer)
         }
         pruneAt = max(1024, peers.count * 2)

@@ -54,36 +54,30 @@ final class RouterSocket: ReplySocket, LoopSocket {
     }
 
     private func incoming(_ message: Message) -> Incoming? {
-        guard let number = routingID.withUnsafeBytes(Self.number),
-            let first = message.first?.storage as? ReceivedFrame, let peer = peers.peer(number, on: first)
-        else { return nil }
+        guard let first = message.first?.storage as? ReceivedFrame else { return nil }
+        guard let id = routingID.withUnsafeBytes(RoutingID.init), let peer = peers.peer(id, on: first) else {
+            // It chose an id of its own, and had it.
+            if let descriptor = first.descriptor { loop.context.connections[descriptor]?.cut() }
+            return nil
+        }
         peer.noteTaken(core.wireBytes, first, loop.context.connections, limits)
         guard message.count == 1 else {
             peer.connection?.cut()
             return nil
         }
-        return Incoming(
-            peer: Peer(connection: UInt64(serial) << 32 | UInt64(number), publicKey: peer.key), message: message)
-    }
-
-    /// The number in a routing id that libzmq made: a zero byte, and four of a counter.
-    private static func number(_ id: UnsafeRawBufferPointer) -> UInt32? {
-        guard id.count == 5, id[0] == 0 else { return nil }
-        return UInt32(bigEndian: id.loadUnaligned(fromByteOffset: 1, as: UInt32.self))
+        return Incoming(peer: Peer(connection: UInt64(serial) << 33 | id.number, publicKey: peer.key), message: message)
     }
 
     func send(_ message: Message, to peer: Peer) -> SendResult {
-        guard peer.connection >> 32 == UInt64(serial) else { return .gone }
-        let number = UInt32(truncatingIfNeeded: peer.connection)
-        let known = peers[number]
+        guard peer.connection >> 33 == UInt64(serial) else { return .gone }
+        let id = RoutingID(number: peer.connection & ((1 << 33) - 1))
+        let known = peers[id]
         var bytes = 0
         if let known {
             bytes = message.reduce(0) { $0 + Connection.wireBytes($1.count) }
             guard ledger.hasRoom(for: bytes, to: known, now: { loop.monotonicNow }) else { return .full }
         }
-        // In memory: a zero byte, and the number with its high byte first.
-        let id = UInt64(littleEndian: UInt64(number.bigEndian) << 8)
-        let result = withUnsafeBytes(of: id) { core.send(prefix: UnsafeRawBufferPointer(rebasing: $0[..<5]), message) }
+        let result = id.withBytes { core.send(prefix: $0, message) }
         if result == .sent, let known {
             ledger.noteSent(bytes, to: known)
             if ledgerTimer == nil { watchLedger() }

@@ -121,6 +121,8 @@ final class ZeroMQContext: @unchecked Sendable {
     private func serve(_ requests: UnsafeMutableRawPointer) {
         var watched: [Monitor] = []
         var watch = ConnectionWatch(table: connections, room: room)
+        /// Admitted so far.
+        var peers: UInt32 = 0
         defer {
             zmq_close(requests)
             for monitor in watched + monitors.withLock({ $0 }) {
@@ -144,7 +146,7 @@ final class ZeroMQContext: @unchecked Sendable {
             now = monotonicTime()
             if items[0].revents != 0 {
                 guard let request = Self.receive(requests) else { return }
-                Self.reply(requests, request, decide(request))
+                Self.reply(requests, request, decide(request), &peers)
             }
             // Those that are over.
             var ended: [Int] = []
@@ -252,19 +254,17 @@ final class ZeroMQContext: @unchecked Sendable {
         return room.hasRoom(for: descriptor)
     }
 
-    private static func reply(_ socket: UnsafeMutableRawPointer, _ request: [[UInt8]], _ decision: Decision) {
+    private static func reply(
+        _ socket: UnsafeMutableRawPointer, _ request: [[UInt8]], _ decision: Decision, _ peers: inout UInt32
+    ) {
         let id = request.count > 1 ? request[1] : []
         let user = decision == .admitted ? Array(Z85.encode(request[6]).utf8) : []
+        peers &+= 1
         let parts: [[UInt8]] = [
-            Array("1.0".utf8), id, Array(decision.rawValue.utf8), [], user, noRoutingID,
+            Array("1.0".utf8), id, Array(decision.rawValue.utf8), [], user, RoutingID.metadata(peers),
         ]
         for (index, part) in parts.enumerated() {
             zmq_send(socket, part, part.count, index == parts.count - 1 ? 0 : ZMQ_SNDMORE)
         }
     }
-
-    /// Metadata that takes the place of a routing id which the client chose:
-    /// none, so that libzmq makes one. A chosen one that is the next to be made
-    /// would end the process (`Assertion failed: ok` in `add_out_pipe`).
-    private static let noRoutingID: [UInt8] = [8] + Array("Identity".utf8) + [0, 0, 0, 0]
 }

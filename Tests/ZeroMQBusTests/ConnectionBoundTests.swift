@@ -170,10 +170,13 @@ struct ConnectionBoundTests {
         defer { echo.handle.stop() }
         let peers = try (0..<2).map { _ in try HostilePeer(echo, routingID: "chosen") }
         defer { for peer in peers { peer.close() } }
-        // libzmq ignores the second of two that are named alike.
-        for (number, peer) in peers.enumerated() { peer.send([UInt8(number)]) }
-        try eventually { echo.requests.count == 2 }
-        #expect(Set(echo.requests.map(\.peer.connection)).count == 2)
+        // libzmq ignores the second of two that are named alike. One that had
+        // its own way is cut, and asks again.
+        try eventually {
+            for (number, peer) in peers.enumerated() { peer.send([UInt8(number)]) }
+            return Set(echo.requests.map(\.message[0].bytes)).count == 2
+        }
+        #expect(Set(echo.requests.map(\.peer.connection)).count >= 2)
     }
 
     @Test func pingsAmongWhatPilesUpDoNoHarm() throws {
