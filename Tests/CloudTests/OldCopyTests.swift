@@ -183,7 +183,7 @@ import struct Foundation.Data
         var app = WireApp()
         app.appID = "A1B2C3.com.example.later"
         app.name = "Later"
-        app.storeID = "store.later"
+        app.storeID = "A1B2C3.com.example.later"
         try cloud.createApp(app)
         cloud.network.run(for: .seconds(5))
 

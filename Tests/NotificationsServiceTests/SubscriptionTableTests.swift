@@ -67,7 +67,9 @@ import Testing
         cache.note(HeadCache.Head(token: ChangeToken(epoch: 1, sequence: 5), digest: []), of: key("x"))
         cache.note(HeadCache.Head(token: ChangeToken(epoch: 1, sequence: 4), digest: []), of: key("x"))
         #expect(cache[key("x")]?.token == ChangeToken(epoch: 1, sequence: 5))
-        for number in 0..<20 { cache.note(HeadCache.Head(token: ChangeToken(epoch: 1, sequence: 1), digest: []), of: key("\(number)")) }
+        for number in 0..<20 {
+            cache.note(HeadCache.Head(token: ChangeToken(epoch: 1, sequence: 1), digest: []), of: key("\(number)"))
+        }
         #expect(cache[key("x")] == nil)
         #expect(cache[key("19")] != nil)
     }

@@ -132,6 +132,9 @@ extension KeyValueSync {
             let applied = try engine.local.write { try self.apply(reply, after: after, $0, scope) }
             pullAttempts = 0
             if applied.needsEverything { return pull(everything: true) }
+            // A reply that continues another tells only of what has changed since.
+            if reply.complete { damaged = [] }
+            damaged.formUnion(applied.damaged)
             markApplied()
             awaitsPull = false
             tellNews()
@@ -141,9 +144,10 @@ extension KeyValueSync {
                 compare()
                 // The first comparison has begun; what follows is for its end.
                 if pulling { return }
-                note(Self.outOfStep(damaged: applied.damaged))
+                note(Self.outOfStep(damaged: damaged.count))
             case true:
                 comparisons = 0
+                damaged = []
                 agrees = true
                 note(nil)
             case nil:
@@ -166,15 +170,15 @@ extension KeyValueSync {
         }
     }
 
-    private static func outOfStep(damaged: [ItemName]) -> CloudError {
-        guard !damaged.isEmpty else {
+    private static func outOfStep(damaged: Int) -> CloudError {
+        guard damaged > 0 else {
             return CloudError(
                 .storeOutOfStep, "This device's copy differs from the server's. Run verify to see where.")
         }
         return CloudError(
             .storeOutOfStep,
             "The server cannot read some values any more, and waits for a device that has them. Run verify to see which.",
-            details: ["damaged": "\(damaged.count)"])
+            details: ["damaged": "\(damaged)"])
     }
 
     private func apply(

@@ -25,6 +25,8 @@ public final class KeyValueSync {
     var ahead = AheadSegments()
     /// Full comparisons since the digests last agreed: the first at once, the next after growing pauses.
     var comparisons = 0
+    /// Keys whose value the server could not read when it last told of them.
+    var damaged: Set<ItemName> = []
     /// The digests agreed when they were last compared, in this process.
     var agrees = false
     /// This device's head when a head behind it was heard of.
@@ -89,6 +91,7 @@ public final class KeyValueSync {
         attemptTimes = [:]
         ahead.clear()
         comparisons = 0
+        damaged = []
         agrees = false
         scope = nil
         problem = nil

@@ -29,7 +29,8 @@ struct StoreTransaction {
         let limits: Data = row["limits"]
         return StoreState(
             head: ChangeToken(
-                epoch: UInt64(bitPattern: row["epoch"] as Int64), sequence: UInt64(bitPattern: row["sequence"] as Int64),
+                epoch: UInt64(bitPattern: row["epoch"] as Int64),
+                sequence: UInt64(bitPattern: row["sequence"] as Int64),
                 check: TokenCheck(bytes: row["token_check"] as Data)),
             digest: SetDigest(bytes: row["digest"] as Data) ?? .empty,
             digestKey: [UInt8](row["digest_key"] as Data),
@@ -119,7 +120,9 @@ struct StoreTransaction {
             return PendingOperation(
                 position: position,
                 id: OperationID(bytes: row["operation"] as Data) ?? OperationID(high: 0, low: 0),
-                head: (row["head"] as Data?).flatMap { try? WireChangeToken(serializedBytes: $0) }.map { ChangeToken($0) }
+                head: (row["head"] as Data?).flatMap { try? WireChangeToken(serializedBytes: $0) }.map {
+                    ChangeToken($0)
+                }
                     ?? .zero,
                 state: PendingOperation.State(rawValue: row["state"]) ?? .unsent,
                 writer: row["writer"],

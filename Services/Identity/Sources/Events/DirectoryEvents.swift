@@ -41,7 +41,8 @@ enum DirectoryEvents {
 
     private static func sealed(_ item: FeedItem, in transaction: any HandlerTransaction) throws -> FeedItem {
         guard let seal = try transaction.seal(Array(item.name.utf8) + [0] + item.body) else { return item }
-        return IdentityFeed.item(item.name.rawValue, body: item.body + sealTag + withUnsafeBytes(of: seal.littleEndian, Array.init))
+        return IdentityFeed.item(
+            item.name.rawValue, body: item.body + sealTag + withUnsafeBytes(of: seal.littleEndian, Array.init))
     }
 
     /// Whether identity itself has said this once.

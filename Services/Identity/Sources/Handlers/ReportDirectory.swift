@@ -17,7 +17,8 @@ extension IdentityService {
     ) throws -> WireReportDirectoryReply {
         guard request.items.count <= Self.reportedMax else {
             throw CloudError(
-                .limitExceeded, "The report has too many items. Split it.", details: ["items_max": "\(Self.reportedMax)"])
+                .limitExceeded, "The report has too many items. Split it.",
+                details: ["items_max": "\(Self.reportedMax)"])
         }
         for item in request.items where try DirectoryEvents.isOwn(item.item, [UInt8](item.body), in: transaction) {
             try hear(item, context, transaction)
@@ -37,7 +38,9 @@ extension IdentityService {
             let ended = try end(device, as: told.signedOut ? .signedOut : told.copied ? .copied : .revoked, transaction)
             try AuditJournal(transaction: transaction).record(
                 .deviceRevoked, of: device.account, by: .administrator, at: context.now,
-                details: ["device": device.name, "device_id": device.id.rawValue, "reason": "told again after a restore"])
+                details: [
+                    "device": device.name, "device_id": device.id.rawValue, "reason": "told again after a restore",
+                ])
             try DirectoryEvents.publish([.device(ended)], operation: context.id, in: transaction)
         case "account":
             let told = try WireAccountState(serializedBytes: item.body)
