@@ -175,21 +175,6 @@ import Wire
         #expect(try guest.pull().code == nil)
     }
 
-    @Test func whoHasNoTokenHasABudgetToo() throws {
-        let cloud = try TestCloud(seed: 8, budgets: BudgetConfiguration())
-        defer { cloud.close() }
-        let stranger = try cloud.makeRawClient()
-        for number in 0..<1500 {
-            let envelope = RequestEnvelope(
-                method: "CheckHealth", id: OperationID(high: UInt64(number), low: 1), body: Frame([]))
-            try stranger.send(envelope.encoded(), to: .requests(.keyValue))
-        }
-        cloud.network.run(for: .milliseconds(500))
-        let codes = stranger.replies.filter { $0.id != nil }.map(\.code)
-        #expect((1000...1060).contains(codes.count { $0 == nil }))
-        #expect(codes.count { $0 == .requestRateLimited } >= 440)
-    }
-
     // MARK: Lists
 
     @Test func anAccountHasSoManyDevicesAndTheyAreListedInPages() throws {
