@@ -16,6 +16,8 @@ enum ExitStatus: Int32, CaseIterable, Error {
     case usage = 64
     case output = 74
     case interrupted = 130
+    /// As shells show SIGPIPE.
+    case unread = 141
 
     /// As `--help` and `docs/command-line.md` say it.
     var meaning: String {
@@ -32,6 +34,7 @@ enum ExitStatus: Int32, CaseIterable, Error {
         case .usage: "wrong usage"
         case .output: "the output could not be written"
         case .interrupted: "interrupted"
+        case .unread: "nobody reads the output any more; the command ends quietly"
         }
     }
 
@@ -68,6 +71,12 @@ struct Failure {
         switch error {
         case let status as ExitStatus:
             self.status = status
+        case let failure as OutputFailure:
+            status = failure.number == EPIPE ? .unread : .output
+            guard failure.number != EPIPE else { break }
+            self.error = CloudError(
+                .storageFailure, "The output could not be written.",
+                details: ["reason": String(cString: strerror(failure.number))])
         case let error as CloudError:
             status = ExitStatus.of(error)
             self.error = error
@@ -177,11 +186,7 @@ extension NephosCommand {
         let text = fullMessage(for: error)
         guard exitCode(for: error) != .success else {
             // Help, the version, a completion script.
-            let data = Array((text + "\n").utf8)
-            guard Standard.write(data, to: 1) else {
-                write("nephos: The output could not be written.")
-                Foundation.exit(ExitStatus.output.rawValue)
-            }
+            do { try StandardOutput.write(text + "\n") } catch { exit(reporting: error) }
             Foundation.exit(ExitStatus.done.rawValue)
         }
         if CommandLine.arguments.contains("--json") {
@@ -205,7 +210,7 @@ extension NephosCommand {
         return "A value that begins with - comes after --, as in: nephos \(words.joined(separator: " ")) -- \(value)"
     }
 
-    private static func write(_ line: String) { Standard.error(line) }
+    private static func write(_ line: String) { Standard.error(printable(line, keepsLines: true)) }
 }
 
 /// The standard streams. Foundation's own way to write ends the process where it fails.

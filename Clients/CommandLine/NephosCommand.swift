@@ -9,6 +9,8 @@ struct NephosCommand: AsyncParsableCommand {
             A device is a folder, its home: $NEPHOS_HOME, or ~/.nephos. Two devices on one machine are two homes.
 
             Exit codes: \(ExitStatus.sentence)
+
+            Characters that cannot be seen, or that a terminal takes for commands, are printed as \\u{...}.
             """,
         version: "0.1.0",
         subcommands: [],

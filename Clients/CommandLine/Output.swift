@@ -8,14 +8,21 @@ struct OutputOptions: ParsableArguments {
     var json = false
 
     /// Prints the value as JSON, or else the text.
+    ///
+    /// - Throws: ``OutputFailure`` when it could not be written.
     func print(_ value: some Encodable, text: @autoclosure () -> String) throws {
-        if json {
-            Swift.print(try Self.encode(value))
-        } else {
-            let text = text()
-            if !text.isEmpty { Swift.print(text) }
-        }
-        fflush(nil)
+        try print(json: { try Self.encode(value) }, text: text())
+    }
+
+    /// The same for what holds values of a store, which keep their types.
+    func print(_ value: PropertyValue, text: @autoclosure () -> String) throws {
+        try print(json: { value.json }, text: text())
+    }
+
+    private func print(json makeJSON: () throws -> String, text: @autoclosure () -> String) throws {
+        if json { return try StandardOutput.write(makeJSON() + "\n") }
+        let text = text()
+        if !text.isEmpty { try StandardOutput.line(text) }
     }
 
     /// One line of JSON, keys sorted.
@@ -24,7 +31,7 @@ struct OutputOptions: ParsableArguments {
         encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
         encoder.dateEncodingStrategy = .iso8601
         encoder.keyEncodingStrategy = .convertToSnakeCase
-        return String(decoding: try encoder.encode(value), as: UTF8.self)
+        return printableJSON(String(decoding: try encoder.encode(value), as: UTF8.self))
     }
 }
 
@@ -49,8 +56,9 @@ func describe(_ time: Timestamp) -> String {
     return formatter.string(from: date)
 }
 
-/// Rows under a heading, each column as wide as its widest cell.
+/// Rows under a heading, each column as wide as its widest cell. A row is one line, whatever is in its cells.
 func table(_ heading: [String], _ rows: [[String]]) -> String {
+    let rows = rows.map { $0.map { printable($0, keepsLines: false) } }
     let widths = heading.indices.map { column in
         ([heading] + rows).map { $0[column].count }.max() ?? 0
     }

@@ -172,4 +172,35 @@ import Wire
         #expect(cloud.devices[0].changes.dropFirst(before).map(\.changedKeys) == [["name"]])
         #expect(cloud.devices[0].values == ["name": .string(Self.decomposed.rawValue)])
     }
+
+    @Test func whatSwiftCallsEqualIsOneKeyToAnApp() throws {
+        let cloud = try cloud(devices: 2)
+        defer { cloud.close() }
+        let store = try #require(cloud.devices[0].store)
+        // A new key is stored composed; the other spelling means the same key.
+        try store.write([LocalWrite(text: Self.decomposed.rawValue, value: 1)])
+        #expect(settles(cloud))
+        #expect(cloud.devices[1].values == [Self.composed: 1])
+        try store.write([LocalWrite(text: Self.decomposed.rawValue, value: 2)])
+        #expect(settles(cloud))
+        #expect(cloud.devices[1].values == [Self.composed: 2])
+
+        // What another language has named stays as it is named, and the newest of several stands for all.
+        let stranger = try Stranger(cloud)
+        try stranger.push(Self.decomposed, 3)
+        #expect(settles(cloud))
+        try store.write([LocalWrite(text: Self.composed.rawValue, value: 4)])
+        #expect(settles(cloud))
+        for device in cloud.devices { #expect(device.values == [Self.composed: 2, Self.decomposed: 4]) }
+        try store.write([LocalWrite(text: Self.composed.rawValue, value: nil)])
+        #expect(settles(cloud))
+        for device in cloud.devices { #expect(device.values.isEmpty) }
+        #expect(
+            code {
+                try store.write([
+                    LocalWrite(text: Self.composed.rawValue, value: 1),
+                    LocalWrite(text: Self.decomposed.rawValue, value: 1),
+                ])
+            } == .invalidArguments)
+    }
 }

@@ -102,7 +102,8 @@ import Wire
         #expect(reply.device.name == "Kitchen")
         let entry = try #require(try journal().first)
         #expect(entry.event == "device.renamed" && entry.details["former_name"] == "Desk")
-        for name in ["", "a\nb", "\u{1B}[31mred", "abc\u{202E}cba", String(repeating: "n", count: 257)] {
+        let unseen = ["\u{200D}", "\u{200E}", "\u{FEFF}", "\u{E0041}", "\u{AD}", "\u{3164}"].map { "a\($0)b" }
+        for name in unseen + ["", "a\nb", "\u{1B}[31mred", "abc\u{202E}cba", String(repeating: "n", count: 257)] {
             request.name = name
             #expect(
                 code {

@@ -257,8 +257,7 @@ struct AccountCommand: AsyncParsableCommand {
                 let reply = try connection.call(.identity, read, returning: WireReadClosureReply.self)
                 for service in reply.services where service.doneAt > 0 && reported.insert(service.service).inserted {
                     if !output.json {
-                        print("\(service.service): keys destroyed, nothing is left")
-                        fflush(nil)
+                        try StandardOutput.line("\(service.service): keys destroyed, nothing is left")
                     }
                 }
                 let left = reply.services.filter { $0.doneAt == 0 }.map(\.service)
@@ -292,8 +291,7 @@ struct AccountCommand: AsyncParsableCommand {
             guard isatty(0) == 1 else {
                 throw CloudError(.invalidArguments, "Closing an account cannot be undone. If it is meant, add --yes")
             }
-            print("Closing \(name) cannot be undone. Type its name to go on: ", terminator: "")
-            fflush(nil)
+            try StandardOutput.write("Closing \(name) cannot be undone. Type its name to go on: ")
             guard readLine() == name else {
                 throw CloudError(.operationCancelled, "Nothing was closed.")
             }

@@ -297,7 +297,7 @@ struct StatusCommand: ParsableCommand {
         try directory.requireDeployment()
         let operatorConnection = try OperatorConnection(directory: directory)
         if connection {
-            print(try operatorConnection.connectionString)
+            try StandardOutput.line("\(try operatorConnection.connectionString)")
             return
         }
         let services = try operatorConnection.health(timeout: directory.timeout ?? .seconds(2)).map { health in

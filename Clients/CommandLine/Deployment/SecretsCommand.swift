@@ -85,8 +85,7 @@ struct SecretsCommand: ParsableCommand {
                 if !restarted { _ = try directory.restart([service]) }
                 try wait(for: service)
                 try files.removeOldMasterKeys(of: service)
-                if !output.json { print("\(service): everything is wrapped with its new master key") }
-                fflush(nil)
+                if !output.json { try StandardOutput.line("\(service): everything is wrapped with its new master key") }
             }
             try output.print(["services": chosen.map(\.rawValue)], text: "")
         }

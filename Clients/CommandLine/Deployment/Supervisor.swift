@@ -137,7 +137,6 @@ struct Supervisor {
     /// A line of its log; lost if the disk is full, and that is all.
     private func say(_ text: String) {
         let now = Timestamp(milliseconds: UInt64(Date().timeIntervalSince1970 * 1000))
-        print("\(describe(now)) \(text)")
-        fflush(nil)
+        _ = Standard.write(Array("\(describe(now)) \(text)\n".utf8), to: STDOUT_FILENO)
     }
 }

@@ -29,13 +29,8 @@ struct KeyValueCommand: AsyncParsableCommand {
         @OptionGroup var store: StoreOptions
         @Flag(help: "Ask the server for changes first.") var fresh = false
         @OptionGroup var network: NetworkOptions
+        @Flag(help: "The bytes of a string or of data as they are, with nothing added.") var raw = false
         @OptionGroup var output: OutputOptions
-
-        private struct Report: Encodable {
-            var key: String
-            var type: String
-            var value: JSONValue
-        }
 
         func run() async throws {
             try await store.withStore { store, _ in
@@ -50,8 +45,9 @@ struct KeyValueCommand: AsyncParsableCommand {
                         ? CloudError(.storeOutOfStep, "This device has not fetched the store yet. Use: nephos kv sync")
                         : CloudError(.unknownItem, "The store has no such key.", details: ["key": key])
                 }
+                if raw { return try StandardOutput.write(try value.rawBytes) }
                 try output.print(
-                    Report(key: key, type: value.typeName, value: JSONValue(value)), text: value.text)
+                    ["key": .string(key), "type": .string(value.typeName), "value": value], text: value.text)
             }
         }
     }
@@ -61,20 +57,32 @@ struct KeyValueCommand: AsyncParsableCommand {
             abstract: "Set a key, here at once, and on the server when it can be reached.")
 
         @Argument(help: "The key.") var key: String
-        @Argument(help: "The value; `-` reads it from standard input.") var value: String
-        @Option(help: "Its type. auto: true and false, numbers, JSON arrays and objects are what they look like.")
+        @Argument(help: "The value; `-` reads it from standard input.") var value: String?
+        @Option(help: "Read the value from this file.", completion: .file()) var from: String?
+        @Option(
+            help: """
+                Its type. auto: true and false, numbers, JSON arrays and objects are what they look like, unless they \
+                would not come out as typed. data: base64, or the raw bytes of a file or of standard input.
+                """)
         var type = ValueType.auto
         @OptionGroup var store: StoreOptions
         @OptionGroup var network: NetworkOptions
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
-            let text =
-                value == "-" ? String(decoding: FileHandle.standardInput.readDataToEndOfFile(), as: UTF8.self) : value
-            let value = try PropertyValue(text: text, type: type)
+            let value = try PropertyValue(input(), type: type)
             try await store.withStore { store, _ in
                 try store.set(value, forKey: key)
                 try await Sent.wait(store, keys: [key], network: network, output: output, done: "Set \(key).")
+            }
+        }
+
+        private func input() throws(CloudError) -> ValueInput {
+            switch (value, from) {
+            case ("-", nil): return .bytes(try readInput("-"))
+            case (let value?, nil): return .text(value)
+            case (nil, let file?): return .bytes(try readInput(file))
+            default: throw CloudError(.invalidArguments, "Give the value, or with --from the file that has it.")
             }
         }
     }
@@ -89,7 +97,7 @@ struct KeyValueCommand: AsyncParsableCommand {
 
         func run() async throws {
             try await store.withStore { store, _ in
-                try store.write(Swift.Set(keys).sorted().map { LocalWrite(key: ItemName($0), value: nil) })
+                try store.transaction { changes in for key in keys { changes[key] = .some(nil) } }
                 try await Sent.wait(
                     store, keys: keys, network: network, output: output,
                     done: "Deleted \(keys.joined(separator: ", ")).")
@@ -109,25 +117,24 @@ struct KeyValueCommand: AsyncParsableCommand {
         func run() async throws {
             try await store.withStore { store, _ in
                 try await store.waitUntilDownloaded(timeout: network.offline ? .zero : network.duration)
-                let values = try store.dictionary()
+                let values = try store.values()
                 let rows = values.sorted { $0.key < $1.key }.map { key, value in
-                    [key, value.typeName, Self.shortened(value.text)]
+                    [key.rawValue, value.typeName, Self.shortened(printable(value.text, keepsLines: false))]
                 }
                 try output.print(
-                    values.mapValues(JSONValue.init),
+                    .dictionary(values),
                     text: rows.isEmpty ? "The store is empty." : table(["KEY", "TYPE", "VALUE"], rows))
             }
         }
 
         private static func shortened(_ text: String) -> String {
-            let line = text.replacing("\n", with: " ")
-            return line.count > 60 ? line.prefix(59) + "…" : line
+            text.count > 60 ? text.prefix(59) + "…" : text
         }
     }
 
     struct Import: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Set the keys of a JSON object, all or none.",
+            abstract: "Set the keys of a JSON object or a property list (XML or binary), all or none.",
             discussion:
                 "What `nephos kv export` writes; {\"$date\": ...} and {\"$data\": ...} stand for dates and data.")
 
@@ -137,15 +144,9 @@ struct KeyValueCommand: AsyncParsableCommand {
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
-            guard
-                let data = file == "-"
-                    ? FileHandle.standardInput.readDataToEndOfFile() : FileManager.default.contents(atPath: file)
-            else { throw CloudError(.invalidArguments, "The file cannot be read.", details: ["file": file]) }
-            guard case .dictionary(let values) = PropertyValue(json: String(decoding: data, as: UTF8.self)) else {
-                throw CloudError(.invalidArguments, "The file is not a JSON object without nulls.")
-            }
+            let values = try PropertyValue.dictionary(inFile: readInput(file))
             guard !values.isEmpty else {
-                return try output.print([String: Int](), text: "There was nothing to import.")
+                return try output.print(.dictionary([:]), text: "There was nothing to import.")
             }
             try await store.withStore { store, _ in
                 try store.write(values.sorted { $0.key < $1.key }.map { LocalWrite(key: $0.key, value: $0.value) })
@@ -167,7 +168,7 @@ struct KeyValueCommand: AsyncParsableCommand {
         func run() async throws {
             try await store.withStore { store, _ in
                 try await store.waitUntilDownloaded(timeout: network.offline ? .zero : network.duration)
-                print(try OutputOptions.encode(store.dictionaryRepresentation.mapValues(JSONValue.init)))
+                try StandardOutput.write(PropertyValue.dictionary(try store.values()).json + "\n")
             }
         }
     }
@@ -182,38 +183,33 @@ struct KeyValueCommand: AsyncParsableCommand {
         @OptionGroup var wait: WaitOptions
         @OptionGroup var output: OutputOptions
 
-        private struct Row: Encodable {
-            var key: String
-            var value: JSONValue?
-            var writtenAt: UInt64
-            var device: String
-            var lostConflict: Bool
-            var winnerDevice: String
-        }
-
         func run() async throws {
             try await store.withStore { store, session in
                 // First, so that a server that is away is waited for once.
                 let entries = try await store.history(forKey: key, limit: limit, timeout: wait.duration)
                 let names = Dictionary(
-                    ((try? await session.devices()) ?? []).map { ($0.id.rawValue, $0.name) }
+                    ((try? await session.devices()) ?? []).map { ($0.id, $0.name) }
                 ) { first, _ in first }
-                let rows = entries.map { entry in
-                    Row(
-                        key: entry.item.key.rawValue, value: entry.item.value.map(JSONValue.init),
-                        writtenAt: entry.item.timestamp.time.milliseconds, device: entry.item.deviceID.rawValue,
-                        lostConflict: entry.lostConflict, winnerDevice: entry.winnerDevice.rawValue)
-                }
-                let cells = rows.map { row in
+                func name(_ device: DeviceID) -> String { names[device] ?? device.rawValue }
+                let cells = entries.map { entry in
                     [
-                        describe(Timestamp(milliseconds: row.writtenAt)), row.key, names[row.device] ?? row.device,
-                        row.lostConflict
-                            ? "lost to \(names[row.winnerDevice] ?? row.winnerDevice)" : "overwritten",
-                        row.value.map(\.value.text) ?? "(deleted)",
+                        describe(entry.item.timestamp.time), entry.item.key.rawValue, name(entry.item.deviceID),
+                        entry.lostConflict ? "lost to \(name(entry.winnerDevice))" : "overwritten",
+                        entry.item.value?.text ?? "(deleted)",
                     ]
                 }
+                let rows = entries.map { entry in
+                    var row: [ItemName: PropertyValue] = [
+                        "key": .string(entry.item.key.rawValue),
+                        "written_at": .integer(Int64(clamping: entry.item.timestamp.time.milliseconds)),
+                        "device": .string(entry.item.deviceID.rawValue), "lost_conflict": .boolean(entry.lostConflict),
+                        "winner_device": .string(entry.winnerDevice.rawValue),
+                    ]
+                    row["value"] = entry.item.value
+                    return PropertyValue.dictionary(row)
+                }
                 try output.print(
-                    rows,
+                    .array(rows),
                     text: rows.isEmpty
                         ? "Nothing was overwritten." : table(["WRITTEN", "KEY", "BY", "WHAT", "VALUE"], cells))
             }
@@ -265,12 +261,74 @@ struct KeyValueCommand: AsyncParsableCommand {
 
         func run() async throws {
             try await store.withStore { store, _ in
-                print("Mirroring \(file). End with Ctrl-C.")
-                fflush(nil)
+                try StandardOutput.line("Mirroring \(file). End with Ctrl-C.")
                 try await DefaultsMirror(store: store, path: file, deletesMany: deleteMany).run()
             }
         }
     }
+}
+
+/// What a value is made of.
+enum ValueInput {
+    case text(String)
+    /// The bytes of a file or of standard input.
+    case bytes(Data)
+}
+
+extension PropertyValue {
+    /// - Throws: ``CloudError`` `.invalidArguments` when the input is not of the type, or not text where text is needed.
+    init(_ input: ValueInput, type: ValueType) throws(CloudError) {
+        switch input {
+        case .text(let text): try self.init(text: text, type: type)
+        case .bytes(let data) where type == .data: self = .data(data)
+        case .bytes(let data):
+            guard let text = String(validating: data, as: UTF8.self) else {
+                throw CloudError(.invalidArguments, "The value is not text in UTF-8. Use: --type data")
+            }
+            try self.init(text: text, type: type)
+        }
+    }
+
+    /// The content of a file to import.
+    static func dictionary(inFile data: Data) throws(CloudError) -> [ItemName: PropertyValue] {
+        // Binary, or XML: no JSON begins so.
+        if data.starts(with: Data("bplist".utf8)) || data.first(where: { $0 > 0x20 }) == UInt8(ascii: "<") {
+            guard case .dictionary(let values) = try PropertyValue(propertyList: data) else {
+                throw CloudError(.invalidArguments, "The property list is not one dictionary.")
+            }
+            return values
+        }
+        // A dictionary of one key that begins with a dollar sign is wrapped when it is exported.
+        guard let text = String(validating: data, as: UTF8.self),
+            case .dictionary(let values) = PropertyValue(json: text)
+        else {
+            throw CloudError(
+                .invalidArguments,
+                "The file is neither a property list nor a JSON object without nulls and repeated keys.")
+        }
+        return values
+    }
+
+    /// A string's or data's own bytes.
+    fileprivate var rawBytes: Data {
+        get throws(CloudError) {
+            switch self {
+            case .string(let text): return Data(text.utf8)
+            case .data(let data): return data
+            default:
+                throw CloudError(
+                    .invalidArguments, "Only strings and data have raw bytes.", details: ["type": typeName])
+            }
+        }
+    }
+}
+
+/// All of a file, or of standard input for `-`.
+private func readInput(_ file: String) throws(CloudError) -> Data {
+    do {
+        if file == "-" { return try FileHandle.standardInput.readToEnd() ?? Data() }
+        return try Data(contentsOf: URL(fileURLWithPath: file))
+    } catch { throw CloudError(.invalidArguments, "The file cannot be read.", details: ["file": file]) }
 }
 
 /// Waits for the server's word on a change, and says how it went.

@@ -27,22 +27,6 @@ struct WatchCommand: AsyncParsableCommand {
         }
     }
 
-    private struct Change: Encodable {
-        struct Item: Encodable {
-            var key: ItemName
-            var value: JSONValue?
-            var deleted: Bool
-        }
-        var reason: Int
-        var reasonName: String
-        var keys: [ItemName]
-        var items: [Item]
-        var device: String?
-        var deviceName: String?
-        var token: String
-        var error: String?
-    }
-
     private func watchStore() async throws {
         try await store.withStore { store, session in
             // Before anything else, so that nothing arrives unseen.
@@ -134,21 +118,29 @@ struct WatchCommand: AsyncParsableCommand {
     private func show(_ change: ChangeNotification, _ names: [String: String]) throws {
         let device = change.device?.rawValue
         let items = change.items.map { item in
-            Change.Item(key: item.key, value: item.value.map(JSONValue.init), deleted: item.value == nil)
+            var entry: [ItemName: PropertyValue] = [
+                "key": .string(item.key.rawValue), "deleted": .boolean(item.value == nil),
+            ]
+            entry["value"] = item.value
+            return PropertyValue.dictionary(entry)
         }
-        let report = Change(
-            reason: change.reason.rawValue, reasonName: "\(change.reason)", keys: change.changedKeys, items: items,
-            device: device, deviceName: device.flatMap { names[$0] }, token: change.token.description,
-            error: change.error?.description)
-        let origin = device.map { " by \(names[$0] ?? $0)" } ?? ""
+        var report: [ItemName: PropertyValue] = [
+            "reason": .integer(Int64(change.reason.rawValue)), "reason_name": .string("\(change.reason)"),
+            "keys": .array(change.changedKeys.map { .string($0.rawValue) }), "items": .array(items),
+            "token": .string(change.token.description),
+        ]
+        report["device"] = device.map { .string($0) }
+        report["device_name"] = device.flatMap { names[$0] }.map { .string($0) }
+        report["error"] = change.error.map { .string($0.description) }
+        let origin = device.map { " by " + printable(names[$0] ?? $0, keepsLines: false) } ?? ""
         var lines = ["\(Self.time) \(Self.name(change.reason)) (reason \(change.reason.rawValue))\(origin)"]
-        let known = Dictionary(items.map { ($0.key, $0) }) { $1 }
+        let known = Dictionary(change.items.map { ($0.key, $0) }) { $1 }
         for key in change.changedKeys {
-            let text = known[key].map { $0.deleted ? "(deleted)" : $0.value?.value.text ?? "" }
-            lines.append("  \(key)" + (text.map { " = \($0)" } ?? ""))
+            let text = known[key].map { $0.value?.text ?? "(deleted)" }
+            lines.append(printable("  \(key)" + (text.map { " = \($0)" } ?? ""), keepsLines: false))
         }
         if let error = change.error { lines.append("  \(error)") }
-        try output.print(report, text: lines.joined(separator: "\n"))
+        try output.print(.dictionary(report), text: lines.joined(separator: "\n"))
     }
 
     private static func name(_ reason: ChangeReason) -> String {

@@ -1,5 +1,17 @@
-import Core
-import Foundation
+public import Core
+public import Foundation
+
+extension PropertyValue {
+    /// The value in a property list, XML or binary.
+    ///
+    /// - Throws: ``CloudError`` `.invalidArguments` when the bytes are none.
+    public init(propertyList data: Data) throws(CloudError) {
+        guard let object = try? PropertyListSerialization.propertyList(from: data, format: nil),
+            let value = DefaultsFile.property(object)
+        else { throw CloudError(.invalidArguments, "The bytes are not a property list.") }
+        self = value
+    }
+}
 
 /// The two forms of a file of defaults.
 enum DefaultsFile {
@@ -36,7 +48,7 @@ enum DefaultsFile {
         }
     }
 
-    private static func property(_ value: Any) -> PropertyValue? {
+    fileprivate static func property(_ value: Any) -> PropertyValue? {
         switch value {
         case let value as String: .string(value)
         case let value as Date: .date(value)
@@ -60,6 +72,7 @@ enum DefaultsFile {
         case UInt8(ascii: "d"), UInt8(ascii: "f"):
             // A JSON reader may make a real of a whole number that was written without a point.
             .real(value.doubleValue)
+        case UInt8(ascii: "Q"): Int64(exactly: value.uint64Value).map { .integer($0) } ?? .real(value.doubleValue)
         default: .integer(value.int64Value)
         }
     }

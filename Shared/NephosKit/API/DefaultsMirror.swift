@@ -128,7 +128,7 @@ public final class DefaultsMirror: Sendable {
     }
 
     private func write(_ changes: [String: PropertyValue?]) throws(CloudError) {
-        try store.write(changes.sorted { $0.key < $1.key }.map { LocalWrite(key: ItemName($0.key), value: $0.value) })
+        try store.write(changes.sorted { $0.key < $1.key }.map { LocalWrite(text: $0.key, value: $0.value) })
     }
 
     private func mirrored(_ values: [String: PropertyValue]) -> [String: PropertyValue] {

@@ -19,9 +19,17 @@ public final class KeyValueStore: Sendable {
 
     // MARK: Reading
 
+    // Strings that Swift calls equal are one key to an app: see ``LocalWrite/init(text:value:)``.
+
     /// What this device knows of a key; tells a key that does not exist from
     /// one that nobody here knows of yet.
-    public func read(_ key: String) throws(CloudError) -> ReadResult { try session.local.read(ItemName(key), app: app) }
+    public func read(_ key: String) throws(CloudError) -> ReadResult { try session.local.read(text: key, app: app) }
+
+    /// The same for exactly this name.
+    public func read(_ name: ItemName) throws(CloudError) -> ReadResult { try session.local.read(name, app: app) }
+
+    /// All names and values, as this device sees them.
+    public func values() throws(CloudError) -> [ItemName: PropertyValue] { try session.local.dictionary(app: app) }
 
     /// The value, or nil if there is none or it cannot be read.
     public func object(forKey key: String) -> PropertyValue? { (try? read(key))?.value }
@@ -72,23 +80,22 @@ public final class KeyValueStore: Sendable {
         if case .array(let value) = object(forKey: key) { value } else { nil }
     }
 
+    /// By Swift's own strings. Of keys that those take for one, the first in the order of bytes stands for all;
+    /// ``object(forKey:)`` has them all.
     public func dictionary(forKey key: String) -> [String: PropertyValue]? {
-        if case .dictionary(let value) = object(forKey: key) { Self.byText(value) } else { nil }
+        guard case .dictionary(let value) = object(forKey: key) else { return nil }
+        return Dictionary(value.sorted { $0.key < $1.key }.map { ($0.key.rawValue, $0.value) }) { first, _ in first }
     }
 
     /// All keys and values, as this device sees them. Empty if they cannot be read.
     public var dictionaryRepresentation: [String: PropertyValue] { (try? dictionary()) ?? [:] }
 
-    /// All keys and values, as this device sees them.
+    /// All keys and values, as this device sees them. Of names that Swift's strings take for one the newest
+    /// stands for all; ``values()`` has them all.
     ///
     /// - Throws: ``CloudError`` `.storageFailure`.
     public func dictionary() throws(CloudError) -> [String: PropertyValue] {
-        Self.byText(try session.local.dictionary(app: app))
-    }
-
-    /// By Swift's own strings. Of keys that those take for one, the first in the order of bytes stands for all.
-    private static func byText(_ values: [ItemName: PropertyValue]) -> [String: PropertyValue] {
-        Dictionary(values.sorted { $0.key < $1.key }.map { ($0.key.rawValue, $0.value) }) { first, _ in first }
+        try session.local.texts(app: app)
     }
 
     // MARK: Writing
@@ -98,7 +105,7 @@ public final class KeyValueStore: Sendable {
     /// - Throws: ``CloudError`` `.quotaExceeded` (details name the limit and by how much it is
     ///   passed; the previous value stays), `.invalidArguments`, `.storageFailure`.
     public func set(_ value: PropertyValue, forKey key: String) throws(CloudError) {
-        try write([LocalWrite(key: ItemName(key), value: value)])
+        try write([LocalWrite(text: key, value: value)])
     }
 
     public func set(_ value: String, forKey key: String) throws(CloudError) { try set(.string(value), forKey: key) }
@@ -109,14 +116,14 @@ public final class KeyValueStore: Sendable {
 
     /// Deletes a key. Never refused.
     public func removeObject(forKey key: String) throws(CloudError) {
-        try write([LocalWrite(key: ItemName(key), value: nil)])
+        try write([LocalWrite(text: key, value: nil)])
     }
 
     /// Writes several keys, all or none: no device ever sees some of them without the others.
     public func transaction(_ body: (inout [String: PropertyValue?]) -> Void) throws(CloudError) {
         var changes: [String: PropertyValue?] = [:]
         body(&changes)
-        try write(changes.sorted { $0.key < $1.key }.map { LocalWrite(key: ItemName($0.key), value: $0.value) })
+        try write(changes.sorted { $0.key < $1.key }.map { LocalWrite(text: $0.key, value: $0.value) })
     }
 
     /// Writes several keys, all or none.

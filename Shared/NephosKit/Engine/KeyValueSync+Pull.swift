@@ -194,7 +194,9 @@ extension KeyValueSync {
             return applied
         }
         let local = try store.items()
-        let items = try reply.items.map { try KeyValueItem($0) }
+        // What cannot be read here is left out and does not keep the rest away: the digest tells that something is
+        // missing, and `verify` what.
+        let items = reply.items.compactMap { try? KeyValueItem($0) }
         let pulled = PulledState(
             token: token, complete: reply.complete, items: items, epochStart: reply.epochStart,
             damaged: try reply.damaged.map { try KeyValueItem($0) }, comparing: reply.complete && comparisons > 0)

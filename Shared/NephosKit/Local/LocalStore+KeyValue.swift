@@ -26,9 +26,24 @@ public struct LocalWrite: Sendable {
     public var key: ItemName
     public var value: PropertyValue?
 
+    /// Whether the key is any that Swift's strings take for equal.
+    var isText = false
+
+    /// Writes exactly this name.
     public init(key: ItemName, value: PropertyValue?) {
         self.key = key
         self.value = value
+    }
+
+    /// Writes the key that Swift's strings take for equal to this text, as an app means it.
+    ///
+    /// If the store has one, its name stays as it is; of several, which only
+    /// writers in other languages make, the newest stands for all, and deleting
+    /// deletes them all. A new name is stored in its composed form (NFC).
+    public init(text: String, value: PropertyValue?) {
+        key = ItemName(text)
+        self.value = value
+        isText = true
     }
 }
 
@@ -57,6 +72,22 @@ extension LocalStore {
         }
     }
 
+    /// As ``read(_:app:)``, of the newest of the names that Swift's strings take for equal to this text.
+    func read(text: String, app: AppID) throws(CloudError) -> ReadResult {
+        let key = try read { database in try store(of: app, database).names(like: text).first }
+        return try read(key ?? ItemName(text), app: app)
+    }
+
+    /// The store by Swift's own strings; of names that those take for equal the newest stands for all.
+    func texts(app: AppID) throws(CloudError) -> [String: PropertyValue] {
+        try read { database in
+            let newestFirst = try store(of: app, database).visibleItems().values.sorted { $0.wins(over: $1) }
+            return Dictionary(newestFirst.compactMap { item in item.value.map { (item.key.rawValue, $0) } }) {
+                first, _ in first
+            }
+        }
+    }
+
     func dictionary(app: AppID) throws(CloudError) -> [ItemName: PropertyValue] {
         try read { try store(of: app, $0).visibleItems().compactMapValues(\.value) }
     }
@@ -77,13 +108,11 @@ extension LocalStore {
                 .invalidArguments, "The value nests arrays and dictionaries too deeply.",
                 details: ["depth_max": "\(PropertyValue.depthMax)"])
         }
-        guard Set(writes.map(\.key)).count == writes.count else {
-            throw CloudError(.invalidArguments, "A transaction writes the same key twice.")
-        }
         try write { database in
             let facts = Facts(database)
             let session = try facts.session
             let store = StoreTransaction(database, Self.scope(of: app, session: session))
+            let writes = try store.named(writes)
             var state = try store.state()
             try Self.check(writes, in: store, limits: state.limits)
             let timestamp = try facts.withClock { $0.tick(now: now) }

@@ -67,14 +67,14 @@ struct StoreTransaction {
             cached(
                 "SELECT key, value, timestamp, device, sequence FROM items "
                     + "WHERE account = ?1 AND store = ?2 AND sequence > ?3 ORDER BY key"),
-            arguments: [account, store, sequence.map { Int64($0) } ?? -1]
+            arguments: [account, store, sequence.map { Int64(bitPattern: $0) } ?? -1]
         ).map(Self.item)
     }
 
     func greatestSequence() throws -> UInt64 {
         let greatest = try Int64.fetchOne(
             cached("SELECT max(sequence) FROM items WHERE account = ?1 AND store = ?2"), arguments: [account, store])
-        return UInt64(greatest ?? 0)
+        return UInt64(bitPattern: greatest ?? 0)
     }
 
     /// Whether the local content, at its head, has another digest than this
@@ -96,8 +96,8 @@ struct StoreTransaction {
                 + "value = ?4, timestamp = ?5, device = ?6, sequence = ?7"
         ).execute(arguments: [
             account, store, item.key.rawValue, item.value.map { Data($0.canonicalBytes) },
-            Int64(item.timestamp.rawValue),
-            item.deviceID.rawValue, Int64(item.sequence),
+            Int64(bitPattern: item.timestamp.rawValue),
+            item.deviceID.rawValue, Int64(bitPattern: item.sequence),
         ])
     }
 
@@ -126,9 +126,9 @@ struct StoreTransaction {
                     ?? .zero,
                 state: PendingOperation.State(rawValue: row["state"]) ?? .unsent,
                 writer: row["writer"],
-                created: Timestamp(milliseconds: UInt64(row["created"] as Int64)),
+                created: Timestamp(milliseconds: UInt64(bitPattern: row["created"] as Int64)),
                 attempts: row["attempts"],
-                nextAttempt: Timestamp(milliseconds: UInt64(row["next_attempt"] as Int64)),
+                nextAttempt: Timestamp(milliseconds: UInt64(bitPattern: row["next_attempt"] as Int64)),
                 error: (row["error"] as Data?).flatMap(StoredError.decode),
                 writes: try writes(of: position))
         }
@@ -172,7 +172,7 @@ struct StoreTransaction {
         try cached(
             "INSERT INTO pending (account, store, operation, state, writer, created) "
                 + "VALUES (?1, ?2, ?3, 'unsent', ?4, ?5)"
-        ).execute(arguments: [account, store, Data(id.bytes), writer, Int64(now.milliseconds)])
+        ).execute(arguments: [account, store, Data(id.bytes), writer, Int64(bitPattern: now.milliseconds)])
         let position = database.lastInsertedRowID
         for write in writes { try put(write, at: position) }
         return position
@@ -185,7 +185,7 @@ struct StoreTransaction {
                 + "value = ?5, timestamp = ?6, device = ?7"
         ).execute(arguments: [
             position, account, store, write.key.rawValue, write.value.map { Data($0.canonicalBytes) },
-            Int64(write.timestamp.rawValue), write.deviceID.rawValue,
+            Int64(bitPattern: write.timestamp.rawValue), write.deviceID.rawValue,
         ])
     }
 
@@ -202,7 +202,7 @@ struct StoreTransaction {
                 + "head = ?7 WHERE position = ?1"
         ).execute(arguments: [
             operation.position, Data(operation.id.bytes), operation.state.rawValue, operation.attempts,
-            Int64(operation.nextAttempt.milliseconds), operation.error.map(StoredError.encode),
+            Int64(bitPattern: operation.nextAttempt.milliseconds), operation.error.map(StoredError.encode),
             operation.head == .zero ? nil : try WireChangeToken(operation.head).serializedData(),
         ])
     }
@@ -261,7 +261,9 @@ struct StoreTransaction {
             try cached(
                 "INSERT INTO refused (account, store, key, refused_at, error) VALUES (?1, ?2, ?3, ?4, ?5) "
                     + "ON CONFLICT (account, store, key) DO UPDATE SET refused_at = ?4, error = ?5"
-            ).execute(arguments: [account, store, key.rawValue, Int64(now.milliseconds), StoredError.encode(error)])
+            ).execute(arguments: [
+                account, store, key.rawValue, Int64(bitPattern: now.milliseconds), StoredError.encode(error),
+            ])
         }
     }
 
@@ -277,7 +279,8 @@ struct StoreTransaction {
         ).compactMap { row in
             StoredError.decode(row["error"]).map {
                 RefusedWrite(
-                    key: ItemName(row["key"]), at: Timestamp(milliseconds: UInt64(row["refused_at"] as Int64)),
+                    key: ItemName(row["key"]),
+                    at: Timestamp(milliseconds: UInt64(bitPattern: row["refused_at"] as Int64)),
                     error: $0)
             }
         }
@@ -297,8 +300,8 @@ struct StoreTransaction {
         KeyValueItem(
             key: ItemName(row["key"]),
             value: try (row["value"] as Data?).map { try PropertyValue(canonicalBytes: [UInt8]($0)) },
-            timestamp: HybridTimestamp(rawValue: UInt64(row["timestamp"] as Int64)),
+            timestamp: HybridTimestamp(rawValue: UInt64(bitPattern: row["timestamp"] as Int64)),
             deviceID: DeviceID(row["device"] as String),
-            sequence: UInt64(row["sequence"] as Int64))
+            sequence: UInt64(bitPattern: row["sequence"] as Int64))
     }
 }

@@ -13,23 +13,10 @@ enum TextRule {
                 .invalidArguments, "A text is too long.",
                 details: ["argument": argument, "length_max": "\(lengthMax)"])
         }
-        guard
-            text.unicodeScalars.allSatisfy({
-                !unseen.contains($0.properties.generalCategory) && !turnsDirection($0)
-            })
-        else {
+        guard !text.unicodeScalars.contains(where: \.isUnseen) else {
             throw CloudError(
                 .invalidArguments, "A text has control characters, or others that cannot be seen.",
                 details: ["argument": argument])
         }
-    }
-
-    private static let unseen: Set<Unicode.GeneralCategory> = [
-        .control, .lineSeparator, .paragraphSeparator, .surrogate, .privateUse, .unassigned,
-    ]
-
-    /// Overrides and isolates, with which a name can be made to look like another.
-    private static func turnsDirection(_ scalar: Unicode.Scalar) -> Bool {
-        0x202A...0x202E ~= scalar.value || 0x2066...0x2069 ~= scalar.value
     }
 }

@@ -1,0 +1,86 @@
+import Bus
+import Core
+import Testing
+import Wire
+
+@testable import NephosKit
+
+/// Whatever a server says, a device neither traps nor keeps from its user what can be read.
+@Suite struct HostileReplyTests {
+    private func item(_ key: String, _ number: Int64, edit: (inout WireKeyValueItem) -> Void = { _ in })
+        -> WireKeyValueItem
+    {
+        var item = WireKeyValueItem(
+            KeyValueItem(
+                key: ItemName(key), value: .integer(number), timestamp: HybridTimestamp(rawValue: 1 << 16),
+                deviceID: DeviceID("dev_other"), sequence: 1))
+        edit(&item)
+        return item
+    }
+
+    /// A device whose first pull brings these items.
+    private func device(_ items: [WireKeyValueItem], edit: (inout WirePullKeysReply) -> Void = { _ in }) throws
+        -> Device
+    {
+        let device = try Device()
+        var reply = WirePullKeysReply()
+        reply.items = items
+        reply.complete = true
+        reply.token = WireChangeToken(ChangeToken(epoch: 1, sequence: 1))
+        edit(&reply)
+        let frame = Frame(encoding: reply)
+        device.cloud.overrides["PullKeys"] = { _ in .success(frame) }
+        try device.signIn()
+        device.loop.advance(.seconds(5))
+        return device
+    }
+
+    @Test func whatCannotBeReadDoesNotKeepTheRestAway() throws {
+        let device = try device([
+            item("good", 1),
+            item("a\0b", 2), item("", 3),
+            item("no type", 4) { $0.value = WirePropertyValue() },
+            item("twice", 5) {
+                var entry = WirePropertyDictionary.Entry()
+                entry.key = "k"
+                entry.value = WirePropertyValue(.integer(1))
+                $0.value.dictionary.entries = [entry, entry]
+            },
+            item("good too", 6),
+        ])
+        #expect(try device.store.dictionary() == ["good": 1, "good too": 6])
+        #expect(try device.store.status().problem?.code == .storeOutOfStep)
+    }
+
+    @Test func oneKeyTwiceInAReplyEndsNoDevice() throws {
+        let device = try device([item("k", 1), item("k", 2)])
+        #expect(try device.store.dictionary().count == 1)
+    }
+
+    @Test func theGreatestNumbersEndNoDevice() throws {
+        let device = try device([
+            item("k", 1) {
+                $0.timestamp = .max
+                $0.sequence = .max
+            }
+        ]) {
+            $0.token = WireChangeToken(ChangeToken(epoch: .max, sequence: .max))
+            $0.epochStart = .max
+            $0.usage.totalBytesMax = .max
+            $0.usage.valueBytesMax = .max
+            $0.usage.keyCountMax = .max
+            $0.usage.keyBytesMax = .max
+        }
+        #expect(try device.store.dictionary() == ["k": 1])
+        #expect(device.store.engine.local.storedHead == ChangeToken(epoch: .max, sequence: .max))
+        try device.store.set(2, forKey: "k")
+        device.loop.advance(.seconds(5))
+    }
+}
+
+extension LocalStore {
+    fileprivate var storedHead: ChangeToken? {
+        let scope = StoreScope(account: AccountID("acc_one"), store: StoreID("store.one"))
+        return try? read { try StoreTransaction($0, scope).state().head }
+    }
+}
