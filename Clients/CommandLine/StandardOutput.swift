@@ -28,31 +28,34 @@ struct OutputFailure: Error {
 ///
 /// - Parameter keepsLines: Line ends and tabs stay as they are.
 func printable(_ text: String, keepsLines: Bool) -> String {
-    guard text.unicodeScalars.contains(where: \.isUnseen) else { return text }
-    var result = String.UnicodeScalarView()
-    for scalar in text.unicodeScalars {
-        if !scalar.isUnseen || keepsLines && (scalar == "\n" || scalar == "\t") {
-            result.append(scalar)
-        } else {
-            result.append(contentsOf: "\\u{\(String(scalar.value, radix: 16))}".unicodeScalars)
-        }
+    escaped(text) { scalar in
+        keepsLines && (scalar == "\n" || scalar == "\t") ? nil : "\\u{\(String(scalar.value, radix: 16))}"
     }
-    return String(result)
 }
 
 /// JSON in which such characters are escaped too; they stand in its strings only.
 func printableJSON(_ json: String) -> String {
-    guard json.unicodeScalars.contains(where: \.isUnseen) else { return json }
-    var result = String.UnicodeScalarView()
-    for scalar in json.unicodeScalars {
-        guard scalar.isUnseen else {
-            result.append(scalar)
-            continue
-        }
-        for unit in String(scalar).utf16 {
+    escaped(json) { scalar in
+        String(scalar).utf16.map { unit in
             let digits = String(unit, radix: 16)
-            result.append(contentsOf: ("\\u" + String(repeating: "0", count: 4 - digits.count) + digits).unicodeScalars)
-        }
+            return "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
+        }.joined()
     }
-    return String(result)
+}
+
+/// - Parameter escape: What stands for a character that is not seen; nil: itself.
+private func escaped(_ text: String, _ escape: (Unicode.Scalar) -> String?) -> String {
+    // Most text is plain, and some is a store's whole export.
+    guard text.utf8.contains(where: { $0 < 0x20 || $0 >= 0x7f }) else { return text }
+    return text.scalarsWithUnseen { scalars in
+        var result = String.UnicodeScalarView()
+        for (scalar, isUnseen) in scalars {
+            if isUnseen, let escape = escape(scalar) {
+                result.append(contentsOf: escape.unicodeScalars)
+            } else {
+                result.append(scalar)
+            }
+        }
+        return String(result)
+    }
 }

@@ -78,7 +78,7 @@ import Testing
         let manual = try String(
             contentsOf: root.appendingPathComponent("docs/command-line.md"), encoding: .utf8)
         let rows = manual.split(separator: "\n").filter { $0.hasPrefix("| ") && $0.contains { $0.isNumber } }
-        #expect(rows.count == 12)
+        #expect(rows.count == 13)
         for row in rows {
             let cells = row.split(separator: "|").map { $0.trimmingCharacters(in: .whitespaces) }
             #expect(help.contains("\(cells[0]) \(cells[1])"), "\(row)")

@@ -199,7 +199,7 @@ extension KeyValueSync {
         let items = reply.items.compactMap { try? KeyValueItem($0) }
         let pulled = PulledState(
             token: token, complete: reply.complete, items: items, epochStart: reply.epochStart,
-            damaged: try reply.damaged.map { try KeyValueItem($0) }, comparing: reply.complete && comparisons > 0)
+            damaged: reply.damaged.compactMap { try? KeyValueItem($0) }, comparing: reply.complete && comparisons > 0)
         applied.damaged = pulled.damaged.map(\.key)
         // What is incremental continues `after`, and nothing else.
         guard reply.complete || !state.synced || state.head >= after,

@@ -67,7 +67,7 @@ struct StoreTransaction {
             cached(
                 "SELECT key, value, timestamp, device, sequence FROM items "
                     + "WHERE account = ?1 AND store = ?2 AND sequence > ?3 ORDER BY key"),
-            arguments: [account, store, sequence.map { Int64(bitPattern: $0) } ?? -1]
+            arguments: [account, store, sequence.map { Int64(bitPattern: $0) } ?? .min]
         ).map(Self.item)
     }
 

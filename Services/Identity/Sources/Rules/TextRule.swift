@@ -13,7 +13,7 @@ enum TextRule {
                 .invalidArguments, "A text is too long.",
                 details: ["argument": argument, "length_max": "\(lengthMax)"])
         }
-        guard !text.unicodeScalars.contains(where: \.isUnseen) else {
+        guard !text.hasUnseenCharacters else {
             throw CloudError(
                 .invalidArguments, "A text has control characters, or others that cannot be seen.",
                 details: ["argument": argument])
