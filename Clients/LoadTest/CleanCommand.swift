@@ -17,10 +17,22 @@ struct CleanCommand: ParsableCommand {
         for folder in TemporaryDeployment.removeLeftOvers() { print("Removed \(folder).") }
         guard let deployment else { return }
         let client = try OperatorClient(directory: deployment, transport: ZeroMQTransport())
-        let accounts = try client.call(WireListAccounts(), returning: WireListAccountsReply.self).accounts
-            .map(\.accountName).filter { $0.hasPrefix(LoadNames.prefix.lowercased()) }
-        let apps = try client.call(WireListApps(), returning: WireListAppsReply.self).apps
-            .map(\.appID).filter { $0.hasPrefix(LoadNames.prefix) }
+        var accounts: [String] = []
+        var accountList = WireListAccounts()
+        while true {
+            let page = try client.call(accountList, returning: WireListAccountsReply.self)
+            accounts += page.accounts.map(\.accountName).filter { $0.hasPrefix(LoadNames.prefix.lowercased()) }
+            guard page.more, let last = page.accounts.last else { break }
+            accountList.after = last.accountName
+        }
+        var apps: [String] = []
+        var appList = WireListApps()
+        while true {
+            let page = try client.call(appList, returning: WireListAppsReply.self)
+            apps += page.apps.map(\.appID).filter { $0.hasPrefix(LoadNames.prefix) }
+            guard page.more, let last = page.apps.last else { break }
+            appList.after = last.appID
+        }
         for account in accounts {
             var request = WireCloseAccount()
             request.accountName = account

@@ -36,6 +36,21 @@ import Wire
         #expect(try rows("SELECT COUNT(*) FROM feed_items", cloud) == 1)
     }
 
+    @Test func aDevicesDeleteWinsAlsoOverAnOlderWriteThatArrivesAfterIt() throws {
+        let cloud = try TestCloud(seed: 15)
+        defer { cloud.close() }
+        let device = try cloud.addDevice()
+        let guest = try Guest(of: cloud)
+        // Written, and on its way for a while.
+        let late = guest.push([guest.write("k", "older")])
+        cloud.network.run(for: .seconds(1))
+        try device.store?.set(nil, forKey: "k")
+        #expect(cloud.settle())
+        let reply = try guest.ask(late).decoded(as: WirePushKeysReply.self)
+        #expect(reply.outcomes.map(\.superseded) == [true])
+        #expect(try guest.pull().get().items.isEmpty && cloud.settle() && device.values.isEmpty)
+    }
+
     @Test func aStoresDeletionsAreRememberedUpToABound() throws {
         let cloud = try TestCloud(seed: 2)
         defer { cloud.close() }

@@ -113,9 +113,9 @@ extension KeyValueSync {
             write.key = item.key.rawValue
             if let value = item.value { write.value = WirePropertyValue(value) }
             write.timestamp = item.timestamp.rawValue
-            // What was written before it was queued is offered again, and says whose it is also when it is our own.
-            let isOffered = item.timestamp.time < operation.created
-            if isOffered || item.deviceID != own { write.deviceID = item.deviceID.rawValue }
+            // A delete says whose it is also when it is our own: so it is kept where there is nothing to delete. An
+            // older write of the key may still be on its way, of this device or another, or be what an old copy lacks.
+            if item.value == nil || item.deviceID != own { write.deviceID = item.deviceID.rawValue }
             return write
         }
         let generation = generation

@@ -90,7 +90,8 @@ struct Push: ~Copyable {
         let writes = try request.writes.map { write in
             let current = try store.key(write.key)
             let offered = Self.stamp(of: write, by: caller)
-            // One that is offered again may be of what an old copy does not have; another leaves nothing.
+            // One that names its writer may be newer than a write that has not arrived, or be of what an old copy does
+            // not have; another leaves nothing.
             if write.value == nil, current == nil, write.deviceID.isEmpty {
                 return Write(key: write.key, value: nil, offered: offered, current: nil, decision: .absent)
             }
