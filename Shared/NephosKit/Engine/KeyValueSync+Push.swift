@@ -158,18 +158,10 @@ extension KeyValueSync {
             // An answer remembered from before a restore: the feed tells what became of it.
             guard token.epoch == state.head.epoch else { return .elsewhere }
             for (write, outcome) in zip(operation.writes, reply.outcomes) {
-                var item = try Self.stored(write, outcome, token: token)
+                let item = try Self.stored(write, outcome, token: token)
                 try Facts(database).withClock { $0.observe(item.timestamp) }
                 // What is not above the head is here already, or was deleted since: a late answer must not bring it back.
-                guard item.sequence > state.head.sequence else {
-                    // The server keeps no trace of a deletion of what it does not have. An older write of the key that
-                    // is still on its way somewhere is deleted by whoever remembers.
-                    if item.value == nil, !outcome.superseded, try store.item(item.key) == nil {
-                        item.sequence = 0
-                        try store.put(item, &state)
-                    }
-                    continue
-                }
+                guard item.sequence > state.head.sequence else { continue }
                 if let mine = try store.item(item.key), mine.sequence > item.sequence { continue }
                 try store.put(item, &state)
             }
