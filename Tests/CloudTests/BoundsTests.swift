@@ -1,5 +1,6 @@
 import Bus
 import Core
+import NephosKit
 import ServiceKit
 import Storage
 import TestKit
