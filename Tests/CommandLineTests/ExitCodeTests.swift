@@ -33,10 +33,15 @@ import Testing
         }
     }
 
+    /// What a command insists on, though each of it may be left out.
+    private static let needed = [
+        "plan assign": ["--account", "x"], "app update": ["--name", "x"], "kv set": ["x"], "kv discard": ["--all"],
+    ]
+
     /// What keeps a command from asking anything.
     private func answers(_ leaf: CommandDump.Leaf) -> [String] {
         (leaf.options.contains("yes") ? ["--yes"] : [])
-            + (leaf.name == "plan assign" ? ["--account", "x"] : [])
+            + (Self.needed[leaf.name] ?? [])
             + (leaf.options.contains("exit-after") ? ["--exit-after", "1"] : [])
     }
 

@@ -130,7 +130,7 @@ func eventually(_ what: Comment, _ condition: () throws -> Bool) async throws {
 final class Household: Sendable {
     static let accountName = "ann"
     // Tests of one run at the same time take different ports.
-    private static let nextPort = Atomic(23_000 + Int(getpid()) % 400 * 50)
+    private static let nextPort = Atomic(10_000 + Int(getpid()) % 400 * 50)
 
     let folder: String
     let nephos: Program

@@ -250,6 +250,8 @@ extension KeyValueSync {
         let now = engine.now
         try engine.local.write { database in
             let store = StoreTransaction(database, scope)
+            // Another process may have sent it too, and been told the same.
+            guard try store.isPending(operation) else { return }
             try store.removePending(operation.position)
             try store.recordRefusal(keys, error, now: now)
             try store.tell(
