@@ -42,14 +42,34 @@ struct Violation: Error, CustomStringConvertible {
     init(_ description: String) { self.description = description }
 }
 
-/// One seeded history: devices write, lose their connection, restart; services
-/// crash; messages are lost, repeated and overtaken. Then everything heals.
+/// One seeded history: devices write, lose their connection, restart, have wrong clocks that are put right or wronger,
+/// and pass from one account to another; some homes have two processes; services crash, and their clocks are set
+/// back; messages are lost, repeated and overtaken. Then everything heals.
 final class History {
-    private static let keys: [ItemName] = ["a", "b", "c", "d", "e"]
+    private static let keys: [ItemName] = ["a", "b", "鍵", "\u{e9}", "e\u{301}"]
+    private static let accounts = [TestCloud.accountName, "other"]
+    /// Of devices.
+    private static let wrongClocks: [Duration] = [
+        .seconds(-3 * 86_400), .seconds(-2 * 3600), .seconds(-1200), .seconds(300), .seconds(2 * 3600),
+        .seconds(3 * 86_400),
+    ]
+
+    /// A write that a device accepted.
+    private struct Written {
+        var item: KeyValueItem
+        /// The true time.
+        var at: Timestamp
+        /// It was given up with the account it was for, and may have been sent before.
+        var isGivenUp = false
+    }
 
     private let cloud: TestCloud
     private var generator: SplitMix64
-    private var written: [ItemName: [KeyValueItem]] = [:]
+    /// By account and key.
+    private var written: [AccountID: [ItemName: [Written]]] = [:]
+    /// How far services' clocks were set back, at most.
+    private var setBack = Duration.zero
+    private var hasSwitches = false
     private var groups: [[ItemName: String]] = []
     private var heads: [String: ChangeToken] = [:]
     private var down: ServiceName?
@@ -65,19 +85,30 @@ final class History {
     func run() throws -> String {
         defer { cloud.close() }
         let deviceCount = 2 + Int.random(in: 0..<4, using: &generator)
-        for _ in 0..<deviceCount { try cloud.addDevice() }
+        hasSwitches = flip(0.3)
+        if hasSwitches { try cloud.createAccount(Self.accounts[1]) }
+        for _ in 0..<deviceCount {
+            let isShared = flip(0.15)
+            let device = try cloud.addDevice(isShared: isShared)
+            if isShared { try cloud.addProcess(of: device) }
+        }
         cloud.network.faults = Faults(
             latency: .microseconds(200)...(.milliseconds(20)), loss: chance(0.05), duplication: chance(0.05),
             reordering: chance(0.1))
         for device in cloud.devices where flip(0.3) {
             device.setClockOffset(.milliseconds(Int64.random(in: -30_000...30_000, using: &generator)))
         }
+        let hasWrongClocks = flip(0.4)
+        let setsBack = flip(0.2)
         for _ in 0..<Int.random(in: 20...60, using: &generator) {
+            if hasWrongClocks, flip(0.05) { setClock() }
+            if setsBack, flip(0.03) { setServerClockBack() }
             try step()
             cloud.network.run(for: .milliseconds(Int64.random(in: 0...300, using: &generator)))
             try checkHeads()
         }
         try heal()
+        for account in Self.accounts.prefix(hasSwitches ? 2 : 1) { try cloud.addDevice(to: account) }
         guard cloud.settle() else { throw Violation("The devices did not settle: \(state())") }
         try checkEnd()
         // Not the digests: they are salted with a key that no seed decides.
@@ -89,8 +120,22 @@ final class History {
 
     // MARK: What happens
 
+    private var now: Timestamp { SimulatedNetwork.epoch.advanced(by: cloud.network.now) }
+
+    private func setClock() {
+        let offset = flip(0.3) ? .zero : Self.wrongClocks.randomElement(using: &generator)
+        cloud.devices.randomElement(using: &generator)?.setClockOffset(offset ?? .zero)
+    }
+
+    private func setServerClockBack() {
+        let offset = Duration.seconds(flip(0.3) ? 0 : Int64.random(in: 30...600, using: &generator))
+        setBack = max(setBack, offset)
+        cloud.network.setClockOffset(ServiceName.keyValue.rawValue, .zero - offset)
+    }
+
     private func step() throws {
         guard let device = cloud.devices.randomElement(using: &generator) else { return }
+        if hasSwitches, flip(0.03) { return try switchAccount(device) }
         switch Int.random(in: 0..<100, using: &generator) {
         case ..<45: try write(device, keyCount: 1)
         case ..<55: try write(device, keyCount: 3)
@@ -113,7 +158,9 @@ final class History {
     }
 
     private func write(_ device: TestDevice, keyCount: Int, deleting: Bool = false) throws {
-        guard let store = device.store, let scope = device.session?.scope(of: store.app) else { return }
+        guard let store = device.store, let session = try device.local.read({ try Facts($0).session }),
+            session.signedIn, let scope = session.scope(of: store.app)
+        else { return }
         counter += 1
         let keys = Self.keys.shuffled(using: &generator).prefix(keyCount).sorted()
         let text = "\(device.name)/\(counter)"
@@ -121,15 +168,47 @@ final class History {
         for key in keys {
             let pending = try device.local.read { try StoreTransaction($0, scope).pendingWrite(key)?.write }
             guard let pending else { throw Violation("An accepted write is not in the queue") }
-            written[key, default: []].append(pending)
+            written[session.accountID, default: [:]][key, default: []].append(Written(item: pending, at: now))
         }
         if keyCount > 1 { groups.append(Dictionary(keys.map { ($0, text) }) { $1 }) }
+    }
+
+    /// Signs the device in to another account, or the same, or tries to: what was never sent is kept or given up.
+    private func switchAccount(_ device: TestDevice) throws {
+        guard let session = try device.local.read({ try Facts($0).session }) else { return }
+        let unsent = try device.local.read { database in
+            try StoreTransaction(database, try requireScope(session)).pending().flatMap(\.writes)
+        }
+        if flip(0.3) { try? device.signOut(keepsUnsent: flip(0.5)) }
+        let account = Self.accounts.randomElement(using: &generator) ?? Self.accounts[0]
+        // What it may be refused for: nobody answers, or something is unsent.
+        try? device.signIn(as: account, discardsUnsent: flip(0.5))
+        let next = try device.local.read { try Facts($0).session }
+        // Who signs out or passes to another account begins at nothing.
+        heads = heads.filter { !$0.key.hasPrefix("\(device.home) ") }
+        guard next?.accountID != session.accountID else { return }
+        for item in unsent {
+            let places = written[session.accountID]?[item.key]?.indices.filter {
+                written[session.accountID]?[item.key]?[$0].item.timestamp == item.timestamp
+            }
+            for place in places ?? [] { written[session.accountID]?[item.key]?[place].isGivenUp = true }
+        }
+    }
+
+    private func requireScope(_ session: SessionRecord) throws -> StoreScope {
+        guard let scope = session.scope(of: session.defaultApp) else { throw Violation("The store is not known") }
+        return scope
     }
 
     private func heal() throws {
         cloud.network.faults = .none
         if let service = down { try cloud.start(service) }
         for device in cloud.devices { device.setOffline(false) }
+        cloud.network.run(for: .seconds(1))
+        for device in cloud.devices where device.session?.signedIn != true {
+            guard let account = device.session?.accountName else { continue }
+            try device.signIn(as: account)
+        }
     }
 
     // MARK: What must hold
@@ -137,10 +216,11 @@ final class History {
     private func checkHeads() throws {
         for device in cloud.devices {
             guard let head = device.head else { continue }
-            if let before = heads[device.name], head < before {
+            let place = "\(device.home) \(device.name) \(device.session?.accountID.rawValue ?? "")"
+            if let before = heads[place], head < before {
                 throw Violation("\(device.name) went back from \(before) to \(head)")
             }
-            heads[device.name] = head
+            heads[place] = head
             try checkGroups(device)
         }
     }
@@ -157,7 +237,9 @@ final class History {
             else { continue }
             for key in group.keys.sorted() {
                 // A key that is not held was deleted later; a complete fetch leaves its tombstone out.
-                guard let other = held[key], other.timestamp != stamp.timestamp, stamp.wins(over: other) else {
+                guard let other = held[key], other.timestamp != stamp.timestamp, stamp.wins(over: other),
+                    other.value != group[key].map({ .string($0) })
+                else {
                     continue
                 }
                 throw Violation("\(device.name) holds half of a transaction: \(other) is older than \(stamp)")
@@ -166,18 +248,42 @@ final class History {
     }
 
     private func checkEnd() throws {
-        guard let first = cloud.devices.first else { return }
-        for device in cloud.devices {
-            guard device.digest == first.digest, device.values == first.values else {
-                throw Violation("Contents differ: \(state()); \(try items(first)) and \(try items(device))")
+        for (account, devices) in Dictionary(grouping: cloud.devices, by: { $0.session?.accountID }) {
+            guard let account, let witness = devices.last else { throw Violation("Nobody is signed in: \(state())") }
+            for device in devices {
+                guard device.digest == witness.digest, device.values == witness.values else {
+                    throw Violation("Contents differ: \(state()); \(try items(witness)) and \(try items(device))")
+                }
             }
+            let held = Dictionary(try items(witness).map { ($0.key, $0) }) { $1 }
+            for (key, writes) in written[account] ?? [:] { try check(key, holds: held[key], after: writes) }
         }
-        for (key, writes) in written {
-            guard let newest = writes.max(by: { $1.wins(over: $0) }) else { continue }
-            guard first.values[key] == newest.value else {
-                throw Violation(
-                    "\(key) holds \(String(describing: first.values[key])), but the newest write was "
-                        + "\(String(describing: newest.value))")
+    }
+
+    /// What a key holds is one of the writes, and none that is certain to be newer was lost.
+    ///
+    /// A timestamp that no server can have cut back counts as it is. One that ran ahead counts at least as much as
+    /// the time when it was written, since it arrived later.
+    private func check(_ key: ItemName, holds item: KeyValueItem?, after writes: [Written]) throws {
+        let text = "\(key) holds \(String(describing: item)), after \(writes)"
+        let isUntouched = item == nil && writes.allSatisfy(\.isGivenUp)
+        guard isUntouched || writes.contains(where: { $0.item.value == item?.value }) else { throw Violation(text) }
+        for write in writes where !write.isGivenUp {
+            let limit = HybridTimestamp(write.at.advanced(by: .seconds(60) - setBack))
+            let certain = min(
+                write.item.timestamp,
+                write.item.timestamp <= limit
+                    ? write.item.timestamp : HybridTimestamp(write.at.advanced(by: .zero - setBack)))
+            if let item, item.value != nil {
+                let isSame = item.timestamp == write.item.timestamp && item.deviceID == write.item.deviceID
+                guard isSame ? item.value == write.item.value : item.timestamp >= certain else {
+                    throw Violation("\(text): \(write) was lost")
+                }
+            } else {
+                // Whoever deleted it did so later.
+                guard writes.contains(where: { $0.item.value == nil && $0.item.timestamp >= certain }) else {
+                    throw Violation("\(text): \(write) was lost")
+                }
             }
         }
     }

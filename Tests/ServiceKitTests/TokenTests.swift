@@ -43,9 +43,9 @@ struct TokenTests {
         #expect(code(token) == .tokenExpired)
     }
 
-    @Test func tokenOfTheFutureIsRefusedBeyondTheTolerance() throws {
+    @Test func aServiceWhoseClockIsBehindIdentitysTakesItsTokens() throws {
         #expect(code(try house.token(for: keys, issued: .seconds(20))) == nil)
-        #expect(code(try house.token(for: keys, issued: .seconds(60))) == .notAuthenticated)
+        #expect(code(try house.token(for: keys, issued: .seconds(3600))) == nil)
     }
 
     @Test func tokenOfAnotherDeploymentIsRefused() throws {
