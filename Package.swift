@@ -94,7 +94,7 @@ let package = Package(
         shared("Core", [crypto]),
         shared("Wire", ["Core", protobuf]),
         shared("Bus", ["Core", "Wire", protobuf, logging]),
-        shared("ZeroMQBus", ["Bus", "Core", "CZeroMQ", logging]),
+        shared("ZeroMQBus", ["Bus", "Core", "CZeroMQ", "CSodium", logging]),
         shared("Storage", ["Core", "CSQLiteShim", grdb, sqlite, logging]),
         shared(
             "ServiceKit",

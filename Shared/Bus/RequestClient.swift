@@ -21,8 +21,8 @@ public final class RequestClient {
         public var waitMax: Duration = .seconds(1)
         /// How long a call may take where its caller does not say.
         public var timeout: Duration = .seconds(30)
-        /// An address that refuses connections for this long is taken to have nobody behind it; a service that is
-        /// started again is back sooner.
+        /// A server that is not at its address for this long is taken to be away; one that is started again is back
+        /// sooner.
         public var refusalPatience: Duration = .milliseconds(700)
 
         public init() {}
@@ -30,8 +30,8 @@ public final class RequestClient {
 
     /// Gets what the server sends by itself: replies without an id.
     public var onDelivery: (ReplyEnvelope) -> Void = { _ in }
-    /// Told when calls wait and the address has refused connections for ``Policy/refusalPatience``, and again as long
-    /// as it does.
+    /// Told when calls wait and the server has not been at its address for ``Policy/refusalPatience``, and again as
+    /// long as it is not.
     public var onRefused: ((CloudError) -> Void)?
     /// Calls without an answer yet.
     public var pendingCount: Int { pending.count }
@@ -46,7 +46,7 @@ public final class RequestClient {
         var lastError: CloudError?
         /// Whether an attempt may have reached the server.
         var wasSent = false
-        /// Whether it fails as soon as the address is known to refuse connections.
+        /// Whether it fails as soon as the server is known not to be at its address.
         var endsWhenRefused = false
         /// Several, when the call was made again while it waited.
         var completions: [(ReplyEnvelope) -> Void]
@@ -62,12 +62,13 @@ public final class RequestClient {
     private var timerSlice = Int64.max
 
     private var isProbing = false
-    /// Since when each attempt to connect has been refused, by the loop's clock.
+    /// Since when nobody, or somebody else, was at the address each time, by the loop's clock.
     private var refusedSince: Duration?
     private static let probePause: Duration = .milliseconds(100)
 
     /// As many connections are made without any having been lost.
     private let endpoints: [String]
+    private let serverKeys: [PublicKey]
     private var greetings = 0
 
     /// Tokens that the connection has carried, and that were accepted there.
@@ -95,7 +96,8 @@ public final class RequestClient {
         self.policy = policy
         self.generator = generator
         endpoints = options.endpoints
-        for key in [options.serverKey, nextServerKey].compactMap({ $0 }) {
+        serverKeys = [options.serverKey, nextServerKey].compactMap { $0 }
+        for key in serverKeys {
             var options = options
             options.serverKey = key
             sockets.append(try loop.makeRequestSocket(options) { [weak self] messages in self?.receive(messages) })
@@ -114,8 +116,8 @@ public final class RequestClient {
     /// - Parameters:
     ///   - timeout: How long the caller waits in all.
     ///   - id: The operation id; pass the first call's to repeat it. While that one waits, both get its answer.
-    ///   - endsWhenRefused: Whether it fails with `.networkUnavailable` as soon as nobody is known to listen at the
-    ///     address, and does not wait for somebody who will.
+    ///   - endsWhenRefused: Whether it fails with `.networkUnavailable` as soon as the server is known not to be at
+    ///     its address, and does not wait until it is.
     @discardableResult
     public func call(
         _ method: String, body: Frame, accessToken: String = "", timeout: Duration? = nil, id: OperationID? = nil,
@@ -198,34 +200,43 @@ public final class RequestClient {
                 self?.isProbing = false
                 return
             }
-            loop.probe(endpoint) { [weak self] isRefused in
+            loop.probe(endpoint, serverKeys: serverKeys) { [weak self] presence in
                 guard let self else { return }
                 isProbing = false
-                probed(isRefused && greetings == self.greetings)
+                probed(greetings == self.greetings ? presence : .server)
             }
         }
     }
 
-    private func probed(_ isRefused: Bool) {
-        guard isRefused else {
+    private func probed(_ presence: Presence) {
+        let error: CloudError
+        switch presence {
+        case .server:
             refusedSince = nil
             return
+        case .nobody: error = Self.refused
+        case .stranger: error = Self.strange
         }
         let now = loop.monotonicNow
         let since = refusedSince ?? now
         refusedSince = since
         guard now - since >= policy.refusalPatience else { return probe() }
         guard !pending.isEmpty else { return }
-        onRefused?(Self.refused)
+        onRefused?(error)
         for (id, call) in pending.sorted(by: { $0.key < $1.key }) where call.endsWhenRefused {
             guard pending.removeValue(forKey: id) != nil else { continue }
             call.complete(
-                ReplyEnvelope(id: id, result: .failure(call.wasSent ? Self.lost(call) : Self.refused)))
+                ReplyEnvelope(id: id, result: .failure(call.wasSent ? Self.lost(call) : error)))
         }
     }
 
     private static let refused = CloudError(
         .networkUnavailable, "The server cannot be reached: nothing answers at its address.")
+    private static let strange = CloudError(
+        .networkUnavailable,
+        "What answers at the server's address does not have the server's key. If the operator has replaced the keys, "
+            + "sign in again with the new connection string; what is on this device stays.",
+        details: ["reason": "server_key"])
 
     /// Exponential, with half of it random, so that callers who failed together do not return together.
     private func pause(_ first: Duration, _ longest: Duration, attempts: Int) -> Duration {

@@ -1,5 +1,15 @@
 public import Core
 
+/// Who is found at an endpoint.
+public enum Presence: Sendable {
+    /// Nothing listens there, no way leads there, or the name is not known.
+    case nobody
+    /// Something listens, but it has none of the keys that were expected, or does not speak the protocol.
+    case stranger
+    /// The server, as far as is known: no answer in time proves nothing.
+    case server
+}
+
 /// How messages travel: `ZeroMQBus` between processes, ``InProcessTransport``
 /// inside one.
 ///
@@ -55,9 +65,10 @@ public protocol BusLoop: AnyObject {
         then completion: @escaping (Result<Value, any Error>) -> Void
     )
 
-    /// Finds out whether an endpoint refuses connections: nothing listens there, no way leads there, or the name is
-    /// not known. No answer in time is no refusal.
-    func probe(_ endpoint: String, then completion: @escaping (_ isRefused: Bool) -> Void)
+    /// Finds out who is at an endpoint, where no connection comes about.
+    ///
+    /// - Parameter serverKeys: The keys of which the server is expected to have one.
+    func probe(_ endpoint: String, serverKeys: [PublicKey], then completion: @escaping (Presence) -> Void)
 
     /// Opens a ROUTER that answers requests.
     ///

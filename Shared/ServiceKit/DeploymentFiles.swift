@@ -275,15 +275,16 @@ extension DeploymentFiles {
     }
 
     /// Makes each service's next CURVE key, so that devices learn it; does nothing where there is one.
-    public func announceKeys(_ transport: some Transport) throws {
-        try changeKeys { try KeyRotation.announce(&$0, &$1, transport) }
+    public func announceKeys(_ transport: some Transport, at now: Timestamp) throws {
+        try changeKeys { try KeyRotation.announce(&$0, &$1, transport, at: now) }
     }
 
     /// Makes the announced CURVE keys the services' own.
     ///
-    /// - Throws: ``CloudError`` `.constraintViolation` when none are announced.
-    public func switchKeys() throws {
-        try changeKeys { try KeyRotation.makeCurrent(&$0, &$1) }
+    /// - Parameter forced: Whether it does not matter how long ago they were announced.
+    /// - Throws: ``CloudError`` `.constraintViolation` when none are announced, or too short a time ago.
+    public func switchKeys(at now: Timestamp, forced: Bool) throws {
+        try changeKeys { try KeyRotation.makeCurrent(&$0, &$1, at: now, forced: forced) }
     }
 
     private func changeKeys(_ change: (inout Roster, inout [ServiceSecrets]) throws -> Void) throws {

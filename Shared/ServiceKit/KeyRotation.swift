@@ -5,10 +5,19 @@ public import Core
 /// the roster, so that devices learn them from identity's directory and find
 /// the services by either; and later they become the services' own.
 public enum KeyRotation {
-    /// - Parameter secrets: Those of the roster's services, in its order.
+    /// How long announced keys wait. A device that is used renews its token, and learns of them, within a token's life
+    /// of 15 minutes; this leaves room for one that sleeps at lunch.
+    public static let learningTime: Duration = .seconds(3600)
+
+    /// - Parameters:
+    ///   - secrets: Those of the roster's services, in its order.
+    ///   - now: From when on devices can learn the keys.
     public static func announce(
-        _ roster: inout Roster, _ secrets: inout [ServiceSecrets], _ transport: some Transport
+        _ roster: inout Roster, _ secrets: inout [ServiceSecrets], _ transport: some Transport, at now: Timestamp
     ) throws {
+        if roster.services.contains(where: { $0.nextPublicKey == nil }) || roster.nextKeysAnnounced == nil {
+            roster.nextKeysAnnounced = now.milliseconds
+        }
         for index in roster.services.indices
         where roster.services[index].nextPublicKey == nil || secrets[index].nextSecretKey == nil {
             let keys = try transport.makeKeyPair()
@@ -17,8 +26,24 @@ public enum KeyRotation {
         }
     }
 
-    /// - Throws: ``CloudError`` `.constraintViolation` when none are announced.
-    public static func makeCurrent(_ roster: inout Roster, _ secrets: inout [ServiceSecrets]) throws(CloudError) {
+    /// - Parameter forced: Whether not to wait for ``learningTime``: for a key that somebody else knows.
+    /// - Throws: ``CloudError`` `.constraintViolation` when none are announced, or when it is too early, with the time that
+    ///   is left.
+    public static func makeCurrent(
+        _ roster: inout Roster, _ secrets: inout [ServiceSecrets], at now: Timestamp, forced: Bool
+    ) throws(CloudError) {
+        if let announced = roster.nextKeysAnnounced, !forced {
+            let left = learningTime - now.since(Timestamp(milliseconds: announced))
+            guard left <= .zero else {
+                // A clock that was set back makes nobody wait longer than from the beginning.
+                let left = min(left, learningTime)
+                throw CloudError(
+                    .constraintViolation,
+                    "The next keys were announced too short a time ago: devices that have not learned them could not "
+                        + "connect. Switch in \(left.components.seconds / 60 + 1) min, or with --force.",
+                    retryAfter: left)
+            }
+        }
         for index in roster.services.indices {
             guard let next = roster.services[index].nextPublicKey else {
                 throw CloudError(
@@ -32,5 +57,6 @@ public enum KeyRotation {
             if let secret = secrets[index].nextSecretKey { secrets[index].secretKey = secret }
             secrets[index].nextSecretKey = nil
         }
+        roster.nextKeysAnnounced = nil
     }
 }

@@ -37,6 +37,8 @@ public struct Roster: Sendable, Hashable, Codable {
     public var operatorKey: String
     /// Ed25519 public keys by key id, raw bytes in base64: who may sign access tokens.
     public var tokenKeys: [String: String]
+    /// When the services' next keys were announced, milliseconds since 1970.
+    public var nextKeysAnnounced: UInt64?
 
     public init(deployment: String, services: [Entry], operatorKey: String, tokenKeys: [String: String]) {
         self.deployment = deployment

@@ -1,6 +1,6 @@
 internal import Bus
 internal import CZeroMQ
-internal import Core
+public import Core
 internal import Foundation
 internal import Synchronization
 
@@ -152,8 +152,8 @@ final class ZeroMQLoop: BusLoop {
         }
     }
 
-    func probe(_ endpoint: String, then completion: @escaping (Bool) -> Void) {
-        offload({ ConnectProbe.isRefused(endpoint) }) { completion((try? $0.get()) ?? false) }
+    func probe(_ endpoint: String, serverKeys: [PublicKey], then completion: @escaping (Presence) -> Void) {
+        offload({ ConnectProbe.presence(at: endpoint, serverKeys) }) { completion((try? $0.get()) ?? .server) }
     }
 
     func makeReplySocket(
@@ -215,8 +215,10 @@ func monotonicTime() -> Duration {
 }
 
 /// The system's wall clock.
-struct SystemClock: WallClock {
-    var now: Timestamp {
+public struct SystemClock: WallClock {
+    public init() {}
+
+    public var now: Timestamp {
         var time = timespec()
         clock_gettime(CLOCK_REALTIME, &time)
         return Timestamp(milliseconds: UInt64(time.tv_sec) * 1000 + UInt64(time.tv_nsec) / 1_000_000)

@@ -261,16 +261,20 @@ import Wire
     @Test func servicesChangeTheirKeysWhileDevicesStaySignedIn() throws {
         let cloud = try house()
         defer { cloud.close() }
-        try cloud.changeKeys { try KeyRotation.announce(&$0, &$1, $2) }
+        try cloud.changeKeys { try KeyRotation.announce(&$0, &$1, $2, at: SimulatedNetwork.epoch) }
         // Devices renew their tokens, and learn the next keys with them.
         cloud.network.run(for: .seconds(15 * 60))
-        try cloud.changeKeys { roster, secrets, _ in try KeyRotation.makeCurrent(&roster, &secrets) }
+        try cloud.changeKeys { roster, secrets, _ in
+            try KeyRotation.makeCurrent(&roster, &secrets, at: SimulatedNetwork.epoch, forced: true)
+        }
         try cloud.devices[0].store?.set(1, forKey: "after")
         #expect(cloud.network.run(within: .seconds(60)) { cloud.devices[1].values["after"] == .integer(1) })
         // And once more, from the keys that they have now, over a renewal of all tokens.
-        try cloud.changeKeys { try KeyRotation.announce(&$0, &$1, $2) }
+        try cloud.changeKeys { try KeyRotation.announce(&$0, &$1, $2, at: SimulatedNetwork.epoch) }
         cloud.network.run(for: .seconds(15 * 60))
-        try cloud.changeKeys { roster, secrets, _ in try KeyRotation.makeCurrent(&roster, &secrets) }
+        try cloud.changeKeys { roster, secrets, _ in
+            try KeyRotation.makeCurrent(&roster, &secrets, at: SimulatedNetwork.epoch, forced: true)
+        }
         cloud.network.run(for: .seconds(20 * 60))
         try cloud.devices[0].store?.set(2, forKey: "after")
         #expect(cloud.network.run(within: .seconds(60)) { cloud.devices[1].values["after"] == .integer(2) })

@@ -42,6 +42,34 @@ import Testing
         }
     }
 
+    @Test func aDeviceThatMeetsAnotherKeySaysSoAndKeysAreNotSwitchedBeforeDevicesCanKnowThem() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            #expect(try await house.nephos.run("secrets", "rotate-service-keys").status == 0)
+            let early = try await house.nephos.run("secrets", "rotate-service-keys", "--switch")
+            #expect(early.status == 1)
+            #expect(early.errors.contains("--force"), "\(early.errors)")
+            #expect(try await house.person.run("kv", "sync").status == 0)
+
+            let forced = try await house.nephos.run("secrets", "rotate-service-keys", "--switch", "--force")
+            #expect(forced.status == 0, "\(forced.errors)")
+            let set = try await house.person.run("kv", "set", "colour", "red")
+            #expect(set.status == 0)
+            let sync = try await house.person.run("kv", "sync")
+            #expect(sync.status == 5)
+            #expect(sync.errors.contains("does not have the server's key"), "\(sync.errors)")
+
+            // The way back that it names.
+            let connection = try await house.nephos.run("status", "--connection").output
+                .trimmingCharacters(in: .whitespacesAndNewlines)
+            let signIn = try await house.person.run(
+                "sign-in", connection, "--account", Household.accountName, "--device-name", "d")
+            #expect(signIn.status == 0, "\(signIn.errors)")
+            #expect(try await house.person.run("kv", "sync").status == 0)
+            #expect(try await house.person.run("kv", "get", "colour", "--fresh").output == "red\n")
+        }
+    }
+
     @Test func anAppThatDoesNotExistIsRefusedAndNothingIsKept() async throws {
         try await withHousehold { house in
             try await house.begin()

@@ -55,8 +55,8 @@ final class ManualLoop: BusLoop {
         ScriptedSocket(loop: self, endpoint: options.endpoints[0], handler: handler)
     }
 
-    func probe(_ endpoint: String, then completion: @escaping (Bool) -> Void) {
-        schedule(after: .zero) { completion(false) }
+    func probe(_ endpoint: String, serverKeys: [PublicKey], then completion: @escaping (Presence) -> Void) {
+        schedule(after: .zero) { completion(.server) }
     }
 
     func makeReplySocket(

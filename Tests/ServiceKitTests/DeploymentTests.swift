@@ -63,15 +63,25 @@ struct DeploymentTests {
             let made = try Deployment.create(
                 directory: directory, host: "127.0.0.1", basePort: 7410, transport: KeysOnly())
             let files = DeploymentFiles(directory: directory)
-            #expect(throws: CloudError.self) { try files.switchKeys() }
-            try files.announceKeys(KeysOnly())
+            let time = Timestamp(milliseconds: 1_750_000_000_000)
+            let later = time.advanced(by: KeyRotation.learningTime)
+            #expect(throws: CloudError.self) { try files.switchKeys(at: later, forced: true) }
+            try files.announceKeys(KeysOnly(), at: time)
             let announced = try files.roster()
             // Again, as after a crash: nothing new.
-            try files.announceKeys(KeysOnly())
+            try files.announceKeys(KeysOnly(), at: later)
+            #expect(try files.roster() == announced)
+            // Too early, and by a clock that was set back.
+            for early in [later.advanced(by: .milliseconds(-1)), time.advanced(by: .seconds(-7200))] {
+                let error = #expect(throws: CloudError.self) { try files.switchKeys(at: early, forced: false) }
+                #expect(error?.code == .constraintViolation)
+                #expect(error.flatMap(\.retryAfter).map { $0 <= KeyRotation.learningTime } == true)
+            }
             #expect(try files.roster() == announced)
             let next = try files.secrets(of: .keyValue).nextSecretKey
             #expect(try files.secrets(of: .keyValue).secretKey == made.secrets[1].secretKey)
-            try files.switchKeys()
+            try files.switchKeys(at: later, forced: false)
+            #expect(try files.roster().nextKeysAnnounced == nil)
             #expect(try files.secrets(of: .keyValue).secretKey == next)
             #expect(try files.roster().services.map(\.publicKey) == announced.services.map(\.nextPublicKey))
 

@@ -110,19 +110,30 @@ struct SecretsCommand: ParsableCommand {
             abstract: "Replace the services' CURVE keys: announce the next ones, and switch to them later.",
             discussion: """
                 Devices learn an announced key when they renew their tokens, every ten minutes while they are used. \
-                After the switch a device that was away the whole time needs the new connection string: sign in again, \
-                what is on it stays.
+                So the switch is refused for an hour; --force is for a key that somebody else may know. After the \
+                switch a device that was away the whole time says that it met another key, and needs the new \
+                connection string: sign in again, what is on it stays.
                 """)
 
         @Flag(name: .customLong("switch"), help: "Make the announced keys the services' own.") var switches = false
+        @Flag(name: .customLong("force"), help: "Switch at once, whoever is cut off by it.") var isForced = false
         @OptionGroup var deployment: DeploymentOptions
         @OptionGroup var output: OutputOptions
+
+        func validate() throws {
+            if isForced, !switches { throw ValidationError("--force belongs to --switch.") }
+        }
 
         func run() throws {
             let directory = deployment.directory
             try directory.requireDeployment()
             let files = DeploymentFiles(directory: directory.path)
-            if switches { try files.switchKeys() } else { try files.announceKeys(ZeroMQTransport()) }
+            let now = SystemClock().now
+            if switches {
+                try files.switchKeys(at: now, forced: isForced)
+            } else {
+                try files.announceKeys(ZeroMQTransport(), at: now)
+            }
             let isRestarted = try directory.restart(ServiceName.all)
             let connection = try files.roster().connectionString().description
             try output.print(
@@ -131,7 +142,7 @@ struct SecretsCommand: ParsableCommand {
                     + (switches
                         ? "The services have new keys. New devices sign in with:\n\(connection)"
                         : """
-                        The next keys are announced. When the devices have been in use for ten minutes, run:
+                        The next keys are announced. Devices learn them while they are used; in an hour or later, run:
                         nephos secrets rotate-service-keys --switch
                         """))
         }

@@ -36,9 +36,12 @@ final class SimulatedLoop: BusLoop {
         schedule(after: network.offloadTime ?? network.latency()) { completion(Result { try work() }) }
     }
 
-    func probe(_ endpoint: String, then completion: @escaping (Bool) -> Void) {
+    func probe(_ endpoint: String, serverKeys: [PublicKey], then completion: @escaping (Presence) -> Void) {
         // Without a random number, so that a history is the same whether or not somebody asks.
-        schedule(after: network.faults.latency.lowerBound) { [network] in completion(network.doors[endpoint] == nil) }
+        schedule(after: network.faults.latency.lowerBound) { [network] in
+            guard let door = network.doors[endpoint] else { return completion(.nobody) }
+            completion(serverKeys.contains(door.publicKey) ? .server : .stranger)
+        }
     }
 
     func makeReplySocket(

@@ -202,8 +202,8 @@ final class LoopbackBus: BusLoop {
         func close() { bus.subscribers.removeAll { $0 === self } }
     }
 
-    func probe(_ endpoint: String, then completion: @escaping (Bool) -> Void) {
-        schedule(after: .zero) { completion(false) }
+    func probe(_ endpoint: String, serverKeys: [PublicKey], then completion: @escaping (Presence) -> Void) {
+        schedule(after: .zero) { completion(.server) }
     }
 
     func makeReplySocket(
