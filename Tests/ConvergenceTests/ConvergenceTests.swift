@@ -236,9 +236,10 @@ final class History {
                 let stamp = held[seen.key]
             else { continue }
             for key in group.keys.sorted() {
-                // A key that is not held was deleted later; a complete fetch leaves its tombstone out.
-                guard let other = held[key], other.timestamp != stamp.timestamp, stamp.wins(over: other),
-                    other.value != group[key].map({ .string($0) })
+                // A key that is not held was deleted later; a complete fetch leaves its tombstone out, and an older one
+                // stays.
+                guard let other = held[key], other.value != nil, other.timestamp != stamp.timestamp,
+                    stamp.wins(over: other), other.value != group[key].map({ .string($0) })
                 else {
                     continue
                 }
