@@ -103,9 +103,9 @@ extension RequestEnvelope {
         guard let first = message.first else {
             throw Rejection(error: CloudError(.malformedRequest, "The message is empty."), id: nil)
         }
-        let fields: Fields
-        do { fields = try first.withUnsafeBytes(Fields.init) } catch {
-            throw Rejection(error: CloudError(.malformedRequest, "The bytes are no request."), id: nil)
+        var fields = Fields()
+        do { try first.withUnsafeBytes { try fields.read($0) } } catch {
+            throw Rejection(error: CloudError(.malformedRequest, "The bytes are no request."), id: fields.id)
         }
         guard let id = fields.id else {
             throw Rejection(error: CloudError(.malformedRequest, "A request id must have 16 bytes."), id: nil)
@@ -135,7 +135,8 @@ extension RequestEnvelope {
         var causeID: OperationID?
         var body = 0..<0
 
-        init(_ message: UnsafeRawBufferPointer) throws(FieldReader.Malformed) {
+        /// What stands before something malformed is kept: perhaps the id, so that the caller can be told.
+        mutating func read(_ message: UnsafeRawBufferPointer) throws(FieldReader.Malformed) {
             var reader = FieldReader(message)
             func text(_ range: Range<Int>) throws(FieldReader.Malformed) -> String {
                 guard let text = String(validating: message[range], as: UTF8.self) else {

@@ -126,6 +126,10 @@ enum Base64URL {
     static func decode(_ text: Substring) -> Data? {
         guard !text.utf8.contains(where: { $0 == UInt8(ascii: "+") || $0 == UInt8(ascii: "/") }) else { return nil }
         let standard = text.replacing("-", with: "+").replacing("_", with: "/")
-        return Data(base64Encoded: standard + String(repeating: "=", count: (4 - text.utf8.count % 4) % 4))
+        guard let data = Data(base64Encoded: standard + String(repeating: "=", count: (4 - text.utf8.count % 4) % 4)),
+            // The last character has bits that say nothing: of the texts that give these bytes only one counts.
+            encode(data) == text
+        else { return nil }
+        return data
     }
 }

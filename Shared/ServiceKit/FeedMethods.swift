@@ -60,31 +60,26 @@ enum FeedMethods {
             guard after.epoch == position.epoch, after.sequence <= position.sequence else { throw expired }
         }
         var page = EventPage(service: service, partition: partition, after: after, head: position)
-        if request.hasPlace {
-            try page.goOn(from: request.place, in: transaction)
-            if page.isFull {
-                page.reply.more = true
-                return page.reply
+        if request.hasPlace { try page.goOn(from: request.place, in: transaction) }
+        while !page.isFull {
+            let scopes = try transaction.scopes(inPartition: partition, after: page.previous, limit: scopesMax)
+            if scopes.isEmpty { break }
+            for (scope, head) in scopes where !page.isFull {
+                try page.add(scope, head, itemsIncluded: itemsIncluded, in: transaction)
             }
         }
-        let scopes = try transaction.scopes(inPartition: partition, after: page.previous, limit: scopesMax)
-        for (index, (scope, head)) in scopes.enumerated() {
-            try page.add(scope, head, itemsIncluded: itemsIncluded, in: transaction)
-            if page.isFull {
-                page.reply.more = page.reply.hasPlace || index + 1 < scopes.count || scopes.count == scopesMax
-                return page.reply
-            }
-        }
-        page.reply.more = scopes.count == scopesMax
+        page.close()
         return page.reply
     }
 
     /// A reply to `ReadEvents` while it is put together.
     private struct EventPage {
         var reply = WireReadEventsReply()
-        /// The position of the last event that is complete.
+        /// The head of the last scope that was read whole.
         private(set) var previous: UInt64
-        var isFull: Bool { bytes >= replyBytesMax || items >= itemsMax }
+        var isFull: Bool {
+            reply.hasPlace || bytes >= replyBytesMax || items >= itemsMax || reply.events.count >= scopesMax
+        }
         private let service: ServiceName
         private let partition: Int
         private let after: ChangeToken
@@ -108,15 +103,23 @@ enum FeedMethods {
             if itemsIncluded {
                 // Deletions below the floor are not in the feed any more.
                 if after.sequence > 0, after.sequence < head.floor { throw expired }
-                try transaction.items(scope, after: previous) { take($0, into: &event) }
+                // From where the reader stands, and not from the scope before: its head may be newer than some of these.
+                try transaction.items(scope, after: after.sequence) { take($0, into: &event) }
             }
             end(event, of: scope)
         }
 
-        /// The changes of a scope from where the page before ended.
+        /// Goes on where the page before ended.
         mutating func goOn(from place: WireScopePlace, in transaction: any HandlerTransaction) throws {
-            let scope = ScopeName(account: AccountID(place.accountID), name: ItemName(place.scope))
             let until = ChangeToken(place.until)
+            guard !place.scope.isEmpty else {
+                guard until.epoch == reply.position.epoch, until.sequence <= reply.position.sequence else {
+                    throw expired
+                }
+                previous = max(previous, until.sequence)
+                return
+            }
+            let scope = ScopeName(account: AccountID(place.accountID), name: ItemName(place.scope))
             guard scope.partition == partition else {
                 throw CloudError(
                     .invalidArguments, "The place is in another partition.", details: ["argument": "place"])
@@ -149,7 +152,7 @@ enum FeedMethods {
 
         /// Returns false when it has no room left for the item.
         private mutating func take(_ item: FeedItem, into event: inout WireEvent) -> Bool {
-            guard !isFull else {
+            guard bytes < replyBytesMax, items < itemsMax else {
                 reply.place = WireScopePlace()
                 return false
             }
@@ -173,12 +176,20 @@ enum FeedMethods {
                 previous = event.position.sequence
                 return
             }
-            reply.more = true
             reply.place.accountID = scope.account.rawValue
             reply.place.scope = scope.name.rawValue
             reply.place.until = event.position
             reply.place.sequence = last
             reply.place.item = event.notification.changes.last?.item ?? ""
+        }
+
+        /// Names the place to go on from, if this is not the end.
+        mutating func close() {
+            guard isFull else { return }
+            reply.more = true
+            guard !reply.hasPlace else { return }
+            reply.place.until = reply.position
+            reply.place.until.sequence = previous
         }
     }
 

@@ -37,8 +37,8 @@ final class Follower {
         var isReading = false
         /// What was learned before may be outdated.
         var restarts = false
-        /// Where the reading stands inside a scope that one reply did not hold.
-        /// The cursor stays before that scope until all of it is stored.
+        /// Where the reading stands that one reply did not hold. The cursor stays where it was until all of it is
+        /// stored: scopes change in turn.
         var place: WireScopePlace?
     }
 
@@ -176,7 +176,7 @@ final class Follower {
             }
         }
         if !steps.isEmpty, !apply(steps) {
-            for step in steps { readLater(step.partition) }
+            for partition in Set(steps.map(\.partition)).sorted() { readLater(partition) }
         }
         for (partition, head) in heads.sorted(by: { $0.key < $1.key }) {
             if partitions[partition]?.isReading == true {
@@ -246,20 +246,16 @@ final class Follower {
     }
 
     private func applyRead(_ body: Frame, of partition: Int, restarts: Bool) {
-        guard let reply = try? body.decode(WireReadEventsReply.self), !reply.more || !reply.events.isEmpty,
-            reply.more || !reply.hasPlace
+        guard let reply = try? body.decode(WireReadEventsReply.self), reply.more == reply.hasPlace,
+            !reply.more || reply.place != partitions[partition]?.place
         else { return readLater(partition) }
-        let end = reply.more ? ChangeToken(reply.events[reply.events.count - 1].position) : ChangeToken(reply.position)
+        let end = ChangeToken(reply.position)
         var steps: [Step] = []
         if restarts { steps.append(Step(partition: partition, restarts: true)) }
-        steps += reply.events.map { Step(partition: partition, event: $0, cursor: ChangeToken($0.position)) }
-        if reply.hasPlace {
-            steps[steps.count - 1].cursor = nil
-        } else {
-            steps.append(Step(partition: partition, cursor: end))
-        }
+        steps += reply.events.map { Step(partition: partition, event: $0) }
+        if !reply.more { steps.append(Step(partition: partition, cursor: end)) }
         guard apply(steps) else { return readLater(partition) }
-        if restarts, !steps.contains(where: { $0.cursor != nil }) {
+        if restarts, reply.more {
             // Still at the very beginning, and not to begin anew with each page.
             partitions[partition]?.cursor = ChangeToken(epoch: end.epoch, sequence: 0)
         }

@@ -29,6 +29,8 @@ final class GroupTransaction: HandlerTransaction {
         feed = Feed(over: transaction, at: now, operations: operations, cache: cache)
     }
 
+    func charge(rows: Int) { self.rows += max(0, rows) }
+
     /// Writes what the feed keeps in memory. The last thing before the commit.
     func flush() throws { try feed.flush() }
 

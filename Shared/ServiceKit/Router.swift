@@ -77,6 +77,8 @@ public final class Caller: Sendable {
 public protocol HandlerTransaction: FeedTransaction {
     /// Whether the disk is full: only what makes room may be written.
     var isShortOfRoom: Bool { get }
+    /// Charges the caller for work that is not seen in rows read and written, as if it were so many.
+    func charge(rows: Int)
     /// Publishes after the commit, before the reply; dropped if the group is rolled back.
     func publish(_ event: OutgoingEvent)
     /// Publishes after the group, also when this request then fails: for an
@@ -137,6 +139,8 @@ public struct Router {
         /// Whether the reply is stored under the operation id. False only where it
         /// holds a secret; the handler then recognises repeats by itself.
         let remembersReply: Bool
+        /// Whether an operation id that is too old or too far ahead is refused.
+        let idsAge: Bool
         let bytesMax: Int
         /// What is taken from the caller's budget before it runs, in calls; what it did not cost is given back.
         let reserves: Int
@@ -146,9 +150,10 @@ public struct Router {
         let prepared: Prepared?
 
         init(
-            name: String, access: Access, mutates: Bool, remembersReply: Bool, bytesMax: Int, reserves: Int = 1,
-            makesRoom: Bool = false, run: Run?, prepared: Prepared?
+            name: String, access: Access, mutates: Bool, remembersReply: Bool, idsAge: Bool = true, bytesMax: Int,
+            reserves: Int = 1, makesRoom: Bool = false, run: Run?, prepared: Prepared?
         ) {
+            self.idsAge = idsAge
             self.makesRoom = makesRoom
             self.reserves = reserves
             self.name = name
@@ -186,15 +191,17 @@ public struct Router {
     ///
     /// - Parameter remembersReply: False where the reply holds a secret that must
     ///   not lie on disk; then the handler itself answers a repeat like the first call.
+    /// - Parameter idsAge: False where the handler knows a repeat however late it comes, and a device may have slept
+    ///   for weeks over it.
     /// - Parameter makesRoom: Whether it is carried out while the disk is full: it
     ///   removes something, or whoever wants to remove something needs it.
     public mutating func write<Request: SwiftProtobuf.Message, Response: SwiftProtobuf.Message>(
         _ request: Request.Type, access: Access = .device, bytesMax: Int = 64 << 10, remembersReply: Bool = true,
-        makesRoom: Bool = false,
+        idsAge: Bool = true, makesRoom: Bool = false,
         _ handler: @escaping (Request, RequestContext, any HandlerTransaction) throws -> Response
     ) {
         add(
-            request, access: access, mutates: true, remembersReply: remembersReply, bytesMax: bytesMax,
+            request, access: access, mutates: true, remembersReply: remembersReply, idsAge: idsAge, bytesMax: bytesMax,
             makesRoom: makesRoom
         ) {
             Frame(encoding: try handler($0.decode(Request.self), $1, $2))
@@ -204,11 +211,11 @@ public struct Router {
     /// The same for a handler that decodes its request and encodes its reply itself.
     public mutating func write<Request: SwiftProtobuf.Message, Decoded>(
         _ request: Request.Type, access: Access = .device, bytesMax: Int = 64 << 10, remembersReply: Bool = true,
-        makesRoom: Bool = false, decoding decode: @escaping (Frame) throws -> Decoded,
+        idsAge: Bool = true, makesRoom: Bool = false, decoding decode: @escaping (Frame) throws -> Decoded,
         encoding handler: @escaping (Decoded, RequestContext, any HandlerTransaction) throws -> Frame
     ) {
         add(
-            request, access: access, mutates: true, remembersReply: remembersReply, bytesMax: bytesMax,
+            request, access: access, mutates: true, remembersReply: remembersReply, idsAge: idsAge, bytesMax: bytesMax,
             makesRoom: makesRoom
         ) {
             try handler(decode($0), $1, $2)
@@ -229,14 +236,14 @@ public struct Router {
         Request: SwiftProtobuf.Message, Input: Sendable, Output: Sendable, Response: SwiftProtobuf.Message
     >(
         _ request: Request.Type, access: Access = .device, bytesMax: Int = 64 << 10, remembersReply: Bool = true,
-        makesRoom: Bool = false,
+        idsAge: Bool = true, makesRoom: Bool = false,
         begin: @escaping (Request, RequestContext, any HandlerTransaction) throws -> Input,
         work: @escaping @Sendable (Request, Input) throws -> Output,
         finish: @escaping (Request, Output, RequestContext, any HandlerTransaction) throws -> Response
     ) {
         let name = Self.name(of: request)
         methods[name] = Method(
-            name: name, access: access, mutates: true, remembersReply: remembersReply, bytesMax: bytesMax,
+            name: name, access: access, mutates: true, remembersReply: remembersReply, idsAge: idsAge, bytesMax: bytesMax,
             makesRoom: makesRoom, run: nil,
             prepared: Prepared(
                 begin: { frame, context, transaction in
@@ -253,13 +260,13 @@ public struct Router {
     }
 
     private mutating func add<Request: SwiftProtobuf.Message>(
-        _ request: Request.Type, access: Access, mutates: Bool, remembersReply: Bool, bytesMax: Int,
-        reserves: Int = 1, makesRoom: Bool = false, _ run: @escaping Run
+        _ request: Request.Type, access: Access, mutates: Bool, remembersReply: Bool, idsAge: Bool = true,
+        bytesMax: Int, reserves: Int = 1, makesRoom: Bool = false, _ run: @escaping Run
     ) {
         let name = Self.name(of: request)
         methods[name] = Method(
-            name: name, access: access, mutates: mutates, remembersReply: remembersReply, bytesMax: bytesMax,
-            reserves: reserves, makesRoom: makesRoom, run: run, prepared: nil)
+            name: name, access: access, mutates: mutates, remembersReply: remembersReply, idsAge: idsAge,
+            bytesMax: bytesMax, reserves: reserves, makesRoom: makesRoom, run: run, prepared: nil)
     }
 
     private static func name<Request: SwiftProtobuf.Message>(of request: Request.Type) -> String {

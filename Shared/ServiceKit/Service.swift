@@ -86,7 +86,11 @@ public protocol ServiceRuntime: AnyObject {
         then completion: @escaping (Result<Frame, CloudError>) -> Void)
     /// Lets a request in at a socket that the service serves by itself: verifies
     /// its token, and takes it from its caller's budget, which goes with the reply.
-    func admit(_ envelope: RequestEnvelope, of peer: Peer) throws(CloudError) -> (caller: Caller, budget: Budget?)
+    ///
+    /// - Returns: Nil for a stranger who asks too often, and gets no answer.
+    func admit(_ envelope: RequestEnvelope, of peer: Peer) throws(CloudError) -> (caller: Caller, budget: Budget?)?
+    /// Takes what is no request from the budget of strangers. False: it gets no answer.
+    func mayRefuse(_ peer: Peer) -> Bool
     /// Begins to close an account in this service; in the others the event does.
     func closeAccount(_ account: AccountID, in transaction: any HandlerTransaction) throws
     /// Adds to a counter that `CheckHealth` and the metrics report.

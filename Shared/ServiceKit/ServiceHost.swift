@@ -345,8 +345,8 @@ public final class ServiceHost: ServiceRuntime {
                     RequestFingerprint(method: method.name, body: $0)
                 }
             }
-            // Ids age because stored replies are forgotten. A method that stores none knows its repeats itself.
-            if method.mutates, method.remembersReply {
+            // Because stored replies are forgotten, and what stands under an id of the far future never would be.
+            if method.mutates, method.idsAge {
                 let age = time.since(envelope.id.time)
                 guard age <= Router.operationRetention, age >= .zero - Self.operationLead else {
                     throw CloudError(
@@ -354,8 +354,8 @@ public final class ServiceHost: ServiceRuntime {
                         "The operation id is too old or too far ahead. Check the clock, and use a new id.",
                         details: [CloudError.serverTimeDetail: "\(time.milliseconds)"])
                 }
-                item.principal = Self.principal(of: item.context)
             }
+            if method.mutates, method.remembersReply { item.principal = Self.principal(of: item.context) }
             return item
         } catch {
             throw Refusal(error: error, id: envelope.id, budget: exhausted, isStrangers: !isKnown)
@@ -393,10 +393,11 @@ public final class ServiceHost: ServiceRuntime {
         guard !items.isEmpty, !isClosed else { return }
         let effects = groups.run(items)
         count("groups")
-        if let proof = effects.proof { beginEpoch(shownBy: proof) }
         if effects.repeats > 0 { count("requests.repeated", by: effects.repeats) }
         if effects.wasSplit { count("groups.split") }
         publisher?.publish(effects)
+        // After what still happened in the epoch before: the heads of the new one stand last.
+        if let proof = effects.proof { beginEpoch(shownBy: proof) }
         if service.name == .identity { learnOwn(effects.events) }
         if !effects.heads.isEmpty { scheduleCheckpoint() }
         for item in items { finish(item) }
@@ -656,11 +657,12 @@ public final class ServiceHost: ServiceRuntime {
 
     public func admit(
         _ envelope: RequestEnvelope, of peer: Peer
-    ) throws(CloudError) -> (caller: Caller, budget: Budget?) {
+    ) throws(CloudError) -> (caller: Caller, budget: Budget?)? {
         let now = loop.monotonicNow
         do throws(StrangerBudget.Refusal) { try strangers.check(peer.publicKey, now: now) } catch {
-            throw CloudError(
-                .requestRateLimited, "Too many requests came without a good token.", retryAfter: .seconds(1))
+            count("requests.ignored")
+            guard case .told(let told) = error else { return nil }
+            throw told
         }
         let caller: Caller
         do throws(CloudError) {
@@ -673,6 +675,16 @@ public final class ServiceHost: ServiceRuntime {
             let cost = RequestCost.calls(bytes: envelope.body.count, rows: 0)
             return (caller, try budgets.take(caller, cost: cost, now: loop.monotonicNow))
         } catch { throw error.error }
+    }
+
+    public func mayRefuse(_ peer: Peer) -> Bool {
+        let now = loop.monotonicNow
+        do throws(StrangerBudget.Refusal) { try strangers.check(peer.publicKey, now: now) } catch {
+            count("requests.ignored")
+            return false
+        }
+        noteStranger(peer, now)
+        return true
     }
 
     // MARK: Identity's directory

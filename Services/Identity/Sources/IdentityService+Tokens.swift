@@ -138,6 +138,8 @@ extension IdentityService {
             with: RefreshFamily(
                 id: secret.family, device: device, generation: secret.generation, tokenHash: secret.hash,
                 previousHash: previous?.tokenHash, issuedBy: context.id,
+                earlierRequests: (previous.map { $0.earlierRequests + [$0.issuedBy] } ?? [])
+                    .suffix(RefreshFamily.earlierRequestsMax),
                 expires: context.now.advanced(by: configuration.refreshTokenLifetime)))
         return secret
     }

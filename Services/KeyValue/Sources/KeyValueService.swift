@@ -32,7 +32,14 @@ public final class KeyValueService: CloudService {
 
     /// Sets the clock by what is stored.
     func recallClock(_ transaction: any HandlerTransaction) throws {
-        for timestamp in try KeyStore.latestTimestamps(in: transaction) { clock.observe(stored: timestamp) }
+        if let time = try ClockStore(transaction: transaction).load() { clock.recall(time) }
+    }
+
+    /// Stores the clock, if it has come far enough since.
+    func keepClock(_ transaction: any HandlerTransaction) throws {
+        guard let time = clock.toStore else { return }
+        try ClockStore(transaction: transaction).save(time)
+        transaction.afterCommit { [weak self] in self?.clock.noteStored(time) }
     }
 
     /// The store of a request, if its caller may see it.

@@ -85,26 +85,30 @@ final class SubscriptionDoor {
         do throws(RequestEnvelope.Rejection) {
             envelope = try RequestEnvelope(decoding: incoming.message)
         } catch {
+            guard host.mayRefuse(peer) else { return }
             return refuse(peer, error.id, error.error)
         }
-        do throws(CloudError) {
-            guard envelope.body.count <= Self.bodyBytesMax else {
-                throw CloudError(
+        guard envelope.method == "Subscribe" || envelope.method == "Unsubscribe",
+            envelope.body.count <= Self.bodyBytesMax
+        else {
+            guard host.mayRefuse(peer) else { return }
+            let error =
+                envelope.body.count <= Self.bodyBytesMax
+                ? CloudError(.unknownMethod, "This socket takes Subscribe and Unsubscribe only.")
+                : CloudError(
                     .limitExceeded, "The request is too large. Split it.",
                     details: ["bytes_max": "\(Self.bodyBytesMax)"])
-            }
-            switch envelope.method {
-            case "Subscribe": try subscribe(envelope, peer)
-            case "Unsubscribe": try unsubscribe(envelope, peer)
-            default: throw CloudError(.unknownMethod, "This socket takes Subscribe and Unsubscribe only.")
-            }
+            return refuse(peer, envelope.id, error)
+        }
+        do throws(CloudError) {
+            if envelope.method == "Subscribe" { try subscribe(envelope, peer) } else { try unsubscribe(envelope, peer) }
         } catch {
             refuse(peer, envelope.id, error)
         }
     }
 
     private func subscribe(_ envelope: RequestEnvelope, _ peer: Peer) throws(CloudError) {
-        let (caller, budget) = try host.admit(envelope, of: peer)
+        guard let (caller, budget) = try host.admit(envelope, of: peer) else { return }
         let keys = try Self.keys(envelope.body.decode(WireSubscribe.self).scopes, caller)
         // Registered before the heads are known: what happens in between is
         // delivered as well as contained in the head, and so never missed.
@@ -121,18 +125,19 @@ final class SubscriptionDoor {
     }
 
     private func unsubscribe(_ envelope: RequestEnvelope, _ peer: Peer) throws(CloudError) {
-        let (caller, budget) = try host.admit(envelope, of: peer)
+        guard let (caller, budget) = try host.admit(envelope, of: peer) else { return }
         table.unsubscribe(peer, from: try Self.keys(envelope.body.decode(WireUnsubscribe.self).scopes, caller))
         let body = Frame(encoding: WireUnsubscribeReply())
         send(ReplyEnvelope(id: envelope.id, result: .success(body), budget: budget), to: peer)
     }
 
-    /// The scopes asked for, if the caller's app may see each of them.
+    /// The scopes asked for, each once, if the caller's app may see each of them.
     private static func keys(_ scopes: [WireSubscribedScope], _ caller: Caller) throws(CloudError) -> [ScopeKey] {
         guard !scopes.isEmpty else {
             throw CloudError(.invalidArguments, "A subscription must name at least one scope.")
         }
         var keys: [ScopeKey] = []
+        var seen: Set<ScopeKey> = []
         for wire in scopes {
             let service = ServiceName(wire.service)
             let scope = ItemName(wire.scope)
@@ -141,7 +146,8 @@ final class SubscriptionDoor {
             guard isEntitled, !scope.isEmpty else {
                 throw CloudError(.missingEntitlement, "The app does not list this scope, or it does not exist.")
             }
-            keys.append(ScopeKey(account: caller.account, service: service, scope: scope))
+            let key = ScopeKey(account: caller.account, service: service, scope: scope)
+            if seen.insert(key).inserted { keys.append(key) }
         }
         return keys
     }

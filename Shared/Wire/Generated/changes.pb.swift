@@ -244,8 +244,9 @@ public nonisolated struct WireReadEvents: Sendable {
   /// Clears the value of `after`. Subsequent reads from it will return its default value.
   public mutating func clearAfter() {self._after = nil}
 
-  /// Goes on inside a scope, where the reply before ended. `after` is the same
-  /// as it was then, or the position of the last event before that scope's.
+  /// Goes on where the reply before ended. `after` is the same as it was then:
+  /// scopes change in turn, and what one has from before another's head is not
+  /// to be passed over.
   public var place: WireScopePlace {
     get {_place ?? WireScopePlace()}
     set {_place = newValue}
@@ -281,12 +282,11 @@ public nonisolated struct WireReadEventsReply: Sendable {
   /// Clears the value of `position`. Subsequent reads from it will return its default value.
   public mutating func clearPosition() {self._position = nil}
 
-  /// Ask again, after the last event's position.
+  /// Ask again, with `place`. Only once everything is stored may the reader move,
+  /// to `position`.
   public var more: Bool = false
 
-  /// Set: the last event has only some of its scope's items. Ask for the others
-  /// with it; only once they are stored may the reader move to that event's
-  /// position.
+  /// Set if there is more.
   public var place: WireScopePlace {
     get {_place ?? WireScopePlace()}
     set {_place = newValue}
@@ -304,18 +304,20 @@ public nonisolated struct WireReadEventsReply: Sendable {
   fileprivate var _place: WireScopePlace? = nil
 }
 
-/// Where a reading has got to inside a scope. Items that change meanwhile move
-/// above `until`, and are met there.
+/// Where a reading has got to: scopes are read in the order of their heads.
+/// What changes meanwhile moves above `until`, and is met there.
 public nonisolated struct WireScopePlace: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
+  /// The scope of which only some items were read; empty: none.
   public var accountID: String = String()
 
   public var scope: String = String()
 
-  /// The scope's head when its reading began.
+  /// The head, when its reading began, of that scope, or of the last one that
+  /// was read whole.
   public var until: WireChangeToken {
     get {_until ?? WireChangeToken()}
     set {_until = newValue}

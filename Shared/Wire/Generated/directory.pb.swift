@@ -86,6 +86,9 @@ public nonisolated struct WireAccountState: Sendable {
 
   public var state: WireAccountState.State = .active
 
+  /// Rises with each change of the state, so that of two the newer one is known.
+  public var version: UInt64 = 0
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public nonisolated enum State: SwiftProtobuf.Enum, Swift.CaseIterable {
@@ -313,7 +316,7 @@ nonisolated extension WireAppState: SwiftProtobuf.Message, SwiftProtobuf._Messag
 
 nonisolated extension WireAccountState: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".AccountState"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}account_id\0\u{1}state\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}account_id\0\u{1}state\0\u{1}version\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -323,6 +326,7 @@ nonisolated extension WireAccountState: SwiftProtobuf.Message, SwiftProtobuf._Me
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularStringField(value: &self.accountID) }()
       case 2: try { try decoder.decodeSingularEnumField(value: &self.state) }()
+      case 3: try { try decoder.decodeSingularUInt64Field(value: &self.version) }()
       default: break
       }
     }
@@ -335,12 +339,16 @@ nonisolated extension WireAccountState: SwiftProtobuf.Message, SwiftProtobuf._Me
     if self.state != .active {
       try visitor.visitSingularEnumField(value: self.state, fieldNumber: 2)
     }
+    if self.version != 0 {
+      try visitor.visitSingularUInt64Field(value: self.version, fieldNumber: 3)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireAccountState, rhs: WireAccountState) -> Bool {
     if lhs.accountID != rhs.accountID {return false}
     if lhs.state != rhs.state {return false}
+    if lhs.version != rhs.version {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

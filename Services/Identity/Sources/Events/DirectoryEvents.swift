@@ -13,7 +13,7 @@ enum DirectoryEvents {
         /// Every device that is not active counts as revoked: its tokens are void.
         case device(DeviceRecord)
         case app(AppRecord)
-        case account(AccountID, WireAccountState.State)
+        case account(AccountID, WireAccountState.State, version: UInt64)
         /// Retires 0: not known yet.
         case tokenKey(id: String, publicKey: [UInt8], retires: Timestamp?)
         /// Room of this owner that is not used is wanted back, for this many times.
@@ -70,10 +70,11 @@ enum DirectoryEvents {
             wire.app = WireApp(app)
             wire.removed = app.isRemoved
             return IdentityFeed.item("app/" + app.id.rawValue, wire)
-        case .account(let account, let state):
+        case .account(let account, let state, let version):
             var wire = WireAccountState()
             wire.accountID = account.rawValue
             wire.state = state
+            wire.version = version
             return IdentityFeed.item("account/" + account.rawValue, wire)
         case .tokenKey(let id, let publicKey, let retires):
             var wire = WireTokenKeyState()

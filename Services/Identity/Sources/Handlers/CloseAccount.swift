@@ -39,7 +39,7 @@ extension IdentityService {
     /// Removes what identity knows of the account, and tells the others.
     func close(_ account: AccountID, _ context: RequestContext, _ transaction: any HandlerTransaction) throws {
         let devices = DeviceStore(transaction: transaction)
-        var states: [DirectoryEvents.State] = [.account(account, .closed)]
+        var states: [DirectoryEvents.State] = [.account(account, .closed, version: .max)]
         for device in try devices.devices(of: account) {
             try RefreshFamilyStore(transaction: transaction).remove(of: device.id)
             if device.state == .active {

@@ -12,11 +12,13 @@ extension IdentityService {
         var account = try requireAccount(named: request.accountName, transaction)
         if account.isLocked != request.locked {
             account.isLocked = request.locked
+            account.standingVersion += 1
             try AccountStore(transaction: transaction).save(account)
             try AuditJournal(transaction: transaction).record(
                 request.locked ? .accountLocked : .accountUnlocked, of: account.id, by: .administrator, at: context.now)
             try DirectoryEvents.publish(
-                [.account(account.id, request.locked ? .locked : .active)], operation: context.id, in: transaction)
+                [.account(account.id, request.locked ? .locked : .active, version: account.standingVersion)],
+                operation: context.id, in: transaction)
         }
         let devices = try DeviceStore(transaction: transaction).devices(of: account.id)
         var reply = WireLockAccountReply()

@@ -34,7 +34,7 @@ extension IdentityService {
         switch decision {
         case .notBound:
             throw CloudError(.tokenNotBound, "The refresh token belongs to another device's key. Sign in.")
-        case .expired, .foreign:
+        case .expired, .foreign, .late:
             throw Self.refreshTokenInvalid
         case .reused:
             running.runtime.count("refresh_tokens_reused", by: 1)

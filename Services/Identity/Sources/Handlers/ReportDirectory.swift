@@ -45,9 +45,13 @@ extension IdentityService {
         case "account":
             let told = try WireAccountState(serializedBytes: item.body)
             guard told.state != .active,
-                let account = try AccountStore(transaction: transaction).account(AccountID(told.accountID))
+                var account = try AccountStore(transaction: transaction).account(AccountID(told.accountID))
             else { return }
             guard told.state != .closed else { return try close(account.id, context, transaction) }
+            // What is known here is newer: the teller was away when it was unlocked.
+            guard told.version > account.standingVersion else { return }
+            account.standingVersion = told.version
+            try AccountStore(transaction: transaction).save(account)
             var lock = WireLockAccount()
             lock.accountName = account.name
             lock.locked = true

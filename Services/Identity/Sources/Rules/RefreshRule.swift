@@ -13,6 +13,9 @@ enum RefreshRule {
         case rotate
         /// A repeat of the exchange that made the newest: answer it alike.
         case answerAgain
+        /// A repeat of an earlier exchange, which was answered long since: a copy of a request that came late, or of a
+        /// home that was just exchanging. It gets nothing, and proves nothing.
+        case late
         /// An older one under a new id: it is in two places. End the device.
         case reused
         case expired
@@ -41,6 +44,7 @@ enum RefreshRule {
         if isPrevious, operation == family.issuedBy { return .answerAgain }
         guard isPrevious || presented.isGenuine else { return .foreign }
         // Newer than the newest that is known: the database is an old copy of itself, and the token is right.
-        return presented.generation > family.generation ? .rotate : .reused
+        if presented.generation > family.generation { return .rotate }
+        return family.issuedBy == operation || family.earlierRequests.contains(operation) ? .late : .reused
     }
 }

@@ -8,6 +8,8 @@ struct AccountRecord: Hashable, Sendable {
     var created: Timestamp
     /// Its devices are refused until the operator unlocks it.
     var isLocked = false
+    /// Rises with each locking and unlocking.
+    var standingVersion: UInt64 = 0
     var plan: PlanID
 }
 
@@ -16,17 +18,18 @@ struct AccountStore {
 
     private static let columns = """
         account_id, name, password_hash, password_salt, scrypt_rounds, scrypt_block_size, scrypt_parallelism, created_at,
-        locked, plan_id
+        locked, plan_id, standing_version
         """
     private static let selectByName = SQL("SELECT \(columns) FROM accounts WHERE name = ?1")
     private static let selectByID = SQL("SELECT \(columns) FROM accounts WHERE account_id = ?1")
     private static let upsert = SQL(
         """
-        INSERT INTO accounts (\(columns)) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+        INSERT INTO accounts (\(columns)) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
         ON CONFLICT (account_id) DO UPDATE SET
             password_hash = excluded.password_hash, password_salt = excluded.password_salt,
             scrypt_rounds = excluded.scrypt_rounds, scrypt_block_size = excluded.scrypt_block_size,
-            scrypt_parallelism = excluded.scrypt_parallelism, locked = excluded.locked, plan_id = excluded.plan_id
+            scrypt_parallelism = excluded.scrypt_parallelism, locked = excluded.locked, plan_id = excluded.plan_id,
+            standing_version = excluded.standing_version
         """)
     private static let delete = SQL("DELETE FROM accounts WHERE account_id = ?1")
     private static let selectAll = SQL(
@@ -53,6 +56,7 @@ struct AccountStore {
                 .blob(account.password.salt), .integer(Int64(account.password.cost.rounds)),
                 .integer(Int64(account.password.cost.blockSize)), .integer(Int64(account.password.cost.parallelism)),
                 account.created.column, .integer(account.isLocked ? 1 : 0), .text(account.plan.rawValue),
+                .integer(Int64(clamping: account.standingVersion)),
             ])
     }
 
@@ -90,7 +94,8 @@ struct AccountStore {
                 hash: row.blob(2), salt: row.blob(3),
                 cost: ScryptCost(
                     rounds: Int(row.integer(4)), blockSize: Int(row.integer(5)), parallelism: Int(row.integer(6)))),
-            created: Timestamp(column: row.integer(7)), isLocked: row.integer(8) != 0, plan: PlanID(row.text(9)))
+            created: Timestamp(column: row.integer(7)), isLocked: row.integer(8) != 0,
+            standingVersion: UInt64(clamping: row.integer(10)), plan: PlanID(row.text(9)))
     }
 }
 

@@ -59,6 +59,8 @@ enum IdentityMigrations {
                     token_hash BLOB NOT NULL,
                     previous_hash BLOB,
                     issued_by BLOB NOT NULL,
+                    -- 16 bytes each.
+                    earlier_requests BLOB NOT NULL,
                     expires_at INTEGER NOT NULL
                 )
                 """,
@@ -67,6 +69,7 @@ enum IdentityMigrations {
             name: "002-identity-in-full",
             statements: [
                 "ALTER TABLE accounts ADD COLUMN locked INTEGER NOT NULL DEFAULT 0",
+                "ALTER TABLE accounts ADD COLUMN standing_version BIGINT NOT NULL DEFAULT 0",
                 "ALTER TABLE accounts ADD COLUMN plan_id TEXT NOT NULL DEFAULT 'standard'",
                 "ALTER TABLE devices ADD COLUMN policy_class INTEGER NOT NULL DEFAULT 1",
                 "ALTER TABLE apps ADD COLUMN capabilities INTEGER NOT NULL DEFAULT 7",

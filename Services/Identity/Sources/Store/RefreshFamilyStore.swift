@@ -15,17 +15,21 @@ struct RefreshFamily: Hashable, Sendable {
     var previousHash: [UInt8]?
     /// The request that the newest token was the reply to.
     var issuedBy: OperationID
+    /// The requests that the ones before it were replies to, the latest last: a copy of one of them may come late.
+    var earlierRequests: [OperationID] = []
+    static let earlierRequestsMax = 32
     var expires: Timestamp
 }
 
 struct RefreshFamilyStore {
     let transaction: any Transaction
 
-    private static let columns = "family_id, device_id, generation, token_hash, previous_hash, issued_by, expires_at"
+    private static let columns = 
+        "family_id, device_id, generation, token_hash, previous_hash, issued_by, earlier_requests, expires_at"
     private static let selectByID = SQL("SELECT \(columns) FROM refresh_families WHERE family_id = ?1")
     private static let selectByDevice = SQL("SELECT \(columns) FROM refresh_families WHERE device_id = ?1")
     private static let insert = SQL(
-        "INSERT INTO refresh_families (\(columns)) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")
+        "INSERT INTO refresh_families (\(columns)) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")
     private static let deleteByDevice = SQL("DELETE FROM refresh_families WHERE device_id = ?1")
 
     func family(_ id: [UInt8]) throws -> RefreshFamily? {
@@ -44,7 +48,8 @@ struct RefreshFamilyStore {
             [
                 .blob(family.id), .text(family.device.rawValue), .integer(Int64(bitPattern: family.generation)),
                 .blob(family.tokenHash),
-                family.previousHash.map(SQLValue.blob) ?? .null, .blob(family.issuedBy.bytes), family.expires.column,
+                family.previousHash.map(SQLValue.blob) ?? .null, .blob(family.issuedBy.bytes),
+                .blob(family.earlierRequests.flatMap(\.bytes)), family.expires.column,
             ])
     }
 
@@ -62,6 +67,10 @@ struct RefreshFamilyStore {
             id: row.blob(0), device: DeviceID(row.text(1)), generation: UInt64(bitPattern: row.integer(2)),
             tokenHash: row.blob(3),
             previousHash: row.isNull(4) ? nil : row.blob(4), issuedBy: issuedBy,
-            expires: Timestamp(column: row.integer(6)))
+            earlierRequests: requests(row.blob(6)), expires: Timestamp(column: row.integer(7)))
+    }
+
+    private static func requests(_ bytes: [UInt8]) -> [OperationID] {
+        stride(from: 0, to: bytes.count, by: 16).compactMap { OperationID(bytes: Array(bytes[$0...].prefix(16))) }
     }
 }

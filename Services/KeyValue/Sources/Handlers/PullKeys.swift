@@ -18,8 +18,8 @@ extension KeyValueService {
         let newest = try transaction.position(ofPartition: store.scope.partition).sequence
         var reply = WirePullKeysReply()
         let after = ChangeToken(request.after)
-        let standing = try transaction.judge(
-            after.sequence > 0 ? after : ChangeToken(request.held), in: store.scope.partition)
+        let place = after.sequence > 0 ? after : ChangeToken(request.held)
+        let standing = try transaction.judge(place, in: store.scope.partition)
         // What the device holds was lost, and under the present epoch it would take that for deleted.
         if after.sequence == 0, case .lost(_, isNews: true) = standing { throw Self.oldCopy }
         switch try PullRule.answer(to: after, standing: standing, head: head, newest: newest) {
@@ -39,7 +39,7 @@ extension KeyValueService {
         if after > head.token { reply.token = request.after }
         reply.digest = Data(head.digest.bytes)
         reply.digestKey = Data(try store.digestKey(head) ?? [])
-        reply.epochStart = PullRule.commonEnd(standing, head: head)
+        reply.epochStart = PullRule.commonEnd(standing, of: place, head: head)
         reply.usage = usage(head)
         return reply
     }

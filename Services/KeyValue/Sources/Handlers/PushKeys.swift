@@ -27,10 +27,13 @@ extension KeyValueService {
             guard !transaction.isShortOfRoom || request.writes.allSatisfy({ $0.value == nil }) else {
                 throw CloudError.diskFull
             }
-            let push = try Push(
-                request.canonical(), context, into: store, now: clock.read(context.now))
+            let canonical = try request.canonical()
+            // To decode, sort and encode 16 bytes costs about as much as a row.
+            transaction.charge(rows: canonical.reshapedBytes / 16)
+            let push = try Push(canonical, context, into: store, now: clock.read(context.now))
             try push.check(configuration.limits)
             let reply = try push.write(context)
+            try keepClock(transaction)
             guard reply.isWorthKeeping else { return Frame(reply.encoded()) }
             return try StoredReplies.remember(reply, to: context, of: store)
         } catch let violation as QuotaViolation {
@@ -171,6 +174,7 @@ struct Push: ~Copyable {
         reply.outcomes.reserveCapacity(writes.count)
         var rows: [FeedItem] = []
         var changed: [ChangedKey] = []
+        var losers: [KeyHistory.Entry] = []
         var digestKey = try store.digestKey(head)
         var valueBytesLeft = PushLimits.replyValuesBytesMax
         for write in writes {
@@ -178,7 +182,7 @@ struct Push: ~Copyable {
             case .accepted(let timestamp):
                 let stamp = MergeRule.Stamp(timestamp: timestamp, device: write.offered.device)
                 if stamp.timestamp != write.offered.timestamp { reply.isAsOffered = false }
-                try keepOverwritten(write, by: stamp, context)
+                if let loser = overwritten(write, by: stamp, context) { losers.append(loser) }
                 if digestKey == nil { digestKey = try store.makeDigestKey() }
                 rows.append(try row(write, stamp, digestKey ?? []))
                 changed.append(ChangedKey(key: write.key, stamp: stamp, value: write.value))
@@ -193,11 +197,12 @@ struct Push: ~Copyable {
                 let current = try write.requireCurrent()
                 reply.outcomes.append(try superseded(by: current, &valueBytesLeft))
                 if !isEqual {
-                    try keepLoser(write, to: current.stamp, context)
+                    losers.append(try loser(write, to: current.stamp, context))
                     reply.isWorthKeeping = true
                 }
             }
         }
+        try KeyHistory.add(losers, to: store.scope, in: store.transaction)
         guard !rows.isEmpty else { return reply }
         reply.isWorthKeeping = true
         let change = try store.transaction.put(store.scope, rows)
@@ -232,32 +237,29 @@ struct Push: ~Copyable {
 
     /// A value of another device, which the caller may not have seen; or one of the same device that has stood for
     /// a while.
-    private func keepOverwritten(_ write: Write, by winner: MergeRule.Stamp, _ context: RequestContext) throws {
-        guard let current = write.current, current.sealed != nil else { return }
+    private func overwritten(
+        _ write: Write, by winner: MergeRule.Stamp, _ context: RequestContext
+    ) -> KeyHistory.Entry? {
+        guard let current = write.current, current.sealed != nil else { return nil }
         // Kept, it would take the very room that deleting it is to make.
-        if store.transaction.isShortOfRoom { return }
+        if store.transaction.isShortOfRoom { return nil }
         if current.stamp.device == winner.device {
             let stood = winner.timestamp.time.since(current.stamp.timestamp.time)
-            guard stood >= KeyHistory.ownStandingMin else { return }
+            guard stood >= KeyHistory.ownStandingMin else { return nil }
         }
         // One that is damaged nobody can see.
-        guard (try? Self.isEqual(write.value, to: current, in: store)) == false else { return }
-        try keep(current, lostConflict: false, to: winner, context)
+        guard (try? Self.isEqual(write.value, to: current, in: store)) == false else { return nil }
+        return KeyHistory.Entry(loser: current, lostConflict: false, winner: winner, recordedAt: context.now)
     }
 
-    private func keepLoser(_ write: Write, to winner: MergeRule.Stamp, _ context: RequestContext) throws {
+    private func loser(
+        _ write: Write, to winner: MergeRule.Stamp, _ context: RequestContext
+    ) throws -> KeyHistory.Entry {
         let sealed = try write.value.map { try store.seal($0, as: .value(key: write.key)) }
         let loser = StoredKey(key: write.key, stamp: write.offered, sealed: sealed, size: write.value?.count ?? 0)
         // A device knows its own later write; only what another one wrote meanwhile it had not seen.
-        try keep(loser, lostConflict: winner.device != write.offered.device, to: winner, context)
-    }
-
-    private func keep(
-        _ loser: StoredKey, lostConflict: Bool, to winner: MergeRule.Stamp, _ context: RequestContext
-    ) throws {
-        let entry = KeyHistory.Entry(
-            loser: loser, lostConflict: lostConflict, winner: winner, recordedAt: context.now)
-        try KeyHistory.add(entry, to: store.scope, in: store.transaction)
+        return KeyHistory.Entry(
+            loser: loser, lostConflict: winner.device != write.offered.device, winner: winner, recordedAt: context.now)
     }
 }
 

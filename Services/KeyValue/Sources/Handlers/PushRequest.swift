@@ -23,6 +23,8 @@ struct PushRequest {
     var writes: [Write] = []
     /// The device's own head.
     var head = ChangeToken.zero
+    /// Bytes that ``canonical()`` had to bring into form.
+    private(set) var reshapedBytes = 0
 
     /// - Throws: ``CloudError`` `.malformedRequest`, or what a value throws that is none.
     init(decoding frame: Frame) throws(CloudError) {
@@ -95,11 +97,10 @@ struct PushRequest {
     ///   none, or `.limitExceeded` when too much of it is not canonical.
     func canonical() throws(CloudError) -> PushRequest {
         var push = self
-        var uncanonical = 0
         for index in writes.indices {
             guard let value = writes[index].value, !value.withUnsafeBytes(CanonicalForm.has) else { continue }
-            uncanonical += value.count
-            guard uncanonical <= PushLimits.uncanonicalBytesMax else {
+            push.reshapedBytes += value.count
+            guard push.reshapedBytes <= PushLimits.uncanonicalBytesMax else {
                 throw CloudError(
                     .limitExceeded, "Large values have to come in their canonical form: entries sorted by key.",
                     details: ["bytes_max": "\(PushLimits.uncanonicalBytesMax)"])

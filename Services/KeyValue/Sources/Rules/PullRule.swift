@@ -35,13 +35,15 @@ enum PullRule {
     }
 
     /// How far the history that a reader knows and this one are the same: what
-    /// it holds from after that was lost with an old copy.
-    static func commonEnd(_ standing: TokenStanding, head: ScopeHead) -> UInt64 {
+    /// it holds from after that may have been lost with an old copy.
+    ///
+    /// - Parameter token: The reader's place. Beyond it, it can hold what it was told was stored (its own pushes).
+    static func commonEnd(_ standing: TokenStanding, of token: ChangeToken, head: ScopeHead) -> UInt64 {
         switch standing {
-        case .past: head.token.sequence
+        case .past: token.sequence
         // Of deletions after the floor there are tombstones, so that what was deleted is not taken back.
         case .lost(let since, _): since > 0 ? since : head.floor
-        case .unknown: head.epochStart
+        case .unknown: min(head.epochStart, token.sequence)
         }
     }
 }

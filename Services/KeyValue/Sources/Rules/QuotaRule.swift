@@ -16,7 +16,7 @@ enum PushLimits {
     static let replyValuesBytesMax = 8 << 10
     /// Bytes of the values in one push that are not in canonical form: they are
     /// decoded and encoded anew, which takes far longer than looking at them.
-    static let uncanonicalBytesMax = 64 << 10
+    static let uncanonicalBytesMax = 16 << 10
 }
 
 /// What a write does to the store's size.

@@ -2,9 +2,9 @@ internal import Core
 
 /// The time that devices' timestamps are held against.
 ///
-/// Hybrid as theirs: it never goes back, neither behind what the wall clock has said nor behind what is stored. Else,
-/// after the server's clock was set back, a new write of a device whose clock is right would be cut back behind what
-/// others wrote before it.
+/// Hybrid as theirs: it never goes back, neither behind what the wall clock has said nor, after a restart, behind what is
+/// stored of it. Else, after the server's clock was set back, a new write of a device whose clock is right would be cut
+/// back behind what others wrote before it.
 struct ServiceClock {
     private var latest = Timestamp(milliseconds: 0)
 
@@ -14,9 +14,20 @@ struct ServiceClock {
         return latest
     }
 
-    /// Takes note of a stored timestamp. When it was accepted the time was at most ``HybridClock/driftMax`` behind it,
-    /// and no more than that is taken from it: devices cannot drive the clock ahead.
-    mutating func observe(stored timestamp: HybridTimestamp) {
-        latest = max(latest, timestamp.time.advanced(by: .zero - HybridClock.driftMax))
+    // MARK: Over a restart
+
+    /// It is stored that often, while devices write. What was said since is within ``HybridClock/driftMax``, and so cut
+    /// back for nobody.
+    private static let storedEvery: Duration = .seconds(10)
+    private var stored = Timestamp(milliseconds: 0)
+
+    /// How far it has come, if that is to be stored now.
+    var toStore: Timestamp? { latest.since(stored) >= Self.storedEvery ? latest : nil }
+
+    mutating func noteStored(_ time: Timestamp) { stored = max(stored, time) }
+
+    mutating func recall(_ time: Timestamp) {
+        latest = max(latest, time)
+        noteStored(time)
     }
 }

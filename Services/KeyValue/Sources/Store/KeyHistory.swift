@@ -91,27 +91,33 @@ enum KeyHistory {
         WHERE account = ?1 AND store = ?2 AND item = ?3 AND written = ?4 AND device = ?5
         """)
 
-    /// Adds an entry, and removes what there are too many of. Does nothing when the entry is there.
-    static func add(_ entry: Entry, to scope: ScopeName, in transaction: any Transaction) throws {
+    /// Adds entries, and removes what there are too many of. An entry that is there already is left as it is.
+    static func add(_ entries: [Entry], to scope: ScopeName, in transaction: any Transaction) throws {
         let store: [SQLValue] = [.text(scope.account.rawValue), .text(scope.name.rawValue)]
-        let key = store + [.text(entry.loser.key.rawValue)]
-        let count = try transaction.execute(
-            insert,
-            key + [
-                .integer(Int64(bitPattern: entry.loser.stamp.timestamp.rawValue)),
-                .text(entry.loser.stamp.device.rawValue), .integer(entry.lostConflict ? 1 : 0),
-                .integer(Int64(bitPattern: entry.winner.timestamp.rawValue)), .text(entry.winner.device.rawValue),
-                .integer(Int64(clamping: entry.recordedAt.milliseconds)), .integer(entry.isOwn ? 1 : 0),
-                .integer(Int64(entry.loser.size)),
-                entry.loser.sealed.map { .blob($0.bytes) } ?? .null,
-            ])
-        guard count > 0 else { return }
-        try transaction.execute(addBytes, store + [.integer(Int64(entryBytes + entry.loser.size))])
-        let countMax = entry.isOwn ? ownEntriesPerKeyMax : entriesPerKeyMax
-        try removeAll(
-            surplusOfKey,
-            key + [.integer(Int64(pruneStep)), .integer(Int64(countMax)), .integer(entry.isOwn ? 1 : 0)],
-            in: transaction)
+        var added: Int64 = 0
+        for entry in entries {
+            let key = store + [.text(entry.loser.key.rawValue)]
+            let count = try transaction.execute(
+                insert,
+                key + [
+                    .integer(Int64(bitPattern: entry.loser.stamp.timestamp.rawValue)),
+                    .text(entry.loser.stamp.device.rawValue), .integer(entry.lostConflict ? 1 : 0),
+                    .integer(Int64(bitPattern: entry.winner.timestamp.rawValue)), .text(entry.winner.device.rawValue),
+                    .integer(Int64(clamping: entry.recordedAt.milliseconds)), .integer(entry.isOwn ? 1 : 0),
+                    .integer(Int64(entry.loser.size)),
+                    entry.loser.sealed.map { .blob($0.bytes) } ?? .null,
+                ])
+            guard count > 0 else { continue }
+            added += Int64(entryBytes + entry.loser.size)
+            let countMax = entry.isOwn ? ownEntriesPerKeyMax : entriesPerKeyMax
+            try removeAll(
+                surplusOfKey,
+                key + [.integer(Int64(pruneStep)), .integer(Int64(countMax)), .integer(entry.isOwn ? 1 : 0)],
+                in: transaction)
+        }
+        guard added > 0 else { return }
+        // Once for all of them: a push may overwrite a thousand keys.
+        try transaction.execute(addBytes, store + [.integer(added)])
         var bytes = try transaction.first(bytes, store) { $0.integer(0) } ?? 0
         try removeAll(oldestOwnOfStore, of: store, beyond: ownBytesPerStoreMax, &bytes, in: transaction)
         try removeAll(oldestOfStore, of: store, beyond: bytesPerStoreMax, &bytes, in: transaction)

@@ -20,23 +20,6 @@ final class KeyStore {
         self.digestKeys = digestKeys
     }
 
-    private static let latest = SQL(
-        """
-        SELECT item.name, item.body FROM feed_partitions AS part
-        JOIN feed_scopes AS scope ON scope.partition_number = part.number AND scope.sequence = part.sequence
-        JOIN feed_items AS item ON item.scope_id = scope.id AND item.sequence = scope.sequence
-        """)
-
-    /// The timestamps of the newest change in each partition.
-    static func latestTimestamps(in transaction: any Transaction) throws -> [HybridTimestamp] {
-        try transaction.all(latest, []) { row in
-            let item = FeedItem(name: ItemName(row.text(0)), deleted: true, digest: .empty, size: 0, body: row.blob(1))
-            let timestamp = StoredKey(item).stamp.timestamp
-            // A damaged row tells no time.
-            return timestamp.rawValue == 0 ? nil : timestamp
-        }.compactMap(\.self)
-    }
-
     func head() throws -> ScopeHead { try transaction.head(scope) }
 
     func key(_ name: ItemName) throws -> StoredKey? { try transaction.item(scope, name).map { StoredKey($0) } }

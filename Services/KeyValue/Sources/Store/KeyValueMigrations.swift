@@ -32,6 +32,8 @@ enum KeyValueMigrations {
                     bytes BIGINT NOT NULL,
                     PRIMARY KEY (account, store))
                 """,
+                // One row: how far the service's clock has come, milliseconds since 1970.
+                "CREATE TABLE service_clock (number INTEGER NOT NULL PRIMARY KEY, milliseconds BIGINT NOT NULL)",
             ])
     ]
 }
