@@ -17,6 +17,8 @@ struct Directory {
     enum Fact {
         /// Its tokens are void.
         case ended(DeviceID, Ending)
+        /// It ended so long ago that nothing of it can be valid.
+        case forgotten(DeviceID)
         case account(AccountID, Standing)
         case app(AppID, Entitlements)
         case tokenKey(TokenKey)
@@ -62,6 +64,7 @@ struct Directory {
     mutating func learn(_ fact: Fact) {
         switch fact {
         case .ended(let device, let ending): ended[device] = ending
+        case .forgotten(let device): ended[device] = nil
         case .account(let account, let standing):
             // An identity that came back from a copy may not know of the end any more.
             guard standings[account] != .closed else { return }
@@ -93,9 +96,10 @@ struct Directory {
 
     /// The fact in an item of the directory; nil if it is none that services heed.
     static func fact(_ item: FeedItem) -> Fact? {
-        guard !item.deleted, let slash = item.name.utf8.firstIndex(of: UInt8(ascii: "/")) else { return nil }
+        guard let slash = item.name.utf8.firstIndex(of: UInt8(ascii: "/")) else { return nil }
         let name = item.name.rawValue
         let id = String(name[name.utf8.index(after: slash)...])
+        guard !item.deleted else { return name[..<slash] == "device" ? .forgotten(DeviceID(id)) : nil }
         switch name[..<slash] {
         case "device":
             guard let state = try? WireDeviceState(serializedBytes: item.body), state.revoked else { return nil }
@@ -187,7 +191,7 @@ extension Directory {
         var forget: Timestamp?
         switch fact {
         case .recall: return
-        case .account(_, .active): return _ = try transaction.execute(delete, [.text(item.name.rawValue)])
+        case .account(_, .active), .forgotten: return _ = try transaction.execute(delete, [.text(item.name.rawValue)])
         case .ended, .account(_, .closed): forget = now.advanced(by: endingRetention)
         case .account(_, .locked), .app: break
         case .tokenKey(let key): forget = key.retires?.advanced(by: endingRetention)

@@ -61,7 +61,7 @@ struct TokenVerifier {
         case .account(let account, .locked), .account(let account, .closed): forget { $0.caller.account == account }
         case .app(let app, _): forget { $0.caller.app == app }
         case .tokenKey(let key): if key.retires != nil { forget { $0.keyID == key.id } }
-        case .account(_, .active), .recall: break
+        case .account(_, .active), .forgotten, .recall: break
         }
     }
 

@@ -36,6 +36,15 @@ enum DirectoryEvents {
         }
     }
 
+    /// Removes ended devices from the directory, whose tokens have run out long since: nobody has to know of them.
+    static func forget(_ devices: [DeviceID], in transaction: any HandlerTransaction) throws {
+        let items = devices.map {
+            FeedItem(name: ItemName("device/" + $0.rawValue), deleted: true, digest: .empty, size: 0, body: [])
+        }
+        guard !items.isEmpty else { return }
+        try IdentityFeed.publish(items, in: directoryScope, transaction)
+    }
+
     /// The field that ends each body: its number is 15, and it has 8 bytes.
     private static let sealTag: [UInt8] = [15 << 3 | 2, 8]
 

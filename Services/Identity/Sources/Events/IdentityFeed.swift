@@ -26,6 +26,7 @@ enum IdentityFeed {
         notification.changes = items.map { item in
             var change = WireChange()
             change.item = item.name.rawValue
+            change.deleted = item.deleted
             change.body = Data(item.body)
             return change
         }

@@ -116,7 +116,11 @@ extension IdentityService {
         guard case .enrol(let known, let ending) = EnrolmentRule.decide(enrolments: enrolments, account: account.id)
         else { throw enrolments.first(where: \.state.isLockedOut)?.state.ending ?? Self.deviceRevoked }
 
-        if known == nil { try EnrolmentRule.checkRoom(active: devices.count(of: account.id, in: .active)) }
+        if known == nil {
+            try EnrolmentRule.checkRoom(active: devices.count(of: account.id, in: .active))
+            try EnrolmentRule.checkPace(
+                recent: devices.count(of: account.id, enrolledAfter: context.now.advanced(by: .seconds(-3600))))
+        }
 
         // Decided; from here on it writes.
         if let subject = verified.attempt.subject { try AttemptStore(transaction: transaction).forget(subject) }
@@ -134,7 +138,12 @@ extension IdentityService {
             enrolled: known?.enrolled ?? context.now, lastSeen: context.now,
             state: .active)
         try devices.save(device)
-        if known == nil { try devices.forgetSignedOut(of: account.id, but: EnrolmentRule.signedOutMax) }
+        if known == nil {
+            let forgotten = try devices.forgetSignedOut(
+                of: account.id, but: EnrolmentRule.signedOutMax,
+                seenBefore: context.now.advanced(by: .zero - EnrolmentRule.signedOutRetention))
+            try DirectoryEvents.forget(forgotten, in: transaction)
+        }
         try AuditJournal(transaction: transaction).record(
             .signIn, of: account.id, by: .device(device), at: context.now,
             details: known == nil ? ["device": "new"] : [:])

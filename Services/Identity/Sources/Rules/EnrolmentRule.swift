@@ -6,6 +6,10 @@ enum EnrolmentRule {
     static let devicesMax = 100
     /// Devices of one account that have signed out and are still known.
     static let signedOutMax = 100
+    /// For how long all are known that were seen: longer than any access token lives.
+    static let signedOutRetention: Duration = .seconds(2 * 86_400)
+    /// New devices of one account in an hour: each leaves something behind, in every service.
+    static let enrolmentsPerHour = 100
 
     enum Decision: Hashable {
         /// The key was locked out: a new one is needed.
@@ -21,6 +25,16 @@ enum EnrolmentRule {
             throw CloudError(
                 .limitExceeded, "The account has as many devices as it may. Revoke one. See: nephos devices",
                 details: ["devices_max": "\(devicesMax)"])
+        }
+    }
+
+    /// - Parameter recent: Devices that the account has enrolled in the last hour.
+    /// - Throws: ``CloudError`` `.requestRateLimited`.
+    static func checkPace(recent: Int) throws(CloudError) {
+        guard recent < enrolmentsPerHour else {
+            throw CloudError(
+                .requestRateLimited, "Too many new devices have signed in to the account within an hour.",
+                details: ["new_devices_per_hour": "\(enrolmentsPerHour)"], retryAfter: .seconds(600))
         }
     }
 

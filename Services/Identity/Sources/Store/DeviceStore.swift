@@ -58,12 +58,13 @@ struct DeviceStore {
         ORDER BY enrolled_at, device_id LIMIT ?5
         """)
     private static let countByState = SQL("SELECT COUNT(*) FROM devices WHERE account_id = ?1 AND state = ?2")
-    private static let deleteOldest = SQL(
+    private static let countSince = SQL("SELECT COUNT(*) FROM devices WHERE account_id = ?1 AND enrolled_at > ?2")
+    private static let selectOldest = SQL(
         """
-        DELETE FROM devices WHERE device_id IN
-            (SELECT device_id FROM devices WHERE account_id = ?1 AND state = ?2
-             ORDER BY last_seen_at DESC, device_id LIMIT ?4 OFFSET ?3)
+        SELECT device_id, last_seen_at FROM devices WHERE account_id = ?1 AND state = ?2
+        ORDER BY last_seen_at DESC, device_id LIMIT ?4 OFFSET ?3
         """)
+    private static let deleteOne = SQL("DELETE FROM devices WHERE device_id = ?1")
     private static let deleteByAccount = SQL("DELETE FROM devices WHERE account_id = ?1")
     private static let upsert = SQL(
         """
@@ -103,14 +104,24 @@ struct DeviceStore {
         } ?? 0
     }
 
-    /// Forgets devices that have signed out, but for the newest ones.
-    func forgetSignedOut(of account: AccountID, but count: Int) throws {
-        try transaction.execute(
-            Self.deleteOldest,
+    /// How many of the account's devices were enrolled after the time, whatever became of them.
+    func count(of account: AccountID, enrolledAfter time: Timestamp) throws -> Int {
+        try transaction.first(Self.countSince, [.text(account.rawValue), time.column]) { Int($0.integer(0)) } ?? 0
+    }
+
+    /// Forgets devices that have signed out, but for the newest ones and those that were seen after the time.
+    ///
+    /// - Returns: Some of them; the others at the next call.
+    func forgetSignedOut(of account: AccountID, but count: Int, seenBefore time: Timestamp) throws -> [DeviceID] {
+        let forgotten = try transaction.all(
+            Self.selectOldest,
             [
                 .text(account.rawValue), .integer(DeviceRecord.State.signedOut.rawValue), .integer(Int64(count)),
-                .integer(100),
-            ])
+                .integer(4096),
+            ]
+        ) { Timestamp(column: $0.integer(1)) < time ? DeviceID($0.text(0)) : nil }.compactMap(\.self).prefix(256)
+        for device in forgotten { try transaction.execute(Self.deleteOne, [.text(device.rawValue)]) }
+        return Array(forgotten)
     }
 
     /// Inserts the device, or updates what may change of it (not its key and account).

@@ -43,7 +43,8 @@ enum PullRule {
         case .past: token.sequence
         // Of deletions after the floor there are tombstones, so that what was deleted is not taken back.
         case .lost(let since, _): since > 0 ? since : head.floor
-        case .unknown: min(head.epochStart, token.sequence)
+        // A reader that does not say where it stood is taken to have followed this history as far as it is one.
+        case .unknown: token.sequence > 0 ? min(head.epochStart, token.sequence) : head.epochStart
         }
     }
 }
