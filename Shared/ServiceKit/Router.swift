@@ -137,6 +137,8 @@ public struct Router {
         /// Whether the reply is stored under the operation id. False only where it
         /// holds a secret; the handler then recognises repeats by itself.
         let remembersReply: Bool
+        /// Whether its ids are good for a time only: as long as replies are stored, by the host or by the handler.
+        let idsAge: Bool
         let bytesMax: Int
         /// What is taken from the caller's budget before it runs, in calls; what it did not cost is given back.
         let reserves: Int
@@ -147,8 +149,9 @@ public struct Router {
 
         init(
             name: String, access: Access, mutates: Bool, remembersReply: Bool, bytesMax: Int, reserves: Int = 1,
-            makesRoom: Bool = false, run: Run?, prepared: Prepared?
+            makesRoom: Bool = false, idsAge: Bool? = nil, run: Run?, prepared: Prepared?
         ) {
+            self.idsAge = idsAge ?? remembersReply
             self.makesRoom = makesRoom
             self.reserves = reserves
             self.name = name
@@ -202,6 +205,9 @@ public struct Router {
     }
 
     /// The same for a handler that decodes its request and encodes its reply itself.
+    ///
+    /// - Parameter remembersReply: False where the handler stores its replies itself, in a form of its own. Its ids
+    ///   age as others do.
     public mutating func write<Request: SwiftProtobuf.Message, Decoded>(
         _ request: Request.Type, access: Access = .device, bytesMax: Int = 64 << 10, remembersReply: Bool = true,
         makesRoom: Bool = false, decoding decode: @escaping (Frame) throws -> Decoded,
@@ -209,7 +215,7 @@ public struct Router {
     ) {
         add(
             request, access: access, mutates: true, remembersReply: remembersReply, bytesMax: bytesMax,
-            makesRoom: makesRoom
+            makesRoom: makesRoom, idsAge: true
         ) {
             try handler(decode($0), $1, $2)
         }
@@ -254,12 +260,12 @@ public struct Router {
 
     private mutating func add<Request: SwiftProtobuf.Message>(
         _ request: Request.Type, access: Access, mutates: Bool, remembersReply: Bool, bytesMax: Int,
-        reserves: Int = 1, makesRoom: Bool = false, _ run: @escaping Run
+        reserves: Int = 1, makesRoom: Bool = false, idsAge: Bool? = nil, _ run: @escaping Run
     ) {
         let name = Self.name(of: request)
         methods[name] = Method(
             name: name, access: access, mutates: mutates, remembersReply: remembersReply, bytesMax: bytesMax,
-            reserves: reserves, makesRoom: makesRoom, run: run, prepared: nil)
+            reserves: reserves, makesRoom: makesRoom, idsAge: idsAge, run: run, prepared: nil)
     }
 
     private static func name<Request: SwiftProtobuf.Message>(of request: Request.Type) -> String {

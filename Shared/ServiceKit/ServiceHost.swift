@@ -345,8 +345,8 @@ public final class ServiceHost: ServiceRuntime {
                     RequestFingerprint(method: method.name, body: $0)
                 }
             }
-            // Ids age because stored replies are forgotten. A method that stores none knows its repeats itself.
-            if method.mutates, method.remembersReply {
+            // Ids age because stored replies are forgotten. Where none is stored the method knows its repeats itself.
+            if method.mutates, method.idsAge {
                 let age = time.since(envelope.id.time)
                 guard age <= Router.operationRetention, age >= .zero - Self.operationLead else {
                     throw CloudError(
@@ -354,7 +354,7 @@ public final class ServiceHost: ServiceRuntime {
                         "The operation id is too old or too far ahead. Check the clock, and use a new id.",
                         details: [CloudError.serverTimeDetail: "\(time.milliseconds)"])
                 }
-                item.principal = Self.principal(of: item.context)
+                if method.remembersReply { item.principal = Self.principal(of: item.context) }
             }
             return item
         } catch {
