@@ -138,6 +138,9 @@ import Wire
             #expect(try guest.ask(push, id: id).result.get().bytes == first, "after \(hours) hours")
         }
         pass(26)
+        try guest.signInAgain()
+        // What may have been forgotten is refused, and not carried out again.
+        #expect(try guest.ask(push, id: id).code == .operationExpired)
         #expect(try rows("SELECT COUNT(*) FROM feed_operations", cloud) == 0)
     }
 
@@ -189,6 +192,35 @@ import Wire
         #expect(try other.pull().code == nil)
         cloud.network.run(for: .seconds(5))
         #expect(try guest.pull().code == nil)
+    }
+
+    @Test func aListOfWhatWasEndsBeforeItIsTooLarge() throws {
+        let cloud = try TestCloud(seed: 16)
+        defer { cloud.close() }
+        let guests = try [Guest(of: cloud), Guest(of: cloud, seed: 2)]
+        let value = String(repeating: "x", count: 900_000)
+        for round in 0..<6 {
+            let guest = guests[round % 2]
+            let push = guest.push([guest.write("k", .string(value + "\(round)"))])
+            #expect(try guest.ask(push).code == nil)
+            cloud.network.run(for: .seconds(1))
+        }
+        var list = WireListKeyHistory()
+        list.storeID = guests[0].session.accessToken.app.storeID
+        var sizes: [Int] = []
+        var values: Set<String> = []
+        while true {
+            let answer = try guests[0].ask(list)
+            let reply = try answer.decoded(as: WireListKeyHistoryReply.self)
+            sizes.append(try answer.result.get().count)
+            values.formUnion(reply.entries.map(\.item.value.string))
+            list.skip += UInt32(reply.entries.count)
+            guard reply.more else { break }
+            try #require(!reply.entries.isEmpty)
+        }
+        #expect(values.count == 5 && sizes.count == 3)
+        // 2 MiB of values: far below a frame's 4 MiB.
+        #expect(sizes.allSatisfy { $0 < 2 << 20 })
     }
 
     // MARK: Lists
@@ -288,6 +320,17 @@ import Wire
         cloud.network.run(for: .seconds(12))
         let beats = guest.client.deliveries.filter { $0.notifications.isEmpty && !$0.heads.isEmpty }
         #expect(!beats.isEmpty && beats.allSatisfy { $0.heads.map(\.service) == ["keyvalue"] })
+    }
+
+    @Test func aSubscriptionIsNoLargerThanItMayBe() throws {
+        let cloud = try TestCloud(seed: 17)
+        defer { cloud.close() }
+        let guest = try Guest(of: cloud)
+        func refused(_ bytes: Int) -> CloudError.Code? {
+            refusal { try guest.subscribe([(.keyValue, String(repeating: "x", count: bytes))]) }
+        }
+        #expect(refused(60 << 10) == .missingEntitlement)
+        #expect(refused(65 << 10) == .limitExceeded)
     }
 
     @Test func aLoneSubscriberHasOneHeartbeatInEachRound() throws {

@@ -66,6 +66,31 @@ import Wire
         #expect(a.values == ["k": "newer", "fresh": "newer"])
     }
 
+    /// What is stored tells a service that begins how late it is at least.
+    @Test func newerStaysNewerWhenTheServiceStartsWithItsClockSetBack() throws {
+        let cloud = try settled(3)
+        defer { cloud.close() }
+        let (late, right, other) = (cloud.devices[0], cloud.devices[1], cloud.devices[2])
+        // Their tokens are not of the future, by the clock that will be set back.
+        cloud.network.run(for: .seconds(400))
+        for device in [late, right] { device.setOffline(true) }
+        cloud.network.run(for: .seconds(1))
+        try late.store?.set("older", forKey: "k")
+        cloud.network.run(for: .seconds(5))
+        try right.store?.set("newer", forKey: "k")
+        cloud.network.run(for: .seconds(5))
+        try other.store?.set(1, forKey: "other")
+        cloud.network.run(for: .seconds(1))
+        cloud.crash(.keyValue)
+        try cloud.start(.keyValue)
+        cloud.network.setClockOffset(ServiceName.keyValue.rawValue, .seconds(-300))
+        right.setOffline(false)
+        cloud.network.run(for: .seconds(20))
+        late.setOffline(false)
+        #expect(cloud.settle())
+        #expect(cloud.devices.allSatisfy { $0.values["k"] == "newer" })
+    }
+
     @Test func whatADeviceOvertookItselfIsNoLostConflict() throws {
         let cloud = try settled(2)
         defer { cloud.close() }
@@ -121,6 +146,26 @@ import Wire
         #expect(cloud.settle(within: .seconds(30)))
         #expect(right.values["k"] == "the last")
         #expect(wrong.secretSaves < 12)
+    }
+
+    /// The first write is refused for its time, and tells the device what time it is. What it writes from then on is as
+    /// new as it is, also where it has not heard of what others wrote before it.
+    @Test func aDeviceWhoseClockWasFoundSlowWritesByTheServersTime() throws {
+        let cloud = try settled(2)
+        defer { cloud.close() }
+        let (right, slow) = (cloud.devices[0], cloud.devices[1])
+        slow.setClockOffset(.seconds(-40 * 86_400))
+        try slow.store?.set("first", forKey: "other")
+        #expect(cloud.settle(within: .seconds(30)))
+        slow.setOffline(true)
+        cloud.network.run(for: .seconds(60))
+        try right.store?.set("earlier", forKey: "k")
+        cloud.network.run(for: .seconds(60))
+        try slow.store?.set("later", forKey: "k")
+        cloud.network.run(for: .seconds(60))
+        slow.setOffline(false)
+        #expect(cloud.settle(within: .seconds(120)))
+        #expect(right.values["k"] == "later" && slow.values["k"] == "later")
     }
 
     @Test func aDeviceSignsInWithAWrongClock() throws {

@@ -162,6 +162,177 @@ import struct Foundation.Data
         for device in devices { #expect(device.values == ["b": 2, "c": 3]) }
     }
 
+    // MARK: What a token shows
+
+    /// What the guest's newest token is of is lost: the database is a copy from before.
+    private func lose(_ cloud: TestCloud, _ guest: Guest) throws -> ChangeToken {
+        #expect(try guest.ask(guest.push([guest.write("base", 1)])).code == nil)
+        let copy = try cloud.copyStorage(of: .keyValue)
+        #expect(try guest.ask(guest.push([guest.write("lost", 1)])).code == nil)
+        let held = try ChangeToken(guest.pull().get().token)
+        // It follows the other, and would show what it knows.
+        cloud.crash(.notifications)
+        try cloud.restore(copy, of: .keyValue)
+        cloud.network.run(for: .seconds(1))
+        return held
+    }
+
+    /// Else its sequence would be one of the lost history's, under the same epoch.
+    @Test func aPushThatShowsALostHeadIsTakenInANewEpochAlone() throws {
+        let cloud = try TestCloud(seed: 31)
+        defer { cloud.close() }
+        let guest = try Guest(of: cloud)
+        let held = try lose(cloud, guest)
+        let id = guest.operation()
+        var push = guest.push([guest.write("new", 2)])
+        push.head = WireChangeToken(held)
+        #expect(try guest.ask(push, id: id).code == .serviceBusy)
+        cloud.network.run(for: .seconds(1))
+        let reply = try guest.ask(push, id: id).decoded(as: WirePushKeysReply.self)
+        #expect(reply.token.epoch > held.epoch)
+        #expect(try guest.pull().get().items.map(\.key).sorted() == ["base", "new"])
+        #expect(try health(of: .keyValue, in: cloud).oldCopyFoundAt > 0)
+    }
+
+    /// Else the device would take what it lacks for deleted.
+    @Test func aWholePullThatShowsALostTokenIsAnsweredInANewEpochAlone() throws {
+        let cloud = try TestCloud(seed: 32)
+        defer { cloud.close() }
+        let guest = try Guest(of: cloud)
+        let held = try lose(cloud, guest)
+        var pull = WirePullKeys()
+        pull.storeID = guest.session.accessToken.app.storeID
+        pull.held = WireChangeToken(held)
+        #expect(try guest.ask(pull).code == .serviceBusy)
+        cloud.network.run(for: .seconds(1))
+        let reply = try guest.ask(pull).decoded(as: WirePullKeysReply.self)
+        #expect(reply.complete && reply.items.map(\.key) == ["base"])
+        #expect(reply.token.epoch > held.epoch && reply.epochStart == held.sequence - 1)
+    }
+
+    @Test func aPullThatShowsALostTokenBeginsANewEpoch() throws {
+        let cloud = try TestCloud(seed: 33)
+        defer { cloud.close() }
+        let guest = try Guest(of: cloud)
+        let held = try lose(cloud, guest)
+        // Written on, beyond the token: its numbers are in this history.
+        for number in 0..<3 { #expect(try guest.ask(guest.push([guest.write("on\(number)", 1)])).code == nil) }
+        #expect(try guest.pull(after: held).code == .changeTokenExpired)
+        #expect(try health(of: .keyValue, in: cloud).epoch > held.epoch)
+    }
+
+    /// What was written is seen all the time, also while it is found out that its place is another.
+    @Test func whatIsWrittenAtOnceAfterARestoreStaysInView() throws {
+        let cloud = try TestCloud(seed: 39)
+        defer { cloud.close() }
+        let device = try cloud.addDevice()
+        try set(device, "base", 0)
+        #expect(cloud.settle())
+        let copy = try cloud.copyStorage(of: .keyValue)
+        for number in 0..<3 {
+            try set(device, ItemName("lost\(number)"), 1)
+            #expect(cloud.settle())
+        }
+        try cloud.restore(copy, of: .keyValue)
+        try set(device, "new", 1)
+        let vanished = cloud.network.run(within: .seconds(20)) { device.values["new"] == nil }
+        #expect(!vanished)
+        #expect(device.values.count == 5 && cloud.settle())
+    }
+
+    /// A store that the copy does not have at all is no scope of any event.
+    @Test func aHeadThatIsLostIsNotToldAnyMore() throws {
+        let cloud = try TestCloud(seed: 41)
+        defer { cloud.close() }
+        var app = WireApp()
+        app.appID = "T.second"
+        app.storeID = "T.second"
+        try cloud.createApp(app)
+        let guest = try Guest(of: cloud)
+        let copy = try cloud.copyStorage(of: .keyValue)
+        #expect(try guest.ask(guest.push([guest.write("lost", 1)])).code == nil)
+        let held = try ChangeToken(guest.pull().get().token)
+        #expect(try guest.subscribe().heads.map { ChangeToken($0.token) } == [held])
+        try cloud.restore(copy, of: .keyValue)
+        cloud.network.run(for: .seconds(1))
+        #expect(try guest.pull(after: held).code == .changeTokenExpired)
+        // Of the account's partition there is something to hear again.
+        let second = try Guest(of: cloud, app: app.appID, seed: 2)
+        #expect(try second.ask(second.push([second.write("k", 1)])).code == nil)
+        cloud.network.run(for: .seconds(20))
+        #expect(try guest.subscribe().heads.map { ChangeToken($0.token).sequence } == [0])
+    }
+
+    // MARK: Digests
+
+    /// Makes the device's copy another one than the server's, at one and the same head.
+    private func forget(_ key: ItemName, on device: TestDevice) throws {
+        let app = try #require(device.store?.app)
+        try device.local.write { database in
+            let store = try device.local.store(of: app, database)
+            var state = try store.state()
+            var item = try #require(try store.item(key))
+            item.value = nil
+            try store.put(item, &state)
+            try store.save(state)
+        }
+    }
+
+    @Test func aHeartbeatTellsADeviceThatItsCopyIsAnother() throws {
+        let cloud = try TestCloud(seed: 34)
+        defer { cloud.close() }
+        let device = try cloud.addDevice()
+        try set(device, "a", 1)
+        try set(device, "b", 2)
+        #expect(cloud.settle())
+        cloud.network.run(for: .seconds(15))
+        try forget("a", on: device)
+        #expect(device.values == ["b": 2])
+        #expect(cloud.network.run(within: .seconds(15)) { device.values == ["a": 1, "b": 2] })
+        #expect(cloud.settle())
+    }
+
+    /// As if the server had lost it without a trace.
+    @Test func whatOnlyADeviceHasIsOfferedWhenTheDigestsDiffer() throws {
+        let cloud = try TestCloud(seed: 44)
+        defer { cloud.close() }
+        let device = try cloud.addDevice()
+        try set(device, "a", 1)
+        #expect(cloud.settle())
+        cloud.network.run(for: .seconds(15))
+        let app = try #require(device.store?.app)
+        try device.local.write { database in
+            let store = try device.local.store(of: app, database)
+            var state = try store.state()
+            var item = try #require(try store.item("a"))
+            item.key = "b"
+            try store.put(item, &state)
+            try store.save(state)
+        }
+        cloud.network.run(for: .seconds(15))
+        #expect(cloud.settle())
+        #expect(device.values == ["a": 1, "b": 1])
+        #expect(try Guest(of: cloud).pull().get().items.map(\.key).sorted() == ["a", "b"])
+    }
+
+    @Test func aNotificationTellsADeviceThatItsCopyIsAnother() throws {
+        let cloud = try TestCloud(seed: 35)
+        defer { cloud.close() }
+        let devices = try (0..<2).map { _ in try cloud.addDevice() }
+        try set(devices[0], "a", 1)
+        #expect(cloud.settle())
+        // A heartbeat, which tells as well, may fall into one round's time, and into no other's.
+        for round in 0..<4 {
+            cloud.network.run(for: .milliseconds(15_900))
+            try forget("a", on: devices[1])
+            try set(devices[0], "b", .integer(Int64(round)))
+            #expect(
+                cloud.network.run(within: .milliseconds(100)) {
+                    devices[1].values == ["a": 1, "b": .integer(Int64(round))]
+                })
+        }
+    }
+
     // MARK: Identity
 
     @Test func identityThatForgotAnEndingLearnsItAgain() throws {
@@ -203,6 +374,152 @@ import struct Foundation.Data
         try set(devices[0], "b", 2)
         cloud.network.run(for: .seconds(10))
         #expect(devices[1].values == ["a": 1, "b": 2])
+    }
+
+    @Test func identityThatForgotALockLocksAgain() throws {
+        let cloud = try TestCloud(seed: 36)
+        defer { cloud.close() }
+        try cloud.addDevice()
+        let copy = try cloud.copyStorage(of: .identity)
+        var lock = WireLockAccount()
+        lock.accountName = TestCloud.accountName
+        lock.locked = true
+        try cloud.operate("LockAccount", lock, as: WireLockAccountReply.self)
+        cloud.network.run(for: .seconds(5))
+        try cloud.restore(copy, of: .identity)
+        cloud.network.run(for: .seconds(30))
+        let accounts = try cloud.operate("ListAccounts", WireListAccounts(), as: WireListAccountsReply.self).accounts
+        #expect(accounts.map(\.locked) == [true])
+    }
+
+    /// The services know of the rotation: what is signed with the old key is worth nothing when its time is over, and
+    /// the key that came after it is lost with the copy.
+    @Test func identityThatForgotARotationRotatesAgainAndEndsTheKeyThatIsLost() throws {
+        let cloud = try TestCloud(seed: 37)
+        defer { cloud.close() }
+        let copy = try cloud.copyStorage(of: .identity)
+        let lost: WireRotateSigningKeyReply = try cloud.operate("RotateSigningKey", WireRotateSigningKey())
+        cloud.network.run(for: .seconds(60))
+        let guest = try Guest(of: cloud)
+        try cloud.restore(copy, of: .identity)
+        cloud.network.run(for: .seconds(30))
+        // As long as its last tokens live, it counts.
+        #expect(try guest.pull().code == nil)
+        let end = SQL("SELECT forget_at FROM directory_items WHERE item = ?1")
+        let forgetAt = try cloud.storage(of: .keyValue).write {
+            try $0.first(end, [.text("token-key/" + lost.keyID)]) { $0.integer(0) }
+        }
+        #expect(try #require(forgetAt) > 0)
+        cloud.network.run(for: .seconds(20 * 60))
+        #expect(try Guest(of: cloud, seed: 2).pull().code == nil)
+    }
+
+    /// The numbers of what was written on are those of what was lost.
+    @Test func anIdentityThatWasWrittenOnIsFoundOut() throws {
+        let cloud = try TestCloud(seed: 42)
+        defer { cloud.close() }
+        let device = try cloud.addDevice()
+        let copy = try cloud.copyStorage(of: .identity)
+        var revoke = WireRevokeDevice()
+        revoke.accountName = TestCloud.accountName
+        revoke.deviceID = try #require(device.session?.deviceID.rawValue)
+        try cloud.operate("RevokeDevice", revoke, as: WireRevokeDeviceReply.self)
+        cloud.network.run(for: .seconds(5))
+        for service in [ServiceName.keyValue, .notifications] { cloud.crash(service) }
+        try cloud.restore(copy, of: .identity)
+        var app = WireApp()
+        app.appID = "T.later"
+        try cloud.createApp(app)
+        for service in [ServiceName.keyValue, .notifications] { try cloud.start(service) }
+        cloud.network.run(for: .seconds(20))
+        var list = WireListDevices()
+        list.accountName = TestCloud.accountName
+        let known = try cloud.operate("ListDevices", list, as: WireListDevicesReply.self).devices
+        #expect(known.map(\.revoked) == [true])
+    }
+
+    /// An old copy of identity says what was true once. Until it has been told, nothing that came later is undone.
+    @Test func whatAnOldIdentitySaysTakesNothingBack() throws {
+        let cloud = try TestCloud(seed: 43)
+        defer { cloud.close() }
+        var app = WireApp()
+        app.appID = "T.notes"
+        app.storeID = "T.shared"
+        try cloud.createApp(app)
+        try cloud.createAccount("gone")
+        let notes = try Guest(of: cloud, app: app.appID)
+        let gone = try Guest(of: cloud, account: "gone", seed: 2)
+        // So that the copy says of the account that it is active.
+        for locked in [true, false] {
+            var lock = WireLockAccount()
+            lock.accountName = "gone"
+            lock.locked = locked
+            try cloud.operate("LockAccount", lock, as: WireLockAccountReply.self)
+        }
+        cloud.network.run(for: .seconds(5))
+        #expect(try notes.pull().code == nil && gone.pull().code == nil)
+        let copy = try cloud.copyStorage(of: .identity)
+        var update = WireUpdateApp()
+        update.appID = app.appID
+        update.storeID = "T.other"
+        try cloud.operate("UpdateApp", update, as: WireUpdateAppReply.self)
+        var close = WireCloseAccount()
+        close.accountName = "gone"
+        try cloud.operate("CloseAccount", close, as: WireCloseAccountReply.self)
+        cloud.network.run(for: .seconds(10))
+
+        cloud.crash(.notifications)
+        try cloud.restore(copy, of: .identity)
+        let storage = try cloud.storage(of: .keyValue)
+        let untold = SQL("SELECT COUNT(*) FROM directory_untold")
+        let replayed = cloud.network.run(within: .seconds(30)) {
+            (try? storage.write { try $0.first(untold) { $0.integer(0) } ?? 0 }) ?? 0 > 0
+        }
+        #expect(replayed)
+        // It hears nothing for now.
+        cloud.setCommitsFail(of: .identity, true)
+        cloud.network.run(for: .seconds(2))
+        #expect(try notes.pull().code == .missingEntitlement)
+        #expect(try gone.pull().code == .notAuthenticated)
+        cloud.crash(.identity)
+        cloud.crash(.keyValue)
+        try cloud.start(.keyValue)
+        cloud.network.run(for: .seconds(1))
+        #expect(try notes.pull().code == .missingEntitlement)
+        #expect(try gone.pull().code == .notAuthenticated)
+    }
+
+    /// What a service knows and identity has forgotten is told also by a service that ended in between.
+    @Test func whatIdentityHasToBeToldOutlivesACrash() throws {
+        let cloud = try TestCloud(seed: 38)
+        defer { cloud.close() }
+        let device = try cloud.addDevice()
+        let copy = try cloud.copyStorage(of: .identity)
+        var revoke = WireRevokeDevice()
+        revoke.accountName = TestCloud.accountName
+        revoke.deviceID = try #require(device.session?.deviceID.rawValue)
+        try cloud.operate("RevokeDevice", revoke, as: WireRevokeDeviceReply.self)
+        cloud.network.run(for: .seconds(5))
+        // Only one of them is there to tell.
+        cloud.crash(.notifications)
+        try cloud.restore(copy, of: .identity)
+        let untold = SQL("SELECT COUNT(*) FROM directory_untold")
+        let storage = try cloud.storage(of: .keyValue)
+        let begun = cloud.network.run(within: .seconds(30)) {
+            (try? storage.write { try $0.first(untold) { $0.integer(0) } ?? 0 }) ?? 0 > 0
+        }
+        #expect(begun)
+        cloud.setCommitsFail(of: .identity, true)
+        cloud.network.run(for: .seconds(1))
+        cloud.crash(.keyValue)
+        cloud.setCommitsFail(of: .identity, false)
+        try cloud.start(.keyValue)
+        cloud.network.run(for: .seconds(10))
+        var list = WireListDevices()
+        list.accountName = TestCloud.accountName
+        let known = try cloud.operate("ListDevices", list, as: WireListDevicesReply.self).devices
+        #expect(known.map(\.revoked) == [true])
+        #expect(try storage.write { try $0.first(untold) { $0.integer(0) } } == 0)
     }
 
     @Test func aReportWithoutIdentitysSealIsNotHeard() throws {

@@ -185,6 +185,55 @@ import Wire
         #expect(failure { try subscribe(client, session.accessToken) }?.code == .deviceRevoked)
     }
 
+    @Test func aLockedAccountsDeviceGetsNoTokensFromIdentityEither() throws {
+        let cloud = try house()
+        defer { cloud.close() }
+        let client = try cloud.makeClient()
+        let session = try signIn(client)
+        #expect(failure { _ = try issue(client, session.accessToken.token) } == nil)
+        var lock = WireLockAccount()
+        lock.accountName = TestCloud.accountName
+        lock.locked = true
+        try cloud.operate("LockAccount", lock, as: WireLockAccountReply.self)
+        let refused = failure { _ = try issue(client, session.accessToken.token) }
+        #expect(refused?.code == .accountTemporarilyUnavailable)
+    }
+
+    /// A service that has not heard of it yet does not turn anybody away.
+    @Test func aNewSigningKeySignsOnceEverybodyHasHeardOfIt() throws {
+        let cloud = try house()
+        defer { cloud.close() }
+        cloud.crash(.keyValue)
+        try cloud.operate("RotateSigningKey", WireRotateSigningKey(), as: WireRotateSigningKeyReply.self)
+        cloud.network.run(for: .seconds(1))
+        let client = try cloud.makeClient()
+        let session = try signIn(client)
+        cloud.crash(.identity)
+        try cloud.start(.keyValue)
+        #expect(try pull(client, session.accessToken).items.count == 1)
+    }
+
+    /// Also on a connection on which it was looked at while the key still signed.
+    @Test func aTokenThatIsInUseEndsWithItsSigningKey() throws {
+        let cloud = try house()
+        defer { cloud.close() }
+        let client = try cloud.makeClient()
+        let session = try signIn(client)
+        var lasting = session.accessToken
+        lasting.token = try cloud.makeToken(
+            account: AccountID(session.accountID), device: DeviceID(session.device.deviceID),
+            app: AppID(lasting.app.appID),
+            entitlements: Entitlements(store: StoreID(lasting.app.storeID), containers: []),
+            key: client.keys.publicKey, lifetime: .seconds(86_400))
+        #expect(try pull(client, lasting).items.count == 1)
+        try cloud.operate("RotateSigningKey", WireRotateSigningKey(), as: WireRotateSigningKeyReply.self)
+        cloud.network.run(for: .seconds(14 * 60))
+        #expect(try pull(client, lasting).items.count == 1)
+        cloud.network.run(for: .seconds(2 * 60))
+        let refused = failure { _ = try pull(client, lasting) }
+        #expect(refused?.code == .notAuthenticated && refused?.details["reason"] == "key retired")
+    }
+
     @Test func aSigningKeyThatWasNotStoredNeverSigns() throws {
         let cloud = try house()
         defer { cloud.close() }

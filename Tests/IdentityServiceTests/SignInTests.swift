@@ -162,6 +162,23 @@ import Wire
         #expect(code { _ = try house.signIn("ada", by: house.newKey(), code: other.code) } == .requestRateLimited)
     }
 
+    @Test func aPasswordThatIsReplacedWhileItIsCheckedLetsNobodyIn() throws {
+        let house = try IdentityHouse()
+        try house.createAccount("ada")
+        house.cloud.network.offloadTime = .seconds(1)
+        var change = WireChangePassword()
+        change.accountName = "ada"
+        change.newPassword = "another horse"
+        let changing = try house.client(house.operatorKey).begin(
+            "ChangePassword", change, at: .requests(.identity), id: house.newOperation())
+        house.cloud.network.run(for: .milliseconds(500))
+        let signingIn = try house.client(house.newKey()).begin(
+            "SignIn", house.signInRequest("ada"), at: .requests(.identity), id: house.newOperation())
+        house.cloud.network.run(for: .seconds(2))
+        #expect(code { _ = try changing.result?.get() } == nil && changing.result != nil)
+        #expect(code { _ = try signingIn.result?.get() } == .wrongCredentials)
+    }
+
     @Test func strangersDoNotKeepThePasswordCheckToThemselves() throws {
         let house = try IdentityHouse()
         try house.createAccount("ada")
@@ -185,6 +202,33 @@ import Wire
         #expect(house.cloud.network.now - started < .milliseconds(1200))
         // And a stranger as soon as there is a place.
         #expect(code { _ = try house.signIn("ada", by: house.newKey()) } == nil)
+    }
+
+    @Test func oneStrangerHasOnePlaceBeforeThePasswordCheckAndOneAccountTwo() throws {
+        let house = try IdentityHouse()
+        for name in ["ada", "bob"] { try house.createAccount(name) }
+        let (desk, other) = (try house.newKey(), try house.newKey())
+        _ = try house.signIn("ada", by: desk)
+        _ = try house.signIn("bob", by: other)
+        house.cloud.network.offloadTime = .milliseconds(500)
+        func begin(_ key: PublicKey, _ count: Int, _ name: (Int) -> String) throws -> [TestClient.Answer] {
+            try (0..<count).map { number in
+                try house.client(key).begin(
+                    "SignIn", house.signInRequest(name(number)), at: .requests(.identity), id: house.newOperation())
+            }
+        }
+        func refused(_ answers: [TestClient.Answer]) -> Int {
+            answers.count { answer in code { _ = try answer.result?.get() } == .serviceBusy }
+        }
+        let stranger = try begin(house.newKey(), 20) { "name-\($0)" }
+        let known = try begin(desk, 50) { _ in "ada" }
+        house.cloud.network.run(for: .milliseconds(100))
+        #expect(refused(stranger) == 19)
+        #expect(known.count { $0.result == nil } == 2)
+        // There is room for other strangers, and for other accounts' devices.
+        let others = try begin(house.newKey(), 1) { _ in "bob" } + begin(other, 1) { _ in "bob" }
+        house.cloud.network.run(for: .seconds(2))
+        #expect(others.allSatisfy { answer in code { _ = try answer.result?.get() } == nil && answer.result != nil })
     }
 
     @Test func aRepeatOfASignInThatIsBeingCheckedIsNoSecondAttempt() throws {

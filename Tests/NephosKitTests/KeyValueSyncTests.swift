@@ -280,6 +280,23 @@ import Wire
         #expect(device.cloud.requests("PushKeys").count == 2)
     }
 
+    /// Whatever it says, nothing waits for longer than an hour.
+    @Test func aServerCannotPutAWriteOffForDays() throws {
+        let device = try Device.ready()
+        device.cloud.overrides["PushKeys"] = { _ in
+            .failure(CloudError(.serviceBusy, "Later.", retryAfter: .seconds(30 * 86_400)))
+        }
+        try device.store.set(1, forKey: "a")
+        device.loop.advance(.seconds(60))
+        let count = device.cloud.requests("PushKeys").count
+        device.cloud.overrides = [:]
+        device.loop.advance(.seconds(3400))
+        #expect(device.cloud.requests("PushKeys").count == count)
+        device.loop.advance(.seconds(200))
+        #expect(device.cloud.requests("PushKeys").count == count + 1)
+        #expect(device.cloud.items["a"]?.value == 1)
+    }
+
     @Test func whoWouldWaitInVainIsToldAtOnceAndSynchronizeTriesAgain() throws {
         let device = try Device.ready()
         let locked = CloudError(.accountTemporarilyUnavailable, "Locked.", retryAfter: .seconds(60))

@@ -118,22 +118,83 @@ struct ConnectionBoundTests {
             $0.unsentBytesMax = 2 << 20
         }
         defer { echo.handle.stop() }
-        let relay = try Relay(to: echo.endpoint)
+        let relay = try Relay(to: echo.endpoint, receiveBuffer: 16 << 10)
         defer { relay.close() }
         let clients = try (0..<4).map { _ in try Client(transport, echo, endpoint: relay.endpoint) }
         defer { for client in clients { client.handle.stop() } }
         try eventually { echo.probes.count == 4 }
         let hostile = echo.probes
         relay.set { $0.toClient = false }
-        for peer in hostile {
-            var sent = 0
-            while echo.send([Self.chunk], to: peer) == .sent, sent < 1000 { sent += 1 }
-        }
+        for peer in hostile { _ = try fill(peer, of: echo) }
         #expect(hostile.allSatisfy { echo.send([Self.chunk], to: $0) == .full })
         let honest = try Client(transport, echo)
         defer { honest.handle.stop() }
         try honest.send([Self.chunk])
         try eventually { honest.received.count == 1 }
+    }
+
+    /// Sends until the peer is full for good: the kernel takes some meanwhile, which is acknowledged.
+    private func fill(_ peer: Peer, of echo: EchoServer) throws -> Int {
+        var (sent, fulls) = (0, 0)
+        try eventually {
+            if echo.send([Self.chunk], to: peer) == .sent { (sent, fulls) = (sent + 1, 0) } else { fulls += 1 }
+            return fulls == 20 || sent == 1000
+        }
+        return sent
+    }
+
+    /// Four times what one connection may have, and no more, however many connections it makes.
+    @Test func oneKeysConnectionsShareABound() throws {
+        let echo = try EchoServer(transport, endpoint) { $0.unsentBytesPerConnectionMax = 256 << 10 }
+        defer { echo.handle.stop() }
+        let relay = try Relay(to: echo.endpoint, receiveBuffer: 16 << 10)
+        defer { relay.close() }
+        let keys = try transport.makeKeyPair()
+        let stopped = try (0..<12).map { _ in try Client(transport, echo, keys: keys, endpoint: relay.endpoint) }
+        defer { for client in stopped { client.handle.stop() } }
+        try eventually { echo.probes.count == 12 }
+        relay.set { $0.toClient = false }
+        for peer in echo.probes { _ = try fill(peer, of: echo) }
+        let another = try Client(transport, echo, keys: keys)
+        let honest = try Client(transport, echo)
+        defer { for client in [another, honest] { client.handle.stop() } }
+        try eventually { echo.probes.count == 14 }
+        let peers = echo.probes.suffix(2)
+        for peer in peers {
+            let isHonest = peer.publicKey == honest.keys.publicKey
+            #expect(echo.send([Self.chunk], to: peer) == (isHonest ? .sent : .full))
+        }
+    }
+
+    @Test func whatWaitsForManyKeysIsBoundedForAll() throws {
+        let echo = try EchoServer(transport, endpoint) {
+            $0.unsentBytesPerConnectionMax = 4 << 20
+            $0.unsentBytesMax = 1 << 20
+        }
+        defer { echo.handle.stop() }
+        let relay = try Relay(to: echo.endpoint, receiveBuffer: 16 << 10)
+        defer { relay.close() }
+        let stopped = try (0..<4).map { _ in try Client(transport, echo, endpoint: relay.endpoint) }
+        defer { for client in stopped { client.handle.stop() } }
+        try eventually { echo.probes.count == 4 }
+        relay.set { $0.toClient = false }
+        let sent = try echo.probes.reduce(0) { try $0 + fill($1, of: echo) }
+        // The first has all of it, the others a half, a third and a quarter; and the kernel a little of each.
+        #expect(sent << 16 < 4 << 20)
+        let honest = try Client(transport, echo)
+        defer { honest.handle.stop() }
+        try honest.send([Self.chunk])
+        try eventually { honest.received.count == 1 }
+    }
+
+    /// Else nobody could be sent it, ever.
+    @Test func aMessageThatIsLargerThanTheBoundGoesToWhoHasTakenAllBefore() throws {
+        let echo = try EchoServer(transport, endpoint) { $0.unsentBytesPerConnectionMax = 256 << 10 }
+        defer { echo.handle.stop() }
+        let client = try Client(transport, echo)
+        defer { client.handle.stop() }
+        try client.send([Frame([UInt8](repeating: 1, count: 1 << 20))])
+        try eventually { client.received.map { $0[0].count } == [1 << 20] }
     }
 
     @Test func aSubscriberThatLagsIsCutAndComesBack() throws {

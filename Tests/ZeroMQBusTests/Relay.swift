@@ -18,6 +18,8 @@ final class Relay: Sendable {
     let endpoint: String
     private let listener: Int32
     private let target: UInt16
+    /// Bytes of the kernel's buffer for what the server sends; nil: as many as it likes.
+    private let receiveBuffer: Int32?
     private let flow = Mutex(Flow())
     private let isOver = Mutex(false)
     /// How often a connection ended at the server's side.
@@ -25,7 +27,8 @@ final class Relay: Sendable {
 
     var cutCount: Int { cuts.withLock { $0 } }
 
-    init(to target: String) throws {
+    init(to target: String, receiveBuffer: Int32? = nil) throws {
+        self.receiveBuffer = receiveBuffer
         self.target = try #require(target.split(separator: ":").last.flatMap { UInt16($0) })
         listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
         var address = Self.loopback(0)
@@ -69,6 +72,9 @@ final class Relay: Sendable {
         defer {
             Foundation.close(client)
             Foundation.close(server)
+        }
+        if var size = receiveBuffer {
+            setsockopt(server, SOL_SOCKET, SO_RCVBUF, &size, socklen_t(MemoryLayout<Int32>.size))
         }
         var address = Self.loopback(target)
         let result = withUnsafePointer(to: &address) {

@@ -1,0 +1,120 @@
+import Bus
+import Core
+import Storage
+import TestKit
+import Testing
+import Wire
+
+@testable import IdentityService
+
+/// How many there may be of what lies in identity's tables, and how they are listed.
+@Suite struct CountTests {
+    /// Adds so many rows at once, as if so many requests had: `i` counts from 1.
+    private func fill(_ house: IdentityHouse, _ count: Int, _ insert: String) throws {
+        let rows = SQL(
+            """
+            WITH RECURSIVE numbers(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM numbers WHERE i < ?1)
+            \(insert) FROM numbers
+            """)
+        _ = try house.engine.write { try $0.execute(rows, [.integer(Int64(count))]) }
+    }
+
+    @Test func thereAreSoManyPlansAndTheyCanStillBeChanged() throws {
+        let house = try IdentityHouse()
+        // The standard plan is one of them.
+        try fill(house, PlanStore.plansMax - 2, "INSERT INTO plans (plan_id, size_bytes) SELECT 'plan-' || i, 1000")
+        func save(_ name: String) -> CloudError.Code? {
+            var request = WireSavePlan()
+            request.plan.planID = name
+            request.plan.sizeBytes = 2000
+            return code { let _: WireSavePlanReply = try house.call(request, by: house.operatorKey) }
+        }
+        #expect(save("last") == nil)
+        #expect(save("one-more") == .limitExceeded)
+        #expect(save("plan-1") == nil)
+        let plans: WireListPlansReply = try house.call(WireListPlans(), by: house.operatorKey)
+        #expect(plans.plans.count == 1000)
+    }
+
+    @Test func thereAreSoManyAppsAndTheyCanStillBeChanged() throws {
+        let house = try IdentityHouse()
+        // The default app is one of them.
+        try fill(
+            house, EntitlementRule.appsMax - 2,
+            "INSERT INTO apps (app_id, name, store_id) SELECT 'T.app-' || i, 'App', 'T.app-' || i")
+        func create(_ id: String) -> CloudError.Code? {
+            var request = WireCreateApp()
+            request.app.appID = id
+            return code { let _: WireCreateAppReply = try house.call(request, by: house.operatorKey) }
+        }
+        #expect(create("T.last") == nil)
+        #expect(create("T.one-more") == .limitExceeded)
+        // One that was removed keeps its place, and may be made again.
+        var remove = WireRemoveApp()
+        remove.appID = "T.last"
+        let _: WireRemoveAppReply = try house.call(remove, by: house.operatorKey)
+        #expect(create("T.one-more") == .limitExceeded)
+        #expect(create("T.last") == nil)
+    }
+
+    @Test func accountsAreListedInPages() throws {
+        let house = try IdentityHouse()
+        try fill(
+            house, 2500,
+            """
+            INSERT INTO accounts (account_id, name, password_hash, password_salt, scrypt_rounds, scrypt_block_size,
+                scrypt_parallelism, created_at)
+            SELECT 'acct_' || i, 'name-' || i, x'00', x'00', 2, 1, 1, 0
+            """)
+        var names: [String] = []
+        var pages: [Int] = []
+        while true {
+            var list = WireListAccounts()
+            list.after = names.last ?? ""
+            let reply: WireListAccountsReply = try house.call(list, by: house.operatorKey)
+            names += reply.accounts.map(\.accountName)
+            pages.append(reply.accounts.count)
+            guard reply.more else { break }
+        }
+        #expect(pages == [1000, 1000, 501])
+        #expect(names.count == 2501 && Set(names).count == 2501)
+    }
+
+    @Test func devicesThatSignedOutAreForgottenButForTheNewest() throws {
+        let house = try IdentityHouse()
+        try house.createAccount("ada")
+        for _ in 0..<105 {
+            let key = try house.newKey()
+            let session = try house.signIn("ada", by: key)
+            let _: WireSignOutReply = try house.call(WireSignOut(), by: key, token: session.accessToken.token)
+        }
+        let count = try house.engine.write { transaction in
+            try transaction.first(SQL("SELECT COUNT(*) FROM devices")) { $0.integer(0) }
+        }
+        // When the last one signed in there were that many besides it.
+        #expect(count == Int64(EnrolmentRule.signedOutMax) + 1)
+    }
+
+    @Test func anEndingIsRememberedForAMonthAndThenForgotten() throws {
+        let house = try IdentityHouse()
+        try house.createAccount("ada")
+        let session = try house.signIn("ada", by: house.newKey())
+        var revoke = WireRevokeDevice()
+        revoke.accountName = "ada"
+        revoke.deviceID = session.device.deviceID
+        let _: WireRevokeDeviceReply = try house.call(revoke, by: house.operatorKey)
+        house.cloud.network.run(for: .seconds(5))
+        let storage = try house.cloud.storage(of: .keyValue)
+        let place = "FROM directory_items WHERE item LIKE 'device/%'"
+        let end = try storage.write { try $0.first(SQL("SELECT forget_at \(place)")) { $0.integer(0) } }
+        let days = try (#require(end) - Int64(house.now.milliseconds)) / 86_400_000
+        #expect((28...31).contains(days))
+        // As if so much time had passed. What is old is looked for when a service starts.
+        _ = try storage.write {
+            try $0.execute(SQL("UPDATE directory_items SET forget_at = 1 WHERE forget_at > 0"), [])
+        }
+        house.cloud.crash(.keyValue)
+        try house.cloud.start(.keyValue)
+        #expect(try storage.write { try $0.first(SQL("SELECT COUNT(*) \(place)")) { $0.integer(0) } } == 0)
+    }
+}
