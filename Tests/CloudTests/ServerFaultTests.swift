@@ -200,22 +200,23 @@ import Wire
     @Test func signingInAndOutManyTimesLeavesNoMoreThanABound() throws {
         let cloud = try TestCloud(seed: 46)
         defer { cloud.close() }
-        func signInAndOut(_ numbers: Range<Int>) throws {
+        func signInAndOut(_ numbers: Range<Int>, after time: Duration) throws {
             for number in numbers {
                 let guest = try Guest(of: cloud, seed: UInt64(number) + 10)
-                #expect(try guest.ask(WireSignOut(), to: .identity).code == nil)
+                var generator = SplitMix64(seed: UInt64(number))
+                let id = OperationID(at: guest.now.advanced(by: time), using: &generator)
+                #expect(try guest.ask(WireSignOut(), to: .identity, id: id).code == nil)
             }
         }
-        try signInAndOut(0..<100)
+        try signInAndOut(0..<300, after: .zero)
         // Neither faster than that, nor for ever.
         let tooMany = #expect(throws: CloudError.self) { try Guest(of: cloud, seed: 5) }
         #expect(tooMany?.code == .requestRateLimited)
-        for day in 1...4 {
-            for service in TestCloud.services {
-                cloud.network.setClockOffset(service.rawValue, .seconds(day * 3 * 86_400))
-            }
+        for round in 1...3 {
+            let time = Duration.seconds(round * 3 * 86_400)
+            for service in TestCloud.services { cloud.network.setClockOffset(service.rawValue, time) }
             cloud.network.run(for: .seconds(5))
-            try signInAndOut(day * 100..<day * 100 + 90)
+            try signInAndOut(round * 1000..<round * 1000 + 90, after: time)
         }
         cloud.network.run(for: .seconds(5))
         let devices = SQL("SELECT COUNT(*) FROM devices")

@@ -83,11 +83,16 @@ import Wire
     @Test func devicesThatSignedOutAreForgottenButForTheNewest() throws {
         let house = try IdentityHouse()
         try house.createAccount("ada")
-        for _ in 0..<105 {
+        func signInAndOut() throws {
             let key = try house.newKey()
             let session = try house.signIn("ada", by: key)
             let _: WireSignOutReply = try house.call(WireSignOut(), by: key, token: session.accessToken.token)
         }
+        for _ in 0..<105 { try signInAndOut() }
+        // Not before their tokens have run out for certain.
+        #expect(try house.engine.write { try $0.first(SQL("SELECT COUNT(*) FROM devices")) { $0.integer(0) } } == 105)
+        house.now = house.now.advanced(by: EnrolmentRule.signedOutRetention + .seconds(60))
+        try signInAndOut()
         let count = try house.engine.write { transaction in
             try transaction.first(SQL("SELECT COUNT(*) FROM devices")) { $0.integer(0) }
         }

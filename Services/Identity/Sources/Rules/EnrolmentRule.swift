@@ -9,7 +9,7 @@ enum EnrolmentRule {
     /// For how long all are known that were seen: longer than any access token lives.
     static let signedOutRetention: Duration = .seconds(2 * 86_400)
     /// New devices of one account in an hour: each leaves something behind, in every service.
-    static let enrolmentsPerHour = 100
+    static let enrolmentsPerHour = 300
 
     enum Decision: Hashable {
         /// The key was locked out: a new one is needed.
