@@ -158,7 +158,7 @@ let package = Package(
             tests(
                 "KeyValueServiceTests",
                 [
-                    "KeyValueService", "ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf,
+                    "KeyValueService", "TestKit", "ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf,
                 ]),
             tests("CommandLineTests", ["ServiceKit", "Core"]),
             tests("NephosKitTests", ["NephosKit", "Bus", "Wire", "Core", grdb, logging, protobuf]),

@@ -18,7 +18,7 @@ struct KeyHistoryTests {
         #expect(entries[0].lostConflict && entries[0].item.deviceID == "dev_b")
         #expect(try KeyValueItem(entries[0].item).value == "lost")
         #expect(entries[0].winnerDeviceID == "dev_a" && entries[0].winnerTimestamp == won.timestamp)
-        #expect(entries[0].recordedAt == house.clock.now.milliseconds)
+        #expect(entries[0].recordedAt == house.now.milliseconds)
     }
 
     @Test func overwrittenValueOfAnotherDeviceIsKept() throws {
@@ -55,7 +55,11 @@ struct KeyHistoryTests {
         let value = { (index: Int) in PropertyValue.string(String(repeating: "\(index % 10)", count: 900_000)) }
         try house.push(house.write("k", "newest", after: .seconds(1)), by: a)
         for index in 0..<4 { try house.push(house.write("k", value(index), after: .milliseconds(index)), by: b) }
-        for index in 2..<12 { try house.push(house.write("k", value(index), after: .seconds(index)), by: a) }
+        for index in 2..<12 {
+            try house.push(house.write("k", value(index), after: .seconds(index)), by: a)
+            // What it costs is in the device's budget again.
+            house.pass(.seconds(3))
+        }
         // A list of them is cut to what fits one reply.
         let kept = try house.engine.write {
             try $0.first(SQL("SELECT SUM(lost_conflict), SUM(own) FROM key_history")) { ($0.integer(0), $0.integer(1)) }
@@ -103,6 +107,8 @@ struct KeyHistoryTests {
             let value = PropertyValue.string(String(repeating: "\(index % 10)", count: 1_000_000))
             let caller = house.caller(index.isMultiple(of: 2) ? "dev_a" : "dev_b")
             try house.push(house.write("k", value, after: .milliseconds(index)), by: caller)
+            // What it costs is in the devices' budgets again.
+            house.pass(.seconds(3))
         }
         let kept = try house.engine.write {
             try $0.first(SQL("SELECT COUNT(*), SUM(size) FROM key_history")) { ($0.integer(0), $0.integer(1)) }
@@ -118,7 +124,7 @@ struct KeyHistoryTests {
             try house.push(
                 house.write("k", .integer(Int64(index)), after: .milliseconds(index)), by: house.caller(device))
         }
-        let later = house.clock.now.advanced(by: .seconds(1))
+        let later = house.now.advanced(by: .seconds(1))
         #expect(try house.engine.write { try KeyHistory.prune(recordedBefore: later, limit: 3, in: $0) })
         #expect(try house.history(house.caller("dev_a")).count == 1)
         #expect(try !house.engine.write { try KeyHistory.prune(recordedBefore: later, limit: 3, in: $0) })

@@ -1,5 +1,6 @@
 import Bus
 import Core
+import ServiceKit
 import Storage
 import SwiftProtobuf
 import Synchronization
@@ -7,116 +8,209 @@ import Testing
 import Wire
 
 @testable import KeyValueService
-@testable import ServiceKit
+@testable import TestKit
 
-/// The service on a database in memory, its requests run in the host's groups.
+/// A whole cloud in one process, of which key-value is asked: every request comes through the host's door, with its
+/// token and its budget.
+///
+/// Messages take no time on their way, so that calls that are begun together arrive together.
 final class KeyValueHouse {
-    final class Clock: WallClock {
-        private let time = Mutex(Timestamp(milliseconds: 1_750_000_000_000))
-        var now: Timestamp { time.withLock { $0 } }
-        func advance(by duration: Duration) { time.withLock { $0 = $0.advanced(by: duration) } }
+    /// An app on a device of an account. Each device has a connection of its own.
+    struct Caller: Hashable {
+        /// The account's name; it is created with the first call.
+        var account: String
+        var device: DeviceID
+        var app: AppID
+        var store: StoreID
     }
 
-    struct Answer {
-        var result: Result<Frame, CloudError>
+    let cloud: TestCloud
+    /// Key-value's wall clock, as every request finds it. It stands still but for what a test lets pass.
+    var now: Timestamp {
+        didSet { setClock() }
+    }
+    /// What key-value has published and committed, in order.
+    private(set) var events: [WireEvent] = []
+    private let configuration: Box
+    private let operatorClient: TestClient
+    private var accounts: [String: AccountID] = [:]
+    /// By account and device.
+    private var clients: [[String]: TestClient] = [:]
+    private var tokens: [Caller: (token: String, end: Timestamp)] = [:]
+    private var listener: (any SubscribeSocket)?
+    private var random = SplitMix64(seed: 7)
+
+    private static let tokenLifetime: Duration = .seconds(900)
+
+    private final class Box: Sendable {
+        let value: Mutex<KeyValueConfiguration>
+        init(_ value: KeyValueConfiguration) { self.value = Mutex(value) }
     }
 
-    let clock = Clock()
-    let engine: SQLiteEngine
-    let service: KeyValueService
-    private(set) var events: [OutgoingEvent] = []
-    private let groups: GroupCommit
-    private var methods: [String: Router.Method] = [:]
-
-    static let masterKey = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
-
+    /// - Parameter engine: Nil: the database lives in memory.
     init(_ configuration: KeyValueConfiguration = KeyValueConfiguration(), engine: SQLiteEngine? = nil) throws {
-        self.engine = try engine ?? .inMemory()
-        let clock = clock
-        service = KeyValueService(configuration: configuration)
-        groups = GroupCommit(engine: self.engine, now: { .zero }, wallClock: clock)
-        try self.engine.migrate(ChangeFeedSchema.migrations + AccountKeys.migrations + service.migrations)
-        groups.cache.history = try self.engine.write {
-            let key = try #require(SipHash(key: [UInt8](repeating: 3, count: 16)))
-            return try Feed.beginRun(in: $0, key: key, at: clock.now, random: 1)
+        let box = Box(configuration)
+        self.configuration = box
+        cloud = try TestCloud(
+            seed: 7, faults: Faults(latency: .zero ... .zero), budgets: BudgetConfiguration(),
+            engines: engine.map { [.keyValue: $0] } ?? [:],
+            factories: [.keyValue: { _ in KeyValueService(configuration: box.value.withLock { $0 }) }])
+        operatorClient = cloud.makeOperator()
+        now = SimulatedNetwork.epoch.advanced(by: cloud.network.now)
+        try connect(operatorClient)
+        try listen()
+    }
+
+    deinit { cloud.close() }
+
+    /// What key-value has on disk.
+    var engine: SQLiteEngine { get throws { try cloud.storage(of: .keyValue) } }
+
+    var lastNotification: WireNotification? { events.last?.notification }
+
+    // MARK: Time
+
+    /// How far key-value's clock is ahead of the simulation's.
+    private var offset: Duration { now.since(SimulatedNetwork.epoch) - cloud.network.now }
+
+    private func setClock() { cloud.network.setClockOffset(ServiceName.keyValue.rawValue, offset) }
+
+    /// Lets this much time pass.
+    func pass(_ duration: Duration) {
+        setClock()
+        cloud.network.run(for: duration)
+        now = now.advanced(by: duration)
+    }
+
+    // MARK: The service
+
+    /// Ends key-value as kill -9 does, and starts it again on the same disk.
+    func restart(_ configuration: KeyValueConfiguration? = nil) throws {
+        if let configuration { self.configuration.value.withLock { $0 = configuration } }
+        cloud.crash(.keyValue)
+        try cloud.start(.keyValue)
+        reconnect()
+    }
+
+    /// Ends key-value, and starts it on what it once had on disk.
+    func restore(_ copy: StorageCopy) throws {
+        try cloud.restore(copy, of: .keyValue)
+        reconnect()
+    }
+
+    /// Lets connections come back, by the clock as it was.
+    private func reconnect() {
+        setClock()
+        cloud.network.run(for: .milliseconds(1))
+    }
+
+    /// What key-value has counted since it started.
+    func counter(_ name: String) throws -> UInt64 {
+        let reply: WireCheckHealthReply = try operatorClient.call(
+            "CheckHealth", WireCheckHealth(), at: .requests(.keyValue))
+        return reply.counters[name] ?? 0
+    }
+
+    private func listen() throws {
+        let keys = try cloud.makeClient(asService: .notifications).keys
+        let entry = try cloud.roster.entry(of: .keyValue)
+        let options = SubscribeSocketOptions(
+            endpoints: [entry.events], serverKey: try entry.key, keys: keys, topics: ["keyvalue/"])
+        let made = Unshared(Holder())
+        let onMessages = Unshared<([Bus.Message]) -> Void> { [weak self] messages in
+            for message in messages where message.count == 2 {
+                guard let batch = try? message[1].decode(WireEventBatch.self) else { continue }
+                self?.events += batch.events.filter(\.hasNotification)
+            }
         }
-        service.keys = try AccountKeys(masterKeys: [Self.masterKey])
-        var router = Router()
-        service.register(on: &router)
-        methods = router.methods
+        _ = try cloud.transport.startLoop(named: "listener") { loop in
+            made.value.socket = try loop.makeSubscribeSocket(options) { onMessages.value($0) }
+        }
+        listener = made.value.socket
+        cloud.network.run(for: .milliseconds(1))
     }
 
-    var lastNotification: WireNotification? {
-        events.last.flatMap { try? $0.notification.decode(WireNotification.self) }
+    private final class Holder {
+        var socket: (any SubscribeSocket)?
     }
 
-    func operation() -> OperationID { OperationID(at: clock.now) }
+    // MARK: Calls
 
-    func item(
-        _ message: some SwiftProtobuf.Message, by caller: Caller?, id: OperationID? = nil
-    ) throws -> GroupItem {
+    func newOperation() -> OperationID { OperationID(at: now, using: &random) }
+
+    func account(_ name: String) throws -> AccountID {
+        if let account = accounts[name] { return account }
+        let account = try cloud.createAccount(name)
+        accounts[name] = account
+        return account
+    }
+
+    func client(of caller: Caller) throws -> TestClient {
+        let place = [caller.account, caller.device.rawValue]
+        if let client = clients[place] { return client }
+        let client = try cloud.makeClient()
+        clients[place] = client
+        try connect(client)
+        return client
+    }
+
+    /// Waits for the connection, so that no call has to.
+    private func connect(_ client: TestClient) throws {
+        _ = try client.call(
+            "CheckHealth", WireCheckHealth(), at: .requests(.keyValue), as: WireCheckHealthReply.self)
+    }
+
+    /// An access token as identity gives it to the caller.
+    ///
+    /// - Parameter lifetime: By key-value's clock; nil: as long as they live, and the same one for as long.
+    func token(of caller: Caller, lifetime: Duration? = nil) throws -> String {
+        if lifetime == nil, let known = tokens[caller], known.end > now { return known.token }
+        let token = try cloud.makeToken(
+            account: account(caller.account), device: caller.device, app: caller.app,
+            entitlements: Entitlements(store: caller.store, containers: []), key: client(of: caller).keys.publicKey,
+            lifetime: offset + (lifetime ?? Self.tokenLifetime))
+        if lifetime == nil { tokens[caller] = (token, now.advanced(by: Self.tokenLifetime)) }
+        return token
+    }
+
+    /// Begins a call, and lets no time pass.
+    ///
+    /// - Parameter token: Nil: the caller's own.
+    func begin(
+        _ message: some SwiftProtobuf.Message, by caller: Caller, token: String? = nil, id: OperationID? = nil
+    ) throws -> TestClient.Answer {
         let name = String(type(of: message).protoMessageName.split(separator: ".").last ?? "")
-        guard let method = methods[name], let key = PublicKey(bytes: [UInt8](repeating: 7, count: 32)) else {
-            throw CloudError(.unknownMethod, "The service has no such method.")
-        }
-        let body = Frame(encoding: message)
-        let context = RequestContext(
-            id: id ?? operation(), causeID: nil, peer: Peer(connection: 1, publicKey: key), caller: caller,
-            now: clock.now, fingerprint: body.withUnsafeBytes { RequestFingerprint(method: name, body: $0) })
-        return GroupItem(
-            work: .request(method, body: body), context: context, mutates: method.mutates,
-            principal: method.remembersReply ? caller?.device.rawValue : nil)
+        let client = try client(of: caller)
+        let token = try token ?? self.token(of: caller)
+        setClock()
+        return try client.begin(
+            name, message, at: .requests(.keyValue), accessToken: token, id: id ?? newOperation())
     }
 
-    func run(_ items: [GroupItem]) -> [Answer] {
-        events += groups.run(items).events
-        return items.map { item in
-            let result: Result<Frame, CloudError> =
-                switch item.outcome {
-                case .success(let frame): .success(frame)
-                case .failure(let error): .failure(error)
-                case .pending, .toPrepare: .failure(CloudError(.internalError, "The request was not run."))
-                }
-            return Answer(result: result)
-        }
-    }
-
-    /// As the host does, when a token has shown that the database is an old copy.
-    func raiseEpoch(shownBy token: ChangeToken) throws {
-        let history = try #require(groups.cache.history)
-        let now = clock.now
-        groups.cache.removeAll()
-        groups.cache.history = try engine.write {
-            try Feed.beginEpoch(in: $0, shownBy: token, history, at: now, random: 2)
-        }
-    }
-
-    /// As the host does, in a group of its own.
-    func pruneTombstones(before time: Timestamp) throws {
-        let key = try #require(PublicKey(bytes: [UInt8](repeating: 7, count: 32)))
-        let context = RequestContext(
-            id: operation(), causeID: nil, peer: Peer(connection: 1, publicKey: key), caller: nil, now: clock.now)
-        let item = GroupItem(
-            work: .submission {
-                let group = try #require($0 as? GroupTransaction)
-                _ = try group.prune(operationsBefore: OperationID(high: 0, low: 0), tombstonesBefore: time)
-            }, context: context, mutates: true)
-        _ = try run([item])[0].result.get()
-    }
-
-    /// As at the service's start.
-    func recallClock() throws {
-        let key = try #require(PublicKey(bytes: [UInt8](repeating: 7, count: 32)))
-        let context = RequestContext(
-            id: operation(), causeID: nil, peer: Peer(connection: 1, publicKey: key), caller: nil, now: clock.now)
-        let item = GroupItem(work: .submission { try self.service.recallClock($0) }, context: context, mutates: true)
-        _ = groups.run([item])
+    /// Lets time pass until all calls are answered, and what they have changed is published.
+    func finish(_ answers: [TestClient.Answer]) throws -> [Result<Frame, CloudError>] {
+        cloud.network.run(within: .seconds(60)) { answers.allSatisfy { $0.result != nil } }
+        cloud.network.run(for: .microseconds(500))
+        return try answers.map { try #require($0.result) }
     }
 
     func call<Reply: SwiftProtobuf.Message>(
-        _ message: some SwiftProtobuf.Message, by caller: Caller?, id: OperationID? = nil, _ reply: Reply.Type
+        _ message: some SwiftProtobuf.Message, by caller: Caller, token: String? = nil, id: OperationID? = nil,
+        _: Reply.Type
     ) throws -> Reply {
-        try run([item(message, by: caller, id: id)])[0].result.get().decode(reply)
+        try finish([begin(message, by: caller, token: token, id: id)])[0].get().decode(Reply.self)
+    }
+
+    /// Makes several calls that arrive together and are one group.
+    func callTogether(
+        _ messages: [any SwiftProtobuf.Message], by caller: Caller
+    ) throws -> [Result<Frame, CloudError>] {
+        _ = try token(of: caller)
+        let groups = try counter("groups")
+        let results = try finish(messages.map { try begin($0, by: caller) })
+        // Theirs, and that of the first question.
+        #expect(try counter("groups") == groups + 2)
+        return results
     }
 
     // MARK: What the tests say
@@ -124,10 +218,7 @@ final class KeyValueHouse {
     func caller(
         _ device: String, account: String = "acct_one", app: String = "com.example.notes", store: String = "notes"
     ) -> Caller {
-        Caller(
-            account: AccountID(account), device: DeviceID(device), app: AppID(app),
-            entitlements: Entitlements(store: StoreID(store), containers: []),
-            expires: clock.now.advanced(by: .seconds(900)))
+        Caller(account: account, device: DeviceID(device), app: AppID(app), store: StoreID(store))
     }
 
     /// A write stamped this long after the house's clock.
@@ -135,7 +226,7 @@ final class KeyValueHouse {
         var write = WireKeyWrite()
         write.key = key
         if let value { write.value = WirePropertyValue(value) }
-        write.timestamp = HybridTimestamp(clock.now.advanced(by: delay)).rawValue
+        write.timestamp = HybridTimestamp(now.advanced(by: delay)).rawValue
         return write
     }
 
@@ -146,15 +237,25 @@ final class KeyValueHouse {
         return push
     }
 
+    /// A call of each method on a store.
+    func requests(on store: String) -> [any SwiftProtobuf.Message] {
+        var pull = WirePullKeys()
+        pull.storeID = store
+        var history = WireListKeyHistory()
+        history.storeID = store
+        var digests = WireListKeyDigests()
+        digests.storeID = store
+        return [push([write("k", 2)], store: store), pull, history, digests]
+    }
+
     @discardableResult
     func push(_ writes: WireKeyWrite..., by caller: Caller, id: OperationID? = nil) throws -> WirePushKeysReply {
-        try call(
-            push(writes, store: caller.entitlements.store?.rawValue ?? ""), by: caller, id: id, WirePushKeysReply.self)
+        try call(push(writes, store: caller.store.rawValue), by: caller, id: id, WirePushKeysReply.self)
     }
 
     func pull(_ caller: Caller, after token: WireChangeToken = WireChangeToken()) throws -> WirePullKeysReply {
         var pull = WirePullKeys()
-        pull.storeID = caller.entitlements.store?.rawValue ?? ""
+        pull.storeID = caller.store.rawValue
         pull.after = token
         return try call(pull, by: caller, WirePullKeysReply.self)
     }
@@ -167,7 +268,7 @@ final class KeyValueHouse {
 
     func history(_ caller: Caller, key: String = "") throws -> [WireKeyHistoryEntry] {
         var list = WireListKeyHistory()
-        list.storeID = caller.entitlements.store?.rawValue ?? ""
+        list.storeID = caller.store.rawValue
         list.key = key
         return try call(list, by: caller, WireListKeyHistoryReply.self).entries
     }

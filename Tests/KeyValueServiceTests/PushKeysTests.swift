@@ -9,7 +9,6 @@ import struct Foundation.Data
 import struct Foundation.Date
 
 @testable import KeyValueService
-@testable import ServiceKit
 
 struct PushKeysTests {
     static let values: [PropertyValue] = [
@@ -69,17 +68,17 @@ struct PushKeysTests {
         let house = try KeyValueHouse()
         let a = house.caller("dev_a")
         let b = house.caller("dev_b")
-        let id = house.operation()
+        let id = house.newOperation()
         let first = try house.push(house.write("k", 1), by: a, id: id)
         let write = house.write("k", 1)
-        house.clock.advance(by: .seconds(1))
+        house.pass(.seconds(1))
         try house.push(house.write("k", 2), by: b)
         #expect(try house.push(write, by: a, id: id) == first)
 
-        let lost = house.operation()
+        let lost = house.newOperation()
         let superseded = try house.push(write, by: a, id: lost)
         #expect(superseded.outcomes[0].superseded)
-        house.clock.advance(by: .seconds(1))
+        house.pass(.seconds(1))
         try house.push(house.write("k", 3), by: b)
         #expect(try house.push(write, by: a, id: lost) == superseded)
     }
@@ -88,8 +87,8 @@ struct PushKeysTests {
         let house = try KeyValueHouse()
         let fast = house.caller("dev_a")
         let reply = try house.push(house.write("k", "fast", after: .seconds(3600)), by: fast)
-        #expect(reply.outcomes[0].current.timestamp == HybridTimestamp(house.clock.now).rawValue)
-        house.clock.advance(by: .seconds(1))
+        #expect(reply.outcomes[0].current.timestamp == HybridTimestamp(house.now).rawValue)
+        house.pass(.seconds(1))
         let other = try house.push(house.write("k", "right"), by: house.caller("dev_b"))
         #expect(!other.outcomes[0].superseded)
         #expect(try house.values(fast) == ["k": "right"])
@@ -118,7 +117,7 @@ struct PushKeysTests {
         let newer = house.write("k", "newer", after: .seconds(1))
         let fresh = house.write("fresh", "by a", after: .seconds(2))
         let stale = house.write("fresh", "by b, before", after: .seconds(-120))
-        house.clock.advance(by: .seconds(-300))
+        house.now = house.now.advanced(by: .seconds(-300))
         let reply = try house.push(newer, by: b)
         #expect(!reply.outcomes[0].superseded && reply.outcomes[0].current.timestamp == newer.timestamp)
         try house.push(fresh, by: a)
@@ -127,19 +126,15 @@ struct PushKeysTests {
     }
 
     @Test func aServiceThatStartsWithItsClockSetBackGoesByWhatItHasStored() throws {
-        let before = try KeyValueHouse()
-        let a = before.caller("dev_a")
-        try before.push(before.write("k", "older"), by: a)
-        let house = try KeyValueHouse(engine: before.engine)
-        house.clock.advance(by: .seconds(-300))
-        try house.recallClock()
-        let written = before.clock.now.advanced(by: .seconds(1))
-        var fresh = house.write("fresh", "by a")
-        fresh.timestamp = HybridTimestamp(written).rawValue
+        let house = try KeyValueHouse()
+        let a = house.caller("dev_a")
+        try house.push(house.write("k", "older"), by: a)
+        let fresh = house.write("fresh", "by a", after: .seconds(1))
+        let newer = house.write("k", "newer", after: .seconds(90))
+        house.now = house.now.advanced(by: .seconds(-300))
+        try house.restart()
         // The service may be up to a minute behind what it had stored.
         #expect(try house.push(fresh, by: a).outcomes[0].current.timestamp >= fresh.timestamp - (61_000 << 16))
-        var newer = house.write("k", "newer")
-        newer.timestamp = HybridTimestamp(before.clock.now.advanced(by: .seconds(90))).rawValue
         #expect(try !house.push(newer, by: house.caller("dev_b")).outcomes[0].superseded)
         #expect(try house.values(a)["k"] == "newer")
     }
@@ -159,7 +154,7 @@ struct PushKeysTests {
         let a = house.caller("dev_a")
         let write = house.write("k", "fast", after: .seconds(3600))
         let first = try house.push(write, by: a)
-        house.clock.advance(by: .seconds(1))
+        house.pass(.seconds(1))
         #expect(try house.push(write, by: a).token == first.token)
     }
 
@@ -176,8 +171,8 @@ struct PushKeysTests {
         let house = try KeyValueHouse()
         let caller = house.caller("dev_a")
         let before = try house.push(house.write("gone", 1), by: caller)
-        house.clock.advance(by: .seconds(1))
-        let id = house.operation()
+        house.pass(.seconds(1))
+        let id = house.newOperation()
         let large = PropertyValue.string(String(repeating: "x", count: 1100))
         let reply = try house.push(
             house.write("small", "s"), house.write("large", large), house.write("gone", nil), by: caller, id: id)
@@ -226,18 +221,8 @@ struct PushKeysTests {
         try house.push(house.write("k", 1), by: house.caller("dev_a", store: "secret"))
         let caller = house.caller("dev_a")
         func answers(_ store: String) throws -> [CloudError?] {
-            var pull = WirePullKeys()
-            pull.storeID = store
-            var history = WireListKeyHistory()
-            history.storeID = store
-            var digests = WireListKeyDigests()
-            digests.storeID = store
-            let items = [
-                try house.item(house.push([house.write("k", 2)], store: store), by: caller),
-                try house.item(pull, by: caller), try house.item(history, by: caller),
-                try house.item(digests, by: caller),
-            ]
-            return house.run(items).map { answer in failure { _ = try answer.result.get() } }
+            let answers = try house.finish(house.requests(on: store).map { try house.begin($0, by: caller) })
+            return answers.map { answer in failure { _ = try answer.get() } }
         }
         #expect(try answers("secret") == answers("nothing"))
         #expect(try answers("secret").allSatisfy { $0?.code == .missingEntitlement })
@@ -267,12 +252,9 @@ struct PushKeysTests {
     @Test func failedPushTakesNobodyInItsGroupWithIt() throws {
         let house = try KeyValueHouse()
         let caller = house.caller("dev_a")
-        let answers = house.run([
-            try house.item(house.push([house.write("a", 1)]), by: caller),
-            try house.item(house.push([]), by: caller),
-            try house.item(house.push([house.write("b", 2)]), by: caller),
-        ])
-        #expect(failure { _ = try answers[1].result.get() }?.code == .invalidArguments)
+        let answers = try house.callTogether(
+            [house.push([house.write("a", 1)]), house.push([]), house.push([house.write("b", 2)])], by: caller)
+        #expect(failure { _ = try answers[1].get() }?.code == .invalidArguments)
         #expect(try house.values(caller) == ["a": 1, "b": 2])
     }
 
@@ -281,7 +263,7 @@ struct PushKeysTests {
         var write = house.write("k", 1)
         let caller = house.caller("dev_a")
         var generator = SplitMix64(seed: 1)
-        write.deviceID = DeviceID.random(of: caller.account, using: &generator).rawValue
+        write.deviceID = DeviceID.random(of: try house.account(caller.account), using: &generator).rawValue
         let reply = try house.push(write, by: caller)
         #expect(reply.outcomes[0].current.deviceID == write.deviceID)
     }

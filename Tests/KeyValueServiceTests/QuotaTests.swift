@@ -1,7 +1,5 @@
 import Bus
 import Core
-import ServiceKit
-import Storage
 import Testing
 import Wire
 
@@ -100,7 +98,7 @@ struct QuotaTests {
         let house = try house(.original)
         let caller = house.caller("dev_a")
         let before = try house.push(house.write("k", 1), by: caller)
-        let id = house.operation()
+        let id = house.newOperation()
         _ = failure { try house.push(house.write("big", value(bytes: 70_000)), by: caller, id: id) }
         #expect(house.events.count == 2)
         let event = try #require(house.events.last)
@@ -122,17 +120,16 @@ struct QuotaTests {
     }
 
     @Test func storeAboveALoweredLimitCanStillShrink() throws {
-        let engine = try SQLiteEngine.inMemory()
-        let large = try KeyValueHouse(engine: engine)
-        let caller = large.caller("dev_a")
-        try large.push(large.write("a", value(bytes: 100_000)), large.write("b", value(bytes: 100_000)), by: caller)
+        let house = try house(.standard)
+        let caller = house.caller("dev_a")
+        try house.push(house.write("a", value(bytes: 100_000)), house.write("b", value(bytes: 100_000)), by: caller)
         var configuration = KeyValueConfiguration()
         configuration.limits = .original
-        let small = try KeyValueHouse(configuration, engine: engine)
-        try small.push(small.write("a", nil, after: .seconds(1)), by: caller)
-        let error = failure { try small.push(small.write("c", 1, after: .seconds(1)), by: caller) }
+        try house.restart(configuration)
+        try house.push(house.write("a", nil, after: .seconds(1)), by: caller)
+        let error = failure { try house.push(house.write("c", 1, after: .seconds(1)), by: caller) }
         #expect(error?.details["limit"] == "total_bytes")
-        #expect(try small.values(caller).keys.sorted() == ["b"])
+        #expect(try house.values(caller).keys.sorted() == ["b"])
     }
 
     @Test func tooManyWritesHaveToBeSplit() throws {

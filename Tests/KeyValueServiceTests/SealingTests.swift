@@ -1,6 +1,7 @@
 import Core
 import Crypto
 import Storage
+import TestKit
 import Testing
 import Wire
 
@@ -13,6 +14,8 @@ import struct Foundation.UUID
 @testable import ServiceKit
 
 struct SealingTests {
+    private static let masterKey = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+
     @Test func databaseFilesDoNotContainTheValues() throws {
         let folder = FileManager.default.temporaryDirectory.appendingPathComponent("keyvalue-\(UUID())")
         try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
@@ -46,9 +49,11 @@ struct SealingTests {
         defer { for file in files { try? FileManager.default.removeItem(atPath: file) } }
         let engine = try SQLiteEngine(path: path)
         let house = try KeyValueHouse(engine: engine)
-        let account = AccountID("acct_one")
-        for number in 0..<200 {
-            try house.push(house.write("name-of-a-key-\(number)", "value"), by: house.caller("dev_a"))
+        let account = try house.account("acct_one")
+        // More than goes in one step.
+        for part in 0..<3 {
+            let writes = (0..<200).map { house.write("name-of-a-key-\(part * 200 + $0)", "value") }
+            _ = try house.call(house.push(writes), by: house.caller("dev_a"), WirePushKeysReply.self)
         }
         let select = SQL("SELECT wrapped FROM account_keys WHERE account = ?1")
         let wrapped = try engine.write { try $0.first(select, [.text(account.rawValue)]) { $0.blob(0) } }
@@ -60,15 +65,10 @@ struct SealingTests {
         }
         let key = try #require(wrapped)
         #expect(found(key) && found(Array("name-of-a-key-7".utf8)))
-        let keys = try #require(house.service.keys)
-        try engine.write { transaction in
-            let group = GroupTransaction(transaction, at: house.clock.now)
-            try keys.destroy(account, in: group)
-            while try group.removeAccount(account, limit: 50) {}
-            while try house.service.removeRemains(of: account, in: group) {}
-            try group.flush()
-        }
-        #expect(try engine.cutLog())
+        var close = WireCloseAccount()
+        close.accountName = "acct_one"
+        try house.cloud.operate("CloseAccount", close, as: WireCloseAccountReply.self)
+        house.pass(.seconds(10))
         #expect(!found(key))
         #expect(!found(Array("name-of-a-key".utf8)))
         engine.close()
@@ -108,42 +108,49 @@ struct SealingTests {
 
     private struct Undone: Error {}
 
+    /// A database for accounts' keys alone.
+    private func keyEngine() throws -> SQLiteEngine {
+        let engine = try SQLiteEngine.inMemory()
+        try engine.migrate(AccountKeys.migrations)
+        return engine
+    }
+
     @Test func keyWhoseMakingWasRolledBackIsNeverUsedAgain() throws {
-        let house = try KeyValueHouse()
-        let keys = try AccountKeys(masterKeys: [KeyValueHouse.masterKey])
+        let engine = try keyEngine()
+        let keys = try AccountKeys(masterKeys: [Self.masterKey])
         let account = AccountID("acct_new")
         var lost: [UInt8] = []
-        _ = try? house.engine.write { transaction in
+        _ = try? engine.write { transaction in
             lost = try keys.key(of: account, in: transaction).bytes
             #expect(try keys.key(of: account, in: transaction).bytes == lost)
             throw Undone()
         }
-        let kept = try house.engine.write { try keys.key(of: account, in: $0).bytes }
+        let kept = try engine.write { try keys.key(of: account, in: $0).bytes }
         #expect(kept != lost)
-        let fresh = try AccountKeys(masterKeys: [KeyValueHouse.masterKey])
-        #expect(try house.engine.write { try fresh.existingKey(of: account, in: $0)?.bytes } == kept)
+        let fresh = try AccountKeys(masterKeys: [Self.masterKey])
+        #expect(try engine.write { try fresh.existingKey(of: account, in: $0)?.bytes } == kept)
     }
 
     @Test func masterKeyCanBeRotated() throws {
-        let house = try KeyValueHouse()
+        let engine = try keyEngine()
         let newKey = Data(repeating: 9, count: 32).base64EncodedString()
         let account = AccountID("acct_one")
-        let old = try AccountKeys(masterKeys: [KeyValueHouse.masterKey])
-        let bytes = try house.engine.write { try old.key(of: account, in: $0).bytes }
-        let both = try AccountKeys(masterKeys: [newKey, KeyValueHouse.masterKey])
-        #expect(try !house.engine.write { try both.rewrap(limit: 10, in: $0) })
+        let old = try AccountKeys(masterKeys: [Self.masterKey])
+        let bytes = try engine.write { try old.key(of: account, in: $0).bytes }
+        let both = try AccountKeys(masterKeys: [newKey, Self.masterKey])
+        #expect(try !engine.write { try both.rewrap(limit: 10, in: $0) })
         let new = try AccountKeys(masterKeys: [newKey])
-        #expect(try house.engine.write { try new.existingKey(of: account, in: $0)?.bytes } == bytes)
-        let stale = try AccountKeys(masterKeys: [KeyValueHouse.masterKey])
-        let error = failure { _ = try house.engine.write { try stale.existingKey(of: account, in: $0) } }
+        #expect(try engine.write { try new.existingKey(of: account, in: $0)?.bytes } == bytes)
+        let stale = try AccountKeys(masterKeys: [Self.masterKey])
+        let error = failure { _ = try engine.write { try stale.existingKey(of: account, in: $0) } }
         #expect(error?.code == .configurationInvalid)
     }
 
     @Test func destroyedKeyLeavesNothingReadable() throws {
-        let house = try KeyValueHouse()
-        let keys = try AccountKeys(masterKeys: [KeyValueHouse.masterKey])
+        let engine = try keyEngine()
+        let keys = try AccountKeys(masterKeys: [Self.masterKey])
         let account = AccountID("acct_one")
-        try house.engine.write { transaction in
+        try engine.write { transaction in
             _ = try keys.key(of: account, in: transaction)
             try keys.destroy(account, in: transaction)
             let left = try keys.existingKey(of: account, in: transaction)
