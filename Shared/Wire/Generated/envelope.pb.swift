@@ -36,14 +36,15 @@ public nonisolated struct WireRequest: Sendable {
   /// The name of the body's message, such as "PushKeys".
   public var method: String = String()
 
-  /// 16 bytes, a UUID of version 7. Doubles as the operation id: a repeat under
-  /// the same id gets the first reply.
+  /// 16 bytes, a UUID of version 7. Doubles as the operation id of what changes
+  /// something: a repeat under the same id gets the first reply.
   public var requestID: Data = Data()
 
   /// From SignIn or RefreshToken. Empty for methods that need none.
   public var accessToken: String = String()
 
-  /// How long the caller still waits, counted from arrival. 0: not told.
+  /// How long the caller still waits, counted from arrival; after that it is
+  /// answered with DEADLINE_EXCEEDED. 0: not told.
   public var timeoutMilliseconds: UInt32 = 0
 
   /// The request that caused this one, or empty.
@@ -66,10 +67,11 @@ public nonisolated struct WireReply: Sendable {
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  /// The request's. Empty: this is not a reply but what the server says by
-  /// itself. To a subscriber that is a Delivery, in the body. On a `requests`
-  /// socket it is the greeting of a new connection, without a body: what was
-  /// asked on an earlier one and not answered yet, ask again.
+  /// The request's. Empty, with a failure: what came was no Request, or had no
+  /// id. Empty otherwise: this is not a reply but what the server says by itself.
+  /// To a subscriber that is a Delivery, in the body. On a `requests` socket it is
+  /// the greeting of a new connection, without a body: what was asked on an
+  /// earlier one and not answered yet, ask again.
   public var requestID: Data = Data()
 
   /// Set: the call failed, and there is no body.
@@ -103,7 +105,7 @@ public nonisolated struct WireReply: Sendable {
 }
 
 /// A token bucket: `remaining` calls may be made at once, and one more becomes
-/// available every `refill_microseconds`, up to `capacity`.
+/// available every `refill_microseconds`, up to `capacity`. 0 may also be a debt.
 public nonisolated struct WireBudget: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for

@@ -46,7 +46,7 @@ public nonisolated enum WireErrorCode: SwiftProtobuf.Enum, Swift.CaseIterable {
   /// B  the published budget is used up
   case requestRateLimited // = 7
 
-  /// N  the app does not list it, or it does not exist
+  /// N  the app does not list it, whether it exists or not
   case missingEntitlement // = 8
 
   /// N  no valid access token
@@ -58,7 +58,7 @@ public nonisolated enum WireErrorCode: SwiftProtobuf.Enum, Swift.CaseIterable {
   /// N
   case unknownItem // = 11
 
-  /// N  details name the argument
+  /// N  details may name the argument
   case invalidArguments // = 12
 
   /// N  upgrade the older side
@@ -67,7 +67,7 @@ public nonisolated enum WireErrorCode: SwiftProtobuf.Enum, Swift.CaseIterable {
   /// N
   case constraintViolation // = 19
 
-  /// N
+  /// N  (never sent by a server)
   case operationCancelled // = 20
 
   /// R  fetch everything, keep unsent changes
@@ -76,13 +76,13 @@ public nonisolated enum WireErrorCode: SwiftProtobuf.Enum, Swift.CaseIterable {
   /// N  nothing was stored; details name the limit
   case quotaExceeded // = 25
 
-  /// N  the request is too large: split it
+  /// N  too large, or too many; details name the maximum
   case limitExceeded // = 27
 
-  /// B  repeat under the same request id
+  /// B  repeat under the same request id (never sent by a server)
   case serverResponseLost // = 34
 
-  /// B
+  /// B  the account is locked
   case accountTemporarilyUnavailable // = 36
 
   /// N
@@ -97,7 +97,7 @@ public nonisolated enum WireErrorCode: SwiftProtobuf.Enum, Swift.CaseIterable {
   /// N  the token belongs to another device's key
   case tokenNotBound // = 103
 
-  /// N  sign in again
+  /// N  the device has ended: sign in again
   case deviceRevoked // = 104
 
   /// N  the request id is too old or too far ahead
@@ -124,7 +124,7 @@ public nonisolated enum WireErrorCode: SwiftProtobuf.Enum, Swift.CaseIterable {
   /// N  (never sent by a server)
   case configurationInvalid // = 112
 
-  /// R  two copies of a store differ
+  /// R  two copies of a store differ (never sent by a server)
   case storeOutOfStep // = 113
 
   /// R  repeat with the access token itself

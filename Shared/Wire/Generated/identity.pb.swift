@@ -300,8 +300,8 @@ public nonisolated struct WireSignInReply: @unchecked Sendable {
 }
 
 /// Exchanges a refresh token for new ones. A used one is accepted again only as
-/// a repeat under the same request id, however much later; under another id it
-/// has come from two places, and the device ends.
+/// a repeat under the same request id, however much later, until the new refresh
+/// token is used; under another id it has come from two places, and the device ends.
 public nonisolated struct WireRefreshToken: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for

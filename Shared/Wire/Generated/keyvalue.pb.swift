@@ -68,7 +68,7 @@ public nonisolated struct WirePushKeys: Sendable {
 
   public var storeID: String = String()
 
-  /// Each key at most once.
+  /// At least one; each key at most once.
   public var writes: [WireKeyWrite] = []
 
   /// The device's own head. If the service's database turns out to be an old
@@ -106,7 +106,7 @@ public nonisolated struct WireKeyWrite: Sendable {
   /// Clears the value of `value`. Subsequent reads from it will return its default value.
   public mutating func clearValue() {self._value = nil}
 
-  /// When it was written, by the device's hybrid clock. More than 60 s ahead of
+  /// When it was written, by the device's hybrid clock; not 0. More than 60 s ahead of
   /// the server's hybrid clock it is cut back to that, or to directly after
   /// what it replaces.
   public var timestamp: UInt64 = 0
@@ -156,8 +156,9 @@ public nonisolated struct WireKeyOutcome: Sendable {
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  /// The stored state: the write itself with its final timestamp, or the newer
-  /// one that it lost to. Carries no value when the write was accepted.
+  /// The stored state: the write itself with its final timestamp, the same one as
+  /// it was stored before (its sequence is not above `previous_sequence`), or the
+  /// one that it lost to. Carries a value only if it was superseded.
   public var current: WireKeyValueItem {
     get {_current ?? WireKeyValueItem()}
     set {_current = newValue}
@@ -188,7 +189,7 @@ public nonisolated struct WirePullKeys: Sendable {
 
   public var storeID: String = String()
 
-  /// 0:0 asks for everything.
+  /// Sequence 0 asks for everything.
   public var after: WireChangeToken {
     get {_after ?? WireChangeToken()}
     set {_after = newValue}
@@ -198,7 +199,7 @@ public nonisolated struct WirePullKeys: Sendable {
   /// Clears the value of `after`. Subsequent reads from it will return its default value.
   public mutating func clearAfter() {self._after = nil}
 
-  /// With 0:0: the head of what the device holds already.
+  /// With sequence 0, and else not looked at: the head of what the device holds already.
   public var held: WireChangeToken {
     get {_held ?? WireChangeToken()}
     set {_held = newValue}
@@ -243,7 +244,7 @@ public nonisolated struct WirePullKeysReply: Sendable {
   public var digestKey: Data = Data()
 
   /// How far the history that the device knows (`after`, `held`) is this one's
-  /// too. What it holds above that was lost with a copy, and is offered again.
+  /// too. What it holds above that may have been lost with a copy, and is offered again.
   public var epochStart: UInt64 = 0
 
   public var usage: WireKeyValueUsage {

@@ -60,8 +60,8 @@ public nonisolated struct WireSubscribeReply: Sendable {
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  /// In the order asked. What happened up to here is in the feed; what follows
-  /// is delivered.
+  /// In the order asked, each scope once. What happened up to here is in the
+  /// feed; what follows is delivered.
   public var heads: [WireScopeHead] = []
 
   /// How often a heartbeat comes. Three missed ones mean a dead connection.
@@ -135,15 +135,16 @@ public nonisolated struct WireDelivery: Sendable {
 
   public var notifications: [WireNotification] = []
 
-  /// A heartbeat: the heads of what this connection follows.
+  /// A heartbeat: the heads of what this connection follows, as far as they are known.
   public var heads: [WireScopeHead] = []
 
   /// This connection was too slow and notifications were left out: fetch every
   /// scope in `heads` from its own token.
   public var lagging: Bool = false
 
-  /// The subscription has ended: the device was revoked, the token ran out, or
-  /// the server does not know this connection (after a reconnect: subscribe again).
+  /// The subscription has ended: the device has, or the token, the account is
+  /// locked or closed, what the app may use has changed, or the server does not
+  /// know this connection (after a reconnect: subscribe again).
   public var ended: WireFailure {
     get {_ended ?? WireFailure()}
     set {_ended = newValue}

@@ -33,6 +33,7 @@ public nonisolated struct WirePropertyValue: Sendable {
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
+  /// One of them is set, or the value is refused.
   public var value: WirePropertyValue.OneOf_Value? = nil
 
   public var boolean: Bool {
@@ -67,7 +68,7 @@ public nonisolated struct WirePropertyValue: Sendable {
     set {value = .string(newValue)}
   }
 
-  /// Microseconds since 1970.
+  /// Microseconds since 1970. Of dates before 1865 and after 2105 they are rounded.
   public var date: Int64 {
     get {
       if case .date(let v)? = value {return v}
@@ -102,12 +103,13 @@ public nonisolated struct WirePropertyValue: Sendable {
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
+  /// One of them is set, or the value is refused.
   public nonisolated enum OneOf_Value: Equatable, Sendable {
     case boolean(Bool)
     case integer(Int64)
     case real(Double)
     case string(String)
-    /// Microseconds since 1970.
+    /// Microseconds since 1970. Of dates before 1865 and after 2105 they are rounded.
     case date(Int64)
     case data(Data)
     case array(WirePropertyArray)
