@@ -20,6 +20,7 @@ enum FeedMethods {
             var reply = WireReadPositionsReply()
             for partition in 0..<partitionCount {
                 let token = try transaction.position(ofPartition: partition)
+                reply.epoch = token.epoch
                 guard token.sequence > 0 else { continue }
                 var position = WireReadPositionsReply.Position()
                 position.partition = UInt32(partition)

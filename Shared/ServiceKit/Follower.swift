@@ -63,6 +63,9 @@ final class Follower {
     private var saveTimer: (any LoopTimer)?
     private var watchTimer: (any LoopTimer)?
     private var lastHeard = Duration.zero
+    /// The newest of the other side. With a new one everything that is known is asked about, also partitions that are
+    /// empty again, of which no event comes.
+    private var epoch: UInt64 = 0
     private var isPolling = false
     private var isClosed = false
 
@@ -118,8 +121,14 @@ final class Follower {
             guard case .success(let body) = reply.result, let heads = try? body.decode(WireReadPositionsReply.self)
             else { return }
             lastHeard = host.loop.monotonicNow
+            epoch = heads.epoch
+            var empty = Set(partitions.keys)
             for head in heads.positions where Int(head.partition) < partitionCount {
+                empty.remove(Int(head.partition))
                 note(ChangeToken(head.token), of: Int(head.partition))
+            }
+            for partition in empty.sorted() where partitions[partition]?.cursor?.epoch != epoch {
+                note(ChangeToken(epoch: epoch, sequence: 0), of: partition)
             }
         }
     }
@@ -128,6 +137,10 @@ final class Follower {
     private func note(_ head: ChangeToken, of partition: Int) {
         var state = partitions[partition] ?? Partition()
         if head.epoch != state.target.epoch || head > state.target { state.target = head }
+        if head.epoch > epoch {
+            epoch = head.epoch
+            poll()
+        }
         let cursor = state.cursor
         partitions[partition] = state
         // A head that is the cursor by its numbers alone is of another history.

@@ -243,7 +243,8 @@ public struct Router {
     ) {
         let name = Self.name(of: request)
         methods[name] = Method(
-            name: name, access: access, mutates: true, remembersReply: remembersReply, idsAge: idsAge, bytesMax: bytesMax,
+            name: name, access: access, mutates: true, remembersReply: remembersReply, idsAge: idsAge,
+            bytesMax: bytesMax,
             makesRoom: makesRoom, run: nil,
             prepared: Prepared(
                 begin: { frame, context, transaction in

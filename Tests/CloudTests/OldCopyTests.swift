@@ -263,6 +263,22 @@ import struct Foundation.Data
         #expect(try guest.subscribe().heads.map { ChangeToken($0.token).sequence } == [0])
     }
 
+    /// Of a partition that is empty in the copy no event comes.
+    @Test func aHeadThatIsLostWithItsPartitionIsNotToldAnyMore() throws {
+        let cloud = try TestCloud(seed: 43)
+        defer { cloud.close() }
+        let guest = try Guest(of: cloud)
+        let copy = try cloud.copyStorage(of: .keyValue)
+        #expect(try guest.ask(guest.push([guest.write("lost", 1)])).code == nil)
+        let held = try ChangeToken(guest.pull().get().token)
+        #expect(try guest.subscribe().heads.map { ChangeToken($0.token) } == [held])
+        try cloud.restore(copy, of: .keyValue)
+        cloud.network.run(for: .seconds(1))
+        #expect(try guest.pull(after: held).code == .changeTokenExpired)
+        cloud.network.run(for: .seconds(20))
+        #expect(try guest.subscribe().heads.map { ChangeToken($0.token).sequence } == [0])
+    }
+
     // MARK: Digests
 
     /// Makes the device's copy another one than the server's, at one and the same head.

@@ -100,7 +100,8 @@ import Wire
             let select = SQL("SELECT account_id FROM accounts WHERE name = ?1")
             let account = try #require(
                 try cloud.storage(of: .identity).write { try $0.first(select, [.text(account)]) { $0.text(0) } })
-            return try id(ScopeName(account: AccountID(account), name: ItemName(rawValue: speaker.token.app.storeID)), on: disk)
+            return try id(
+                ScopeName(account: AccountID(account), name: ItemName(rawValue: speaker.token.app.storeID)), on: disk)
         }
         let first = (try scope(own, TestCloud.accountName), "a")
         let second = (try scope(other, between == "accounts" ? "guest" : TestCloud.accountName), otherKey)

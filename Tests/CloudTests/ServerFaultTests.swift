@@ -98,6 +98,16 @@ import Wire
         }
     }
 
+    @Test func whoFollowsWhatNobodyKnowsHasHeartbeatsAllTheSame() throws {
+        let cloud = try TestCloud(seed: 50)
+        defer { cloud.close() }
+        let guest = try Guest(of: cloud)
+        cloud.crash(.keyValue)
+        try guest.subscribe()
+        cloud.network.run(for: .seconds(15))
+        #expect(guest.client.deliveries.count { $0.heartbeat && $0.heads.isEmpty } >= 2)
+    }
+
     // MARK: Old copies
 
     @Test func aServiceThatWasAwayDoesNotUndoWhatIdentityStillKnows() throws {

@@ -10,7 +10,8 @@ extension IdentityService {
             WireSignIn.self, access: .anyone, bytesMax: 16 << 10, remembersReply: false, idsAge: false, makesRoom: true,
             begin: beginSignIn, work: Self.verifyPassword, finish: finishSignIn)
         router.write(
-            WireRefreshToken.self, access: .anyone, bytesMax: 4 << 10, remembersReply: false, idsAge: false, makesRoom: true,
+            WireRefreshToken.self, access: .anyone, bytesMax: 4 << 10, remembersReply: false, idsAge: false,
+            makesRoom: true,
             refreshToken)
 
         // Signed-in devices.
@@ -52,6 +53,7 @@ extension IdentityService {
         router.write(WireReportDirectory.self, access: .service, reportDirectory)
         router.write(WireReportClosure.self, access: .service, makesRoom: true, reportClosure)
         router.write(
-            WireSettleAllotment.self, access: .service, remembersReply: false, idsAge: false, makesRoom: true, settleAllotment)
+            WireSettleAllotment.self, access: .service, remembersReply: false, idsAge: false, makesRoom: true,
+            settleAllotment)
     }
 }

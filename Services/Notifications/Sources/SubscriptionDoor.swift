@@ -299,6 +299,8 @@ final class SubscriptionDoor {
                 messages[subscriber.scopes]
                 ?? {
                     var delivery = WireDelivery()
+                    // Also where there is nothing else to say: a message of no bytes is a greeting.
+                    delivery.heartbeat = true
                     delivery.heads = knownHeads(subscriber.scopes)
                     return delivery.message
                 }()

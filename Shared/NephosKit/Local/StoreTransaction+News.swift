@@ -78,11 +78,13 @@ extension StoreTransaction {
             if !change.body.isEmpty { return try KeyValueItem(WireKeyValueItem(serializedBytes: change.body)) }
             if let item = try visible(ItemName(change.item)) { return item }
             guard change.deleted else { return nil }
-            return KeyValueItem(key: ItemName(change.item), value: nil, timestamp: .zero, deviceID: device ?? DeviceID(""))
+            return KeyValueItem(
+                key: ItemName(change.item), value: nil, timestamp: .zero, deviceID: device ?? DeviceID(""))
         }
         return ChangeNotification(
             reason: ChangeReason(rawValue: wire.reason.rawValue) ?? .serverChange,
-            changedKeys: wire.changes.map { ItemName($0.item) }, items: items, device: device, token: ChangeToken(wire.token),
+            changedKeys: wire.changes.map { ItemName($0.item) }, items: items, device: device,
+            token: ChangeToken(wire.token),
             error: error.flatMap(StoredError.decode))
     }
 }

@@ -357,6 +357,9 @@ public nonisolated struct WireReadPositionsReply: Sendable {
 
   public var positions: [WireReadPositionsReply.Position] = []
 
+  /// Of all partitions, also of those that have not changed.
+  public var epoch: UInt64 = 0
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public nonisolated struct Position: Sendable {
@@ -881,7 +884,7 @@ nonisolated extension WireReadPositions: SwiftProtobuf.Message, SwiftProtobuf._M
 
 nonisolated extension WireReadPositionsReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ReadPositionsReply"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}positions\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}positions\0\u{1}epoch\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -890,6 +893,7 @@ nonisolated extension WireReadPositionsReply: SwiftProtobuf.Message, SwiftProtob
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
       case 1: try { try decoder.decodeRepeatedMessageField(value: &self.positions) }()
+      case 2: try { try decoder.decodeSingularUInt64Field(value: &self.epoch) }()
       default: break
       }
     }
@@ -899,11 +903,15 @@ nonisolated extension WireReadPositionsReply: SwiftProtobuf.Message, SwiftProtob
     if !self.positions.isEmpty {
       try visitor.visitRepeatedMessageField(value: self.positions, fieldNumber: 1)
     }
+    if self.epoch != 0 {
+      try visitor.visitSingularUInt64Field(value: self.epoch, fieldNumber: 2)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireReadPositionsReply, rhs: WireReadPositionsReply) -> Bool {
     if lhs.positions != rhs.positions {return false}
+    if lhs.epoch != rhs.epoch {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

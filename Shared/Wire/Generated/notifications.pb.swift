@@ -154,6 +154,9 @@ public nonisolated struct WireDelivery: Sendable {
   /// Clears the value of `ended`. Subsequent reads from it will return its default value.
   public mutating func clearEnded() {self._ended = nil}
 
+  /// A sign of life, sent in turn to every subscriber, also while no head is known.
+  public var heartbeat: Bool = false
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -370,7 +373,7 @@ nonisolated extension WireUnsubscribeReply: SwiftProtobuf.Message, SwiftProtobuf
 
 nonisolated extension WireDelivery: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".Delivery"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}notifications\0\u{1}heads\0\u{1}lagging\0\u{1}ended\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}notifications\0\u{1}heads\0\u{1}lagging\0\u{1}ended\0\u{1}heartbeat\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -382,6 +385,7 @@ nonisolated extension WireDelivery: SwiftProtobuf.Message, SwiftProtobuf._Messag
       case 2: try { try decoder.decodeRepeatedMessageField(value: &self.heads) }()
       case 3: try { try decoder.decodeSingularBoolField(value: &self.lagging) }()
       case 4: try { try decoder.decodeSingularMessageField(value: &self._ended) }()
+      case 5: try { try decoder.decodeSingularBoolField(value: &self.heartbeat) }()
       default: break
       }
     }
@@ -404,6 +408,9 @@ nonisolated extension WireDelivery: SwiftProtobuf.Message, SwiftProtobuf._Messag
     try { if let v = self._ended {
       try visitor.visitSingularMessageField(value: v, fieldNumber: 4)
     } }()
+    if self.heartbeat != false {
+      try visitor.visitSingularBoolField(value: self.heartbeat, fieldNumber: 5)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -412,6 +419,7 @@ nonisolated extension WireDelivery: SwiftProtobuf.Message, SwiftProtobuf._Messag
     if lhs.heads != rhs.heads {return false}
     if lhs.lagging != rhs.lagging {return false}
     if lhs._ended != rhs._ended {return false}
+    if lhs.heartbeat != rhs.heartbeat {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -61,8 +61,8 @@ struct DeviceStore {
     private static let countSince = SQL("SELECT COUNT(*) FROM devices WHERE account_id = ?1 AND enrolled_at > ?2")
     private static let selectOldest = SQL(
         """
-        SELECT device_id, last_seen_at FROM devices WHERE account_id = ?1 AND state = ?2
-        ORDER BY last_seen_at DESC, device_id LIMIT ?4 OFFSET ?3
+        SELECT device_id FROM devices WHERE account_id = ?1 AND state = ?2 AND last_seen_at < ?3
+        ORDER BY last_seen_at DESC, device_id LIMIT 256 OFFSET ?4
         """)
     private static let deleteOne = SQL("DELETE FROM devices WHERE device_id = ?1")
     private static let deleteByAccount = SQL("DELETE FROM devices WHERE account_id = ?1")
@@ -109,19 +109,19 @@ struct DeviceStore {
         try transaction.first(Self.countSince, [.text(account.rawValue), time.column]) { Int($0.integer(0)) } ?? 0
     }
 
-    /// Forgets devices that have signed out, but for the newest ones and those that were seen after the time.
+    /// Forgets devices that have signed out and were last seen before the time, but for so many, the newest of them.
     ///
     /// - Returns: Some of them; the others at the next call.
     func forgetSignedOut(of account: AccountID, but count: Int, seenBefore time: Timestamp) throws -> [DeviceID] {
         let forgotten = try transaction.all(
             Self.selectOldest,
             [
-                .text(account.rawValue), .integer(DeviceRecord.State.signedOut.rawValue), .integer(Int64(count)),
-                .integer(4096),
+                .text(account.rawValue), .integer(DeviceRecord.State.signedOut.rawValue), time.column,
+                .integer(Int64(count)),
             ]
-        ) { Timestamp(column: $0.integer(1)) < time ? DeviceID($0.text(0)) : nil }.compactMap(\.self).prefix(256)
+        ) { DeviceID($0.text(0)) }
         for device in forgotten { try transaction.execute(Self.deleteOne, [.text(device.rawValue)]) }
-        return Array(forgotten)
+        return forgotten
     }
 
     /// Inserts the device, or updates what may change of it (not its key and account).

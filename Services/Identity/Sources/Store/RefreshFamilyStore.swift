@@ -17,14 +17,14 @@ struct RefreshFamily: Hashable, Sendable {
     var issuedBy: OperationID
     /// The requests that the ones before it were replies to, the latest last: a copy of one of them may come late.
     var earlierRequests: [OperationID] = []
-    static let earlierRequestsMax = 32
+    static let earlierRequestsMax = 144
     var expires: Timestamp
 }
 
 struct RefreshFamilyStore {
     let transaction: any Transaction
 
-    private static let columns = 
+    private static let columns =
         "family_id, device_id, generation, token_hash, previous_hash, issued_by, earlier_requests, expires_at"
     private static let selectByID = SQL("SELECT \(columns) FROM refresh_families WHERE family_id = ?1")
     private static let selectByDevice = SQL("SELECT \(columns) FROM refresh_families WHERE device_id = ?1")

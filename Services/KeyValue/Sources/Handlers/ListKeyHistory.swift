@@ -26,7 +26,8 @@ extension KeyValueService {
         // The database passes over them one by one.
         transaction.charge(rows: min(Int(request.skip), Self.entriesMax))
         try KeyHistory.entries(
-            of: store.scope, key: request.key.isEmpty ? nil : ItemName(request.key), skip: min(Int(request.skip), Self.entriesMax),
+            of: store.scope, key: request.key.isEmpty ? nil : ItemName(request.key),
+            skip: min(Int(request.skip), Self.entriesMax),
             limit: limit + 1, in: transaction
         ) { entry in
             bytes += entry.loser.size
