@@ -46,7 +46,7 @@ struct SealingTests {
     @Test func aClosedAccountIsGoneFromTheFiles() throws {
         let path = FileManager.default.temporaryDirectory.path + "/nephos-closed-\(UUID().uuidString).sqlite"
         let files = [path, path + "-wal", path + "-shm", path + ".lock"]
-        defer { for file in files { try? FileManager.default.removeItem(atPath: file) } }
+        defer { for file in files + [path + "-reserve"] { try? FileManager.default.removeItem(atPath: file) } }
         let engine = try SQLiteEngine(path: path)
         let house = try KeyValueHouse(engine: engine)
         let account = try house.account("acct_one")
