@@ -9,7 +9,8 @@ extension PropertyValue {
     /// One line of JSON, keys in the order of their bytes.
     ///
     /// What JSON lacks is an object with one key: `{"$date": "2026-01-31T12:00:00.000Z"}` (finer
-    /// if the date is), `{"$data": base64}`, `{"$real": "inf"}`. A dictionary that looks like one of these goes into `{"$dictionary": ...}`.
+    /// if the date is), `{"$data": base64}`, `{"$real": "inf"}`. A dictionary that looks like one of
+    /// these goes into `{"$dictionary": ...}`.
     var json: String {
         var text = ""
         write(to: &text)

@@ -15,8 +15,8 @@ extension PropertyValue {
 
 /// The two forms of a file of defaults.
 enum DefaultsFile {
-    /// - Throws: ``CloudError`` `.invalidArguments` when the file is not in the form, or has something in it that no store
-    ///   holds; the details say where and why.
+    /// - Throws: ``CloudError`` `.invalidArguments` when the file is not in the form, or has something in it that no
+    ///   store holds; the details say where and why.
     static func decode(_ data: Data, json: Bool) throws(CloudError) -> [ItemName: PropertyValue] {
         if data.isEmpty { return [:] }
         let value: PropertyValue

@@ -8,11 +8,11 @@ private import Synchronization
 /// At the start the store wins for the keys that it has, and the file fills in
 /// the others. From then on each side's changes go to the other. The file is a
 /// JSON object or an XML property list (by its name's end, `.json` or not), and
-/// is replaced as a whole; it keeps its owner and its mode, and a symbolic link stays one. JSON has no dates and no data;
-/// such keys are left out of a JSON file, and stay in the store. So are texts with control characters in XML.
+/// is replaced as a whole; it keeps its owner and its mode, and a symbolic link stays one. JSON has no dates and no
+/// data; such keys are left out of a JSON file, and stay in the store. So are texts with control characters in XML.
 ///
-/// What is in the file and has no place in a store (an integer beyond 64 bits, a null, a key that is there twice) ends the
-/// mirror with its place and the reason; the file is left alone.
+/// What is in the file and has no place in a store (an integer beyond 64 bits, a null, a key that is there twice) ends
+/// the mirror with its place and the reason; the file is left alone.
 ///
 /// A file that is gone, empty, or no longer readable says nothing of any key: it ends the mirror with the reason, and
 /// deletes nothing. Nor does one that lacks many of its keys at once, unless that was asked for.

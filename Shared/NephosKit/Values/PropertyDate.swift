@@ -10,8 +10,8 @@ public enum PropertyDate {
     /// What a text may be, as a person reads it.
     public static let form = "2026-01-31T12:00:00Z, with at most six digits after a point, in the years 0001 to 9999"
 
-    /// In the years 1 to 9999 as ISO 8601 has them, to the millisecond, or to the microsecond if the date is finer; else
-    /// microseconds since 1970.
+    /// In the years 1 to 9999 as ISO 8601 has them, to the millisecond, or to the microsecond if the date is finer;
+    /// else microseconds since 1970.
     public static func text(of date: Date) -> String {
         let seconds = date.timeIntervalSince1970
         let milliseconds = (seconds * 1000).rounded()

@@ -14,8 +14,8 @@ public enum PropertyJSONForm: Sendable {
 extension PropertyValue {
     /// The value of this JSON text (RFC 8259).
     ///
-    /// - Throws: ``CloudError`` `.invalidArguments`, with the place and the reason in its details, if it is none, or has
-    ///   what no store holds: a null, a key twice, a number that has no place in 64 bits.
+    /// - Throws: ``CloudError`` `.invalidArguments`, with the place and the reason in its details, if it is none, or
+    ///   has what no store holds: a null, a key twice, a number that has no place in 64 bits.
     public init(json text: String, form: PropertyJSONForm = .typed) throws(CloudError) {
         var reader = PropertyJSONReader(text, form: form)
         self = try reader.document()
