@@ -160,7 +160,7 @@ let package = Package(
                 [
                     "KeyValueService", "TestKit", "ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf,
                 ]),
-            tests("CommandLineTests", ["ServiceKit", "Core"]),
+            tests("CommandLineTests", ["ServiceKit", "Core", grdb]),
             tests("NephosKitTests", ["NephosKit", "Bus", "Wire", "Core", grdb, logging, protobuf]),
         ],
     swiftLanguageModes: [.v6]

@@ -71,6 +71,8 @@ struct Failure {
         switch error {
         case let status as ExitStatus:
             self.status = status
+        case let code as ExitCode:
+            status = ExitStatus(rawValue: code.rawValue) ?? .failed
         case let failure as OutputFailure:
             status = failure.number == EPIPE ? .unread : .output
             guard failure.number != EPIPE else { break }
@@ -193,19 +195,25 @@ extension NephosCommand {
             report(CloudError(.invalidArguments, message(for: error)), .usage)
         } else {
             write(text)
-            if let hint = dashHint { write(hint) }
+            if let hint = dashHint(text) { write(hint) }
         }
         Foundation.exit(ExitStatus.usage.rawValue)
     }
 
     /// A value that looks like an option is the likely cause.
-    private static var dashHint: String? {
+    ///
+    /// - Parameter message: What the parser says: whether it misses an option's value, or knows no such option.
+    private static func dashHint(_ message: String) -> String? {
         let arguments = CommandLine.arguments.dropFirst()
         guard !arguments.contains("--"),
             let value = arguments.first(where: {
                 $0.count > 1 && $0.hasPrefix("-") && $0.dropFirst().first?.isNumber == true
             })
         else { return nil }
+        let before = arguments.prefix { $0 != value }
+        if let option = before.last, option.hasPrefix("-"), message.contains("Missing value for") {
+            return "An option's value that begins with - follows an equals sign, as in: \(option)=\(value)"
+        }
         let words = arguments.filter { $0 != value }
         return "A value that begins with - comes after --, as in: nephos \(words.joined(separator: " ")) -- \(value)"
     }

@@ -11,6 +11,9 @@ enum Interrupt {
 
     /// From here on a signal only sets ``isPending``; system calls that wait end with it.
     static func hold() {
+        // What is made at its first use is made now: a handler that came in the middle of that would wait for it, and
+        // with it for itself.
+        _ = isPending
         for number in [SIGINT, SIGTERM, SIGHUP] {
             var action = sigaction()
             action.__sigaction_handler.sa_handler = { Interrupt.signal.store($0, ordering: .relaxed) }

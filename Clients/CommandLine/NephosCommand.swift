@@ -1,4 +1,6 @@
 import ArgumentParser
+import Core
+import Foundation
 
 @main
 struct NephosCommand: AsyncParsableCommand {
@@ -37,6 +39,7 @@ struct NephosCommand: AsyncParsableCommand {
         // Ctrl-C: the default action ends the process at once. That is safe at
         // any instant, since every change is one transaction on disk.
         do {
+            try requireText()
             var command = try parseAsRoot()
             if var command = command as? any AsyncParsableCommand {
                 try await command.run()
@@ -45,6 +48,25 @@ struct NephosCommand: AsyncParsableCommand {
             }
         } catch {
             exit(reporting: error)
+        }
+    }
+
+    /// Swift puts other characters where the bytes are no text, and what is stored would not be what was meant.
+    ///
+    /// - Throws: ``CloudError`` `.invalidArguments` that says which argument, or which variable of the environment.
+    private static func requireText() throws(CloudError) {
+        for index in 1..<max(1, Int(CommandLine.argc)) {
+            guard let argument = CommandLine.unsafeArgv[index], String(validatingCString: argument) == nil else {
+                continue
+            }
+            throw CloudError(
+                .invalidArguments, "An argument is not text in UTF-8. Values of other bytes: --type data, --from FILE",
+                details: ["argument": "\(index): \(String(cString: argument))"])
+        }
+        for name in ["NEPHOS_PASSWORD", "NEPHOS_HOME", "NEPHOS_DEPLOYMENT"] {
+            guard let value = getenv(name), String(validatingCString: value) == nil else { continue }
+            throw CloudError(
+                .invalidArguments, "A variable of the environment is not text in UTF-8.", details: ["variable": name])
         }
     }
 }

@@ -14,11 +14,8 @@ struct PasswordOptions: ParsableArguments {
     ///
     /// - Parameter isNew: Whether it is asked for twice, since nobody sees what is typed.
     func password(asking prompt: String = "Password: ", isNew: Bool = false) throws -> String {
-        if let passwordFile {
-            let text = String(decoding: try Data(contentsOf: URL(fileURLWithPath: passwordFile)), as: UTF8.self)
-            return String(text.split(separator: "\n", omittingEmptySubsequences: false).first ?? "")
-        }
-        if passwordStdin { return readLine() ?? "" }
+        if let passwordFile { return try Self.firstLine(of: passwordFile) }
+        if passwordStdin { return try Self.firstLine(of: "-") }
         if let password = ProcessInfo.processInfo.environment["NEPHOS_PASSWORD"] { return password }
         guard isatty(0) == 1 else {
             throw CloudError(
@@ -30,5 +27,23 @@ struct PasswordOptions: ParsableArguments {
             throw CloudError(.invalidArguments, "The two passwords are not the same. Nothing was changed.")
         }
         return password
+    }
+
+    private static let bytesMax = 64 << 10
+
+    /// - Throws: ``CloudError`` `.invalidArguments` when there is none: an empty password would be one that is wrong.
+    private static func firstLine(of file: String) throws -> String {
+        let source = file == "-" ? "standard input" : file
+        let data = try InputFile.read(file, bytesMax: bytesMax)
+        guard let text = String(validating: data.prefix { $0 != UInt8(ascii: "\n") }, as: UTF8.self) else {
+            throw CloudError(.invalidArguments, "The password is not text in UTF-8.", details: ["file": source])
+        }
+        guard !text.isEmpty else {
+            throw CloudError(
+                .invalidArguments,
+                data.isEmpty ? "The password's file is empty." : "The first line of the password's file is empty.",
+                details: ["file": source])
+        }
+        return text
     }
 }

@@ -9,7 +9,8 @@ enum Terminal {
     ///
     /// The C library's `getpass` does not let Ctrl-C through.
     ///
-    /// - Throws: ``CloudError`` `.operationCancelled` after Ctrl-C; the terminal shows again what is typed.
+    /// - Throws: ``CloudError`` `.operationCancelled` after Ctrl-C; `.invalidArguments` when nothing was typed, or the
+    ///   input ended (Ctrl-D). The terminal shows again what is typed.
     static func readSecret(_ prompt: String) throws(CloudError) -> String {
         Interrupt.hold()
         defer { Interrupt.release() }
@@ -21,14 +22,15 @@ enum Terminal {
         hidden.c_lflag &= ~tcflag_t(ECHO)
         // Stopped here, the shell would be left without an echo.
         hidden.c_cc.10 = 0
-        _ = Standard.write(Array(prompt.utf8), to: 2)
+        // First, so that nothing is shown of what somebody types who is quick.
         tcsetattr(0, TCSAFLUSH, &hidden)
+        _ = Standard.write(Array(prompt.utf8), to: 2)
         defer {
             tcsetattr(0, TCSAFLUSH, &shown)
             Standard.error("")
         }
         var line: [UInt8] = []
-        while line.count < bytesMax {
+        while true {
             try Interrupt.check()
             // The signal may go to another thread, and not end a call that waits.
             var input = pollfd(fd: 0, events: Int16(POLLIN), revents: 0)
@@ -36,9 +38,17 @@ enum Terminal {
             var byte: UInt8 = 0
             let count = read(0, &byte, 1)
             if count < 0, errno == EINTR { continue }
-            guard count == 1, byte != UInt8(ascii: "\n") else { break }
+            guard count == 1 else {
+                throw CloudError(.invalidArguments, "The input ended before a password was typed.")
+            }
+            if byte == UInt8(ascii: "\n") { break }
             line.append(byte)
+            guard line.count < bytesMax else { throw CloudError(.invalidArguments, "The password is too long.") }
         }
-        return String(decoding: line, as: UTF8.self)
+        guard !line.isEmpty else { throw CloudError(.invalidArguments, "No password was typed.") }
+        guard let text = String(validating: line, as: UTF8.self) else {
+            throw CloudError(.invalidArguments, "The password is not text in UTF-8.")
+        }
+        return text
     }
 }

@@ -99,8 +99,43 @@ import Testing
         let negative = try await nephos.run("kv", "set", "n", "-5")
         #expect(negative.status == 64)
         #expect(negative.errors.contains("nephos kv set n -- -5"))
+        let option = try await nephos.run("kv", "sync", "--timeout", "-1")
+        #expect(option.status == 64)
+        #expect(option.errors.contains("--timeout=-1") && !option.errors.contains("-- -1"), "\(option.errors)")
+        for wrong in [
+            ["kv", "history", "--limit", "0"], ["kv", "history", "--limit", "1001"], ["watch", "--exit-after", "0"],
+            ["account", "close", "x", "--yes", "--wait=-1"],
+        ] {
+            #expect(try await nephos.run(wrong).status == 64, "\(wrong)")
+        }
         for timeout in ["nan", "inf", "-1", "0", "1e300"] {
             #expect(try await nephos.run("kv", "sync", "--timeout=\(timeout)").status == 64)
+        }
+    }
+
+    @Test func anArgumentThatIsNotTextIsRefusedByEveryCommand() async throws {
+        let nephos = Program(name: "nephos")
+        for leaf in try await leaves(nephos) {
+            // Swift's strings cannot hold the byte; a shell can write it.
+            let outcome = try await nephos.run(
+                leaf.path + leaf.sample, before: ["sh", "-c", #"exec "$@" "$(printf 'bad\377')""#, "sh"])
+            #expect(outcome.status == 64, "\(leaf.name): \(outcome.output)\(outcome.errors)")
+            #expect(outcome.errors.contains("not text in UTF-8"), "\(leaf.name): \(outcome.errors)")
+        }
+    }
+
+    @Test func whatOnlyReadsMakesNoHome() async throws {
+        try await withFolder { folder in
+            let nephos = nephos(folder)
+            for leaf in try await leaves(nephos) where leaf.options.contains("home") && leaf.name != "sign-in" {
+                let outcome = try await nephos.run(leaf.path + leaf.sample + answers(leaf))
+                #expect(outcome.status == 4, "\(leaf.name): \(outcome.errors)")
+                #expect(!FileManager.default.fileExists(atPath: folder + "/home"), "\(leaf.name)")
+            }
+            // What is set before anybody signs in is kept.
+            let kept = try await nephos.run("kv", "set", "k", "1", "--app", "TEST.app", "--offline")
+            #expect(kept.status == 0, "\(kept.errors)")
+            #expect(FileManager.default.fileExists(atPath: folder + "/home"))
         }
     }
 

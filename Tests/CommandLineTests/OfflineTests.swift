@@ -92,33 +92,6 @@ import Testing
     }
 }
 
-/// A password that is asked for.
-@Suite struct PromptTests {
-    @Test func ctrlCEndsThePromptAndTheEchoIsBack() async throws {
-        let terminal = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC)
-        try #require(terminal >= 0)
-        defer { close(terminal) }
-        // TIOCSPTLCK and TIOCGPTN, which Swift's Glibc module does not carry: unlock it, and tell its number.
-        var number: Int32 = 0
-        try #require(ioctl(terminal, 0x4004_5431, &number) == 0 && ioctl(terminal, 0x8004_5430, &number) == 0)
-        let name = "/dev/pts/\(number)"
-        // The terminal's settings go with the last that has it open.
-        let kept = open(name, O_RDWR | O_NOCTTY)
-        defer { close(kept) }
-        func isShown() -> Bool {
-            var settings = termios()
-            return tcgetattr(kept, &settings) == 0 && settings.c_lflag & tcflag_t(ECHO) != 0
-        }
-        let command = try Program(name: "nephos").start(
-            ["account", "create", "ann", "--deployment", "/nowhere"], input: name, before: ["setsid", "-c", "-w"])
-        try await eventually("it asks") { !isShown() }
-        var interrupt: UInt8 = 3
-        #expect(write(terminal, &interrupt, 1) == 1)
-        #expect(await command.outcome().status == 130)
-        #expect(isShown())
-    }
-}
-
 /// Where devices find the services.
 @Suite(.serialized) struct AddressTests {
     @Test func anAddressForAllIsNotHandedOut() async throws {

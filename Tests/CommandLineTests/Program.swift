@@ -27,6 +27,7 @@ struct Program: Sendable {
 
         /// What it has printed so far.
         var output: String { Self.read(files.output) }
+        var errors: String { Self.read(files.errors) }
 
         /// Waits for its end, on a thread of its own.
         func outcome() async -> Outcome {

@@ -46,6 +46,23 @@ import Testing
         }
     }
 
+    @Test func whatRunsAndDoesNotAnswerHasNotEnded() async throws {
+        try await withHousehold { house in
+            #expect(try await house.nephos.run("up").status == 0)
+            let stopped = try house.holder(.records)
+            kill(stopped, SIGSTOP)
+            defer { kill(stopped, SIGCONT) }
+            let status = try await house.nephos.run("status")
+            #expect(status.status == 5)
+            #expect(status.output.contains("runs, and does not answer"), "\(status.output)")
+            #expect(status.output.contains("kill -CONT \(stopped)"), "\(status.output)")
+            #expect(!status.output.contains("Why it ended"), "\(status.output)")
+            let up = try await house.nephos.run("up", "--timeout", "3")
+            #expect(up.status == 5)
+            #expect(up.errors.contains("runs, and does not answer"), "\(up.errors)")
+        }
+    }
+
     @Test func aServiceThatCannotStartLeavesNothingRunning() async throws {
         try await withHousehold { house in
             let secret = house.deployment + "/documents.secret.json"

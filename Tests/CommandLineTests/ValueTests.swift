@@ -37,6 +37,46 @@ import Testing
         }
     }
 
+    @Test func whatCannotBeKeptIsRefusedAndNothingIsKept() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            func list(_ element: String) -> String {
+                "<?xml version=\"1.0\"?><plist><dict><key>good</key><true/><key>bad</key>\(element)</dict></plist>"
+            }
+            for (text, key) in [
+                (list("<integer>9223372036854775808</integer>"), "bad"), (list("<real>1e400</real>"), "bad"),
+                (list("<dict><key>CF$UID</key><integer>1</integer></dict>"), "bad"),
+                (#"{"good": 1, "bad": {"$date": "2026-02-30T00:00:00Z"}}"#, "bad"),
+                (#"{"good": 1, "bad": [0, null]}"#, "bad[1]"),
+            ] {
+                let file = try file(with: text)
+                defer { unlink(file) }
+                let refused = try await house.person.run("kv", "import", file, "--offline")
+                #expect(refused.status == 64, "\(text): \(refused)")
+                #expect(refused.errors.contains("key: \(key)\n"), "\(text): \(refused.errors)")
+                #expect(refused.errors.contains("reason: "), "\(text): \(refused.errors)")
+            }
+            for date in ["2026-02-30T00:00:00Z", "10000-01-01T00:00:00Z", "0000-01-01T00:00:00Z"] {
+                let refused = try await house.person.run("kv", "set", "k", "--type", "date", date, "--offline")
+                #expect(refused.status == 64, "\(date): \(refused)")
+            }
+            let endless = try await house.person.run("kv", "set", "k", "-", "--offline", input: "/dev/zero")
+            #expect(endless.status == 3, "\(endless)")
+            #expect(try await house.person.run("kv", "list").output == "The store is empty.\n")
+            for date in ["0001-01-01T00:00:00.000Z", "2026-01-31T12:00:00.123Z"] {
+                #expect(
+                    try await house.person.run("kv", "set", "k", "--type", "date", date, "--offline").status == 0)
+                #expect(try await house.person.run("kv", "get", "k").output.contains(date))
+            }
+            // A pipe is a file, too.
+            let piped = try await house.person.run(
+                ["kv", "set", "k", "--offline", "--from"],
+                before: ["bash", "-c", #"exec "$@" <(printf hello)"#, "bash"])
+            #expect(piped.status == 0, "\(piped)")
+            #expect(try await house.person.run("kv", "get", "k").output == "hello\n")
+        }
+    }
+
     @Test func otherPeoplesTextIsSafeForATerminal() async throws {
         try await withHousehold { house in
             try await house.begin()

@@ -123,7 +123,7 @@ import Wire
     }
 
     @Test(arguments: [true, false]) func defaultsFileKeepsItsTypes(json: Bool) throws {
-        var values: [String: PropertyValue] = [
+        var values: [ItemName: PropertyValue] = [
             "bool": true, "zero": 0, "one": 1, "text": "x", "half": 0.5, "list": [1, "two", false],
             "nested": ["a": ["b": 2]],
         ]

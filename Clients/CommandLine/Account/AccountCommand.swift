@@ -242,6 +242,10 @@ struct AccountCommand: AsyncParsableCommand {
             var services: [String: UInt64]?
         }
 
+        func validate() throws {
+            guard 0...86_400 ~= wait else { throw ValidationError("--wait is from 0 to 86400 seconds.") }
+        }
+
         func run() async throws {
             guard let name else { return try await closeOwn() }
             try confirm(name)

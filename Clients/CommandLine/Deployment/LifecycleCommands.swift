@@ -202,7 +202,14 @@ struct UpCommand: ParsableCommand {
             }
             usleep(50_000)
         }
-        throw Self.cannotStart(waitingFor ?? .identity, directory)
+        let service = waitingFor ?? .identity
+        guard let pid = directory.pid(of: service) else { throw Self.cannotStart(service, directory) }
+        throw CloudError(
+            .serviceUnavailable, "A service runs, and does not answer.",
+            details: [
+                "service": service.rawValue, "pid": "\(pid)", "log": directory.log(of: service),
+                "last_line": LogTail(whole: directory.log(of: service)).lastLine,
+            ])
     }
 
     private static func cannotStart(_ service: ServiceName, _ directory: DeploymentDirectory) -> CloudError {
@@ -333,19 +340,41 @@ struct StatusCommand: ParsableCommand {
         try output.print(report, text: text.filter { !$0.isEmpty }.joined(separator: "\n\n"))
         if services.contains(where: { $0.state != "up" }) { throw ExitStatus.unreachable }
     }
+
     /// What a person should know or do.
     private static func hint(_ report: Report, _ directory: DeploymentDirectory) -> String {
         let missing = report.services.filter { $0.state != "up" }
         guard report.supervisorPid == nil else {
-            let logs = missing.map { directory.log(of: ServiceName($0.service)) }
-            return missing.isEmpty
-                ? ""
-                : "What does not answer is started again by itself. Why it ended:\n  " + logs.joined(separator: "\n  ")
+            let ended = missing.filter { $0.pid == nil }.map { "  " + directory.log(of: ServiceName($0.service)) }
+            let silent = missing.compactMap { service in service.pid.map { silence(service.service, $0, directory) } }
+            return
+                (silent
+                + (ended.isEmpty
+                    ? [] : ["What has ended is started again by itself. Why it ended:"] + ended))
+                .joined(separator: "\n")
         }
         if !directory.running.isEmpty {
             return "nephos up was ended from outside. The services end by themselves; start them again with: nephos up"
         }
         if missing.count == report.services.count { return "It is not running. Start it with: nephos up" }
         return "Something else than nephos up runs these services."
+    }
+
+    /// Of a service that has not ended, and is therefore not started again.
+    private static func silence(_ service: String, _ pid: pid_t, _ directory: DeploymentDirectory) -> String {
+        let cure =
+            isStopped(pid)
+            ? "It was stopped from outside; it goes on with: kill -CONT \(pid)"
+            : "It is started again if it is ended: kill \(pid)\n  " + directory.log(of: ServiceName(service))
+        return "\(service) (process \(pid)) runs, and does not answer. \(cure)"
+    }
+
+    /// Whether a signal has stopped the process.
+    private static func isStopped(_ pid: pid_t) -> Bool {
+        // The state is the first field after the name, which may have parentheses of its own.
+        guard let data = FileManager.default.contents(atPath: "/proc/\(pid)/stat") else { return false }
+        let text = String(decoding: data, as: UTF8.self)
+        guard let end = text.lastIndex(of: ")") else { return false }
+        return text[end...].split(separator: " ").dropFirst().first == "T"
     }
 }

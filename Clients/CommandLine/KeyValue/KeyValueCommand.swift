@@ -71,17 +71,17 @@ struct KeyValueCommand: AsyncParsableCommand {
 
         func run() async throws {
             let value = try PropertyValue(input(), type: type)
-            try await store.withStore { store, _ in
+            try await store.withStore(makesHome: true) { store, _ in
                 try store.set(value, forKey: key)
                 try await Sent.wait(store, keys: [key], network: network, output: output, done: "Set \(key).")
             }
         }
 
-        private func input() throws(CloudError) -> ValueInput {
+        private func input() throws -> ValueInput {
             switch (value, from) {
-            case ("-", nil): return .bytes(try readInput("-"))
+            case ("-", nil): return .bytes(try readInput("-", bytesMax: type.inputBytesMax))
             case (let value?, nil): return .text(value)
-            case (nil, let file?): return .bytes(try readInput(file))
+            case (nil, let file?): return .bytes(try readInput(file, bytesMax: type.inputBytesMax))
             default: throw CloudError(.invalidArguments, "Give the value, or with --from the file that has it.")
             }
         }
@@ -144,11 +144,12 @@ struct KeyValueCommand: AsyncParsableCommand {
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
-            let values = try PropertyValue.dictionary(inFile: readInput(file))
+            let values = try PropertyValue.dictionary(
+                inFile: readInput(file, bytesMax: ValueType.json.inputBytesMax))
             guard !values.isEmpty else {
                 return try output.print(.dictionary([:]), text: "There was nothing to import.")
             }
-            try await store.withStore { store, _ in
+            try await store.withStore(makesHome: true) { store, _ in
                 try store.write(values.sorted { $0.key < $1.key }.map { LocalWrite(key: $0.key, value: $0.value) })
                 try await Sent.wait(
                     store, keys: values.keys.sorted().map(\.rawValue), network: network, output: output,
@@ -182,6 +183,10 @@ struct KeyValueCommand: AsyncParsableCommand {
         @OptionGroup var store: StoreOptions
         @OptionGroup var wait: WaitOptions
         @OptionGroup var output: OutputOptions
+
+        func validate() throws {
+            guard 1...1000 ~= limit else { throw ValidationError("--limit is from 1 to 1000.") }
+        }
 
         func run() async throws {
             try await store.withStore { store, session in
@@ -219,7 +224,10 @@ struct KeyValueCommand: AsyncParsableCommand {
     struct Sync: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Send what waits, fetch what is new, and say where the store stands.",
-            discussion: "Exit code 6: the server refused a write that nobody has dismissed (nephos kv discard).")
+            discussion: """
+                Exit code 6: the copies differ, something waits, or the server refused a write that nobody has \
+                dismissed (nephos kv discard).
+                """)
 
         @OptionGroup var store: StoreOptions
         @OptionGroup var network: NetworkOptions
@@ -230,19 +238,26 @@ struct KeyValueCommand: AsyncParsableCommand {
                 store.synchronize()
                 try await store.waitUntilCurrent(timeout: network.duration, isImpatient: true)
                 try await store.waitUntilSent(timeout: network.duration, isImpatient: true)
+                let status = try await Self.compared(store, within: network.duration)
+                let standing = Standing(status)
+                var facts = [
+                    "state": standing.state.rawValue, "token": status.head.description,
+                    "digest": status.digest.description,
+                ]
+                facts["reason"] = standing.reason
+                try output.print(facts, text: standing.text)
+                try standing.end()
+            }
+        }
+
+        /// The status once the content has been compared with the server's; it may not be while a write is on its way.
+        private static func compared(_ store: KeyValueStore, within limit: Duration) async throws -> StoreStatus {
+            let deadline = ContinuousClock.now + limit
+            while true {
                 let status = try await store.status()
-                let facts = ["token": status.head.description, "digest": status.digest.description]
-                guard status.refused.isEmpty else {
-                    try output.print(
-                        facts.merging(["state": "refused"]) { $1 },
-                        text: "Fetched at \(status.head). The server refused: "
-                            + status.refused.map { "\($0.key) (\($0.error.message))" }.joined(separator: ", ")
-                            + "\nSee: nephos why. Dismiss with: nephos kv discard")
-                    throw ExitCode(6)
-                }
-                try output.print(
-                    facts.merging(["state": "in_sync"]) { $1 },
-                    text: "In sync at \(status.head), digest \(status.digest.short).")
+                guard !status.agrees, status.problem == nil, ContinuousClock.now < deadline else { return status }
+                try await Task.sleep(for: .milliseconds(20))
+                try await store.waitUntilCurrent(timeout: limit, isImpatient: true)
             }
         }
     }
@@ -291,20 +306,19 @@ extension PropertyValue {
 
     /// The content of a file to import.
     static func dictionary(inFile data: Data) throws(CloudError) -> [ItemName: PropertyValue] {
+        let data = data.starts(with: [0xef, 0xbb, 0xbf]) ? data.dropFirst(3) : data
+        let value: PropertyValue
         // Binary, or XML: no JSON begins so.
         if data.starts(with: Data("bplist".utf8)) || data.first(where: { $0 > 0x20 }) == UInt8(ascii: "<") {
-            guard case .dictionary(let values) = try PropertyValue(propertyList: data) else {
-                throw CloudError(.invalidArguments, "The property list is not one dictionary.")
-            }
-            return values
+            value = try PropertyValue(propertyList: data)
+        } else if let text = String(validating: data, as: UTF8.self) {
+            value = try PropertyValue(json: text)
+        } else {
+            throw CloudError(.invalidArguments, "The file is neither a property list nor JSON in UTF-8.")
         }
         // A dictionary of one key that begins with a dollar sign is wrapped when it is exported.
-        guard let text = String(validating: data, as: UTF8.self),
-            case .dictionary(let values) = PropertyValue(json: text)
-        else {
-            throw CloudError(
-                .invalidArguments,
-                "The file is neither a property list nor a JSON object without nulls and repeated keys.")
+        guard case .dictionary(let values) = value else {
+            throw CloudError(.invalidArguments, "The file is not one dictionary, or JSON object.")
         }
         return values
     }
@@ -323,12 +337,12 @@ extension PropertyValue {
     }
 }
 
-/// All of a file, or of standard input for `-`.
-private func readInput(_ file: String) throws(CloudError) -> Data {
-    do {
-        if file == "-" { return try FileHandle.standardInput.readToEnd() ?? Data() }
-        return try Data(contentsOf: URL(fileURLWithPath: file))
-    } catch { throw CloudError(.invalidArguments, "The file cannot be read.", details: ["file": file]) }
+/// - Throws: ``CloudError`` `.invalidArguments` when the file cannot be read; `.quotaExceeded` when it is too long.
+private func readInput(_ file: String, bytesMax: Int) throws(CloudError) -> Data {
+    do { return try InputFile.read(file, bytesMax: bytesMax) } catch {
+        if let error = error as? CloudError { throw error }
+        throw CloudError(.invalidArguments, "The file cannot be read.", details: ["file": file])
+    }
 }
 
 /// Waits for the server's word on a change, and says how it went.

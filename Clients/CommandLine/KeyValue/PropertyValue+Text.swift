@@ -1,10 +1,21 @@
 import ArgumentParser
 import Core
 import Foundation
+import NephosKit
 
 /// The type of a value given on the command line.
 enum ValueType: String, CaseIterable, ExpressibleByArgument {
     case auto, boolean, integer, real, string, date, data, json
+
+    /// How much is read for a value of this type. Nobody holds more than a value may have, in a form that is sixteen
+    /// times as long at most.
+    var inputBytesMax: Int {
+        let valueMax = KeyValueLimits.standard.valueBytesMax
+        return switch self {
+        case .string, .data: valueMax
+        default: valueMax * 16
+        }
+    }
 }
 
 extension PropertyValue {
@@ -32,14 +43,17 @@ extension PropertyValue {
             self = .real(value)
         case .string: self = .string(text)
         case .date:
-            guard let value = JSONDate.date(text) else { throw Self.notA(type) }
+            guard let value = PropertyDate.date(text) else {
+                throw CloudError(
+                    .invalidArguments, "There is no such date, or it cannot be kept.",
+                    details: ["type": type.rawValue, "form": PropertyDate.form])
+            }
             self = .date(value)
         case .data:
             guard let value = Data(base64Encoded: text) else { throw Self.notA(type) }
             self = .data(value)
         case .json:
-            guard let value = PropertyValue(json: text) else { throw Self.notA(type) }
-            self = value
+            self = try PropertyValue(json: text)
         }
     }
 
@@ -49,7 +63,7 @@ extension PropertyValue {
         if let value = Int64(text), String(value) == text { return .integer(value) }
         if let value = Double(text), value.isFinite, value.description == text { return .real(value) }
         if let first = text.utf8.first, first == UInt8(ascii: "[") || first == UInt8(ascii: "{"),
-            let value = PropertyValue(json: text, exactly: true)
+            let value = try? PropertyValue(json: text, form: .exact)
         {
             return value
         }

@@ -2,13 +2,15 @@ import ArgumentParser
 import Core
 import Foundation
 import NephosKit
+import Synchronization
 import Wire
 
 struct WatchCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "watch", abstract: "Print changes by other devices as they arrive, until Ctrl-C.",
         discussion: """
-            Prints what this device missed first, then "in sync". With --bus it is an operator's tap on the events \
+            Prints what this device missed first, then "in sync", or what keeps it from that; and again when that \
+            changes. With --bus it is an operator's tap on the events \
             of all services; it needs the operator's secret.
             """)
 
@@ -18,6 +20,10 @@ struct WatchCommand: AsyncParsableCommand {
     @OptionGroup var store: StoreOptions
     @OptionGroup var deployment: DeploymentOptions
     @OptionGroup var output: OutputOptions
+
+    func validate() throws {
+        guard (exitAfter ?? 1) >= 1 else { throw ValidationError("--exit-after is at least 1.") }
+    }
 
     func run() async throws {
         if bus {
@@ -33,11 +39,12 @@ struct WatchCommand: AsyncParsableCommand {
             let events = store.events
             let notices = session.storageNotices
             _ = try session.requireAccount()
+            let said = Said()
             try await withThrowingTaskGroup(of: Void.self) { group in
-                group.addTask { try await printEvents(events, session) }
+                group.addTask { try await printEvents(events, store, session, said) }
                 group.addTask {
                     while try await !Self.becameCurrent(store) {}
-                    try await waitUntilTurnedAway(store)
+                    try await waitUntilTurnedAway(store, said)
                 }
                 group.addTask {
                     for await notice in notices { try show(notice) }
@@ -51,10 +58,11 @@ struct WatchCommand: AsyncParsableCommand {
         }
     }
 
-    private func printEvents(_ events: some AsyncSequence<StoreEvent, Never>, _ session: Session) async throws {
+    private func printEvents(
+        _ events: some AsyncSequence<StoreEvent, Never>, _ store: KeyValueStore, _ session: Session, _ said: Said
+    ) async throws {
         var names: [String: String] = [:]
         var printed = 0
-        var isInSync = false
         for await event in events {
             switch event {
             case .change(let change):
@@ -64,25 +72,33 @@ struct WatchCommand: AsyncParsableCommand {
                 try show(change, names)
                 if change.reason == .serverChange { printed += 1 }
                 if let exitAfter, printed >= exitAfter { return }
-            case .didFetchChanges(let status):
-                // Said once: nothing is missing any more.
-                guard !isInSync, status.initialSyncFinished, status.problem == nil, status.refused.isEmpty else {
-                    continue
-                }
-                isInSync = true
-                try output.print(
-                    ["state": "in_sync", "token": status.head.description, "digest": status.digest.description],
-                    text: "\(Self.time) in sync at \(status.head), digest \(status.digest.short)")
+                if change.reason == .quotaViolationChange { try await show(store.status(), said) }
+            case .didFetchChanges(let status): try show(status, said)
             }
         }
+    }
+
+    /// Says where the store stands, once for each change of that.
+    private func show(_ status: StoreStatus, _ said: Said) throws {
+        let standing = Standing(status)
+        guard said.isNews(standing) else { return }
+        var facts = [
+            "state": standing.state.rawValue, "token": status.head.description, "digest": status.digest.description,
+        ]
+        facts["reason"] = standing.reason
+        try output.print(
+            facts, text: (["\(Self.time) \(standing.line)"] + standing.notes.map { "  \($0)" }).joined(separator: "\n"))
     }
 
     /// Ends the watch when nothing can arrive any more: the device was revoked or signed out.
     ///
     /// - Throws: ``CloudError`` with the reason.
-    private func waitUntilTurnedAway(_ store: KeyValueStore) async throws {
+    private func waitUntilTurnedAway(_ store: KeyValueStore, _ said: Said) async throws {
         while !Task.isCancelled {
-            if let problem = try await store.status().problem, ExitStatus.of(problem) == .refused { throw problem }
+            let status = try await store.status()
+            if let problem = status.problem, ExitStatus.of(problem) == .refused { throw problem }
+            // No fetch tells that a write was sent, or a refused one dismissed.
+            if said.isDue { try show(status, said) }
             try await Task.sleep(for: .milliseconds(500))
         }
     }
@@ -165,5 +181,25 @@ struct WatchCommand: AsyncParsableCommand {
                 format:
                     "\(hour: .twoDigits(clock: .twentyFourHour, hourCycle: .zeroBased)):\(minute: .twoDigits):\(second: .twoDigits)",
                 timeZone: .current, calendar: .current))
+    }
+}
+
+/// What a watch has said of where the store stands.
+private final class Said: Sendable {
+    private let last = Mutex<(standing: Standing?, isDue: Bool)>((nil, false))
+
+    /// Whether it was not in sync when it was looked at last, so that somebody waits to hear that it is.
+    var isDue: Bool { last.withLock { $0.isDue } }
+
+    /// Whether this has to be said. What only passes is no news: a write on its way, a comparison that goes on.
+    func isNews(_ standing: Standing) -> Bool {
+        last.withLock { last in
+            last.isDue = standing.state != .inSync
+            guard [.inSync, .refused, .outOfStep].contains(standing.state),
+                last.standing?.state != standing.state || last.standing?.notes != standing.notes
+            else { return false }
+            last.standing = standing
+            return true
+        }
     }
 }

@@ -85,36 +85,44 @@ struct WhyCommand: AsyncParsableCommand {
 struct VerifyCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "verify", abstract: "Prove that this device has what the server has, or say what differs.",
-        discussion: "Exit code 6: something differs.")
+        discussion: """
+            Exit code 6: something differs or waits, or the server refused a write that nobody has dismissed \
+            (nephos kv discard).
+            """)
 
     @OptionGroup var store: StoreOptions
     @OptionGroup var wait: WaitOptions
     @OptionGroup var output: OutputOptions
 
     private struct Report: Encodable {
+        var state: String
         var inSync: Bool
         var token: String
         var localDigest: String
         var serverDigest: String
         var pending: Int
+        /// Keys of writes that the server refused and nobody has dismissed.
+        var refused: [String]
         var differences: [String: String]
     }
 
     func run() async throws {
         try await store.withStore { store, _ in
+            try await store.waitUntilCurrent(timeout: wait.duration, isImpatient: true)
+            // What still waits then is reported, whatever holds it up.
+            try? await store.waitUntilSent(timeout: wait.duration, isImpatient: true)
             let proof = try await store.verify(timeout: wait.duration)
+            let status = try await store.status()
+            let standing = Standing(status, proof: proof)
             let report = Report(
-                inSync: proof.agrees, token: proof.token.description, localDigest: proof.localDigest.description,
-                serverDigest: proof.serverDigest.description, pending: proof.pending,
+                state: standing.state.rawValue, inSync: standing.state == .inSync, token: proof.token.description,
+                localDigest: proof.localDigest.description, serverDigest: proof.serverDigest.description,
+                pending: proof.pending, refused: status.refused.map(\.key.rawValue),
                 differences: Dictionary(proof.differences.map { ($0.key.rawValue, $0.kind.rawValue) }) { $1 })
-            var lines = [
-                proof.agrees ? "In sync at \(proof.token)." : "OUT OF STEP at \(proof.token).",
-                "  here    \(report.localDigest)", "  server  \(report.serverDigest)",
-            ]
-            if proof.pending > 0 { lines.append("  \(proof.pending) changes wait to be sent; see: nephos why") }
+            var lines = [standing.text, "  here    \(report.localDigest)", "  server  \(report.serverDigest)"]
             for difference in proof.differences { lines.append("  \(difference.key): \(difference.kind.rawValue)") }
             try output.print(report, text: lines.joined(separator: "\n"))
-            if !proof.agrees { throw ExitStatus.outOfStep }
+            try standing.end()
         }
     }
 }

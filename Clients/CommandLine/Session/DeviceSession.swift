@@ -11,7 +11,13 @@ struct DeviceOptionGroup: ParsableArguments {
     var home: String?
 
     /// Opens the home for the length of a command.
-    func withSession<Result: Sendable>(_ body: (Session) async throws -> Result) async throws -> Result {
+    ///
+    /// - Parameter makesHome: Whether one that is not there is made. What only reads makes nothing: a home that is
+    ///   mistyped would be there from then on.
+    /// - Throws: ``CloudError`` `.notSignedIn` when there is no home, and none is made.
+    func withSession<Result: Sendable>(
+        makesHome: Bool = false, _ body: (Session) async throws -> Result
+    ) async throws -> Result {
         var logger = Logger(label: "nephos.device") { StreamLogHandler.standardError(label: $0) }
         logger.logLevel =
             ProcessInfo.processInfo.environment["NEPHOS_LOG_LEVEL"].flatMap { Logger.Level(rawValue: $0) } ?? .error
@@ -19,6 +25,12 @@ struct DeviceOptionGroup: ParsableArguments {
         guard access(home, R_OK | W_OK | X_OK) == 0 || errno != EACCES else {
             throw CloudError(
                 .permissionFailure, "This user may not use the device's home. Run this as its owner.",
+                details: ["home": home])
+        }
+        guard makesHome || access(home + "/device.sqlite", F_OK) == 0 || errno != ENOENT && errno != ENOTDIR else {
+            throw CloudError(
+                .notSignedIn,
+                "No device has its home here: nobody has signed in. Use: nephos sign-in CONNECTION --account NAME",
                 details: ["home": home])
         }
         let session = try await Session.open(
@@ -47,8 +59,12 @@ struct StoreOptions: ParsableArguments {
     @Option(name: .long, help: "The app (default: the one that signed in).")
     var app: String?
 
-    func withStore<Result: Sendable>(_ body: (KeyValueStore, Session) async throws -> Result) async throws -> Result {
-        try await device.withSession { session in
+    /// - Parameter makesHome: Whether the home may be made: for what is kept before anybody signs in. That needs the
+    ///   app's name.
+    func withStore<Result: Sendable>(
+        makesHome: Bool = false, _ body: (KeyValueStore, Session) async throws -> Result
+    ) async throws -> Result {
+        try await device.withSession(makesHome: makesHome && app != nil) { session in
             let store = try session.keyValueStore(app: app.map { AppID($0) })
             if let app, let account = try session.account, account.storeIDs[app] == nil {
                 try await requireKnown(app, store, account)

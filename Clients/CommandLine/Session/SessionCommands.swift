@@ -27,7 +27,7 @@ struct SignInCommand: AsyncParsableCommand {
         let connection = try ConnectionString(connection)
         let password = try password.password()
         let name = deviceName ?? ProcessInfo.processInfo.hostName
-        let record = try await device.withSession { session in
+        let record = try await device.withSession(makesHome: true) { session in
             try await session.signIn(
                 connection: connection, account: account, password: password, deviceName: name,
                 policyClass: policyClass == .small ? .smallDevice : .computer, app: app.map { AppID($0) },

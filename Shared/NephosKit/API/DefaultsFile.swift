@@ -4,41 +4,49 @@ public import Foundation
 extension PropertyValue {
     /// The value in a property list, XML or binary.
     ///
-    /// - Throws: ``CloudError`` `.invalidArguments` when the bytes are none.
+    /// - Throws: ``CloudError`` `.invalidArguments`, with the place and the reason in its details, when the bytes are
+    ///   none, or have in them what no store holds: an integer beyond 64 bits, a UID, a null, a key twice.
     public init(propertyList data: Data) throws(CloudError) {
-        guard let object = try? PropertyListSerialization.propertyList(from: data, format: nil),
-            let value = DefaultsFile.property(object)
-        else { throw CloudError(.invalidArguments, "The bytes are not a property list.") }
-        self = value
+        self =
+            try data.starts(with: Data("bplist".utf8))
+            ? BinaryPropertyList.value(in: data) : XMLPropertyList.value(in: data)
     }
 }
 
 /// The two forms of a file of defaults.
 enum DefaultsFile {
-    static func decode(_ data: Data, json: Bool) throws -> [String: PropertyValue] {
+    /// - Throws: ``CloudError`` `.invalidArguments` when the file is not in the form, or has something in it that no
+    ///   store holds; the details say where and why.
+    static func decode(_ data: Data, json: Bool) throws(CloudError) -> [ItemName: PropertyValue] {
         if data.isEmpty { return [:] }
-        let object =
-            json
-            ? try JSONSerialization.jsonObject(with: data)
-            : try PropertyListSerialization.propertyList(from: data, format: nil)
-        guard let dictionary = object as? [String: Any] else {
+        let value: PropertyValue
+        if json {
+            guard let text = String(validating: data, as: UTF8.self) else {
+                throw CloudError(.invalidArguments, "The file is not text in UTF-8.")
+            }
+            value = try PropertyValue(json: text, form: .plain)
+        } else {
+            value = try PropertyValue(propertyList: data)
+        }
+        guard case .dictionary(let values) = value else {
             throw CloudError(.invalidArguments, "A file of defaults holds one dictionary; this one does not.")
         }
-        var values: [String: PropertyValue] = [:]
-        // What no property list can hold (a JSON null) counts as absent.
-        for (key, value) in dictionary { values[key] = property(value) }
         return values
     }
 
-    static func encode(_ values: [String: PropertyValue], json: Bool) throws -> Data {
-        let object = values.mapValues(foundation)
-        return json
-            ? try JSONSerialization.data(withJSONObject: object, options: [.prettyPrinted, .sortedKeys])
-            : try PropertyListSerialization.data(fromPropertyList: object, format: .xml, options: 0)
+    static func encode(_ values: [ItemName: PropertyValue], json: Bool) -> Data {
+        guard json else { return XMLPropertyList.data(values) }
+        var text = ""
+        writeJSON(.dictionary(values), indent: "", to: &text)
+        return Data((text + "\n").utf8)
     }
 
-    /// Whether JSON can hold the value.
-    static func isJSON(_ value: PropertyValue) -> Bool {
+    /// Whether the form can hold the value.
+    static func holds(_ name: ItemName, _ value: PropertyValue, json: Bool) -> Bool {
+        json ? isJSON(value) : XMLPropertyList.holds(name.rawValue) && XMLPropertyList.holds(value)
+    }
+
+    private static func isJSON(_ value: PropertyValue) -> Bool {
         switch value {
         case .date, .data: false
         case .real(let value): value.isFinite
@@ -48,46 +56,53 @@ enum DefaultsFile {
         }
     }
 
-    fileprivate static func property(_ value: Any) -> PropertyValue? {
+    /// As people read it: an entry a line, in order.
+    private static func writeJSON(_ value: PropertyValue, indent: String, to text: inout String) {
+        let inner = indent + "  "
         switch value {
-        case let value as String: .string(value)
-        case let value as Date: .date(value)
-        case let value as Data: .data(value)
-        case let value as [Any]: .array(value.compactMap(property))
-        case let value as [String: Any]:
-            .dictionary(
-                Dictionary(value.compactMap { key, value in property(value).map { (ItemName(key), $0) } }) { $1 })
-        case let value as NSNumber: number(value)
-        case let value as Bool: .boolean(value)
-        case let value as Int: .integer(Int64(value))
-        case let value as Double: .real(value)
-        default: nil
-        }
-    }
-
-    private static func number(_ value: NSNumber) -> PropertyValue {
-        switch UInt8(bitPattern: value.objCType.pointee) {
-        // Booleans are numbers of the C type char.
-        case UInt8(ascii: "c"), UInt8(ascii: "B"): .boolean(value.boolValue)
-        case UInt8(ascii: "d"), UInt8(ascii: "f"):
-            // A JSON reader may make a real of a whole number that was written without a point.
-            .real(value.doubleValue)
-        case UInt8(ascii: "Q"): Int64(exactly: value.uint64Value).map { .integer($0) } ?? .real(value.doubleValue)
-        default: .integer(value.int64Value)
-        }
-    }
-
-    private static func foundation(_ value: PropertyValue) -> Any {
-        switch value {
-        case .boolean(let value): NSNumber(value: value)
-        case .integer(let value): NSNumber(value: value)
-        case .real(let value): NSNumber(value: value)
-        case .string(let value): value
-        case .date(let value): value
-        case .data(let value): value
-        case .array(let values): values.map(foundation)
+        case .boolean(let value): text += "\(value)"
+        case .integer(let value): text += "\(value)"
+        case .real(let value):
+            // As programs write it for which all numbers are one type, so that such a one changes nothing.
+            let isMinusZero = value == 0 && value.sign == .minus
+            let whole = abs(value) < 0x1p53 && !isMinusZero ? Int64(exactly: value) : nil
+            text += whole.map { "\($0)" } ?? "\(value)"
+        case .string(let value): quote(value, to: &text)
+        case .date, .data: text += "null"
+        case .array(let values):
+            text += "["
+            for (index, value) in values.enumerated() {
+                text += (index > 0 ? "," : "") + "\n" + inner
+                writeJSON(value, indent: inner, to: &text)
+            }
+            text += values.isEmpty ? "]" : "\n\(indent)]"
         case .dictionary(let values):
-            Dictionary(values.map { ($0.key.rawValue, foundation($0.value)) }) { first, _ in first }
+            text += "{"
+            for (index, entry) in values.sorted(by: { $0.key < $1.key }).enumerated() {
+                text += (index > 0 ? "," : "") + "\n" + inner
+                quote(entry.key.rawValue, to: &text)
+                text += " : "
+                writeJSON(entry.value, indent: inner, to: &text)
+            }
+            text += values.isEmpty ? "}" : "\n\(indent)}"
         }
+    }
+
+    private static func quote(_ value: String, to text: inout String) {
+        text += "\""
+        for scalar in value.unicodeScalars {
+            switch scalar {
+            case "\"": text += "\\\""
+            case "\\": text += "\\\\"
+            case "\n": text += "\\n"
+            case "\t": text += "\\t"
+            case "\r": text += "\\r"
+            case ..<" ":
+                let digits = String(scalar.value, radix: 16)
+                text += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
+            default: text.unicodeScalars.append(scalar)
+            }
+        }
+        text += "\""
     }
 }

@@ -8,19 +8,22 @@ private import Synchronization
 /// At the start the store wins for the keys that it has, and the file fills in
 /// the others. From then on each side's changes go to the other. The file is a
 /// JSON object or an XML property list (by its name's end, `.json` or not), and
-/// is replaced as a whole. JSON has no dates and no data; such keys are left
-/// out of a JSON file, and stay in the store.
+/// is replaced as a whole; it keeps its owner and its mode, and a symbolic link stays one. JSON has no dates and no
+/// data; such keys are left out of a JSON file, and stay in the store. So are texts with control characters in XML.
+///
+/// What is in the file and has no place in a store (an integer beyond 64 bits, a null, a key that is there twice) ends
+/// the mirror with its place and the reason; the file is left alone.
 ///
 /// A file that is gone, empty, or no longer readable says nothing of any key: it ends the mirror with the reason, and
 /// deletes nothing. Nor does one that lacks many of its keys at once, unless that was asked for.
 public final class DefaultsMirror: Sendable {
     private let store: KeyValueStore
     private let path: String
-    private let keys: Set<String>?
+    private let keys: Set<ItemName>?
     private let interval: Duration
     private let deletesMany: Bool
     /// What both sides had when they last agreed.
-    private let agreed = Mutex<[String: PropertyValue]>([:])
+    private let agreed = Mutex<[ItemName: PropertyValue]>([:])
 
     /// Keys that may always be deleted at once.
     public static let deletionsMax = 5
@@ -38,7 +41,7 @@ public final class DefaultsMirror: Sendable {
         self.deletesMany = deletesMany
         self.store = store
         self.path = path
-        self.keys = keys
+        self.keys = keys.map { Set($0.map { ItemName($0) }) }
         self.interval = interval
     }
 
@@ -80,7 +83,7 @@ public final class DefaultsMirror: Sendable {
 
     /// Brings both sides together once: the store wins for the keys that it has.
     public func merge() throws(CloudError) {
-        let theirs = mirrored(try store.dictionary())
+        let theirs = mirrored(try store.values())
         // One that is not there, or empty, as it is made for a mirror, is filled.
         let file = try exists() ? readFile(emptyAllowed: true) : [:]
         let missing = file.filter { theirs[$0.key] == nil }
@@ -105,9 +108,9 @@ public final class DefaultsMirror: Sendable {
     }
 
     private func exchange(
-        _ before: [String: PropertyValue], _ file: [String: PropertyValue], readFile readsFile: Bool
+        _ before: [ItemName: PropertyValue], _ file: [ItemName: PropertyValue], readFile readsFile: Bool
     ) throws(CloudError) {
-        var changes: [String: PropertyValue?] = [:]
+        var changes: [ItemName: PropertyValue?] = [:]
         // As the file has it: JSON writes the real 2.0 as 2, which is no change.
         let written = try throughFile(representable(before))
         let read = readsFile ? file : written
@@ -122,16 +125,16 @@ public final class DefaultsMirror: Sendable {
                 details: ["path": path, "deletions": "\(deletions)", "keys": "\(written.count)"])
         }
         if !changes.isEmpty { try write(changes) }
-        let now = mirrored(try store.dictionary())
+        let now = mirrored(try store.values())
         try writeFile(now, ifNot: file)
         agreed.withLock { $0 = now }
     }
 
-    private func write(_ changes: [String: PropertyValue?]) throws(CloudError) {
-        try store.write(changes.sorted { $0.key < $1.key }.map { LocalWrite(text: $0.key, value: $0.value) })
+    private func write(_ changes: [ItemName: PropertyValue?]) throws(CloudError) {
+        try store.write(changes.sorted { $0.key < $1.key }.map { LocalWrite(key: $0.key, value: $0.value) })
     }
 
-    private func mirrored(_ values: [String: PropertyValue]) -> [String: PropertyValue] {
+    private func mirrored(_ values: [ItemName: PropertyValue]) -> [ItemName: PropertyValue] {
         guard let keys else { return values }
         return values.filter { keys.contains($0.key) }
     }
@@ -156,19 +159,17 @@ public final class DefaultsMirror: Sendable {
         CloudError(.storageFailure, "The file of defaults cannot be used.", details: ["path": path])
     }
 
-    private func representable(_ values: [String: PropertyValue]) -> [String: PropertyValue] {
-        isJSON ? values.filter { DefaultsFile.isJSON($0.value) } : values
+    private func representable(_ values: [ItemName: PropertyValue]) -> [ItemName: PropertyValue] {
+        values.filter { DefaultsFile.holds($0.key, $0.value, json: isJSON) }
     }
 
-    private func throughFile(_ values: [String: PropertyValue]) throws(CloudError) -> [String: PropertyValue] {
-        do { return try DefaultsFile.decode(DefaultsFile.encode(values, json: isJSON), json: isJSON) } catch {
-            throw unusable
-        }
+    private func throughFile(_ values: [ItemName: PropertyValue]) throws(CloudError) -> [ItemName: PropertyValue] {
+        try DefaultsFile.decode(DefaultsFile.encode(values, json: isJSON), json: isJSON)
     }
 
     private func exists() throws(CloudError) -> Bool { try !fileStamp().isEmpty }
 
-    private func readFile(emptyAllowed: Bool) throws(CloudError) -> [String: PropertyValue] {
+    private func readFile(emptyAllowed: Bool) throws(CloudError) -> [ItemName: PropertyValue] {
         guard try exists() else {
             throw CloudError(
                 .storageFailure, "The file of defaults is gone. Nothing was deleted; put it back, and mirror again.",
@@ -182,15 +183,20 @@ public final class DefaultsMirror: Sendable {
                 "The file of defaults is empty. Nothing was deleted; put it right, and mirror again.",
                 details: ["path": path])
         }
-        do { return mirrored(try DefaultsFile.decode(data, json: isJSON)) } catch {
+        do throws(CloudError) { return mirrored(try DefaultsFile.decode(data, json: isJSON)) } catch {
+            var details = error.details
+            details["path"] = path
+            details["format"] = isJSON ? "JSON object" : "property list"
+            details["reason"] = details["reason"] ?? error.message
             throw CloudError(
                 .invalidArguments,
-                "The file of defaults cannot be read as what it should be. Nothing was deleted; put it right, and mirror again.",
-                details: ["path": path, "format": isJSON ? "JSON object" : "property list"])
+                "The file of defaults cannot be taken over as it is. It was left alone, and nothing was deleted; put it right, and mirror again.",
+                details: details)
         }
     }
 
-    private func writeFile(_ values: [String: PropertyValue], ifNot current: [String: PropertyValue]) throws(CloudError)
+    private func writeFile(_ values: [ItemName: PropertyValue], ifNot current: [ItemName: PropertyValue])
+        throws(CloudError)
     {
         let values = representable(values)
         guard values != current || !FileManager.default.fileExists(atPath: path) else { return }
@@ -202,7 +208,12 @@ public final class DefaultsMirror: Sendable {
                     all[key] = value
                 }
             }
-            try AtomicFile.write(DefaultsFile.encode(all, json: isJSON), to: path, mode: 0o600)
-        } catch { throw (error as? CloudError) ?? unusable }
+            try AtomicFile.replace(path, with: DefaultsFile.encode(all, json: isJSON))
+        } catch {
+            if let error = error as? CloudError { throw error }
+            var failure = unusable
+            failure.details["reason"] = (error as? POSIXError).map { String(cString: strerror($0.code.rawValue)) }
+            throw failure
+        }
     }
 }

@@ -1,0 +1,33 @@
+import Core
+import Foundation
+
+/// A file that somebody names, which may be a pipe or a device too, or standard input (`-`).
+enum InputFile {
+    /// All of it.
+    ///
+    /// - Parameter bytesMax: Nobody needs more; reading stops there, since a pipe may have no end.
+    /// - Throws: ``CloudError`` `.quotaExceeded` when there is more; a `POSIXError` that names the file.
+    static func read(_ file: String, bytesMax: Int) throws -> Data {
+        let descriptor = file == "-" ? STDIN_FILENO : open(file, O_RDONLY | O_CLOEXEC)
+        guard descriptor >= 0 else { throw failure(file) }
+        defer { if descriptor != STDIN_FILENO { close(descriptor) } }
+        var data = Data()
+        var buffer = [UInt8](repeating: 0, count: 64 << 10)
+        while true {
+            let count = Foundation.read(descriptor, &buffer, buffer.count)
+            if count < 0, errno == EINTR { continue }
+            guard count >= 0 else { throw failure(file) }
+            if count == 0 { return data }
+            data.append(contentsOf: buffer[..<count])
+            guard data.count <= bytesMax else {
+                throw CloudError(
+                    .quotaExceeded, "The input is longer than any value may be. Nothing was stored.",
+                    details: ["limit": "value_bytes", "maximum": "\(bytesMax)", "file": file])
+            }
+        }
+    }
+
+    private static func failure(_ file: String) -> any Error {
+        NSError(domain: NSPOSIXErrorDomain, code: Int(errno), userInfo: [NSFilePathErrorKey: file])
+    }
+}

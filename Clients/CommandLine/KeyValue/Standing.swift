@@ -1,0 +1,77 @@
+import Core
+import NephosKit
+
+/// Where a store stands, as every command says it, and the exit code that goes with it. The one place that decides.
+struct Standing: Equatable {
+    /// As JSON has it.
+    enum State: String {
+        case inSync = "in_sync"
+        case refused
+        case outOfStep = "out_of_step"
+        case pending
+        case notFetched = "not_fetched"
+        /// Whether the server has the same is not known yet.
+        case notCompared = "not_compared"
+        /// Something keeps the store as a whole from being current: nobody is signed in, the account is locked.
+        case problem
+    }
+
+    var state: State
+    /// One line; it begins with a small letter, and has the words "in sync" only where that is so.
+    var line: String
+    /// What else there is to say, a line each.
+    var notes: [String]
+    var exitStatus: ExitStatus
+
+    /// - Parameter proof: A comparison with the server, which knows better than what the status remembers of the last.
+    init(_ status: StoreStatus, proof: Verification? = nil) {
+        let token = proof?.token ?? status.head
+        let refused = status.refused.map { "\($0.key) (\($0.error.message))" }.joined(separator: ", ")
+        let pending = proof?.pending ?? status.pending.count
+        let waits = pending == 1 ? "one change waits to be sent" : "\(pending) changes wait to be sent"
+        let outOfStep = status.problem.flatMap { $0.code == .storeOutOfStep ? $0.message : nil }
+        notes = []
+        exitStatus = .outOfStep
+        if let problem = status.problem, problem.code != .storeOutOfStep {
+            state = .problem
+            line = "out of step at \(token): \(problem.message)"
+            exitStatus = ExitStatus.of(problem)
+        } else if proof.map({ !$0.agrees }) ?? (outOfStep != nil) {
+            state = .outOfStep
+            line = "out of step at \(token)" + (proof == nil ? outOfStep.map { ": \($0)" } ?? "" : ".")
+            if proof == nil { notes.append("See: nephos verify") }
+        } else if !status.initialSyncFinished {
+            state = .notFetched
+            line = "the store has not been fetched yet."
+        } else if !status.refused.isEmpty {
+            state = .refused
+            line = "out of step at \(token): the server refused writes."
+        } else if pending > 0 {
+            state = .pending
+            line = "out of step at \(token): \(waits)."
+        } else if proof == nil, !status.agrees {
+            state = .notCompared
+            line = "the store at \(token) has not been compared with the server's yet."
+        } else {
+            state = .inSync
+            line = "in sync at \(token), digest \(status.digest.short)"
+            exitStatus = .done
+        }
+        if pending > 0 { notes.append("\(Self.sentence(waits)). See: nephos why") }
+        if !refused.isEmpty {
+            notes.append("The server refused: \(refused)")
+            notes.append("See: nephos why. Dismiss with: nephos kv discard")
+        }
+    }
+
+    /// The line and the notes, as sentences.
+    var text: String { ([Self.sentence(line) + (state == .inSync ? "." : "")] + notes).joined(separator: "\n") }
+
+    /// What there is to say beside that it is in sync; nil: nothing.
+    var reason: String? { state == .inSync ? nil : ([line] + notes).joined(separator: " ") }
+
+    /// - Throws: ``ExitStatus`` unless everything is in sync.
+    func end() throws(ExitStatus) { if exitStatus != .done { throw exitStatus } }
+
+    private static func sentence(_ text: String) -> String { text.prefix(1).uppercased() + text.dropFirst() }
+}

@@ -1,0 +1,101 @@
+import Core
+import Foundation
+import GRDB
+import Testing
+
+/// Every command says the same of where a store stands, and ends accordingly.
+@Suite(.serialized) struct StandingTests {
+    /// Another device of the same person.
+    private func second(_ house: Household) async throws -> Program {
+        var second = house.person
+        second.environment["NEPHOS_HOME"] = house.folder + "/second"
+        let connection = try await house.nephos.run("status", "--connection").output
+            .trimmingCharacters(in: .whitespacesAndNewlines)
+        let signIn = try await second.run(
+            "sign-in", connection, "--account", Household.accountName, "--device-name", "second")
+        try #require(signIn.status == 0, "\(signIn.errors)")
+        return second
+    }
+
+    /// What `nephos watch` of the device says, up to the text.
+    private func watch(_ device: Program, until text: String) async throws -> String {
+        let watch = try device.start(["watch"])
+        do { try await eventually("it is said: \(text)") { watch.output.contains(text) } } catch {
+            watch.signal(SIGKILL)
+            Issue.record("watch: \(await watch.outcome())")
+            throw error
+        }
+        watch.signal(SIGINT)
+        return await watch.outcome().output
+    }
+
+    @Test func nothingIsInSyncBeforeARefusedWriteIsDismissed() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let second = try await second(house)
+            let large = house.folder + "/large"
+            try Data(String(repeating: "x", count: 600_000).utf8).write(to: URL(fileURLWithPath: large))
+            #expect(try await house.person.run("kv", "sync").status == 0)
+            #expect(try await second.run("kv", "set", "theirs", "--from", large).status == 0)
+            #expect(try await house.nephos.run("down").status == 0)
+            // Here it fits; the server knows better.
+            #expect(try await house.person.run("kv", "set", "mine", "--from", large).status == 0)
+            #expect(try await house.nephos.run("up").status == 0)
+
+            for command in [["kv", "sync"], ["verify"], ["kv", "sync", "--json"], ["verify", "--json"]] {
+                let outcome = try await house.person.run(command)
+                #expect(outcome.status == 6, "\(command): \(outcome)")
+                #expect(!outcome.errors.contains("unexpected"), "\(command): \(outcome.errors)")
+                #expect(!outcome.output.contains("In sync"), "\(command): \(outcome.output)")
+                #expect(outcome.output.contains("mine"), "\(command): \(outcome.output)")
+                #expect(outcome.output.contains("refused"), "\(command): \(outcome.output)")
+            }
+            let watch = try house.person.start(["watch"])
+            defer { watch.signal(SIGKILL) }
+            try await eventually("the watch says what was refused") { watch.output.contains("kv discard") }
+            #expect(!watch.output.contains("in sync"), "\(watch.output)")
+
+            #expect(try await house.person.run("kv", "discard", "mine").status == 0)
+            #expect(try await house.person.run("kv", "sync").status == 0)
+            #expect(try await house.person.run("verify").output.contains("In sync"))
+            try await eventually("the watch says that it is in sync") { watch.output.contains(" in sync at") }
+            watch.signal(SIGINT)
+            _ = await watch.outcome()
+        }
+    }
+
+    @Test func aStoreWithADamagedValueIsOutOfStep() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            #expect(try await house.person.run("kv", "set", "bad", "precious").status == 0)
+            #expect(try await house.nephos.run("down").status == 0)
+            try damage("bad", in: house.deployment + "/data/keyvalue")
+            #expect(try await house.nephos.run("up").status == 0)
+
+            let second = try await second(house)
+            for command in [["kv", "sync"], ["verify"]] {
+                let outcome = try await second.run(command)
+                #expect(outcome.status == 6, "\(command): \(outcome)")
+                #expect(!outcome.output.contains("In sync"), "\(command): \(outcome.output)")
+            }
+            #expect(try await second.run("kv", "sync", "--json").output.contains("out_of_step"))
+            let damaged = try await watch(second, until: "out of step")
+            #expect(!damaged.contains("in sync"), "\(damaged)")
+        }
+    }
+
+    /// Turns a bit of the value's stored bytes.
+    private func damage(_ key: String, in folder: String) throws {
+        let files = try FileManager.default.contentsOfDirectory(atPath: folder).filter { $0.hasSuffix(".sqlite") }
+        for file in files {
+            try DatabaseQueue(path: folder + "/" + file).write { database in
+                let body = try Data.fetchOne(
+                    database, sql: "SELECT body FROM feed_items WHERE name = ?", arguments: [key])
+                var damaged = try #require(body)
+                damaged[damaged.count - 1] ^= 1
+                try database.execute(sql: "UPDATE feed_items SET body = ? WHERE name = ?", arguments: [damaged, key])
+            }
+        }
+        try #require(!files.isEmpty)
+    }
+}

@@ -1,0 +1,255 @@
+import Core
+import Foundation
+import Testing
+
+@testable import NephosKit
+
+/// What is read is what was written, or is refused with its place.
+@Suite struct PropertyReadingTests {
+    private func xml(_ content: String) -> Data {
+        Data("<?xml version=\"1.0\"?><!DOCTYPE plist><plist version=\"1.0\">\(content)</plist>".utf8)
+    }
+
+    /// A binary property list of these objects; the first is the top one.
+    private func binary(_ objects: [[UInt8]]) -> Data {
+        var bytes = Array("bplist00".utf8)
+        var table: [UInt8] = []
+        for object in objects {
+            table += [UInt8(bytes.count >> 8), UInt8(bytes.count & 0xff)]
+            bytes += object
+        }
+        let place = bytes.count
+        bytes += table
+        func eight(_ value: Int) -> [UInt8] { (0..<8).map { UInt8(value >> (56 - 8 * $0) & 0xff) } }
+        return Data(bytes + [0, 0, 0, 0, 0, 0, 2, 1] + eight(objects.count) + eight(0) + eight(place))
+    }
+
+    private func refusal(_ read: () throws -> PropertyValue) -> String {
+        do {
+            let value = try read()
+            return "\(value)"
+        } catch let error as CloudError {
+            return "\(error.details["key"] ?? "-"): \(error.details["reason"] ?? "-")"
+        } catch { return "\(error)" }
+    }
+
+    @Test func whatFoundationWritesIsReadAsItIs() throws {
+        let date = Date(timeIntervalSince1970: 1_769_860_800)
+        let object: [String: Any] = [
+            "text": "a < b & \u{e9}\u{1f600}", "ascii": "plain", "empty": "", "small": 5, "negative": -5,
+            "large": Int64.max,
+            "least": Int64.min, "byte": 255, "word": 65535, "real": 0.1, "yes": true, "no": false, "date": date,
+            "data": Data([0, 1, 255]), "list": [1, [2, ["x": "y"]], [Any]()] as [Any], "nothing": [String: Any](),
+            "long": String(repeating: "x", count: 300),
+        ]
+        let expected: PropertyValue = [
+            "text": "a < b & \u{e9}\u{1f600}", "ascii": "plain", "empty": "", "small": 5, "negative": -5,
+            "large": .integer(.max), "least": .integer(.min), "byte": 255, "word": 65535, "real": 0.1, "yes": true,
+            "no": false, "date": .date(date), "data": .data(Data([0, 1, 255])), "list": [1, [2, ["x": "y"]], []],
+            "nothing": [:], "long": .string(String(repeating: "x", count: 300)),
+        ]
+        for format in [PropertyListSerialization.PropertyListFormat.xml, .binary] {
+            let data = try PropertyListSerialization.data(fromPropertyList: object, format: format, options: 0)
+            #expect(try PropertyValue(propertyList: data) == expected)
+        }
+        guard case .dictionary(let values) = expected else { return }
+        let own = DefaultsFile.encode(values, json: false)
+        #expect(try DefaultsFile.decode(own, json: false) == values)
+        let theirs = try PropertyListSerialization.propertyList(from: own, format: nil) as? NSDictionary
+        #expect(theirs == object as NSDictionary)
+    }
+
+    @Test(arguments: [
+        ("<integer>9223372036854775808</integer>", "An integer has no place in 64 bits."),
+        ("<integer>18446744073709551615</integer>", "An integer has no place in 64 bits."),
+        ("<integer></integer>", "An integer has no number in it."), ("<real>1e400</real>", "A real is too large."),
+        ("<real>-1e400</real>", "A real is too large."), ("<real>1e-400</real>", "A real is too small."),
+        ("<dict><key>CF$UID</key><integer>1</integer></dict>", "A store holds no UID."),
+        ("<date>2026-02-30T00:00:00Z</date>", "A date is none of the calendar's: \(PropertyDate.form)."),
+        ("<string>&unknown;</string>", "It is no property list, or a damaged one."),
+        ("<data>***</data>", "Data is not base64."),
+        (String(repeating: "<array>", count: 60), "It nests too deeply."),
+    ])
+    func whatAListInXMLSaysAndNoStoreHoldsIsRefused(_ element: String, _ reason: String) {
+        let refused = refusal {
+            try PropertyValue(propertyList: xml("<dict><key>a</key><array><true/>\(element)</array></dict>"))
+        }
+        #expect(refused.hasPrefix("a[1]") && refused.hasSuffix(": \(reason)"), "\(refused)")
+    }
+
+    @Test func keysThatLookAlikeAreTwoAndTheSameKeyIsRefused() throws {
+        let alike = "<dict><key>\u{e9}</key><true/><key>e\u{301}</key><false/></dict>"
+        guard case .dictionary(let values) = try PropertyValue(propertyList: xml(alike)) else { return }
+        #expect(values.count == 2)
+        let twice = "<dict><key>a</key><true/><key>a</key><false/></dict>"
+        #expect(refusal { try PropertyValue(propertyList: xml(twice)) } == "a: The key is there twice.")
+    }
+
+    @Test func whatABinaryListSaysAndNoStoreHoldsIsRefused() {
+        let key: [UInt8] = [0x51, 0x61]
+        func refused(_ object: [UInt8]) -> String {
+            refusal { try PropertyValue(propertyList: binary([[0xd1, 1, 2], key, object])) }
+        }
+        #expect(refused([0x80, 5]) == "a: A store holds no UID.")
+        #expect(refused([0x00]) == "a: A store holds no null.")
+        let large: [UInt8] = [0x14] + [UInt8](repeating: 0, count: 8) + [UInt8](repeating: 0xff, count: 8)
+        #expect(refused(large) == "a: An integer has no place in 64 bits.")
+        #expect(refused([0x33, 0x7f, 0xf0, 0, 0, 0, 0, 0, 0]) == "a: A date is too far away.")
+        // It is in itself.
+        #expect(refused([0xa1, 2]).hasSuffix(": It nests too deeply."))
+    }
+
+    @Test(.timeLimit(.minutes(1))) func sharedPartsAreNotFollowedForEver() {
+        let key: [UInt8] = [0x51, 0x61]
+        for depth in [20, 40] {
+            let levels = (0..<depth).map { [0xa2, UInt8($0 + 3), UInt8($0 + 3)] as [UInt8] }
+            let list = binary([[0xd1, 1, 2], key] + levels + [[0x09]])
+            #expect(refusal { try PropertyValue(propertyList: list) }.hasSuffix("than any store can hold."))
+        }
+        // A long text that is there often.
+        let text = [0x5f, 0x12, 0, 0, 0x40, 0] + [UInt8](repeating: 0x61, count: 0x4000)
+        let list = binary([[0xaf, 0x11, 0x10, 0x00] + [UInt8](repeating: 1, count: 0x1000), text])
+        #expect(refusal { try PropertyValue(propertyList: list) }.hasSuffix("than any store can hold."))
+    }
+
+    @Test func damagedListsAreRefused() throws {
+        let good = try PropertyListSerialization.data(
+            fromPropertyList: ["a": [1, "two", Data([3])] as [Any]], format: .binary, options: 0)
+        var random = SplitMix64(seed: 1)
+        for _ in 0..<5000 {
+            var bytes = [UInt8](good)
+            for _ in 0..<Int.random(in: 1...3, using: &random) {
+                bytes[Int.random(in: 6..<bytes.count, using: &random)] = UInt8.random(in: 0...255, using: &random)
+            }
+            // It is read or refused, and ends nothing.
+            _ = try? PropertyValue(propertyList: Data(bytes.prefix(Int.random(in: 6...bytes.count, using: &random))))
+            _ = try? PropertyValue(propertyList: Data(bytes))
+        }
+        for content in ["", "<dict>", "<dict><key>a</key></dict>", "<true/><true/>", "<what/>", "<string>a"] {
+            #expect(throws: CloudError.self) { try PropertyValue(propertyList: xml(content)) }
+        }
+    }
+
+    @Test(arguments: [
+        (#"{"a":[1,null]}"#, "a[1]: A store holds no null."),
+        (#"{"a":{"b":18446744073709551615}}"#, "a.b: An integer has no place in 64 bits."),
+        (#"{"a":1e400}"#, "a: A number is too large."), (#"{"a":1,"a":2}"#, "a: The key is there twice."),
+        (#"{"a":{"$date":"tomorrow"}}"#, "a: {\"$date\": ...} has no date in it: \(PropertyDate.form)."),
+        (#"{"a":{"$date":"2026-02-30T00:00:00Z"}}"#, "a: {\"$date\": ...} has no date in it: \(PropertyDate.form)."),
+        (#"{"a":{"$data":"***"}}"#, "a: {\"$data\": ...} has no base64 in it."), (#"{"a":"#, "a: It is no JSON."),
+    ])
+    func whatJSONSaysAndNoStoreHoldsIsRefused(_ text: String, _ reason: String) {
+        #expect(refusal { try PropertyValue(json: text) } == reason)
+    }
+
+    @Test func datesAreThoseOfTheCalendar() throws {
+        for text in [
+            "0001-01-01T00:00:00.000Z", "0001-12-31T23:59:59.999Z", "1500-02-28T12:00:00.000Z",
+            "1582-10-10T00:00:00.000Z", "1969-12-31T23:59:59.999Z", "2000-02-29T00:00:00.000Z",
+            "2026-01-31T12:00:00.123Z", "2026-01-31T12:00:00.123456Z", "9999-12-31T23:59:59.999Z",
+        ] {
+            #expect(PropertyDate.text(of: try #require(PropertyDate.date(text), "\(text)")) == text)
+        }
+        let east = try #require(PropertyDate.date("2026-01-31T12:00:00+01:30"))
+        #expect(PropertyDate.text(of: east) == "2026-01-31T10:30:00.000Z")
+        for text in [
+            "2026-02-30T00:00:00Z", "2025-02-29T00:00:00Z", "1900-02-29T00:00:00Z", "2026-13-01T00:00:00Z",
+            "2026-00-01T00:00:00Z", "2026-01-01T24:00:00Z", "2026-01-01T00:60:00Z", "2026-06-30T23:59:60Z",
+            "0000-01-01T00:00:00Z", "10000-01-01T00:00:00Z", "-0001-01-01T00:00:00Z", "2026-01-01",
+            "2026-01-01T00:00:00",
+            "2026-01-01T00:00:00.Z", "2026-01-01T00:00:00.1234567Z", "9999-12-31T23:59:59-01:00", "\(Int64.max)",
+        ] {
+            #expect(PropertyDate.date(text) == nil, "\(text)")
+        }
+        // As an export writes what is further away.
+        let far = Date(timeIntervalSince1970: 1e12)
+        #expect(PropertyDate.date(PropertyDate.text(of: far)) == far)
+        for day in stride(from: -719_162.0, to: 2_932_896, by: 997) {
+            let date = Date(timeIntervalSince1970: day * 86_400 + 1.5)
+            #expect(PropertyDate.date(PropertyDate.text(of: date)) == date)
+        }
+    }
+}
+
+/// The file of a mirror is the user's.
+@Suite struct MirrorFileTests {
+    private func withMirror(
+        _ name: String, _ body: (KeyValueStore, DefaultsMirror, String) throws -> Void
+    ) async throws {
+        let home = NSTemporaryDirectory() + "/nephos-test-" + UUID().uuidString
+        defer { try? FileManager.default.removeItem(atPath: home) }
+        let session = try await Session.open(home: home)
+        defer { session.close() }
+        let store = try session.keyValueStore(app: AppID("app.one"))
+        let path = home + "/" + name
+        try body(store, DefaultsMirror(store: store, path: path), path)
+    }
+
+    private func mode(_ path: String) -> mode_t {
+        var status = stat()
+        return lstat(path, &status) == 0 ? status.st_mode : 0
+    }
+
+    @Test func aLinkStaysOneAndTheFileKeepsItsMode() async throws {
+        for exists in [true, false] {
+            try await withMirror("link.json") { store, mirror, path in
+                let folder = (path as NSString).deletingLastPathComponent
+                if exists {
+                    try Data(#"{"theirs": 1}"#.utf8).write(to: URL(fileURLWithPath: folder + "/real.json"))
+                    chmod(folder + "/real.json", 0o664)
+                    // Another owner than the one that writes, where that can be.
+                    if getuid() == 0 { chown(folder + "/real.json", 65534, 65534) }
+                }
+                try FileManager.default.createSymbolicLink(atPath: path, withDestinationPath: "real.json")
+                try store.set("x", forKey: "mine")
+                try mirror.merge()
+                #expect(mode(path) & S_IFMT == S_IFLNK)
+                #expect(mode(folder + "/real.json") & 0o7777 == (exists ? 0o664 : 0o600))
+                var status = stat()
+                #expect(stat(path, &status) == 0 && status.st_uid == (exists && getuid() == 0 ? 65534 : getuid()))
+                let values = try DefaultsFile.decode(Data(contentsOf: URL(fileURLWithPath: path)), json: true)
+                #expect(values == (exists ? ["mine": "x", "theirs": 1] : ["mine": "x"]))
+            }
+        }
+    }
+
+    @Test(arguments: [
+        (#"{"a": [1, 18446744073709551615]}"#, "a[1]"), (#"{"a": [1, null]}"#, "a[1]"), (#"{"a": null}"#, "a"),
+        (#"{"a": 1, "a": 2}"#, "a"),
+    ])
+    func whatNoStoreHoldsEndsTheMirrorAndTheFileIsLeftAlone(_ content: String, _ place: String) async throws {
+        try await withMirror("defaults.json") { store, mirror, path in
+            try store.set("x", forKey: "mine")
+            try Data(content.utf8).write(to: URL(fileURLWithPath: path))
+            let error = #expect(throws: CloudError.self) { try mirror.merge() }
+            #expect(error?.details["key"] == place && error?.details["reason"] != nil, "\(String(describing: error))")
+            #expect(FileManager.default.contents(atPath: path) == Data(content.utf8))
+            #expect(store.dictionaryRepresentation == ["mine": "x"])
+        }
+    }
+
+    @Test(arguments: ["defaults.json", "defaults.plist"]) func namesThatLookAlikeStayTwo(_ name: String) async throws {
+        try await withMirror(name) { store, mirror, path in
+            let values: [ItemName: PropertyValue] = ["\u{e9}": 1, "e\u{301}": 2]
+            let all = values.merging(["nested": .dictionary(values)]) { $1 }
+            let isJSON = name.hasSuffix(".json")
+            try DefaultsFile.encode(all, json: isJSON).write(to: URL(fileURLWithPath: path))
+            try mirror.merge()
+            try store.set(Int64(3), forKey: "more")
+            try mirror.exchange(readFile: false)
+            #expect(try store.values() == all.merging(["more": 3]) { $1 })
+            let data = try #require(FileManager.default.contents(atPath: path))
+            #expect(try DefaultsFile.decode(data, json: isJSON) == all.merging(["more": 3]) { $1 })
+        }
+    }
+
+    @Test func whatTheFormCannotHoldStaysInTheStore() async throws {
+        try await withMirror("defaults.plist") { store, mirror, path in
+            try store.set("a\u{1}b", forKey: "control")
+            try store.set("a\r\nb", forKey: "lines")
+            try mirror.merge()
+            try mirror.exchange(readFile: true)
+            #expect(store.dictionaryRepresentation == ["control": "a\u{1}b", "lines": "a\r\nb"])
+        }
+    }
+}
