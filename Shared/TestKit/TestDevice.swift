@@ -144,11 +144,11 @@ public final class TestDevice {
     /// Signs it out.
     public func signOut(keepsUnsent: Bool = false) throws {
         guard let engine else { return }
-        var result: Result<Void, CloudError>?
+        var result: Result<Bool, CloudError>?
         engine.signOut(keepsUnsent: keepsUnsent) { result = $0 }
         cloud.network.run(within: .seconds(60)) { result != nil }
         guard let result else { throw CloudError(.networkFailure, "The device could not sign out in time.") }
-        try result.get()
+        _ = try result.get()
     }
 
     /// Calls a service's method as this device, and lets time pass until it is answered.

@@ -218,6 +218,99 @@ import Wire
         #expect(cloud.devices[0].secretSaves - saves < 60)
     }
 
+    @Test(arguments: [2 * 3600, 400 * 86_400])
+    func aClockThatWasAheadAndIsPutRightBeatsNothingNewer(_ seconds: Int) throws {
+        let cloud = try settled(2)
+        defer { cloud.close() }
+        let (right, wrong) = (cloud.devices[0], cloud.devices[1])
+        wrong.setClockOffset(.seconds(seconds))
+        try wrong.store?.set("of a wrong clock", forKey: "k")
+        #expect(cloud.settle(within: .seconds(30)))
+        for restarts in [false, true] {
+            wrong.setClockOffset(.zero)
+            if restarts {
+                wrong.stop()
+                try wrong.start()
+            }
+            cloud.network.run(for: .seconds(10))
+            wrong.setOffline(true)
+            cloud.network.run(for: .seconds(1))
+            try wrong.store?.set("older", forKey: "k")
+            cloud.network.run(for: .seconds(120))
+            try right.store?.set("newer", forKey: "k")
+            cloud.network.run(for: .seconds(5))
+            wrong.setOffline(false)
+            #expect(cloud.settle())
+            #expect(cloud.devices.map { $0.values["k"] } == ["newer", "newer"])
+            // What it writes after it has seen that is newer still.
+            try wrong.store?.set("newest", forKey: "k")
+            #expect(cloud.settle(within: .seconds(30)))
+            #expect(cloud.devices.map { $0.values["k"] } == ["newest", "newest"])
+        }
+    }
+
+    @Test func aClockThatIsStillAheadIsKnownByWhatTheServerCutsBack() throws {
+        let cloud = try settled(2)
+        defer { cloud.close() }
+        let (right, wrong) = (cloud.devices[0], cloud.devices[1])
+        // No id is refused for this.
+        wrong.setClockOffset(.seconds(1800))
+        try wrong.store?.set("of a wrong clock", forKey: "k")
+        #expect(cloud.settle(within: .seconds(30)))
+        wrong.setOffline(true)
+        cloud.network.run(for: .seconds(1))
+        try wrong.store?.set("older", forKey: "k")
+        cloud.network.run(for: .seconds(120))
+        try right.store?.set("newer", forKey: "k")
+        cloud.network.run(for: .seconds(5))
+        wrong.setOffline(false)
+        #expect(cloud.settle())
+        #expect(cloud.devices.map { $0.values["k"] } == ["newer", "newer"])
+    }
+
+    @Test func aClockThatIsPutRightWhileTheProcessRunsIsBelieved() throws {
+        let cloud = try settled(2)
+        defer { cloud.close() }
+        let (right, wrong) = (cloud.devices[0], cloud.devices[1])
+        wrong.setClockOffset(.seconds(3 * 3600))
+        try wrong.store?.set("of a wrong clock", forKey: "k")
+        #expect(cloud.settle(within: .seconds(30)))
+        wrong.setClockOffset(.zero)
+        cloud.network.run(for: .seconds(10))
+        // Both away, so that neither has seen what the other writes.
+        for device in cloud.devices { device.setOffline(true) }
+        cloud.network.run(for: .seconds(1))
+        try right.store?.set("older", forKey: "k")
+        cloud.network.run(for: .seconds(120))
+        try wrong.store?.set("newer", forKey: "k")
+        for device in cloud.devices { device.setOffline(false) }
+        #expect(cloud.settle())
+        #expect(cloud.devices.map { $0.values["k"] } == ["newer", "newer"])
+    }
+
+    @Test func theOrderOfADevicesOwnWritesHoldsWhileItsClockIsPutRight() throws {
+        let cloud = try settled(2)
+        defer { cloud.close() }
+        let wrong = cloud.devices[1]
+        wrong.setOffline(true)
+        cloud.network.run(for: .seconds(1))
+        wrong.setClockOffset(.seconds(2 * 3600))
+        try wrong.store?.write([LocalWrite(key: "k", value: 1), LocalWrite(key: "l", value: 1)])
+        wrong.setClockOffset(.zero)
+        cloud.network.run(for: .seconds(5))
+        try wrong.store?.set(2, forKey: "k")
+        #expect(wrong.values == ["k": 2, "l": 1])
+        wrong.setOffline(false)
+        cloud.network.faults = Faults(latency: .milliseconds(1)...(.milliseconds(50)), loss: 0.2, reordering: 0.5)
+        for value in 3...20 {
+            try wrong.store?.set(.integer(Int64(value)), forKey: "k")
+            cloud.network.run(for: .milliseconds(7))
+        }
+        cloud.network.faults = .none
+        #expect(cloud.settle())
+        #expect(cloud.devices.allSatisfy { $0.values == ["k": 20, "l": 1] })
+    }
+
     private func history(of device: TestDevice, in cloud: TestCloud) throws -> [WireKeyHistoryEntry] {
         var request = WireListKeyHistory()
         request.storeID = try #require(device.session?.storeIDs["default"])

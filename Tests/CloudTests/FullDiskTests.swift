@@ -101,7 +101,7 @@ extension FullDiskTests {
 }
 
 /// A disk of its own, that a test may fill.
-private struct SmallDisk {
+struct SmallDisk {
     let folder: String
     private var junk: String { folder + "/junk" }
 
@@ -126,6 +126,8 @@ private struct SmallDisk {
         let block = Data(repeating: 1, count: 64 << 10)
         while (try? file.write(contentsOf: block)) != nil {}
     }
+
+    func setReadOnly() throws { try Self.run("mount", ["-o", "remount,ro", folder]) }
 
     func empty() throws { try FileManager.default.removeItem(atPath: junk) }
 

@@ -593,4 +593,28 @@ import struct Foundation.Data
         #expect(cloud.settle(within: .seconds(1200)))
         #expect(second.values == ["good": 1, "bad": "precious"])
     }
+
+    @Test func aDeviceThatIdentityHasForgottenIsToldWhatToDoWhenItAsks() throws {
+        let cloud = try TestCloud(seed: 31)
+        defer { cloud.close() }
+        try cloud.addDevice()
+        let copy = try cloud.copyStorage(of: .identity)
+        let device = try cloud.addDevice()
+        try device.store?.set("kept", forKey: "k")
+        #expect(cloud.settle())
+        try cloud.restore(copy, of: .identity)
+        cloud.network.run(for: .seconds(30))
+        let refused = #expect(throws: CloudError.self) {
+            _ = try device.call(.identity, WireWhoAmI(), as: WireWhoAmIReply.self)
+        }
+        #expect(refused?.code == .notAuthenticated)
+        cloud.network.run(for: .seconds(1))
+        #expect(try device.store?.status().problem?.code == .notAuthenticated)
+        #expect(try device.store?.status().isInSync == false)
+        // What it has is kept, and goes on once somebody signs in.
+        try device.store?.set("more", forKey: "l")
+        try device.signIn(as: TestCloud.accountName)
+        #expect(cloud.settle())
+        #expect(cloud.devices[0].values == ["k": "kept", "l": "more"])
+    }
 }

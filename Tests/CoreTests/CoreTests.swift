@@ -4,11 +4,21 @@ import Testing
 @Suite struct HybridClockTests {
     private let noon = Timestamp(milliseconds: 1_767_268_800_000)
 
-    @Test func neverGoesBackWhenTheWallClockDoes() {
+    @Test func doesNotGoBackWhenTheWallClockGoesBackALittle() {
         var clock = HybridClock()
         let first = clock.tick(now: noon)
-        let second = clock.tick(now: noon.advanced(by: .seconds(-3600)))
+        let second = clock.tick(now: noon.advanced(by: .seconds(-50)))
         #expect(second > first)
+    }
+
+    @Test func comesBackFromAFutureThatOnlyItsOwnWallClockSaid() {
+        var clock = HybridClock()
+        let seen = HybridTimestamp(noon.advanced(by: .seconds(30)))
+        clock.observe(seen)
+        let ahead = clock.tick(now: noon.advanced(by: .seconds(3600)))
+        #expect(clock.tick(now: noon) == seen.next)
+        #expect(clock.tick(now: noon, after: ahead) == ahead.next)
+        #expect(clock.tick(now: noon.advanced(by: .seconds(40))) == HybridTimestamp(noon.advanced(by: .seconds(40))))
     }
 
     @Test func whatIsWrittenAfterSomethingWasSeenIsLater() {

@@ -69,6 +69,107 @@ import Wire
         #expect(device.cloud.items["a"]?.value == "local")
     }
 
+    @Test func unsentChangesDoNotVanishBecauseTheirAccountWasMadeAnewUnderItsName() throws {
+        let device = try Device.ready()
+        try device.store.set("sent", forKey: "b")
+        device.loop.advance(.milliseconds(200))
+        device.cloud.overrides["PushKeys"] = { _ in .failure(CloudError(.serviceBusy, "Later.")) }
+        try device.store.set("unsent", forKey: "a")
+        device.loop.advance(.milliseconds(200))
+        device.cloud.account = "acc_two"
+        let refused = #expect(throws: CloudError.self) { try device.signIn() }
+        #expect(refused?.code == .constraintViolation && refused?.details["unsent"] == "1")
+        device.loop.advance(.seconds(1))
+        // The server has let the device in, and is told that it is not coming.
+        #expect(device.cloud.requests("SignOut").count == 1)
+        #expect(device.engine.session?.accountID == AccountID("acc_one"))
+        #expect(try device.store.dictionary() == ["a": "unsent", "b": "sent"])
+        try device.signIn(discardsUnsent: true)
+        #expect(device.engine.session?.accountID == AccountID("acc_two"))
+        #expect(try device.store.status().pending.isEmpty)
+    }
+
+    @Test func anAccountsNameIsOneInAnyCase() throws {
+        let device = try Device.ready()
+        let keys = try device.engine.loadSecrets().publicKey
+        device.cloud.overrides["PushKeys"] = { _ in .failure(CloudError(.serviceBusy, "Later.")) }
+        try device.store.set("unsent", forKey: "a")
+        try device.signIn("ANNA")
+        #expect(try device.engine.loadSecrets().publicKey == keys)
+        #expect(device.madeKeys == 1)
+    }
+
+    @Test func adoptedContentStaysUntilTheServerHasTakenIt() throws {
+        let device = try Device()
+        for key: ItemName in ["a", "b", "c"] { try device.store.set("local", forKey: key) }
+        try device.signIn()
+        device.loop.advance(.seconds(1))
+        device.cloud.overrides["PushKeys"] = { request in
+            guard let push = try? request.body.decode(WirePushKeys.self), push.writes[0].key == "b" else { return nil }
+            return .failure(CloudError(.quotaExceeded, "Too much."))
+        }
+        #expect(try device.store.adoptSignedOutContent() == ["a", "b", "c"])
+        #expect(try device.local.signedOutKeys(app: device.store.app) == ["a", "b", "c"])
+        device.loop.advance(.seconds(1))
+        #expect(device.cloud.items.keys.sorted() == ["a", "c"])
+        #expect(try device.local.signedOutKeys(app: device.store.app) == ["b"])
+        #expect(try device.store.status().refused.map(\.key) == ["b"])
+        // Once there is room; and what waits already is not offered twice.
+        device.cloud.overrides = [:]
+        #expect(try device.store.adoptSignedOutContent() == ["b"])
+        #expect(try device.store.adoptSignedOutContent() == ["b"])
+        #expect(try device.store.status().pending.count == 1)
+        device.loop.advance(.seconds(1))
+        #expect(device.cloud.items["b"]?.value == "local")
+        #expect(try device.local.signedOutKeys(app: device.store.app).isEmpty)
+        #expect(try device.store.status().refused.isEmpty)
+    }
+
+    @Test func whoeverSignsOutWithoutAServerIsToldSoWithinASecond() throws {
+        let device = try Device.ready()
+        device.cloud.lossy = ["SignOut"]
+        var told: Result<Bool, CloudError>?
+        device.engine.signOut { told = $0 }
+        device.loop.advance(.milliseconds(999))
+        #expect(try told?.get() == false)
+        #expect(device.engine.session?.signedIn == false)
+        try device.signIn()
+        device.cloud.lossy = []
+        device.engine.signOut { told = $0 }
+        device.loop.advance(.milliseconds(200))
+        #expect(try told?.get() == true)
+    }
+
+    @Test func aLockThatAnotherProcessDoesNotLetGoIsNamedAndTriedAgainEverLessOften() throws {
+        let device = try Device.ready()
+        let secrets = try #require(device.secrets as? MemorySecrets)
+        let other = MemorySecrets(sharing: secrets)
+        #expect(other.tryLock())
+        device.loop.advance(.seconds(4000))
+        try device.store.set("kept", forKey: "a")
+        device.loop.advance(.seconds(3))
+        #expect(device.cloud.requests("RefreshToken").isEmpty)
+        let problem = try device.store.status().problem
+        #expect(problem?.code == .storageFailure && problem?.message.contains("refresh.lock") == true)
+        #expect(try device.store.status().pending.first?.blocker == .thisDevice)
+        other.unlock()
+        device.loop.advance(.seconds(120))
+        #expect(device.cloud.items["a"]?.value == "kept")
+        #expect(try device.store.status().isInSync)
+    }
+
+    @Test func aServerThatAsksForALongerPauseThanAnHourIsAskedAfterAnHour() throws {
+        let device = try Device.ready()
+        device.cloud.overrides["RefreshToken"] = { _ in
+            .failure(CloudError(.requestRateLimited, "Later.", retryAfter: .seconds(1_000_000)))
+        }
+        device.loop.advance(.seconds(3700))
+        #expect(device.cloud.requests("RefreshToken").count == 1)
+        device.cloud.overrides = [:]
+        device.loop.advance(.seconds(2 * 3700))
+        #expect(device.cloud.requests("RefreshToken").count > 1)
+    }
+
     @Test func signedOutReadsNothingOfTheAccount() throws {
         let device = try Device.ready()
         try device.store.set("secret", forKey: "a")

@@ -16,6 +16,11 @@ final class Device {
     var changes: [ChangeNotification] = []
     /// What was told of who is signed in.
     var accountEvents: [UbiquityIdentityToken?] = []
+    /// How often a key pair was made.
+    var madeKeys: Int { keyCount.value }
+    private let keyCount = Count()
+
+    private final class Count { var value = 0 }
     /// How many changes had been told at the end of each fetch.
     private(set) var changesAtFetches: [Int] = []
     var store: KeyValueSync { engine.keyValue(AppID("app.one")) }
@@ -25,18 +30,19 @@ final class Device {
         loop = ManualLoop(cloud: cloud)
         self.local = try local ?? LocalStore()
         secrets = MemorySecrets()
-        engine = Self.makeEngine(loop, self.local, secrets, seed: 1)
+        engine = Self.makeEngine(loop, self.local, secrets, seed: 1, keyCount)
         try start()
     }
 
     private static func makeEngine(
-        _ loop: ManualLoop, _ local: LocalStore, _ secrets: any SecretStore, seed: UInt64
+        _ loop: ManualLoop, _ local: LocalStore, _ secrets: any SecretStore, seed: UInt64, _ count: Count
     ) -> DeviceEngine {
         var options = DeviceOptions()
         options.seed = seed
         return DeviceEngine(
             loop: loop, local: local, secrets: secrets, options: options, logger: Logger(label: "test")
         ) {
+            count.value += 1
             let bytes = [UInt8](repeating: 9, count: 32)
             guard let publicKey = PublicKey(bytes: bytes), let secretKey = SecretKey(bytes: bytes) else {
                 throw CloudError(.internalError, "These are 32 bytes.")
@@ -61,7 +67,7 @@ final class Device {
     /// The process ends, and another one begins on the same disk.
     func restart() throws {
         engine.stop()
-        engine = Self.makeEngine(loop, local, secrets, seed: 2)
+        engine = Self.makeEngine(loop, local, secrets, seed: 2, keyCount)
         try start()
     }
 

@@ -87,6 +87,24 @@ import Wire
         #expect(pending.map(\.writes[0].value) == [2, 3])
     }
 
+    @Test func ofTwoSpellingsOfOneTimeTheFirstByBytesStandsForBoth() throws {
+        let local = try LocalStore()
+        // Many, since one would be right by chance.
+        for number in 0..<40 {
+            try local.accept(
+                [
+                    LocalWrite(key: ItemName("caf\u{e9} \(number)"), value: "composed"),
+                    LocalWrite(key: ItemName("cafe\u{301} \(number)"), value: "decomposed"),
+                ],
+                app: app, id: OperationID(at: now), writer: 1, now: now)
+        }
+        for number in 0..<40 {
+            #expect(try local.read(text: "caf\u{e9} \(number)", app: app) == .value("decomposed"))
+            #expect(try local.texts(app: app)["caf\u{e9} \(number)"] == "decomposed")
+            #expect(try local.spellings(of: "caf\u{e9} \(number)", app: app).count == 2)
+        }
+    }
+
     @Test func databaseFlushesItsWrites() throws {
         try withHome { home in
             let local = try LocalStore(path: home + "/device.sqlite")
@@ -115,10 +133,19 @@ import Wire
         try withHome { home in
             let first = SecretFile(home: home)
             let second = SecretFile(home: home)
-            #expect(first.tryLock())
-            #expect(!second.tryLock())
+            let taken = try [first.tryLock(), second.tryLock()]
+            #expect(taken == [true, false])
             first.unlock()
-            #expect(second.tryLock())
+            #expect(try second.tryLock())
+        }
+    }
+
+    @Test func aRefreshLockThatNobodyCanTakeIsAnErrorOfFiles() throws {
+        try withHome { home in
+            try FileManager.default.createDirectory(
+                atPath: home + "/refresh.lock", withIntermediateDirectories: false)
+            let refused = #expect(throws: CloudError.self) { try SecretFile(home: home).tryLock() }
+            #expect(refused?.code == .storageFailure && refused?.details["reason"] == "Is a directory")
         }
     }
 

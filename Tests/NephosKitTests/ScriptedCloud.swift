@@ -91,7 +91,7 @@ final class ScriptedCloud {
     private func signIn(_ request: WireSignIn) -> WireSignInReply {
         var reply = WireSignInReply()
         reply.accountID = account
-        reply.accountName = request.accountName
+        reply.accountName = request.accountName.lowercased()
         reply.device.deviceID = "dev_here"
         reply.accessToken = token()
         reply.refreshToken = "refresh-\(tokenCount)"

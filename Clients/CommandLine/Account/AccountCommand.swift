@@ -283,7 +283,7 @@ struct AccountCommand: AsyncParsableCommand {
                 let account = try session.requireAccount().accountName
                 try confirm(account)
                 try await session.closeAccount(password: try password.password())
-                try? await session.signOut(keepsUnsent: true)
+                _ = try? await session.signOut(keepsUnsent: true)
                 try output.print(
                     Report(account: account),
                     text: "Closed \(account). The services destroy its keys and remove what it stored.")

@@ -21,10 +21,29 @@ extension KeyValueCommand {
                     return try output.print(
                         ["keys": [String]()], text: "Nothing was set while nobody was signed in.")
                 }
-                try await Sent.wait(
-                    store, keys: keys, network: network, output: output,
-                    done: "Adopted \(keys.joined(separator: ", ")).")
+                do {
+                    try await Sent.wait(
+                        store, keys: keys, network: network, output: output,
+                        done: "Adopted \(keys.joined(separator: ", ")).")
+                } catch let error as CloudError {
+                    throw try await refusal(error, of: keys, in: store)
+                }
             }
+        }
+
+        /// Says of each key whether the account has it.
+        private func refusal(
+            _ error: CloudError, of keys: [String], in store: KeyValueStore
+        ) async throws -> CloudError {
+            let refused = try await store.status().refused.map(\.key.rawValue).filter(keys.contains)
+            guard !refused.isEmpty else { return error }
+            let kept = try store.signedOutKeys().map(\.rawValue)
+            let adopted = keys.filter { !kept.contains($0) }
+            var error = error
+            if !adopted.isEmpty { error.details["adopted"] = adopted.joined(separator: ", ") }
+            error.details["not_adopted"] = refused.joined(separator: ", ")
+            error.details["kept"] = "What was not adopted stays here. Make room, and adopt again."
+            return error
         }
     }
 
@@ -47,8 +66,10 @@ extension KeyValueCommand {
 
         func run() async throws {
             try await store.withStore { store, _ in
-                let dismissed = try store.dismissRefused(all ? nil : keys.map { ItemName($0) })
-                if let missing = keys.first(where: { !dismissed.contains(ItemName($0)) }) {
+                // As everywhere a key is typed: any name that Swift's strings take for equal.
+                let refused = try await store.status().refused.map(\.key).filter { keys.contains($0.rawValue) }
+                let dismissed = try store.dismissRefused(all ? nil : refused)
+                if let missing = keys.first(where: { key in !dismissed.contains { $0.rawValue == key } }) {
                     throw CloudError(
                         .unknownItem, "There is no refused write of this key.", details: ["key": missing])
                 }

@@ -46,7 +46,7 @@ struct WhyCommand: AsyncParsableCommand {
                     keys: [refused.key], state: "refused", reason: refused.error.message, blocker: "quota", attempts: 1,
                     nextAttempt: nil, operation: "-", error: refused.error.description)
             }
-            if let key { items = items.filter { $0.keys.contains(ItemName(key)) } }
+            if let key { items = items.filter { $0.keys.contains { $0.rawValue == key } } }
             let report = Report(
                 inSync: status.isInSync, initialSyncFinished: status.initialSyncFinished,
                 following: status.isFollowing, token: status.head.description,

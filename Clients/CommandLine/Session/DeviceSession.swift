@@ -22,7 +22,8 @@ struct DeviceOptionGroup: ParsableArguments {
         logger.logLevel =
             ProcessInfo.processInfo.environment["NEPHOS_LOG_LEVEL"].flatMap { Logger.Level(rawValue: $0) } ?? .error
         let home = home ?? Session.defaultHome
-        guard access(home, R_OK | W_OK | X_OK) == 0 || errno != EACCES else {
+        // What is no folder has another mode, and the session says so.
+        guard access(home + "/.", R_OK | W_OK | X_OK) == 0 || errno != EACCES else {
             throw CloudError(
                 .permissionFailure, "This user may not use the device's home. Run this as its owner.",
                 details: ["home": home])

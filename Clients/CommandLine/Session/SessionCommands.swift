@@ -50,8 +50,17 @@ struct SignOutCommand: AsyncParsableCommand {
     func run() async throws {
         try await device.withSession { session in
             let account = try session.requireAccount()
-            try await session.signOut(keepsUnsent: keepUnsent)
-            try output.print(SessionReport(account), text: "Signed out of \(account.accountName).")
+            let isTold = try await session.signOut(keepsUnsent: keepUnsent)
+            var report = SessionReport(account)
+            report.serverTold = isTold
+            try output.print(
+                report,
+                text: isTold
+                    ? "Signed out of \(account.accountName)."
+                    : """
+                    Signed out of \(account.accountName) on this device. The server could not be told, and lists the \
+                    device as signed in until another one revokes it: nephos devices revoke \(account.deviceID)
+                    """)
         }
     }
 }
@@ -97,6 +106,8 @@ private struct SessionReport: Encodable {
     var identityToken: String
     /// Where identity is.
     var server: String
+    /// Of a sign-out: whether the server knows.
+    var serverTold: Bool?
 
     init(_ record: SessionRecord) {
         account = record.accountName

@@ -45,14 +45,26 @@ extension KeyValueStore {
     /// What lost a conflict or was overwritten, newest first.
     ///
     /// - Parameters:
-    ///   - key: Nil: of all keys.
+    ///   - key: Nil: of all keys. Of names that Swift's strings take for equal to it all are meant.
     ///   - limit: However many; they are fetched in pages.
     public func history(
         forKey key: String? = nil, limit: Int = 100, timeout: Duration? = nil
     ) async throws(CloudError) -> [KeyHistoryEntry] {
+        guard let key else { return try await history(ofName: "", limit: limit, timeout: timeout) }
+        let names = try session.local.spellings(of: key, app: app)
+        var entries: [KeyHistoryEntry] = []
+        for name in names { entries += try await history(ofName: name.rawValue, limit: limit, timeout: timeout) }
+        guard names.count > 1 else { return entries }
+        return Array(entries.sorted { $0.recorded > $1.recorded }.prefix(limit))
+    }
+
+    /// - Parameter name: Empty: of all keys.
+    private func history(
+        ofName name: String, limit: Int, timeout: Duration?
+    ) async throws(CloudError) -> [KeyHistoryEntry] {
         var request = WireListKeyHistory()
         request.storeID = try serverStore().store.rawValue
-        request.key = key ?? ""
+        request.key = name
         var entries: [KeyHistoryEntry] = []
         while entries.count < limit {
             request.limit = UInt32(clamping: limit - entries.count)

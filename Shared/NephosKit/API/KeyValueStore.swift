@@ -139,7 +139,8 @@ public final class KeyValueStore: Sendable {
         session.engine.execute { $0.keyValue(app).pump() }
     }
 
-    /// Offers what was written while signed out to the account that is signed in now.
+    /// Offers what was written while signed out to the account that is signed in now. It stays among
+    /// ``signedOutKeys()`` until the server has taken it.
     ///
     /// - Returns: The keys offered.
     @discardableResult

@@ -43,7 +43,7 @@ public final class Session: Sendable {
             try FileManager.default.createDirectory(
                 atPath: home, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
         } catch {
-            throw CloudError(.storageFailure, "The device's home cannot be created.", details: ["path": home])
+            throw Self.unusable(home)
         }
         let local = try LocalStore(path: home + "/device.sqlite")
         let secrets = SecretFile(home: home)
@@ -58,6 +58,19 @@ public final class Session: Sendable {
             engine.onEvent = { events.send($0) }
             return engine
         }
+    }
+
+    private static func unusable(_ home: String) -> CloudError {
+        var isFolder: ObjCBool = false
+        let details = ["home": home]
+        if FileManager.default.fileExists(atPath: home, isDirectory: &isFolder), !isFolder.boolValue {
+            return CloudError(
+                .configurationInvalid, "The device's home is a folder, and this is a file. Name another.",
+                details: details)
+        }
+        return CloudError(
+            .storageFailure, "The device's home cannot be created. Check where it is to be, and who may write there.",
+            details: details)
     }
 
     deinit { engine.stop() }
@@ -112,8 +125,10 @@ public final class Session: Sendable {
     ///
     /// - Parameter keepsUnsent: Whether changes that wait to be sent may stay here unsent, until this account signs in
     ///   again.
+    /// - Returns: Whether the server knows. If not, it lists the device until somebody revokes it.
     /// - Throws: ``CloudError`` `.constraintViolation` when there are such changes, and they may not.
-    public func signOut(keepsUnsent: Bool = false) async throws(CloudError) {
+    @discardableResult
+    public func signOut(keepsUnsent: Bool = false) async throws(CloudError) -> Bool {
         try await engine.perform { engine, completion in engine.signOut(keepsUnsent: keepsUnsent, completion) }
     }
 

@@ -46,11 +46,13 @@ extension DeviceEngine {
     public func signIn(_ request: SignInRequest, _ completion: @escaping (Result<SessionRecord, CloudError>) -> Void) {
         do throws(CloudError) {
             if !request.discardsUnsent {
-                try local.read { try Self.requireNothingUnsent(for: request.accountName, $0) }
+                try local.read { try Self.requireNothingUnsent($0) { $0.isNamed(request.accountName) } }
             }
             // A key stands for one device of one account, and a revoked one is spent.
             var kept = try loadSecrets()
-            if kept.keys == nil || session?.revoked == true || session?.accountName != request.accountName {
+            if kept.keys == nil || session?.revoked == true
+                || session?.isNamed(request.accountName) != true
+            {
                 kept = DeviceSecrets()
                 kept.keys = try freshKeys()
             }
@@ -87,17 +89,35 @@ extension DeviceEngine {
                 client.close()
                 completion(.failure(error))
             case .success(let reply):
-                client.close()
                 do throws(CloudError) {
-                    completion(.success(try self.signedIn(reply, to: request, secrets: keys)))
-                } catch { completion(.failure(error)) }
+                    let session = try self.signedIn(reply, to: request, secrets: keys)
+                    client.close()
+                    completion(.success(session))
+                } catch {
+                    if error.code == .constraintViolation {
+                        self.takeBack(reply, client)
+                    } else {
+                        client.close()
+                    }
+                    completion(.failure(error))
+                }
             }
         }
     }
 
+    /// Signs out again, as far as the server can be told: what waits here is another account's, as only its answer
+    /// has shown.
+    private func takeBack(_ reply: WireSignInReply, _ client: SignInClient) {
+        client.call(
+            WireSignOut(), accessToken: reply.accessToken.token, timeout: Self.signOutPatience, id: makeOperationID()
+        ) { _ in client.close() }
+    }
+
     /// What one account's devices never saw must not vanish because another signs in.
-    private static func requireNothingUnsent(for accountName: String, _ database: Database) throws {
-        guard let session = try Facts(database).session, session.accountName != accountName.lowercased() else { return }
+    private static func requireNothingUnsent(
+        _ database: Database, unless isSame: (SessionRecord) -> Bool
+    ) throws {
+        guard let session = try Facts(database).session, !isSame(session) else { return }
         let count = try LocalStore.unsentCount(of: session.accountID, database)
         guard count > 0 else { return }
         throw CloudError(
@@ -128,7 +148,8 @@ extension DeviceEngine {
         let previous = try local.write { database in
             let previous = try Facts(database).session
             // Something may have been written while the server was asked.
-            if !request.discardsUnsent { try Self.requireNothingUnsent(for: request.accountName, database) }
+            // And under the name there may be another account by now, as its id shows.
+            if !request.discardsUnsent { try Self.requireNothingUnsent(database) { $0.accountID == account } }
             if let previous, previous.accountID != account {
                 try LocalStore.discard(account: previous.accountID, database)
             }
@@ -163,12 +184,14 @@ extension DeviceEngine {
     /// tokens are gone in any case. The account's content stays on disk until
     /// another account signs in.
     ///
-    /// - Parameter keepsUnsent: Whether changes that wait to be sent may stay here unsent, until this account signs in
-    ///   again. False: they are a reason not to sign out (`.constraintViolation`).
-    public func signOut(keepsUnsent: Bool = false, _ completion: @escaping (Result<Void, CloudError>) -> Void) {
+    /// - Parameters:
+    ///   - keepsUnsent: Whether changes that wait to be sent may stay here unsent, until this account signs in
+    ///     again. False: they are a reason not to sign out (`.constraintViolation`).
+    ///   - completion: Gets whether the server knows; if not, it still lists the device.
+    public func signOut(keepsUnsent: Bool = false, _ completion: @escaping (Result<Bool, CloudError>) -> Void) {
         do throws(CloudError) {
             guard let session, session.signedIn else {
-                loop.schedule(after: .zero) { completion(.success(())) }
+                loop.schedule(after: .zero) { completion(.success(true)) }
                 return
             }
             let unsent = try local.read { try LocalStore.unsentCount(of: session.accountID, $0) }
@@ -178,16 +201,41 @@ extension DeviceEngine {
                     "Changes were never sent. Connect and wait (kv sync), or keep them here until this account signs in again (--keep-unsent).",
                     details: ["account": session.accountName, "unsent": "\(unsent)"])
             }
-            call(
-                .identity, WireSignOut(), as: WireSignOutReply.self, app: session.defaultApp, timeout: .seconds(3)
-            ) { [weak self] _, _ in
-                guard let self else { return }
-                do throws(CloudError) { completion(.success(try self.signedOut(session))) } catch {
+            var isOver = false
+            // A token may have to be renewed first: all of it together takes no longer.
+            func end(isTold: Bool) {
+                guard !isOver else { return }
+                isOver = true
+                do throws(CloudError) {
+                    try signedOut(session)
+                    completion(.success(isTold))
+                } catch {
                     completion(.failure(error))
                 }
             }
+            let timer = loop.schedule(after: Self.signOutPatience) { [weak self] in
+                if self?.stopped == false { end(isTold: false) }
+            }
+            call(
+                .identity, WireSignOut(), as: WireSignOutReply.self, app: session.defaultApp,
+                timeout: Self.signOutPatience, endsWhenRefused: true
+            ) { result, _ in
+                timer.cancel()
+                end(isTold: Self.isSignedOut(result))
+            }
         } catch {
             loop.schedule(after: .zero) { completion(.failure(error)) }
+        }
+    }
+
+    /// How long to wait for a server that is told of a sign-out.
+    private static let signOutPatience: Duration = .milliseconds(900)
+
+    /// Whether the server takes this device for one that is not signed in.
+    private static func isSignedOut(_ result: Result<WireSignOutReply, CloudError>) -> Bool {
+        switch result {
+        case .success: true
+        case .failure(let error): error.code == .deviceRevoked || error.code == .notAuthenticated
         }
     }
 

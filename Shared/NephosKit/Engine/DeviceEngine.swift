@@ -86,7 +86,12 @@ public final class DeviceEngine {
         if secrets.hasOthers(than: session?.secrets) {
             // Of a sign-in that was cut short, or of one that is over; in a transaction, as a sign-in by another
             // process saves its own.
-            try local.write { secrets.removeOthers(than: try Facts($0).session?.secrets) }
+            do throws(CloudError) {
+                try local.write { secrets.removeOthers(than: try Facts($0).session?.secrets) }
+            } catch {
+                // They can wait; what is here can be read.
+                logger.error("secrets that nobody needs could not be removed", error)
+            }
         }
         try tokens.load()
         if let interval = options.foreignPoll {
@@ -118,7 +123,10 @@ public final class DeviceEngine {
     public func makeOperationID() -> OperationID { OperationID(at: now, using: &generator) }
 
     /// The time, by the wall clock or, if the server has found that wrong, by the server's.
-    var now: Timestamp { serverTime.now(by: loop.wallClock) }
+    var now: Timestamp {
+        serverTime.check(loop.wallClock, monotonic: loop.monotonicNow)
+        return serverTime.now(by: loop.wallClock)
+    }
 
     /// How long to wait after so many failures in a row.
     func backoff(attempts: Int) -> Duration { Backoff.pause(attempts: attempts, using: &generator) }
@@ -195,7 +203,8 @@ public final class DeviceEngine {
     }
 
     func learnTime(_ reply: ReplyEnvelope) {
-        if case .failure(let error) = reply.result { serverTime.learn(from: error, by: loop.wallClock) }
+        guard case .failure(let error) = reply.result else { return }
+        serverTime.learn(from: error, by: loop.wallClock, monotonic: loop.monotonicNow)
     }
 
     private func client(of service: ServiceName) throws -> RequestClient {
@@ -341,6 +350,8 @@ public final class DeviceEngine {
     }
 
     func checkForeign() {
+        // What other threads write is stamped by what was learned; nobody else looks whether that still holds.
+        serverTime.check(loop.wallClock, monotonic: loop.monotonicNow)
         do {
             let version = try local.foreignVersion()
             guard version != foreignVersion else { return }

@@ -30,13 +30,16 @@ extension KeyValueSync {
         pushTimer = nil
         deferred = false
         do throws(CloudError) {
-            let waiting = try engine.local.read { database -> [PendingOperation] in
+            let (waiting, seen) = try engine.local.read { database -> ([PendingOperation], HybridTimestamp) in
                 let store = StoreTransaction(database, scope)
+                let seen = try Facts(database).seen
                 // Held until the first pull: only then can the app know what it overwrites.
-                guard try store.state().synced else { return [] }
-                return try store.sendable(limit: self.inFlight.count + self.engine.options.pushesInFlightMax)
+                guard try store.state().synced else { return ([], seen) }
+                return (
+                    try store.sendable(limit: self.inFlight.count + self.engine.options.pushesInFlightMax), seen
+                )
             }
-            let chosen = choose(waiting)
+            let chosen = choose(waiting, limit: HybridClock.limit(now: max(engine.now, seen.time)))
             guard !chosen.isEmpty else { return }
             let frozen = try engine.local.write { database in
                 let store = StoreTransaction(database, scope)
@@ -47,7 +50,9 @@ extension KeyValueSync {
         } catch { note(error) }
     }
 
-    private func choose(_ waiting: [PendingOperation]) -> [PendingOperation] {
+    /// - Parameter limit: What is beyond it comes from a clock that was ahead, and the server will cut it back to the
+    ///   time of its arrival: it is sent alone, so that the device's own writes arrive in their order.
+    private func choose(_ waiting: [PendingOperation], limit: HybridTimestamp) -> [PendingOperation] {
         let now = engine.now
         let monotonic = engine.loop.monotonicNow
         let positions = Set(waiting.map(\.position))
@@ -55,6 +60,9 @@ extension KeyValueSync {
         var chosen: [PendingOperation] = []
         for operation in waiting where !inFlight.contains(operation.position) {
             guard inFlight.count + chosen.count < engine.options.pushesInFlightMax else { break }
+            if operation.writes.contains(where: { $0.timestamp > limit }), !inFlight.isEmpty || !chosen.isEmpty {
+                break
+            }
             let untilDue = wait(for: operation)
             if untilDue > .zero {
                 pumpLater(untilDue)
@@ -144,6 +152,7 @@ extension KeyValueSync {
             return try pushFailed(
                 operation, CloudError(.internalError, "The server's answer does not fit the request."), scope: scope)
         }
+        noteCut(operation, reply.outcomes)
         let result = try engine.local.write { database -> Settled in
             let store = StoreTransaction(database, scope)
             var state = try store.state()
@@ -155,11 +164,15 @@ extension KeyValueSync {
             var before: [ItemName: KeyValueItem?] = [:]
             for write in operation.writes { before[write.key] = .some(try store.visible(write.key)) }
             try store.removePending(operation.position)
+            try StoreTransaction(database, .signedOut(app: self.app)).forgetAdopted(operation.writes)
             // An answer remembered from before a restore: the feed tells what became of it.
             guard token.epoch == state.head.epoch else { return .elsewhere }
             for (write, outcome) in zip(operation.writes, reply.outcomes) {
                 let item = try Self.stored(write, outcome, token: token)
-                try Facts(database).withClock { $0.observe(item.timestamp) }
+                // Where nothing was stored, the timestamp is still this device's own.
+                if outcome.superseded || outcome.hasCurrent {
+                    try Facts(database).withClock { $0.observe(item.timestamp) }
+                }
                 // What is not above the head is here already, or was deleted since: a late answer must not bring it back.
                 guard item.sequence > state.head.sequence else { continue }
                 if let mine = try store.item(item.key), mine.sequence > item.sequence { continue }
@@ -186,6 +199,18 @@ extension KeyValueSync {
         case .stored(let segment, .ahead):
             ahead.keep(segment)
             pullAfterGrace()
+        }
+    }
+
+    /// A timestamp that the server has cut back tells its time.
+    private func noteCut(_ operation: PendingOperation, _ outcomes: [WireKeyOutcome]) {
+        // A later attempt may be answered with what became of an earlier one, long ago.
+        guard operation.attempts == 1 else { return }
+        for (write, outcome) in zip(operation.writes, outcomes) where !outcome.superseded && outcome.hasCurrent {
+            let stored = HybridTimestamp(rawValue: outcome.current.timestamp)
+            guard stored < write.timestamp else { continue }
+            return engine.serverTime.learn(
+                cutTo: stored.time, by: engine.loop.wallClock, monotonic: engine.loop.monotonicNow)
         }
     }
 

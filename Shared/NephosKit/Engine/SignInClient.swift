@@ -12,13 +12,13 @@ final class SignInClient {
     }
 
     func call(
-        _ request: some SwiftProtobuf.Message, timeout: Duration, id: OperationID,
+        _ request: some SwiftProtobuf.Message, accessToken: String = "", timeout: Duration, id: OperationID,
         _ completion: @escaping (ReplyEnvelope) -> Void
     ) {
         let name = type(of: request).protoMessageName.split(separator: ".").last ?? ""
         client.call(
-            String(name), body: Frame(encoding: request), timeout: timeout, id: id, endsWhenRefused: true,
-            completion: completion)
+            String(name), body: Frame(encoding: request), accessToken: accessToken, timeout: timeout, id: id,
+            endsWhenRefused: true, completion: completion)
     }
 
     func close() { client.close() }

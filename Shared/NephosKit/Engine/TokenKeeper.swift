@@ -133,14 +133,12 @@ final class TokenKeeper {
         engine.secrets.unlock()
     }
 
-    private func begin() {
+    /// - Parameter waited: How long for the lock already.
+    private func begin(waited: Duration = .zero) {
         guard !engine.stopped else { return }
         if !isLocking {
-            guard engine.secrets.tryLock() else {
-                engine.loop.schedule(after: .milliseconds(100)) { [weak self] in self?.begin() }
-                return
-            }
-            isLocking = true
+            do throws(CloudError) { isLocking = try engine.secrets.tryLock() } catch { return finish(error) }
+            guard isLocking else { return beginLater(waited: waited) }
         }
         guard let app = waiting.first?.app else { return finish(nil) }
         do {
@@ -182,6 +180,21 @@ final class TokenKeeper {
         }
     }
 
+    /// Another process has the lock, as a rule for as long as a refresh takes.
+    private func beginLater(waited: Duration) {
+        guard waited < Self.lockPatience else { return finish(Self.locked) }
+        // Those who wait for a store are told why nothing happens.
+        if waited >= Self.lockUsual { for store in engine.openStores { store.note(Self.locked) } }
+        let pause = max(.milliseconds(100), waited / 2)
+        engine.loop.schedule(after: pause) { [weak self] in self?.begin(waited: waited + pause) }
+    }
+
+    private static let lockUsual: Duration = .seconds(1)
+    private static let lockPatience: Duration = .seconds(10)
+    private static let locked = CloudError(
+        .storageFailure,
+        "Another process holds the lock of this device's sign-in (refresh.lock in its home) and does not let go. End it.")
+
     private func refreshed(_ result: Result<WireRefreshTokenReply, CloudError>, app: AppID) {
         do throws(CloudError) {
             switch result {
@@ -208,6 +221,8 @@ final class TokenKeeper {
                     }
                     hold(try engine.loadSecrets())
                     if error.code == .deviceRevoked { engine.turnedAway(error) }
+                    // Nothing goes on without a person, whom the next request would tell too late.
+                    if error.code != .deviceRevoked { for store in engine.openStores { store.note(error) } }
                 default: break
                 }
                 finish(error, of: app)
@@ -233,10 +248,12 @@ final class TokenKeeper {
         let now = monotonicNow
         if let error, error.code != .missingEntitlement {
             failures += 1
-            rest = (now + max(error.retryAfter ?? .zero, engine.backoff(attempts: failures)), error)
+            let pause = max(error.retryAfter ?? .zero, engine.backoff(attempts: failures))
+            rest = (now + min(pause, KeyValueSync.pauseMax), error)
         } else {
             failures = 0
             rest = nil
+            for store in engine.openStores where store.problem == Self.locked { store.note(nil) }
         }
         let finished = waiting
         waiting = []

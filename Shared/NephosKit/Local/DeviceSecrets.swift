@@ -49,7 +49,9 @@ public protocol SecretStore: AnyObject, Sendable {
     /// Removes what is under other names, as far as that is possible now.
     func removeOthers(than name: String?)
     /// Takes the lock that lets one process of this home refresh at a time; false: another has it.
-    func tryLock() -> Bool
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure` when nobody can have it.
+    func tryLock() throws(CloudError) -> Bool
     func unlock()
 }
 
@@ -153,18 +155,26 @@ public final class SecretFile: SecretStore {
             .filter { $0 != kept }
     }
 
-    public func tryLock() -> Bool {
-        lock.withLock { descriptor in
+    public func tryLock() throws(CloudError) -> Bool {
+        try lock.withLock { descriptor throws(CloudError) in
             guard descriptor == nil else { return false }
             let opened = open(lockPath, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
-            guard opened >= 0 else { return false }
+            guard opened >= 0 else { throw unlockable(errno) }
             guard flock(opened, LOCK_EX | LOCK_NB) == 0 else {
+                let number = errno
                 close(opened)
-                return false
+                if number == EWOULDBLOCK || number == EINTR { return false }
+                throw unlockable(number)
             }
             descriptor = opened
             return true
         }
+    }
+
+    private func unlockable(_ number: Int32) -> CloudError {
+        CloudError(
+            .storageFailure, "The lock file of the device's home cannot be used, so its sign-in cannot be renewed.",
+            details: ["path": lockPath, "reason": String(cString: strerror(number))])
     }
 
     public func unlock() {

@@ -78,10 +78,15 @@ extension LocalStore {
         return try read(key ?? ItemName(text), app: app)
     }
 
+    /// The names under which this text may be known to the server.
+    func spellings(of text: String, app: AppID) throws(CloudError) -> [ItemName] {
+        try read { try store(of: app, $0).spellings(of: text) }
+    }
+
     /// The store by Swift's own strings; of names that those take for equal the newest stands for all.
     func texts(app: AppID) throws(CloudError) -> [String: PropertyValue] {
         try read { database in
-            let newestFirst = try store(of: app, database).visibleItems().values.sorted { $0.wins(over: $1) }
+            let newestFirst = try store(of: app, database).visibleItems().values.sorted(by: StoreTransaction.isNewer)
             return Dictionary(newestFirst.compactMap { item in item.value.map { (item.key.rawValue, $0) } }) {
                 first, _ in first
             }
@@ -115,8 +120,11 @@ extension LocalStore {
             let writes = try store.named(writes)
             var state = try store.state()
             try Self.check(writes, in: store, limits: state.limits)
-            let timestamp = try facts.withClock { $0.tick(now: now) }
             let signedIn = store.scope.account != nil
+            let replaced = signedIn && writes.count == 1 ? try store.coalescible(writes[0].key) : nil
+            // What waits of these keys was written before this, whatever the clock said then.
+            let earlier = signedIn ? try store.greatestPending(writes.map(\.key), except: replaced) : .zero
+            let timestamp = try facts.withClock { $0.tick(now: now, after: earlier) }
             let items = writes.map {
                 KeyValueItem(
                     key: $0.key, value: $0.value, timestamp: timestamp,
@@ -128,10 +136,8 @@ extension LocalStore {
                 try store.save(state)
                 return
             }
-            if items.count == 1, let earlier = try store.pendingWrite(items[0].key),
-                try store.canCoalesce(earlier.position)
-            {
-                try store.put(items[0], at: earlier.position)
+            if let replaced {
+                try store.put(items[0], at: replaced)
                 return
             }
             guard try store.pendingCount() < Self.pendingMax else {
@@ -182,9 +188,10 @@ extension LocalStore {
     }
 
     /// Offers what was written while signed out to the account that is signed
-    /// in now, with its original times.
+    /// in now, with its original times. It stays until the server has taken it
+    /// (``StoreTransaction/forgetAdopted(_:)``): so nothing is lost by a limit, nor with an account that is left before.
     ///
-    /// - Returns: The keys offered.
+    /// - Returns: The keys that are offered, also those that were before and still wait.
     func adoptSignedOutContent(
         app: AppID, writer: Int64, now: Timestamp, makeID: () -> OperationID
     ) throws(CloudError) -> [ItemName] {
@@ -196,12 +203,13 @@ extension LocalStore {
             let to = StoreTransaction(database, Self.scope(of: app, session: session))
             var keys: [ItemName] = []
             for var item in try from.items() where item.value != nil {
+                keys.append(item.key)
                 item.deviceID = session.deviceID
                 item.sequence = 0
+                guard try !to.isWaiting(item) else { continue }
+                try to.clearRefusal(item.key)
                 try to.append([item], id: makeID(), writer: writer, now: now)
-                keys.append(item.key)
             }
-            try from.removeAll()
             return keys
         }
     }

@@ -9,24 +9,74 @@ internal import GRDB
 /// from what it reads there. Safe to use from any thread.
 public final class LocalStore: Sendable {
     private let database: any DatabaseWriter
+    /// Nil: it lives in memory.
+    private let path: String?
+    /// Why nothing can be written, since it was opened; nil: it can.
+    private let unwritable: CloudError?
 
     /// Opens or creates the database file. WAL and `synchronous=FULL`: what a
-    /// call has accepted survives a crash.
+    /// call has accepted survives a crash. Where nothing can be written (the disk is full, or mounted read-only) what
+    /// is there can still be read.
     ///
     /// - Throws: ``CloudError`` `.storageFailure`; free space or repair permissions, then open again.
-    public convenience init(path: String) throws(CloudError) {
-        try self.init {
-            var configuration = Configuration()
-            configuration.busyMode = .timeout(10)
-            let pool = try DatabasePool(path: path, configuration: configuration)
-            // GRDB sets NORMAL after it has switched to WAL; an accepted write must survive a power cut.
-            try pool.writeWithoutTransaction { database in
-                try database.execute(sql: "PRAGMA synchronous = FULL")
-                guard try Int.fetchOne(database, sql: "PRAGMA synchronous") == 2 else {
-                    throw CloudError(.storageFailure, "The database does not flush its writes to disk.")
-                }
+    public init(path: String) throws(CloudError) {
+        self.path = path
+        do {
+            database = try Self.openPool(path)
+            unwritable = nil
+        } catch {
+            let error = LocalFailure.error(of: error, at: path)
+            guard let readable = LocalFailure.isForWantOfRoom(error) ? Self.openForReading(path) : nil else {
+                throw error
             }
-            return pool
+            database = readable
+            unwritable = error
+        }
+    }
+
+    private static func openPool(_ path: String) throws -> DatabasePool {
+        // Before SQLite makes it, which gives its other files the same mode.
+        let descriptor = open(path, O_RDONLY | O_CREAT | O_CLOEXEC, 0o600)
+        if descriptor >= 0 { close(descriptor) }
+        for file in [path, path + "-wal", path + "-shm"] { chmod(file, 0o600) }
+        var configuration = Configuration()
+        configuration.busyMode = .timeout(10)
+        let pool = try DatabasePool(path: path, configuration: configuration)
+        // GRDB sets NORMAL after it has switched to WAL; an accepted write must survive a power cut.
+        try pool.writeWithoutTransaction { database in
+            try database.execute(sql: "PRAGMA synchronous = FULL")
+            guard try Int.fetchOne(database, sql: "PRAGMA synchronous") == 2 else {
+                throw CloudError(.storageFailure, "The database does not flush its writes to disk.")
+            }
+        }
+        try LocalSchema.migrate(pool)
+        return pool
+    }
+
+    /// What is in the database where its files can neither be made nor changed, in memory, so that no other process is
+    /// kept from it; nil: not even so.
+    private static func openForReading(_ path: String) -> DatabaseQueue? {
+        var information = stat()
+        let hasLog = stat(path + "-wal", &information) == 0 && information.st_size > 0
+        var configuration = Configuration()
+        var place = path
+        if hasLog {
+            // The log's index is kept in memory then: no room is needed for it.
+            configuration.prepareDatabase { try $0.execute(sql: "PRAGMA locking_mode = EXCLUSIVE") }
+        } else {
+            // Nobody else can change it either, and there is no log that would have to be read.
+            guard let encoded = path.addingPercentEncoding(withAllowedCharacters: .urlPathAllowed) else { return nil }
+            configuration.readonly = true
+            place = "file:\(encoded)?immutable=1"
+        }
+        do {
+            let copy = try DatabaseQueue()
+            let queue = try DatabaseQueue(path: place, configuration: configuration)
+            try queue.backup(to: copy)
+            try queue.close()
+            return try copy.read(LocalSchema.isCurrent) ? copy : nil
+        } catch {
+            return nil
         }
     }
 
@@ -50,21 +100,24 @@ public final class LocalStore: Sendable {
     }
 
     private init(opening open: () throws -> any DatabaseWriter) throws(CloudError) {
+        path = nil
+        unwritable = nil
         do {
             database = try open()
             try LocalSchema.migrate(database)
         } catch {
-            throw Self.storageFailure(error)
+            throw LocalFailure.error(of: error, at: nil)
         }
     }
 
     /// Reads one consistent state.
     func read<Result>(_ body: (Database) throws -> Result) throws(CloudError) -> Result {
-        do { return try database.read(body) } catch { throw Self.storageFailure(error) }
+        do { return try database.read(body) } catch { throw LocalFailure.error(of: error, at: path) }
     }
 
     /// Runs the body in one transaction, alone among all processes of this home.
     func write<Result>(_ body: (Database) throws -> Result) throws(CloudError) -> Result {
+        if let unwritable { throw unwritable }
         do {
             return try database.writeWithoutTransaction { database in
                 var result: Result?
@@ -76,7 +129,7 @@ public final class LocalStore: Sendable {
                 return result
             }
         } catch {
-            throw Self.storageFailure(error)
+            throw LocalFailure.error(of: error, at: path)
         }
     }
 
@@ -85,7 +138,7 @@ public final class LocalStore: Sendable {
         do {
             return try database.writeWithoutTransaction { try Int.fetchOne($0, sql: "PRAGMA data_version") ?? 0 }
         } catch {
-            throw Self.storageFailure(error)
+            throw LocalFailure.error(of: error, at: path)
         }
     }
 
@@ -94,23 +147,20 @@ public final class LocalStore: Sendable {
         // A checkpoint that another process holds up is made later; the log itself is on disk already.
         database.writeWithoutTransaction { _ = try? $0.checkpoint(.passive) }
     }
-
-    private static func storageFailure(_ error: any Error) -> CloudError {
-        if let error = error as? CloudError { return error }
-        guard let error = error as? DatabaseError else { return CloudError(wrapping: error) }
-        return CloudError(
-            .storageFailure, "The device's database could not be used. Nothing was changed.",
-            details: ["sqlite": "\(error.extendedResultCode.rawValue)"])
-    }
 }
 
 enum LocalSchema {
-    static func migrate(_ database: any DatabaseWriter) throws {
+    static func migrate(_ database: any DatabaseWriter) throws { try migrator.migrate(database) }
+
+    /// Whether nothing has to be changed before it can be read.
+    static func isCurrent(_ database: Database) throws -> Bool { try migrator.hasCompletedMigrations(database) }
+
+    private static var migrator: DatabaseMigrator {
         var migrator = DatabaseMigrator()
         migrator.registerMigration("1: session and key-value") { database in
             try database.execute(sql: Self.first)
         }
-        try migrator.migrate(database)
+        return migrator
     }
 
     // `account` is '' for what was written while signed out.

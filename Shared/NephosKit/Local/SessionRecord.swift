@@ -60,6 +60,9 @@ public struct SessionRecord: Codable, Hashable, Sendable {
             details: ["reason": "copied"])
     }
 
+    /// Whether this is what the account is called, which is one name in upper and lower case.
+    func isNamed(_ name: String) -> Bool { accountName.lowercased() == name.lowercased() }
+
     func store(of app: AppID) -> StoreID? { storeIDs[app.rawValue].map { StoreID($0) } }
 
     /// The id by which a write of this device breaks ties.

@@ -10,7 +10,21 @@ extension StoreTransaction {
     func names(like text: String) throws -> [ItemName] {
         guard text.utf8.contains(where: { $0 >= 0x80 }) else { return [ItemName(text)] }
         return try visibleItems().values.filter { $0.value != nil && $0.key.rawValue == text }
-            .sorted { $0.wins(over: $1) }.map(\.key)
+            .sorted(by: Self.isNewer).map(\.key)
+    }
+
+    /// Of names that mean the same the newest comes first, and of those written at once the first by its bytes: so all
+    /// devices, and every call, choose the same.
+    static func isNewer(_ left: KeyValueItem, _ right: KeyValueItem) -> Bool {
+        left.wins(over: right) || !right.wins(over: left) && left.key < right.key
+    }
+
+    /// The names under which something may be known that Swift's strings take for equal to the text, with a value or
+    /// not: those that are here, the one that a new key would get, and the text itself.
+    func spellings(of text: String) throws -> [ItemName] {
+        guard text.utf8.contains(where: { $0 >= 0x80 }) else { return [ItemName(text)] }
+        let here = try visibleItems().keys.filter { $0.rawValue == text }
+        return Set(here).union([ItemName(text), ItemName(text.precomposedStringWithCanonicalMapping)]).sorted()
     }
 
     /// The writes with the names that they mean in this store.

@@ -158,13 +158,54 @@ struct StoreTransaction {
         ).map { ($0["position"], try Self.item($0)) }
     }
 
-    /// Whether the operation has never been sent and has this one key.
-    func canCoalesce(_ position: Int64) throws -> Bool {
-        try Bool.fetchOne(
+    /// The newest operation with this key, if it has never been sent and has no other key: a later write may take its
+    /// place.
+    func coalescible(_ key: ItemName) throws -> Int64? {
+        guard let position = try pendingWrite(key)?.position else { return nil }
+        let may = try Bool.fetchOne(
             cached(
                 "SELECT state = 'unsent' AND (SELECT count(*) FROM pending_writes WHERE position = ?1) = 1 "
                     + "FROM pending WHERE position = ?1"),
-            arguments: [position]) ?? false
+            arguments: [position])
+        return may == true ? position : nil
+    }
+
+    /// The greatest timestamp of what waits of these keys, but for one operation.
+    func greatestPending(_ keys: [ItemName], except position: Int64?) throws -> HybridTimestamp {
+        try keys.reduce(.zero) { greatest, key in
+            let timestamp = try Int64.fetchOne(
+                cached(
+                    "SELECT max(timestamp) FROM pending_writes "
+                        + "WHERE account = ?1 AND store = ?2 AND key = ?3 AND position <> ?4"),
+                arguments: [account, store, key.rawValue, position ?? -1])
+            return max(greatest, HybridTimestamp(rawValue: UInt64(bitPattern: timestamp ?? 0)))
+        }
+    }
+
+    /// Whether this very write waits to be sent.
+    func isWaiting(_ write: KeyValueItem) throws -> Bool {
+        try Bool.fetchOne(
+            cached(
+                "SELECT 1 FROM pending_writes WHERE account = ?1 AND store = ?2 AND key = ?3 AND timestamp = ?4 "
+                    + "AND device = ?5"),
+            arguments: [
+                account, store, write.key.rawValue, Int64(bitPattern: write.timestamp.rawValue),
+                write.deviceID.rawValue,
+            ]) ?? false
+    }
+
+    /// Removes from what was written while signed out these very writes: an account has them.
+    func forgetAdopted(_ writes: [KeyValueItem]) throws {
+        for write in writes {
+            guard let item = try item(write.key), item.timestamp == write.timestamp, item.value == write.value else {
+                continue
+            }
+            var state = try state()
+            if item.value != nil { state.digest.remove(item.digest(key: state.digestKey)) }
+            try cached("DELETE FROM items WHERE account = ?1 AND store = ?2 AND key = ?3")
+                .execute(arguments: [account, store, item.key.rawValue])
+            try save(state)
+        }
     }
 
     @discardableResult

@@ -63,20 +63,41 @@ struct Facts {
         ).execute(arguments: [name, try JSONEncoder().encode(value)])
     }
 
-    /// The home's hybrid clock. One row for all processes: what any of them
+    /// The home's hybrid clock. In rows for all processes: what any of them
     /// writes after another has seen something gets the greater timestamp.
     func withClock<Result>(_ body: (inout HybridClock) throws -> Result) throws -> Result {
-        let stored = try Int64.fetchOne(
-            database.cachedStatement(sql: "SELECT CAST(value AS INTEGER) FROM facts WHERE name = 'clock'"))
-        var clock = HybridClock(last: HybridTimestamp(rawValue: UInt64(bitPattern: stored ?? 0)))
-        let before = clock.last
+        let given = try timestamp("clock")
+        let seen = try timestamp("seen")
+        var clock = HybridClock(given: given ?? .zero, seen: try seen ?? greatestHeld())
         let result = try body(&clock)
-        if clock.last != before {
-            try database.cachedStatement(
-                sql: "INSERT INTO facts (name, value) VALUES ('clock', ?1) ON CONFLICT (name) DO UPDATE SET value = ?1"
-            ).execute(arguments: [Int64(bitPattern: clock.last.rawValue)])
-        }
+        if clock.given != given { try set("clock", clock.given) }
+        if clock.seen != seen { try set("seen", clock.seen) }
         return result
+    }
+
+    /// The greatest timestamp that the server has shown.
+    var seen: HybridTimestamp {
+        get throws { try timestamp("seen") ?? greatestHeld() }
+    }
+
+    private func timestamp(_ name: String) throws -> HybridTimestamp? {
+        try Int64.fetchOne(
+            database.cachedStatement(sql: "SELECT CAST(value AS INTEGER) FROM facts WHERE name = ?1"),
+            arguments: [name]
+        ).map { HybridTimestamp(rawValue: UInt64(bitPattern: $0)) }
+    }
+
+    private func set(_ name: String, _ timestamp: HybridTimestamp) throws {
+        try database.cachedStatement(
+            sql: "INSERT INTO facts (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = ?2"
+        ).execute(arguments: [name, Int64(bitPattern: timestamp.rawValue)])
+    }
+
+    /// What a home has seen that has not kept it apart yet: the newest of what came from the server.
+    private func greatestHeld() throws -> HybridTimestamp {
+        let greatest = try Int64.fetchOne(
+            database.cachedStatement(sql: "SELECT max(timestamp) FROM items WHERE account <> ''"))
+        return HybridTimestamp(rawValue: UInt64(bitPattern: greatest ?? 0))
     }
 
     var session: SessionRecord? {

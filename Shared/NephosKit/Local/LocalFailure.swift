@@ -1,0 +1,52 @@
+import Core
+import Foundation
+import GRDB
+
+/// Why a device's database cannot be used, as a person can cure it.
+///
+/// SQLite's own codes tell what it was about to do rather than what is wrong, so the disk is asked too.
+enum LocalFailure {
+    static let full = "The disk of the device's home is full. Nothing was changed. Make room."
+    static let readOnly = "The disk of the device's home is mounted read-only. Nothing was changed."
+    static let notPermitted = "This user may not use a file of the device's home. Run this as its owner."
+    static let damaged =
+        "The device's database is damaged. Move the home away and sign in again: what the server has comes back."
+    static let busy = "Another process holds the device's database and does not let go. End it."
+    static let unusable = "The device's database could not be used. Nothing was changed."
+
+    /// - Parameter path: Where the database is; nil: in memory.
+    static func error(of error: any Error, at path: String?) -> CloudError {
+        if let error = error as? CloudError { return error }
+        guard let error = error as? DatabaseError else { return CloudError(wrapping: error) }
+        var details = ["sqlite": "\(error.extendedResultCode.rawValue)"]
+        details["path"] = path
+        switch error.resultCode {
+        case .SQLITE_CORRUPT, .SQLITE_NOTADB: return CloudError(.storageFailure, damaged, details: details)
+        case .SQLITE_BUSY, .SQLITE_LOCKED: return CloudError(.storageFailure, busy, details: details)
+        case .SQLITE_FULL: return CloudError(.storageFailure, full, details: details)
+        case .SQLITE_CANTOPEN, .SQLITE_IOERR, .SQLITE_READONLY, .SQLITE_PERM, .SQLITE_AUTH:
+            guard let path, let (code, message) = cause(at: path) else { break }
+            return CloudError(code, message, details: details)
+        default: break
+        }
+        return CloudError(.storageFailure, unusable, details: details)
+    }
+
+    /// Whether what is there may still be read.
+    static func isForWantOfRoom(_ error: CloudError) -> Bool { error.message == full || error.message == readOnly }
+
+    /// Room below which even the index of a log may have no place.
+    private static let roomMin: UInt64 = 64 << 10
+
+    private static func cause(at path: String) -> (CloudError.Code, String)? {
+        let folder = (path as NSString).deletingLastPathComponent
+        var disk = statvfs()
+        if statvfs(folder, &disk) == 0 {
+            if disk.f_flag & UInt(ST_RDONLY) != 0 { return (.storageFailure, readOnly) }
+            if UInt64(disk.f_bavail) * UInt64(disk.f_frsize) < roomMin { return (.storageFailure, full) }
+        }
+        for (place, mode) in [(folder, R_OK | W_OK | X_OK), (path, R_OK | W_OK)]
+        where access(place, Int32(mode)) != 0 && errno == EACCES { return (.permissionFailure, notPermitted) }
+        return nil
+    }
+}
