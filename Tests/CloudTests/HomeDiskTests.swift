@@ -52,7 +52,8 @@ import Testing
         #expect(try local.read("k", app: app) == .value("kept"))
         let refused = #expect(throws: CloudError.self) { try write("new", in: local) }
         #expect(refused?.code == .storageFailure && refused?.message == LocalFailure.readOnly)
-        #expect(try local.foreignVersion() == local.foreignVersion())
+        // Nothing is begun with the server that could not be kept here.
+        #expect(throws: CloudError.self) { try local.requireWritable() }
     }
 
     /// - Parameter hasLog: The process ends in the middle, so that what it wrote is in the log alone.

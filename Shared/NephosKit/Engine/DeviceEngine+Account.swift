@@ -45,6 +45,7 @@ extension DeviceEngine {
     /// Signs this home in. Another account's cached content is discarded.
     public func signIn(_ request: SignInRequest, _ completion: @escaping (Result<SessionRecord, CloudError>) -> Void) {
         do throws(CloudError) {
+            try local.requireWritable()
             if !request.discardsUnsent {
                 try local.read { try Self.requireNothingUnsent($0) { $0.isNamed(request.accountName) } }
             }
@@ -194,6 +195,7 @@ extension DeviceEngine {
                 loop.schedule(after: .zero) { completion(.success(true)) }
                 return
             }
+            try local.requireWritable()
             let unsent = try local.read { try LocalStore.unsentCount(of: session.accountID, $0) }
             guard keepsUnsent || unsent == 0 else {
                 throw CloudError(
@@ -229,7 +231,7 @@ extension DeviceEngine {
     }
 
     /// How long to wait for a server that is told of a sign-out.
-    private static let signOutPatience: Duration = .milliseconds(900)
+    private static let signOutPatience: Duration = .milliseconds(700)
 
     /// Whether the server takes this device for one that is not signed in.
     private static func isSignedOut(_ result: Result<WireSignOutReply, CloudError>) -> Bool {

@@ -115,9 +115,16 @@ public final class LocalStore: Sendable {
         do { return try database.read(body) } catch { throw LocalFailure.error(of: error, at: path) }
     }
 
+    /// Before the server is told of what could not be kept here.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure` when it is known that nothing can be written.
+    func requireWritable() throws(CloudError) {
+        if let unwritable { throw unwritable }
+    }
+
     /// Runs the body in one transaction, alone among all processes of this home.
     func write<Result>(_ body: (Database) throws -> Result) throws(CloudError) -> Result {
-        if let unwritable { throw unwritable }
+        try requireWritable()
         do {
             return try database.writeWithoutTransaction { database in
                 var result: Result?
