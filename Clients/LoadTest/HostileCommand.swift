@@ -17,6 +17,8 @@ struct HostileCommand: ParsableCommand {
     @Option(help: "Seconds to measure, once alone and once with the others.") var seconds = 15.0
     @Option(name: .customLong("p99"), help: "Milliseconds.") var p99Max = 20.0
     @Option(help: "Megabytes.") var growth = 200.0
+    @Flag(name: .customLong("rude"), help: "The hostile devices ask again at once when they are told to wait.")
+    var isRude = false
     @Flag(name: .long, help: "Print one JSON document.") var json = false
     @Flag(name: .long, help: "No progress on standard error.") var quiet = false
 
@@ -28,7 +30,7 @@ struct HostileCommand: ParsableCommand {
         let deployment = try LoadDeployment(directory: nil, hasBudgets: true)
         defer { deployment.close() }
         let progress = Progress(quiet: quiet)
-        let summary = try HostileRun(deployment, progress: progress).run(for: .seconds(seconds))
+        let summary = try HostileRun(deployment, isRude: isRude, progress: progress).run(for: .seconds(seconds))
         progress.done()
         if json {
             let encoder = JSONEncoder()

@@ -10,10 +10,13 @@ import ZeroMQBus
 struct HostileRun {
     private let deployment: LoadDeployment
     private let progress: Progress
+    /// Whether the hostile devices ask again at once when they are told to wait.
+    private let isRude: Bool
     private let transport = ZeroMQTransport()
 
-    init(_ deployment: LoadDeployment, progress: Progress) {
+    init(_ deployment: LoadDeployment, isRude: Bool, progress: Progress) {
         self.deployment = deployment
+        self.isRude = isRude
         self.progress = progress
     }
 
@@ -42,7 +45,7 @@ struct HostileRun {
             loops.append(
                 try transport.startLoop(named: name) { loop in
                     let attacker = try Attacker(
-                        loop, enrolment.keyValue, device, method, bodies,
+                        loop, enrolment.keyValue, device, method, bodies, isRude: isRude,
                         isOver: { over.state.withLock { $0 } }
                     ) { isDone in
                         counts.state.withLock { $0[name, default: [0, 0]][isDone ? 0 : 1] += 1 }
@@ -217,17 +220,19 @@ private final class Attacker {
     private let token: String
     private let method: String
     private let bodies: [Frame]
+    private let isRude: Bool
     private let isOver: @Sendable () -> Bool
     private let count: (Bool) -> Void
     private var number = 0
 
     init(
         _ loop: any BusLoop, _ address: ServerAddress, _ device: LoadDevice, _ method: String, _ bodies: [Frame],
-        isOver: @escaping @Sendable () -> Bool, _ count: @escaping (Bool) -> Void
+        isRude: Bool, isOver: @escaping @Sendable () -> Bool, _ count: @escaping (Bool) -> Void
     ) throws {
         self.loop = loop
         self.method = method
         self.bodies = bodies
+        self.isRude = isRude
         self.isOver = isOver
         self.count = count
         token = device.accessToken
@@ -242,11 +247,14 @@ private final class Attacker {
         guard !isOver() else { return }
         number += 1
         client.call(method, body: bodies[number % bodies.count], accessToken: token, timeout: .seconds(30)) { reply in
+            var pause = Duration.zero
             switch reply.result {
             case .success: self.count(true)
-            case .failure: self.count(false)
+            case .failure(let error):
+                self.count(false)
+                if !self.isRude { pause = error.retryAfter ?? .zero }
             }
-            self.loop.schedule(after: .zero) { self.next() }
+            self.loop.schedule(after: pause) { self.next() }
         }
     }
 }

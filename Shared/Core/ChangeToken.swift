@@ -64,16 +64,19 @@ public struct TokenCheck: Hashable, Sendable {
     public static let none = TokenCheck(run: 0, mark: 0)
 
     /// From the bytes on the wire; anything else is no check.
-    public init(bytes: some Collection<UInt8>) {
+    ///
+    /// Not of any collection: this is done for every event, and a generic is not specialised across modules.
+    public init(bytes: UnsafeRawBufferPointer) {
         guard bytes.count == Self.byteCount else {
             self = .none
             return
         }
-        var (run, mark): (UInt64, UInt64) = (0, 0)
-        for byte in bytes.prefix(8) { run = run << 8 | UInt64(byte) }
-        for byte in bytes.dropFirst(8) { mark = mark << 8 | UInt64(byte) }
-        self.init(run: run, mark: mark)
+        self.init(
+            run: UInt64(bigEndian: bytes.loadUnaligned(as: UInt64.self)),
+            mark: UInt64(bigEndian: bytes.loadUnaligned(fromByteOffset: 8, as: UInt64.self)))
     }
+
+    public init(bytes: [UInt8]) { self = bytes.withUnsafeBytes { TokenCheck(bytes: $0) } }
 
     /// Most significant byte first; empty for ``none``.
     public var bytes: [UInt8] {

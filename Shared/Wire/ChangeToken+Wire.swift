@@ -15,6 +15,6 @@ extension ChangeToken {
     public init(_ wire: WireChangeToken) {
         self.init(
             epoch: wire.epoch, sequence: wire.sequence,
-            check: wire.check.isEmpty ? .none : TokenCheck(bytes: wire.check))
+            check: wire.check.isEmpty ? .none : wire.check.withUnsafeBytes { TokenCheck(bytes: $0) })
     }
 }

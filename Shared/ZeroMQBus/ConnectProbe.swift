@@ -124,7 +124,7 @@ enum ConnectProbe {
         var got = 0
         while got < count {
             guard isReady(descriptor, POLLIN) else { return .nothing }
-            let result = bytes.withUnsafeMutableBytes { recv(descriptor, $0.baseAddress! + got, count - got, 0) }
+            let result = bytes[got...].withUnsafeMutableBytes { recv(descriptor, $0.baseAddress, count - got, 0) }
             guard result > 0 else { return result == 0 || errno == ECONNRESET ? .end : .nothing }
             got += result
         }

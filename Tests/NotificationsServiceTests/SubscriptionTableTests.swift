@@ -2,6 +2,7 @@ import Bus
 import Core
 import ServiceKit
 import Testing
+import struct Foundation.Data
 
 @testable import NotificationsService
 
@@ -64,11 +65,11 @@ import Testing
 
     @Test func theHeadCacheNeverGoesBackAndStaysBounded() {
         var cache = HeadCache(limit: 4)
-        cache.note(HeadCache.Head(token: ChangeToken(epoch: 1, sequence: 5), digest: []), of: key("x"))
-        cache.note(HeadCache.Head(token: ChangeToken(epoch: 1, sequence: 4), digest: []), of: key("x"))
+        cache.note(HeadCache.Head(token: ChangeToken(epoch: 1, sequence: 5), digest: Data()), of: key("x"))
+        cache.note(HeadCache.Head(token: ChangeToken(epoch: 1, sequence: 4), digest: Data()), of: key("x"))
         #expect(cache[key("x")]?.token == ChangeToken(epoch: 1, sequence: 5))
         for number in 0..<20 {
-            cache.note(HeadCache.Head(token: ChangeToken(epoch: 1, sequence: 1), digest: []), of: key("\(number)"))
+            cache.note(HeadCache.Head(token: ChangeToken(epoch: 1, sequence: 1), digest: Data()), of: key("\(number)"))
         }
         #expect(cache[key("x")] == nil)
         #expect(cache[key("19")] != nil)

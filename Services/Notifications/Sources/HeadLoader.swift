@@ -55,7 +55,7 @@ final class HeadLoader {
                     return .success(
                         HeadCache.Head(
                             token: reply.heads.first.map { ChangeToken($0) } ?? .zero,
-                            digest: [UInt8](reply.digests.first ?? Data())))
+                            digest: reply.digests.first ?? Data()))
                 } catch {
                     return .failure(error)
                 }

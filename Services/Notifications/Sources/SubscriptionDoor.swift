@@ -165,7 +165,7 @@ final class SubscriptionDoor {
         head.scope = key.scope.rawValue
         let known = heads[key]
         head.token = WireChangeToken(known?.token ?? .zero)
-        head.digest = Data(known?.digest ?? [])
+        head.digest = known?.digest ?? Data()
         head.unknown = known == nil
         return head
     }
@@ -186,7 +186,7 @@ final class SubscriptionDoor {
     /// Takes an event in; it is sent with all others of its batch, once the batch has been handled.
     func deliver(_ notification: WireNotification, to key: ScopeKey) {
         heads.note(
-            HeadCache.Head(token: ChangeToken(notification.token), digest: [UInt8](notification.digest)), of: key)
+            HeadCache.Head(token: ChangeToken(notification.token), digest: notification.digest), of: key)
         guard table.isFollowed(key) else { return }
         let isFirst = batch.isEmpty
         batch.add(notification, to: key)

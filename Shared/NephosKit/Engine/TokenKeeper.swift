@@ -193,7 +193,8 @@ final class TokenKeeper {
     private static let lockPatience: Duration = .seconds(10)
     private static let locked = CloudError(
         .storageFailure,
-        "Another process holds the lock of this device's sign-in (refresh.lock in its home) and does not let go. End it.")
+        "Another process holds the lock of this device's sign-in (refresh.lock in its home) and does not let go. End it."
+    )
 
     private func refreshed(_ result: Result<WireRefreshTokenReply, CloudError>, app: AppID) {
         do throws(CloudError) {

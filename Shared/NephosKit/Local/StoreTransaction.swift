@@ -31,7 +31,7 @@ struct StoreTransaction {
             head: ChangeToken(
                 epoch: UInt64(bitPattern: row["epoch"] as Int64),
                 sequence: UInt64(bitPattern: row["sequence"] as Int64),
-                check: TokenCheck(bytes: row["token_check"] as Data)),
+                check: TokenCheck(bytes: [UInt8](row["token_check"] as Data))),
             digest: SetDigest(bytes: row["digest"] as Data) ?? .empty,
             digestKey: [UInt8](row["digest_key"] as Data),
             synced: row["synced"],

@@ -1,5 +1,7 @@
 internal import Core
 
+internal import struct Foundation.Data
+
 /// The last known head of each scope, so that a subscriber is told at once.
 ///
 /// Bounded: at its limit the older half is let go of, and asked for again when needed.
@@ -11,7 +13,7 @@ struct HeadCache {
     struct Head: Hashable {
         var token: ChangeToken
         /// The bytes of the scope's ``SetDigest/mark``; empty: not known.
-        var digest: [UInt8]
+        var digest: Data
     }
 
     init(limit: Int = 200_000) { self.limit = limit }
