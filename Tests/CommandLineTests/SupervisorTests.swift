@@ -118,7 +118,8 @@ import Testing
                 try? FileManager.default.removeItem(atPath: path)
                 try FileManager.default.createSymbolicLink(atPath: path, withDestinationPath: "/dev/full")
             }
-            #expect(try await house.nephos.run("up").status == 0)
+            let up = try await house.nephos.run("up")
+            try #require(up.status == 0, "\(up.errors)")
             let supervisor = try house.holder(.supervisor)
             let before = try house.holder(.keyValue)
             kill(before, SIGKILL)

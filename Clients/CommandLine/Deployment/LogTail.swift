@@ -26,7 +26,10 @@ struct LogTail {
         defer { try? file.close() }
         let end = (try? file.seekToEnd()) ?? 0
         let from = max(min(start, end), end > UInt64(Self.bytesMax) ? end - UInt64(Self.bytesMax) : 0)
-        guard (try? file.seek(toOffset: from)) != nil, let data = try? file.readToEnd() else { return [] }
+        // Not to its end: what is put in its place may have none.
+        guard (try? file.seek(toOffset: from)) != nil, let data = try? file.read(upToCount: Self.bytesMax) else {
+            return []
+        }
         return String(decoding: data, as: UTF8.self).split(separator: "\n")
     }
 
