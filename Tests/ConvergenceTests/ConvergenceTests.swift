@@ -269,7 +269,13 @@ final class History {
         let text = "\(key) holds \(String(describing: item)), after \(writes)"
         let isUntouched = item == nil && writes.allSatisfy(\.isGivenUp)
         guard isUntouched || writes.contains(where: { $0.item.value == item?.value }) else { throw Violation(text) }
-        for write in writes where !write.isGivenUp {
+        for (place, write) in writes.enumerated() where !write.isGivenUp {
+            // What a device wrote later itself is newer than this, whatever its clock said either time.
+            let replaced = writes[(place + 1)...].contains {
+                $0.item.deviceID == write.item.deviceID && $0.item.value == item?.value
+                    && (item?.value == nil || item?.deviceID == write.item.deviceID)
+            }
+            if replaced { continue }
             let limit = HybridTimestamp(write.at.advanced(by: .seconds(60) - setBack))
             let certain = min(
                 write.item.timestamp,
