@@ -2,6 +2,7 @@ import Bus
 import Core
 import ServiceKit
 import Testing
+
 import struct Foundation.Data
 
 @testable import NotificationsService

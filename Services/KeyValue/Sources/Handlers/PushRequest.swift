@@ -79,7 +79,8 @@ struct PushRequest {
             switch (field.number, field.value) {
             case (1, .number(let number)): token.epoch = number
             case (2, .number(let number)): token.sequence = number
-            case (3, .range(let range)): token.check = TokenCheck(bytes: UnsafeRawBufferPointer(rebasing: message[range]))
+            case (3, .range(let range)):
+                token.check = TokenCheck(bytes: UnsafeRawBufferPointer(rebasing: message[range]))
             case (1...3, _): throw FieldReader.Malformed()
             default: break
             }
