@@ -31,6 +31,8 @@ final class CrashRun {
     private let deployment: LoadDeployment
     private let transport = ZeroMQTransport()
     private let enrolment: Enrolment
+    /// Reads what the server has: one for all rounds, since an account has no more than so many devices.
+    private var reader: LoadDevice
     private let writerCount: Int
     private let progress: Progress
     private let writers = Shelf<[TransactionWriter]>()
@@ -46,6 +48,7 @@ final class CrashRun {
         progress.show("signing in \(writers) writers and \(followers) followers")
         enrolment = try Enrolment(in: deployment, transport: transport)
         let devices = try enrolment.devices(writers)
+        reader = try enrolment.devices(1)[0]
         let enrolment = enrolment
         let transport = transport
         let shelf = self.followers
@@ -123,7 +126,7 @@ final class CrashRun {
     /// The server has the last transactions of all writers, who rest, as a whole and as they were acknowledged.
     private func checkServer() throws {
         let acknowledged = try ask(writers) { $0.map(\.acknowledged) }
-        let values = try enrolment.pull().values
+        let values = try enrolment.pull(as: &reader).values
         summary.checkedStates += 1
         for (writer, last) in acknowledged.enumerated() {
             for number in max(1, last - TransactionWriter.groupCount + 1)...max(1, last) where last > 0 {
@@ -166,7 +169,7 @@ final class CrashRun {
         try waitForWriters("in the end")
         summary.transactions = try ask(writers) { $0.reduce(0) { $0 + $1.acknowledged } }
         try checkServer()
-        let server = try enrolment.pull()
+        let server = try enrolment.pull(as: &reader)
         try wait("The followers' digests did not become the server's.") {
             try self.followerStates().allSatisfy { $0.digest == server.digest && $0.head == server.head }
         }

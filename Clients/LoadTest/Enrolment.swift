@@ -105,9 +105,16 @@ struct Enrolment {
             accountName: account, password: Self.password, deviceName: deviceName, app: AppID(store))
     }
 
-    /// The whole store, as the server has it now, under a fresh token.
-    func pull() throws -> (values: [ItemName: PropertyValue], head: ChangeToken, digest: SetDigest) {
-        let device = try devices(1)[0]
+    /// The whole store, as the server has it now, under a fresh token of the device.
+    func pull(
+        as device: inout LoadDevice
+    ) throws -> (values: [ItemName: PropertyValue], head: ChangeToken, digest: SetDigest) {
+        var renewal = WireRefreshToken()
+        renewal.refreshToken = device.refreshToken
+        renewal.appID = store
+        let tokens = try call(renewal, keys: device.keys, returning: WireRefreshTokenReply.self)
+        device.accessToken = tokens.accessToken.token
+        device.refreshToken = tokens.refreshToken
         var request = WirePullKeys()
         request.storeID = store
         let reply = try call(

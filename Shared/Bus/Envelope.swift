@@ -121,7 +121,7 @@ extension RequestEnvelope {
             method: fields.method, id: id, accessToken: fields.accessToken,
             accessTokenDigest: fields.accessTokenDigest,
             timeout: fields.timeout == 0 ? nil : .milliseconds(Int64(fields.timeout)), causeID: fields.causeID,
-            body: Frame(storage: PartStorage(of: first.storage, fields.body)))
+            body: first.part(fields.body))
     }
 
     /// The fields of a `Request`.
@@ -138,23 +138,17 @@ extension RequestEnvelope {
         /// What stands before something malformed is kept: perhaps the id, so that the caller can be told.
         mutating func read(_ message: UnsafeRawBufferPointer) throws(FieldReader.Malformed) {
             var reader = FieldReader(message)
-            func text(_ range: Range<Int>) throws(FieldReader.Malformed) -> String {
-                guard let text = String(validating: message[range], as: UTF8.self) else {
-                    throw FieldReader.Malformed()
-                }
-                return text
-            }
             while let field = try reader.next() {
                 switch (field.number, field.value) {
                 case (1, .number(let value)): version = value & 0xffff_ffff
-                case (2, .range(let range)): method = try text(range)
+                case (2, .range(let range)): method = try reader.text(range)
                 case (3, .range(let range)): id = OperationID(bytes: message[range])
-                case (4, .range(let range)): accessToken = try text(range)
+                case (4, .range(let range)): accessToken = try reader.text(range)
                 case (5, .number(let value)): timeout = UInt32(truncatingIfNeeded: value)
                 case (6, .range(let range)): causeID = OperationID(bytes: message[range])
                 case (7, .range(let range)): body = range
                 case (8, .range(let range)):
-                    guard let digest = TokenDigest(bytes: UnsafeRawBufferPointer(rebasing: message[range])) else {
+                    guard let digest = TokenDigest(bytes: reader.bytes(range)) else {
                         throw FieldReader.Malformed()
                     }
                     accessTokenDigest = digest
@@ -251,24 +245,6 @@ extension Result where Success == Frame, Failure == CloudError {
         flatMap { frame in
             do throws(CloudError) { return .success(try frame.decode(type)) } catch { return .failure(error) }
         }
-    }
-}
-
-/// A part of another frame's bytes, which it keeps alive.
-private final class PartStorage: FrameStorage {
-    private let whole: any FrameStorage
-    private let range: Range<Int>
-
-    /// - Parameter range: Within the whole.
-    init(of whole: any FrameStorage, _ range: Range<Int>) {
-        self.whole = whole
-        self.range = range
-    }
-
-    var count: Int { range.count }
-
-    func withUnsafeBytes<Result>(_ body: (UnsafeRawBufferPointer) throws -> Result) rethrows -> Result {
-        try whole.withUnsafeBytes { try body(UnsafeRawBufferPointer(rebasing: $0[range])) }
     }
 }
 

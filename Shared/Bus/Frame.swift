@@ -22,6 +22,9 @@ public struct Frame: Sendable {
         try storage.withUnsafeBytes(body)
     }
 
+    /// A part of the bytes, without copying them. Not beyond the end.
+    public func part(_ range: Range<Int>) -> Frame { Frame(storage: PartStorage(of: storage, range)) }
+
     /// A copy of the bytes.
     public var bytes: [UInt8] { withUnsafeBytes { [UInt8]($0) } }
 }
@@ -41,6 +44,24 @@ private final class ArrayStorage: FrameStorage {
 
     func withUnsafeBytes<Result>(_ body: (UnsafeRawBufferPointer) throws -> Result) rethrows -> Result {
         try array.withUnsafeBytes(body)
+    }
+}
+
+/// A part of another frame's bytes, which it keeps alive.
+private final class PartStorage: FrameStorage {
+    private let whole: any FrameStorage
+    private let range: Range<Int>
+
+    /// - Parameter range: Within the whole.
+    init(of whole: any FrameStorage, _ range: Range<Int>) {
+        self.whole = whole
+        self.range = range
+    }
+
+    var count: Int { range.count }
+
+    func withUnsafeBytes<Result>(_ body: (UnsafeRawBufferPointer) throws -> Result) rethrows -> Result {
+        try whole.withUnsafeBytes { try body(UnsafeRawBufferPointer(rebasing: $0[range])) }
     }
 }
 

@@ -87,9 +87,11 @@ struct Directory {
     // MARK: Facts on the bus and on disk
 
     /// What an event of a followed service says of the directory.
-    static func items(in event: WireEvent, of service: ServiceName) -> [FeedItem] {
-        guard service == .identity, ItemName(event.notification.scope) == directoryScope.name else { return [] }
-        return event.notification.changes.map {
+    static func items(
+        in notification: ServiceEvent.Notification?, of service: ServiceName
+    ) throws(CloudError) -> [FeedItem] {
+        guard service == .identity, let notification, notification.scope == directoryScope.name else { return [] }
+        return try notification.decoded().changes.map {
             FeedItem(name: ItemName($0.item), deleted: $0.deleted, digest: .empty, size: 0, body: [UInt8]($0.body))
         }
     }

@@ -46,7 +46,7 @@ final class Follower {
     private struct Step {
         var partition: Int
         var restarts = false
-        var event: WireEvent?
+        var event: ServiceEvent?
         var cursor: ChangeToken?
     }
 
@@ -157,12 +157,12 @@ final class Follower {
         var cursors: [Int: ChangeToken] = [:]
         var heads: [Int: ChangeToken] = [:]
         for event in messages.flatMap(events) {
-            guard event.service == service.rawValue, Int(event.partition) < partitionCount else {
+            guard event.service == service.rawValue, event.partition < partitionCount else {
                 host.count("follower.malformed", by: 1)
                 continue
             }
-            let partition = Int(event.partition)
-            let position = ChangeToken(event.position)
+            let partition = event.partition
+            let position = event.position
             let state = partitions[partition] ?? Partition()
             if state.isReading || heads[partition] != nil {
                 heads[partition] = position
@@ -177,8 +177,11 @@ final class Follower {
             }
             if position.sequence == event.previousSequence, position.sequence <= cursor.sequence {
                 // Stores nothing: a heartbeat, or news that is only told. One that is behind is an old copy's, perhaps.
-                if !event.hasNotification, !position.isSamePlace(as: cursor) { heads[partition] = position }
-                if event.hasNotification { steps.append(Step(partition: partition, event: event)) }
+                if event.notification != nil {
+                    steps.append(Step(partition: partition, event: event))
+                } else if !position.isSamePlace(as: cursor) {
+                    heads[partition] = position
+                }
             } else if position.sequence <= cursor.sequence {
                 continue
             } else if event.previousSequence == cursor.sequence {
@@ -202,12 +205,12 @@ final class Follower {
         }
     }
 
-    private func events(_ message: Bus.Message) -> [WireEvent] {
-        guard message.count == 2, let batch = try? message[1].decode(WireEventBatch.self) else {
+    private func events(_ message: Bus.Message) -> [ServiceEvent] {
+        guard message.count == 2, let events = try? ServiceEvent.batch(message[1]) else {
             host.count("follower.malformed", by: 1)
             return []
         }
-        return batch.events
+        return events
     }
 
     // MARK: Reading the feed
@@ -260,12 +263,13 @@ final class Follower {
 
     private func applyRead(_ body: Frame, of partition: Int, restarts: Bool) {
         guard let reply = try? body.decode(WireReadEventsReply.self), reply.more == reply.hasPlace,
-            !reply.more || reply.place != partitions[partition]?.place
+            !reply.more || reply.place != partitions[partition]?.place,
+            let events = try? reply.events.map(ServiceEvent.init)
         else { return readLater(partition) }
         let end = ChangeToken(reply.position)
         var steps: [Step] = []
         if restarts { steps.append(Step(partition: partition, restarts: true)) }
-        steps += reply.events.map { Step(partition: partition, event: $0) }
+        steps += events.map { Step(partition: partition, event: $0) }
         if !reply.more { steps.append(Step(partition: partition, cursor: end)) }
         guard apply(steps) else { return readLater(partition) }
         if restarts, reply.more {
@@ -320,7 +324,7 @@ final class Follower {
                     }
                 }
                 guard let event = step.event else { continue }
-                for item in Directory.items(in: event, of: service) {
+                for item in try Directory.items(in: event.notification, of: service) {
                     guard let fact = Directory.fact(item) else { continue }
                     try host.store(fact, in: item, at: now, transaction)
                     facts.append(fact)

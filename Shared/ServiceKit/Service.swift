@@ -1,7 +1,6 @@
 public import Bus
 public import Core
 public import Storage
-public import Wire
 
 /// One of the five services, as its library hands it to the ``ServiceHost``.
 ///
@@ -23,7 +22,7 @@ public protocol CloudService: AnyObject {
     func stop()
     /// Called with an event of a service that it follows, in a transaction that
     /// also moves the cursor. Must be harmless when called twice with one event.
-    func handle(_ event: WireEvent, in transaction: any HandlerTransaction) throws
+    func handle(_ event: ServiceEvent, in transaction: any HandlerTransaction) throws
     /// What is stored for the account, of a service whose content does not
     /// count on the plan; nil: it counts, and the ledger knows.
     func uncountedUsage(
@@ -46,7 +45,7 @@ extension CloudService {
     public var eventsCarryItems: Bool { name == .identity }
     public func start(_ host: any ServiceRuntime) throws {}
     public func stop() {}
-    public func handle(_ event: WireEvent, in transaction: any HandlerTransaction) throws {}
+    public func handle(_ event: ServiceEvent, in transaction: any HandlerTransaction) throws {}
     public func uncountedUsage(
         of account: AccountID, in transaction: any HandlerTransaction
     ) throws -> [StorageLedger.Usage]? { nil }

@@ -717,10 +717,10 @@ public final class ServiceHost: ServiceRuntime {
     /// Identity follows nobody: what it publishes of its directory it heeds itself.
     private func learnOwn(_ events: [OutgoingEvent]) {
         for event in events where event.account == directoryScope.account {
-            guard let notification = try? event.notification.decode(WireNotification.self) else { continue }
-            var wire = WireEvent()
-            wire.notification = notification
-            learn(Directory.items(in: wire, of: .identity).compactMap(Directory.fact))
+            guard let notification = try? ServiceEvent.Notification(decoding: event.notification),
+                let items = try? Directory.items(in: notification, of: .identity)
+            else { continue }
+            learn(items.compactMap(Directory.fact))
         }
     }
 

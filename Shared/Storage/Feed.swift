@@ -144,7 +144,8 @@ public final class Feed: FeedTransaction {
 
     public func judge(_ token: ChangeToken, in partition: Int) throws -> TokenStanding {
         guard let history = cache.history else { return .unknown }
-        return history.judge(token, in: partition, at: try position(ofPartition: partition))
+        let head = ChangeToken(epoch: try epoch(), sequence: try self.partition(partition).sequence)
+        return history.judge(token, in: partition, at: head)
     }
 
     public func scopes(

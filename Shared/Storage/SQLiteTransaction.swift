@@ -7,12 +7,11 @@ internal import GRDBSQLite
 /// It steps SQLite directly, on GRDB's connection: a group runs thousands of
 /// small statements, and what GRDB does around each costs more than the statement.
 final class SQLiteTransaction: Transaction {
-    /// A prepared statement. It holds its ``SQL``, so that the object's identity stays its own.
+    /// A prepared statement.
     private final class Prepared {
         /// A statement that has had more bytes gives them back with its next values.
         private static let roomMax = 64 << 10
 
-        let sql: SQL
         let handle: OpaquePointer
         let parameterCount: Int
         var isRunning = false
@@ -20,7 +19,6 @@ final class SQLiteTransaction: Transaction {
         private var values = UnsafeMutableRawBufferPointer(start: nil, count: 0)
 
         init(_ sql: SQL, on connection: OpaquePointer) throws {
-            self.sql = sql
             var handle: OpaquePointer?
             let code = sqlite3_prepare_v3(connection, sql.text, -1, UInt32(SQLITE_PREPARE_PERSISTENT), &handle, nil)
             guard code == SQLITE_OK, let handle else {
@@ -121,7 +119,8 @@ final class SQLiteTransaction: Transaction {
     private static let rollingBack = SQL("ROLLBACK")
 
     private let connection: OpaquePointer
-    private var statements: [ObjectIdentifier: Prepared] = [:]
+    /// By the statements' numbers.
+    private var statements: [Prepared?] = []
     private var isOpen = false
 
     /// Why the transaction cannot go on. SQLite may have rolled it back by
@@ -201,14 +200,15 @@ final class SQLiteTransaction: Transaction {
     private func borrow(_ sql: SQL) throws -> Prepared {
         precondition(isOpen, "A transaction was used after its write had ended.")
         if let failure { throw failure }
-        if let prepared = statements[ObjectIdentifier(sql)] {
+        if sql.number < statements.count, let prepared = statements[sql.number] {
             // A query that runs itself again from within needs a second statement for a while.
             let free = prepared.isRunning ? try Prepared(sql, on: connection) : prepared
             free.isRunning = true
             return free
         }
         let prepared = try Prepared(sql, on: connection)
-        statements[ObjectIdentifier(sql)] = prepared
+        while statements.count <= sql.number { statements.append(nil) }
+        statements[sql.number] = prepared
         prepared.isRunning = true
         return prepared
     }
@@ -219,9 +219,8 @@ final class SQLiteTransaction: Transaction {
     }
 
     private func giveBack(_ prepared: Prepared) {
+        // It stays bound to its own copies of the values until it gets others.
         sqlite3_reset(prepared.handle)
-        // What it was bound to is gone.
-        sqlite3_clear_bindings(prepared.handle)
         prepared.isRunning = false
     }
 

@@ -1,10 +1,20 @@
+private import Synchronization
+
 /// One statement of SQL, prepared once per connection.
 ///
 /// Declare it as a `static let`. The text stays in the subset that SQLite and
 /// PostgreSQL share, with parameters numbered `?1`, `?2`, ...
 public final class SQL: Sendable {
     public let text: String
-    public init(_ text: String) { self.text = text }
+    /// Counts the statements of this process from 0, so that a connection finds its own prepared one at once.
+    let number: Int
+
+    private static let count = Atomic<Int>(0)
+
+    public init(_ text: String) {
+        self.text = text
+        number = Self.count.wrappingAdd(1, ordering: .relaxed).oldValue
+    }
 }
 
 /// A value bound to a statement's parameter.

@@ -1,3 +1,5 @@
+public import Core
+
 /// Reads protobuf fields in place, one after another.
 ///
 /// For envelopes, which are read for every message, and whose body need not be
@@ -41,6 +43,31 @@ public struct FieldReader {
             _ = try take(4)
             return Field(number: number, value: .fixed)
         default: throw Malformed()
+        }
+    }
+
+    /// A field's text.
+    public func text(_ range: Range<Int>) throws(Malformed) -> String {
+        guard let text = String(validating: message[range], as: UTF8.self) else { throw Malformed() }
+        return text
+    }
+
+    /// A field's bytes, as long as the message's are there.
+    public func bytes(_ range: Range<Int>) -> UnsafeRawBufferPointer {
+        UnsafeRawBufferPointer(rebasing: message[range])
+    }
+
+    /// Reads a nested `ChangeToken`. One that comes in parts is merged, as protobuf has it.
+    public func read(_ range: Range<Int>, into token: inout ChangeToken) throws(Malformed) {
+        var reader = FieldReader(bytes(range))
+        while let field = try reader.next() {
+            switch (field.number, field.value) {
+            case (1, .number(let number)): token.epoch = number
+            case (2, .number(let number)): token.sequence = number
+            case (3, .range(let range)): token.check = TokenCheck(bytes: reader.bytes(range))
+            case (1...3, _): throw Malformed()
+            default: break
+            }
         }
     }
 

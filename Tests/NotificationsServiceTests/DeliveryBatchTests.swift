@@ -27,7 +27,9 @@ import Wire
 
     private func frames(_ notifications: [WireNotification]) throws -> [WireDelivery] {
         var batch = DeliveryBatch()
-        for notification in notifications { batch.add(notification, to: key) }
+        for notification in notifications {
+            batch.add(try ServiceEvent.Notification(decoding: Frame(encoding: notification)), to: key)
+        }
         return try batch.messages(for: key, to: nil).map { message in
             #expect(message.count == 1 && message[0].count <= DeliveryBatch.frameBytesMax + 1024)
             return try ReplyEnvelope(decoding: message).result.get().decode(WireDelivery.self)

@@ -3,7 +3,7 @@ public import Core
 public import ServiceKit
 internal import Storage
 internal import SwiftProtobuf
-public import Wire
+internal import Wire
 
 /// Carries the events of all services to the devices that may see them.
 ///
@@ -39,16 +39,14 @@ public final class NotificationsService: CloudService {
         door = nil
     }
 
-    public func handle(_ event: WireEvent, in transaction: any HandlerTransaction) throws {
-        guard event.hasNotification else { return }
+    public func handle(_ event: ServiceEvent, in transaction: any HandlerTransaction) throws {
+        guard let notification = event.notification else { return }
         let service = ServiceName(event.service)
-        let scope = ItemName(event.notification.scope)
-        if service == .identity, scope == directoryScope.name {
-            for change in event.notification.changes { try heed(change) }
+        if service == .identity, notification.scope == directoryScope.name {
+            for change in try notification.decoded().changes { try heed(change) }
             return
         }
-        let key = ScopeKey(account: AccountID(event.accountID), service: service, scope: scope)
-        door?.deliver(event.notification, to: key)
+        door?.deliver(notification, to: ScopeKey(account: event.account, service: service, scope: notification.scope))
     }
 
     /// Ends the subscriptions of whom identity has locked out. (Who may begin one, the host knows.)

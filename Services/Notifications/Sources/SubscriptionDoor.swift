@@ -184,9 +184,8 @@ final class SubscriptionDoor {
     // MARK: What devices are told
 
     /// Takes an event in; it is sent with all others of its batch, once the batch has been handled.
-    func deliver(_ notification: WireNotification, to key: ScopeKey) {
-        heads.note(
-            HeadCache.Head(token: ChangeToken(notification.token), digest: notification.digest), of: key)
+    func deliver(_ notification: ServiceEvent.Notification, to key: ScopeKey) {
+        heads.note(HeadCache.Head(token: notification.token, digest: notification.digest), of: key)
         guard table.isFollowed(key) else { return }
         let isFirst = batch.isEmpty
         batch.add(notification, to: key)

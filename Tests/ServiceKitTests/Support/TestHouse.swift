@@ -13,7 +13,7 @@ import Wire
 final class NotebookService: CloudService {
     let name: ServiceName
     var following: [Following] = []
-    private(set) var handled: [WireEvent] = []
+    private(set) var handled: [ServiceEvent] = []
     private(set) var restarts: [Int] = []
     private(set) var preparations = 0
     private(set) var runs = 0
@@ -100,7 +100,7 @@ final class NotebookService: CloudService {
             [FeedItem(name: ItemName(name), deleted: false, digest: SetDigest(ofItem: name.utf8), size: 1, body: body)])
     }
 
-    func handle(_ event: WireEvent, in transaction: any HandlerTransaction) throws {
+    func handle(_ event: ServiceEvent, in transaction: any HandlerTransaction) throws {
         if refusesEvents { throw CloudError(.internalError, "Refused.") }
         handled.append(event)
     }

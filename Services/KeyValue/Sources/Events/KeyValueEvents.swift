@@ -36,7 +36,7 @@ enum KeyValueEvents {
         _ items: [ChangedKey], by change: ScopeChange, _ context: RequestContext
     ) throws -> OutgoingEvent {
         let device = try context.requireCaller().device
-        var writer = FieldWriter(reserving: 256)
+        var writer = FieldWriter(reserving: 512)
         writer.text(1, ServiceName.keyValue.rawValue)
         writer.text(2, change.scope.name.rawValue)
         // Field 3, the reason, is 0: a server change.
@@ -66,7 +66,7 @@ enum KeyValueEvents {
         -> OutgoingEvent
     {
         let head = try store.head()
-        let position = try store.transaction.position(ofPartition: store.scope.partition)
+        let position = try store.transaction.position(ofPartition: store.partition)
         var notification = try notification(in: store.scope, context)
         notification.reason = .quotaViolationChange
         notification.token = WireChangeToken(head.token)
@@ -77,7 +77,7 @@ enum KeyValueEvents {
             return change
         }
         return OutgoingEvent(
-            account: store.scope.account, partition: store.scope.partition, position: position,
+            account: store.scope.account, partition: store.partition, position: position,
             previousSequence: position.sequence, notification: Frame(encoding: notification))
     }
 

@@ -15,11 +15,11 @@ extension KeyValueService {
     ) throws -> WirePullKeysReply {
         let store = try openStore(request.storeID, context, transaction)
         let head = try store.head()
-        let newest = try transaction.position(ofPartition: store.scope.partition).sequence
+        let newest = try transaction.position(ofPartition: store.partition).sequence
         var reply = WirePullKeysReply()
         let after = ChangeToken(request.after)
         let place = after.sequence > 0 ? after : ChangeToken(request.held)
-        let standing = try transaction.judge(place, in: store.scope.partition)
+        let standing = try transaction.judge(place, in: store.partition)
         // What the device holds was lost, and under the present epoch it would take that for deleted.
         if after.sequence == 0, case .lost(_, isNews: true) = standing { throw Self.oldCopy }
         switch try PullRule.answer(to: after, standing: standing, head: head, newest: newest) {

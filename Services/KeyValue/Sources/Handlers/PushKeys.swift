@@ -14,7 +14,7 @@ extension KeyValueService {
         _ request: PushRequest, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> Frame {
         let store = try openStore(request.storeID, context, transaction)
-        if case .lost(_, isNews: true) = try transaction.judge(request.head, in: store.scope.partition) {
+        if case .lost(_, isNews: true) = try transaction.judge(request.head, in: store.partition) {
             throw Self.oldCopy
         }
         if let reply = try StoredReplies.reply(to: request, context, of: store) { return reply }
@@ -162,10 +162,10 @@ struct Push: ~Copyable {
 
     /// - Throws: ``QuotaViolation``.
     func check(_ limits: KeyValueLimits) throws {
-        try QuotaRule.check(writes.map(\.sizeChange), limits: limits)
-        let accepted = writes.filter { if case .accepted = $0.decision { true } else { false } }
+        try QuotaRule.check(writes.lazy.map { $0.sizeChange }, limits: limits)
+        let accepted = writes.lazy.filter { if case .accepted = $0.decision { true } else { false } }
         try QuotaRule.check(
-            accepted.map(\.sizeChange), liveCount: head.liveCount, liveBytes: head.liveBytes, limits: limits)
+            accepted.map { $0.sizeChange }, liveCount: head.liveCount, liveBytes: head.liveBytes, limits: limits)
     }
 
     /// Stores what was accepted as one change, keeps what lost, and publishes.

@@ -42,10 +42,9 @@ struct PushRequest {
         var reader = FieldReader(message)
         while let field = try reader.next() {
             switch (field.number, field.value) {
-            case (1, .range(let range)): storeID = try Self.text(message, range)
-            case (2, .range(let range)):
-                writes.append(try Self.write(UnsafeRawBufferPointer(rebasing: message[range])))
-            case (3, .range(let range)): try Self.read(UnsafeRawBufferPointer(rebasing: message[range]), into: &head)
+            case (1, .range(let range)): storeID = try reader.text(range)
+            case (2, .range(let range)): writes.append(try Self.write(reader.bytes(range)))
+            case (3, .range(let range)): try reader.read(range, into: &head)
             case (1...3, _): throw FieldReader.Malformed()
             default: break
             }
@@ -58,38 +57,19 @@ struct PushRequest {
         var reader = FieldReader(message)
         while let field = try reader.next() {
             switch (field.number, field.value) {
-            case (1, .range(let range)): write.key = ItemName(try text(message, range))
+            case (1, .range(let range)): write.key = ItemName(try reader.text(range))
             // One that comes in parts is their sum, as protobuf has it. In place: there can be very many parts.
             case (2, .range(let range)):
                 if value == nil { value = [] }
                 value?.append(contentsOf: message[range])
             case (3, .number(let number)): write.timestamp = number
-            case (4, .range(let range)): write.deviceID = try text(message, range)
+            case (4, .range(let range)): write.deviceID = try reader.text(range)
             case (1...4, _): throw FieldReader.Malformed()
             default: break
             }
         }
         write.value = value
         return write
-    }
-
-    private static func read(_ message: UnsafeRawBufferPointer, into token: inout ChangeToken) throws {
-        var reader = FieldReader(message)
-        while let field = try reader.next() {
-            switch (field.number, field.value) {
-            case (1, .number(let number)): token.epoch = number
-            case (2, .number(let number)): token.sequence = number
-            case (3, .range(let range)):
-                token.check = TokenCheck(bytes: UnsafeRawBufferPointer(rebasing: message[range]))
-            case (1...3, _): throw FieldReader.Malformed()
-            default: break
-            }
-        }
-    }
-
-    private static func text(_ message: UnsafeRawBufferPointer, _ range: Range<Int>) throws -> String {
-        guard let text = String(validating: message[range], as: UTF8.self) else { throw FieldReader.Malformed() }
-        return text
     }
 
     /// The same push with its values in canonical form.

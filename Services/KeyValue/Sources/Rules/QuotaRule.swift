@@ -72,7 +72,7 @@ enum QuotaRule {
     }
 
     /// Checks each write by itself, whether it wins or not.
-    static func check(_ changes: [SizeChange], limits: KeyValueLimits) throws {
+    static func check(_ changes: some Sequence<SizeChange>, limits: KeyValueLimits) throws {
         var first: CloudError?
         var keys: [ItemName] = []
         for change in changes {
@@ -91,7 +91,7 @@ enum QuotaRule {
 
     /// Checks what the accepted writes add up to.
     static func check(
-        _ changes: [SizeChange], liveCount: Int, liveBytes: Int, limits: KeyValueLimits
+        _ changes: some Sequence<SizeChange>, liveCount: Int, liveBytes: Int, limits: KeyValueLimits
     ) throws {
         var count = liveCount
         var bytes = liveBytes

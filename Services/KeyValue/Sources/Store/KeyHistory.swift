@@ -93,6 +93,7 @@ enum KeyHistory {
 
     /// Adds entries, and removes what there are too many of. An entry that is there already is left as it is.
     static func add(_ entries: [Entry], to scope: ScopeName, in transaction: any Transaction) throws {
+        guard !entries.isEmpty else { return }
         let store: [SQLValue] = [.text(scope.account.rawValue), .text(scope.name.rawValue)]
         var added: Int64 = 0
         for entry in entries {

@@ -9,12 +9,14 @@ internal import Wire
 /// An object, because everything that handles a request holds it.
 final class KeyStore {
     let scope: ScopeName
+    let partition: Int
     let transaction: any HandlerTransaction
     let keys: AccountKeys
     let digestKeys: DigestKeys
 
     init(scope: ScopeName, transaction: any HandlerTransaction, keys: AccountKeys, digestKeys: DigestKeys) {
         self.scope = scope
+        partition = scope.partition
         self.transaction = transaction
         self.keys = keys
         self.digestKeys = digestKeys

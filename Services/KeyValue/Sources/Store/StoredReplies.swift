@@ -53,7 +53,7 @@ enum StoredReplies {
             }
         }
         guard count == request.writes.count else { throw CloudError.operationReused }
-        let present = try store.transaction.token(token.sequence, in: store.scope.partition)
+        let present = try store.transaction.token(token.sequence, in: store.partition)
         if present == token { token = present }
         return Frame(
             PushReply.asOffered(request, by: caller, token: token, previousSequence: previousSequence).encoded())

@@ -1,5 +1,6 @@
 internal import Bus
 internal import Core
+internal import ServiceKit
 internal import Wire
 
 internal import struct Foundation.Data
@@ -13,11 +14,11 @@ struct DeliveryBatch {
 
     /// In the order in which the scopes first changed.
     private(set) var scopes: [ScopeKey] = []
-    private var notifications: [ScopeKey: [WireNotification]] = [:]
+    private var notifications: [ScopeKey: [ServiceEvent.Notification]] = [:]
 
     var isEmpty: Bool { scopes.isEmpty }
 
-    mutating func add(_ notification: WireNotification, to key: ScopeKey) {
+    mutating func add(_ notification: ServiceEvent.Notification, to key: ScopeKey) {
         if notifications[key] == nil { scopes.append(key) }
         notifications[key, default: []].append(notification)
     }
@@ -29,51 +30,50 @@ struct DeliveryBatch {
     /// once; `device` is one that made a change, or nil for all others.
     func messages(for key: ScopeKey, to device: DeviceID?) -> [Message] {
         let told = (notifications[key] ?? []).filter { notification in
-            let isOwn = DeviceID(notification.deviceID) == device
+            let isOwn = notification.device == device
             return notification.reason == .quotaViolationChange ? isOwn : !isOwn
         }
-        return Self.frames(of: told).map(\.message)
+        return Self.frames(of: told).map { ReplyEnvelope(id: nil, result: .success(Frame($0))).encoded() }
     }
 
-    private static func frames(of notifications: [WireNotification]) -> [WireDelivery] {
-        var frames: [WireDelivery] = []
-        var current = WireDelivery()
-        var bytes = 0
-        for notification in notifications.map(fitting) {
-            let size = size(notification)
-            let isFull = current.notifications.count == notificationsPerFrameMax || bytes + size > frameBytesMax
-            if isFull, !current.notifications.isEmpty {
-                frames.append(current)
-                current = WireDelivery()
-                bytes = 0
+    /// Encoded deliveries. What a service has published goes on as it is.
+    private static func frames(of notifications: [ServiceEvent.Notification]) -> [[UInt8]] {
+        var frames: [[UInt8]] = []
+        var current = FieldWriter()
+        var count = 0
+        for notification in notifications {
+            let encoded = fitting(notification)
+            let isFull = count == notificationsPerFrameMax || current.count + encoded.count + 8 > frameBytesMax
+            if isFull, count > 0 {
+                frames.append(current.bytes)
+                current = FieldWriter()
+                count = 0
             }
-            current.notifications.append(notification)
-            bytes += size
+            if count == 0 { current = FieldWriter(reserving: encoded.count + 8) }
+            encoded.withUnsafeBytes { current.data(1, $0, isPresent: true) }
+            count += 1
         }
-        if !current.notifications.isEmpty { frames.append(current) }
+        if count > 0 { frames.append(current.bytes) }
         return frames
     }
 
     /// The notification as it fits a frame: if need be without the items'
     /// states, and then with the first item alone. A device pulls what a
     /// notification does not bring.
-    private static func fitting(_ notification: WireNotification) -> WireNotification {
-        guard size(notification) > frameBytesMax else { return notification }
-        var short = notification
+    private static func fitting(_ notification: ServiceEvent.Notification) -> Frame {
+        guard notification.byteCount > frameBytesMax, var short = try? notification.decoded() else {
+            return notification.encoded
+        }
         for index in short.changes.indices { short.changes[index].body = Data() }
-        if size(short) > frameBytesMax { short.changes = Array(short.changes.prefix(1)) }
-        return short
-    }
-
-    /// Bytes in the frame, and rather more: counted, since encoding it for this alone would cost as much again.
-    private static func size(_ notification: WireNotification) -> Int {
-        let names = notification.scope.utf8.count + notification.deviceID.utf8.count
-        return notification.changes.reduce(128 + names) { $0 + $1.item.utf8.count + $1.body.count + 64 }
+        let encoded = Frame(encoding: short)
+        guard encoded.count > frameBytesMax else { return encoded }
+        short.changes = Array(short.changes.prefix(1))
+        return Frame(encoding: short)
     }
 
     /// The devices that made a change to the scope.
     func originators(of key: ScopeKey) -> Set<DeviceID> {
-        Set((notifications[key] ?? []).map { DeviceID($0.deviceID) })
+        Set((notifications[key] ?? []).map(\.device))
     }
 }
 
