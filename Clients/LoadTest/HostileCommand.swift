@@ -7,9 +7,9 @@ struct HostileCommand: ParsableCommand {
         commandName: "hostile", abstract: "Measures an honest device while ten others do what costs most.",
         discussion: """
             A deployment of its own, with the budgets that it has by default. Ten devices of two accounts ask as \
-            often as their budgets let them: five pull a full store of 1 MiB again and again, one asks for it and \
+            often as their budgets let them: four pull a full store of 1 MiB again and again, one asks for it and \
             reads nothing, two push 1.27 MB that is refused, one deletes 2048 keys that never were at a time, one \
-            loses to values of 100 KB. A device of a third account writes 50 small values a second meanwhile, and \
+            overwrites 1000 keys at a time, one loses to values of 100 KB. A device of a third account writes 50 small values a second meanwhile, and \
             before. Its 99th percentile has to stay below --p99, and no service may grow by more than --growth; \
             else the exit code is 1.
             """)

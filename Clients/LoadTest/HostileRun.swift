@@ -26,9 +26,9 @@ struct HostileRun {
         let pullers = try Enrolment(in: deployment, transport: transport)
         let pushers = try Enrolment(in: deployment, transport: transport)
         let honestDevice = try honest.devices(1)[0]
-        let pulling = try pullers.devices(6)
+        let pulling = try pullers.devices(5)
         let pushing = try pushers.devices(5)
-        try fill(pullers, pulling[5], keys: 1000, bytes: 1000)
+        try fill(pullers, pulling[4], keys: 1000, bytes: 1000)
         try fill(pushers, pushing[4], keys: 5, bytes: 100_000)
 
         progress.show("the honest device alone")
@@ -40,12 +40,13 @@ struct HostileRun {
         let held = DispatchSemaphore(value: 0)
         var loops: [any LoopHandle] = []
         func attack(
-            _ name: String, _ enrolment: Enrolment, _ device: LoadDevice, _ method: String, _ bodies: [Frame]
+            _ name: String, _ enrolment: Enrolment, _ device: LoadDevice, _ method: String,
+            _ body: @escaping @Sendable (Int) -> Frame
         ) throws {
             loops.append(
                 try transport.startLoop(named: name) { loop in
                     let attacker = try Attacker(
-                        loop, enrolment.keyValue, device, method, bodies, isRude: isRude,
+                        loop, enrolment.keyValue, device, method, body, isRude: isRude,
                         isOver: { over.state.withLock { $0 } }
                     ) { isDone in
                         counts.state.withLock { $0[name, default: [0, 0]][isDone ? 0 : 1] += 1 }
@@ -53,16 +54,21 @@ struct HostileRun {
                     attacker.start()
                 })
         }
-        for device in pulling[0..<5] { try attack("pulls", pullers, device, "PullKeys", [pull(pullers)]) }
+        let pull = pull(pullers)
+        for device in pulling[0..<4] { try attack("pulls", pullers, device, "PullKeys") { _ in pull } }
         let big = push(pushers.store, keys: (0..<1270).map { "big-\($0)" }, bytes: 1000)
-        for device in pushing[0..<2] { try attack("refused pushes", pushers, device, "PushKeys", [big]) }
+        for device in pushing[0..<2] { try attack("refused pushes", pushers, device, "PushKeys") { _ in big } }
         let deletes = (0..<8).map { round in
             push(pushers.store, keys: (0..<2048).map { "never-\(round)-\($0)" + String(repeating: "x", count: 40) })
         }
-        try attack("deletes of nothing", pushers, pushing[2], "PushKeys", deletes)
+        try attack("deletes of nothing", pushers, pushing[2], "PushKeys") { deletes[$0 % deletes.count] }
         let losing = (0..<8).map { push(pushers.store, keys: (0..<5).map { "full-\($0)" }, bytes: 10 + $0, age: 3600) }
-        try attack("losing pushes", pushers, pushing[3], "PushKeys", losing)
-        loops.append(try hold(pullers, pulling[5], until: held))
+        try attack("losing pushes", pushers, pushing[3], "PushKeys") { losing[$0 % losing.count] }
+        let store = pushers.store
+        try attack("overwrites", pushers, pushing[4], "PushKeys") { number in
+            Self.push(store, keys: (0..<1000).map { "over-\($0)" }, bytes: 50 + number % 8)
+        }
+        loops.append(try hold(pullers, pulling[4], until: held))
 
         let attacked = try measure(honest, honestDevice, for: duration)
         let after = memory()
@@ -219,19 +225,19 @@ private final class Attacker {
     private let client: RequestClient
     private let token: String
     private let method: String
-    private let bodies: [Frame]
+    private let body: (Int) -> Frame
     private let isRude: Bool
     private let isOver: @Sendable () -> Bool
     private let count: (Bool) -> Void
     private var number = 0
 
     init(
-        _ loop: any BusLoop, _ address: ServerAddress, _ device: LoadDevice, _ method: String, _ bodies: [Frame],
-        isRude: Bool, isOver: @escaping @Sendable () -> Bool, _ count: @escaping (Bool) -> Void
+        _ loop: any BusLoop, _ address: ServerAddress, _ device: LoadDevice, _ method: String,
+        _ body: @escaping (Int) -> Frame, isRude: Bool, isOver: @escaping @Sendable () -> Bool, _ count: @escaping (Bool) -> Void
     ) throws {
         self.loop = loop
         self.method = method
-        self.bodies = bodies
+        self.body = body
         self.isRude = isRude
         self.isOver = isOver
         self.count = count
@@ -246,7 +252,7 @@ private final class Attacker {
     private func next() {
         guard !isOver() else { return }
         number += 1
-        client.call(method, body: bodies[number % bodies.count], accessToken: token, timeout: .seconds(30)) { reply in
+        client.call(method, body: body(number), accessToken: token, timeout: .seconds(30)) { reply in
             var pause = Duration.zero
             switch reply.result {
             case .success: self.count(true)

@@ -24,10 +24,14 @@ public struct SetDigest: Hashable, Sendable, CustomStringConvertible {
         self.init(hashing: [UInt8](bytes))
     }
 
-    @usableFromInline
-    init(hashing bytes: [UInt8]) {
-        lanes = SHA256.hash(data: bytes).withUnsafeBytes { $0.loadUnaligned(as: SIMD4<UInt64>.self) }
+    public init(ofItem bytes: UnsafeRawBufferPointer) {
+        var hash = SHA256()
+        hash.update(bufferPointer: bytes)
+        lanes = hash.finalize().withUnsafeBytes { $0.loadUnaligned(as: SIMD4<UInt64>.self) }
     }
+
+    @usableFromInline
+    init(hashing bytes: [UInt8]) { self = bytes.withUnsafeBytes { SetDigest(ofItem: $0) } }
 
     /// The digest in these 32 bytes, or nil if there are not 32.
     @inlinable

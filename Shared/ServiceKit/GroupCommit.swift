@@ -41,6 +41,14 @@ final class GroupItem {
     /// Runs after the commit; for submissions.
     var completion: ((CloudError?) -> Void)?
 
+    /// The method's name, for the log.
+    var name: String {
+        switch work {
+        case .request(let method, _), .prepared(let method, _): method.name
+        case .submission: "submission"
+        }
+    }
+
     init(
         work: Work, context: RequestContext, mutates: Bool, budget: Budget? = nil, principal: String? = nil,
         deadline: Duration? = nil,

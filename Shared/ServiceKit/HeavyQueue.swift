@@ -8,8 +8,9 @@ internal import Core
 /// What a connection sends after one of them waits behind it, so that its
 /// requests are carried out in their order.
 struct HeavyQueue {
-    /// Calls of one share: some milliseconds of work.
-    private static let shareCalls = 320
+    /// Calls of one share, unless one request alone costs more: some milliseconds of work. What rows a push will read
+    /// and write is not known before; a call's bytes can hold very many.
+    private static let shareCalls = 32
     /// Bytes of the bodies that wait. With more, requests are refused until there is room.
     private static let bytesMax = 64 << 20
 
@@ -40,6 +41,7 @@ struct HeavyQueue {
         var calls = 0
         while first < items.count, calls < Self.shareCalls {
             let item = items[first]
+            guard share.isEmpty || calls + item.charged <= Self.shareCalls else { break }
             first += 1
             share.append(item)
             calls += item.charged

@@ -15,6 +15,9 @@ public final class ServiceHost: ServiceRuntime {
     /// How far ahead of the server's clock an operation id may be.
     static let operationLead: Duration = .seconds(3600)
 
+    /// A group that takes longer is counted and logged.
+    private static let slowGroup: Duration = .milliseconds(50)
+
     /// How long deletions are remembered. A reader that was away for longer fetches everything.
     static let tombstoneRetention: Duration = .seconds(90 * 24 * 3600)
 
@@ -391,8 +394,10 @@ public final class ServiceHost: ServiceRuntime {
 
     private func run(_ items: [GroupItem]) {
         guard !items.isEmpty, !isClosed else { return }
+        let start = loop.monotonicNow
         let effects = groups.run(items)
         count("groups")
+        noteSlow(items, since: start)
         if effects.repeats > 0 { count("requests.repeated", by: effects.repeats) }
         if effects.wasSplit { count("groups.split") }
         publisher?.publish(effects)
@@ -401,6 +406,18 @@ public final class ServiceHost: ServiceRuntime {
         if service.name == .identity { learnOwn(effects.events) }
         if !effects.heads.isEmpty { scheduleCheckpoint() }
         for item in items { finish(item) }
+    }
+
+    /// A group that takes so long makes everybody wait: whoever runs the service can see what it was.
+    private func noteSlow(_ items: [GroupItem], since start: Duration) {
+        let taken = loop.monotonicNow - start
+        guard taken >= Self.slowGroup else { return }
+        count("groups.slow")
+        var methods: [String: Int] = [:]
+        for item in items { methods[item.name, default: 0] += 1 }
+        let names = methods.sorted { $0.key < $1.key }.map { "\($0.key)=\($0.value)" }.joined(separator: " ")
+        logger.notice(
+            "A group held the loop up", metadata: ["milliseconds": "\(taken.milliseconds)", "requests": "\(names)"])
     }
 
     /// The database is an old copy: from now on it is another history. What

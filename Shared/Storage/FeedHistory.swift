@@ -68,7 +68,7 @@ public struct FeedHistory: Sendable {
         else { return .unknown }
         let end: UInt64
         var isKnown = false
-        if let known = runs.firstIndex(where: { $0.id == run }) {
+        if let known = runs.lastIndex(where: { $0.id == run }) {
             end = known + 1 < runs.count ? runs[known + 1].starts[partition] : head.sequence
             isKnown = runs[known].starts[partition] < token.sequence
         } else {

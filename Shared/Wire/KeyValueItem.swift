@@ -42,18 +42,39 @@ extension KeyValueItem {
         key digestKey: [UInt8], of key: ItemName, timestamp: HybridTimestamp, deviceID: DeviceID,
         canonicalValue: [UInt8]
     ) -> SetDigest {
-        var bytes = digestKey
-        bytes.reserveCapacity(
-            digestKey.count + key.utf8.count + deviceID.rawValue.utf8.count + canonicalValue.count + 20)
-        func append(_ part: some Collection<UInt8>) {
-            withUnsafeBytes(of: UInt32(part.count).bigEndian) { bytes.append(contentsOf: $0) }
-            bytes.append(contentsOf: part)
+        let names = key.utf8.count + deviceID.rawValue.utf8.count
+        // On the stack: it is made for every write.
+        return withUnsafeTemporaryAllocation(
+            byteCount: digestKey.count + names + canonicalValue.count + 20, alignment: 1
+        ) { room in
+            var parts = Parts(rest: room)
+            digestKey.withUnsafeBytes { parts.append($0) }
+            parts.append(key.rawValue)
+            withUnsafeBytes(of: timestamp.rawValue.bigEndian) { parts.append($0) }
+            parts.append(deviceID.rawValue)
+            canonicalValue.withUnsafeBytes { parts.append(lengthAndBytes: $0) }
+            return SetDigest(ofItem: UnsafeRawBufferPointer(room))
         }
-        append(key.utf8)
-        withUnsafeBytes(of: timestamp.rawValue.bigEndian) { bytes.append(contentsOf: $0) }
-        append(deviceID.rawValue.utf8)
-        append(canonicalValue)
-        return SetDigest(ofItem: bytes)
+    }
+
+    /// Bytes one after another, in room that holds them exactly.
+    private struct Parts {
+        var rest: UnsafeMutableRawBufferPointer
+
+        mutating func append(_ part: UnsafeRawBufferPointer) {
+            rest.copyMemory(from: part)
+            rest = UnsafeMutableRawBufferPointer(rebasing: rest[part.count...])
+        }
+
+        mutating func append(lengthAndBytes part: UnsafeRawBufferPointer) {
+            withUnsafeBytes(of: UInt32(part.count).bigEndian) { append($0) }
+            append(part)
+        }
+
+        mutating func append(_ text: String) {
+            var text = text
+            text.withUTF8 { append(lengthAndBytes: UnsafeRawBufferPointer($0)) }
+        }
     }
 }
 
