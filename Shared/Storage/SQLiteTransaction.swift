@@ -139,6 +139,13 @@ final class SQLiteTransaction: Transaction {
     /// Finalises the statements, which has to happen before the connection closes.
     func finalize() { statements.removeAll() }
 
+    /// How often SQLite has prepared a statement anew.
+    var repreparations: Int {
+        statements.reduce(0) { sum, prepared in
+            sum + (prepared.map { Int(sqlite3_stmt_status($0.handle, SQLITE_STMTSTATUS_REPREPARE, 0)) } ?? 0)
+        }
+    }
+
     // MARK: Begin, commit, roll back
 
     func begin() throws {

@@ -1,6 +1,7 @@
 import Bus
 import Core
 import Foundation
+import Storage
 import TestKit
 import Testing
 import Wire
@@ -249,6 +250,10 @@ final class History {
     }
 
     private func checkEnd() throws {
+        for service in [ServiceName.identity, .keyValue] {
+            let count = try cloud.storage(of: service).repreparations
+            guard count == 0 else { throw Violation("\(service) has prepared statements anew, \(count) times") }
+        }
         for (account, devices) in Dictionary(grouping: cloud.devices, by: { $0.session?.accountID }) {
             guard let account, let witness = devices.last else { throw Violation("Nobody is signed in: \(state())") }
             for device in devices {

@@ -117,7 +117,7 @@ extension IdentityService {
         else { throw enrolments.first(where: \.state.isLockedOut)?.state.ending ?? Self.deviceRevoked }
 
         if known == nil {
-            try EnrolmentRule.checkRoom(active: devices.count(of: account.id, in: .active))
+            try EnrolmentRule.checkRoom(active: devices.activeCount(of: account.id))
             try EnrolmentRule.checkPace(
                 recent: devices.count(of: account.id, enrolledAfter: context.now.advanced(by: .seconds(-3600))))
         }

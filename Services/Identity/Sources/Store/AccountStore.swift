@@ -35,8 +35,8 @@ struct AccountStore {
     private static let selectAll = SQL(
         """
         SELECT a.account_id, a.name, a.created_at, a.locked, a.plan_id,
-            (SELECT COUNT(*) FROM devices d WHERE d.account_id = a.account_id AND d.state = ?1)
-        FROM accounts a WHERE a.name > ?2 ORDER BY a.name LIMIT ?3
+            (SELECT COUNT(*) FROM devices d WHERE d.account_id = a.account_id AND d.state = \(DeviceRecord.State.active.rawValue))
+        FROM accounts a WHERE a.name > ?1 ORDER BY a.name LIMIT ?2
         """)
 
     func account(named name: String) throws -> AccountRecord? {
@@ -77,9 +77,7 @@ struct AccountStore {
 
     /// Accounts after a name, in their order, with the number of their active devices.
     func list(after name: String, limit: Int) throws -> [Summary] {
-        let values: [SQLValue] = [
-            .integer(DeviceRecord.State.active.rawValue), .text(name), .integer(Int64(limit)),
-        ]
+        let values: [SQLValue] = [.text(name), .integer(Int64(limit))]
         return try transaction.all(Self.selectAll, values) { row in
             Summary(
                 id: AccountID(row.text(0)), name: row.text(1), created: Timestamp(column: row.integer(2)),

@@ -51,18 +51,22 @@ struct DeviceStore {
     private static let selectByKey = SQL("SELECT \(columns) FROM devices WHERE public_key = ?1")
     private static let selectByAccount = SQL(
         "SELECT \(columns) FROM devices WHERE account_id = ?1 ORDER BY enrolled_at, device_id")
+    // States are written out, not bound: with an index of `state = 1` alone, SQLite would prepare the statement anew for
+    // each value.
+    private static let signedOut = DeviceRecord.State.signedOut.rawValue
     private static let selectPage = SQL(
         """
-        SELECT \(columns) FROM devices WHERE account_id = ?1 AND state <> ?2
-            AND (enrolled_at, device_id) > (?3, ?4)
-        ORDER BY enrolled_at, device_id LIMIT ?5
+        SELECT \(columns) FROM devices WHERE account_id = ?1 AND state <> \(signedOut)
+            AND (enrolled_at, device_id) > (?2, ?3)
+        ORDER BY enrolled_at, device_id LIMIT ?4
         """)
-    private static let countByState = SQL("SELECT COUNT(*) FROM devices WHERE account_id = ?1 AND state = ?2")
+    private static let countActive = SQL(
+        "SELECT COUNT(*) FROM devices WHERE account_id = ?1 AND state = \(DeviceRecord.State.active.rawValue)")
     private static let countSince = SQL("SELECT COUNT(*) FROM devices WHERE account_id = ?1 AND enrolled_at > ?2")
     private static let selectOldest = SQL(
         """
-        SELECT device_id FROM devices WHERE account_id = ?1 AND state = ?2 AND last_seen_at < ?3
-        ORDER BY last_seen_at DESC, device_id LIMIT 256 OFFSET ?4
+        SELECT device_id FROM devices WHERE account_id = ?1 AND state = \(signedOut) AND last_seen_at < ?2
+        ORDER BY last_seen_at DESC, device_id LIMIT 256 OFFSET ?3
         """)
     private static let deleteOne = SQL("DELETE FROM devices WHERE device_id = ?1")
     private static let deleteByAccount = SQL("DELETE FROM devices WHERE account_id = ?1")
@@ -93,15 +97,14 @@ struct DeviceStore {
         try transaction.all(
             Self.selectPage,
             [
-                .text(account.rawValue), .integer(DeviceRecord.State.signedOut.rawValue),
+                .text(account.rawValue),
                 after?.enrolled.column ?? .integer(-1), .text(after?.id.rawValue ?? ""), .integer(Int64(limit)),
             ], Self.record)
     }
 
-    func count(of account: AccountID, in state: DeviceRecord.State) throws -> Int {
-        try transaction.first(Self.countByState, [.text(account.rawValue), .integer(state.rawValue)]) {
-            Int($0.integer(0))
-        } ?? 0
+    /// How many of the account's devices are active.
+    func activeCount(of account: AccountID) throws -> Int {
+        try transaction.first(Self.countActive, [.text(account.rawValue)]) { Int($0.integer(0)) } ?? 0
     }
 
     /// How many of the account's devices were enrolled after the time, whatever became of them.
@@ -115,10 +118,7 @@ struct DeviceStore {
     func forgetSignedOut(of account: AccountID, but count: Int, seenBefore time: Timestamp) throws -> [DeviceID] {
         let forgotten = try transaction.all(
             Self.selectOldest,
-            [
-                .text(account.rawValue), .integer(DeviceRecord.State.signedOut.rawValue), time.column,
-                .integer(Int64(count)),
-            ]
+            [.text(account.rawValue), time.column, .integer(Int64(count))]
         ) { DeviceID($0.text(0)) }
         for device in forgotten { try transaction.execute(Self.deleteOne, [.text(device.rawValue)]) }
         return forgotten

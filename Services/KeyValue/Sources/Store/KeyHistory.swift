@@ -61,12 +61,17 @@ enum KeyHistory {
         SELECT \(columns), sealed FROM key_history WHERE account = ?1 AND store = ?2 AND item = ?3
         ORDER BY recorded_at DESC, written DESC, device LIMIT ?4 OFFSET ?5
         """)
-    private static let surplusOfKey = SQL(
-        """
-        SELECT account, store, item, written, device, size FROM key_history
-        WHERE account = ?1 AND store = ?2 AND item = ?3 AND own = ?6
-        ORDER BY written DESC, device DESC LIMIT ?4 OFFSET ?5
-        """)
+    // Two statements, since `own = ?` would be prepared anew for each value: an index is of `own = 1` alone.
+    private static let surplusOfKey = surplus("own = 0")
+    private static let ownSurplusOfKey = surplus("own = 1")
+    private static func surplus(_ condition: String) -> SQL {
+        SQL(
+            """
+            SELECT account, store, item, written, device, size FROM key_history
+            WHERE account = ?1 AND store = ?2 AND item = ?3 AND \(condition)
+            ORDER BY written DESC, device DESC LIMIT ?4 OFFSET ?5
+            """)
+    }
     private static let oldestOfStore = SQL(
         """
         SELECT account, store, item, written, device, size FROM key_history
@@ -112,9 +117,8 @@ enum KeyHistory {
             added += Int64(entryBytes + entry.loser.size)
             let countMax = entry.isOwn ? ownEntriesPerKeyMax : entriesPerKeyMax
             try removeAll(
-                surplusOfKey,
-                key + [.integer(Int64(pruneStep)), .integer(Int64(countMax)), .integer(entry.isOwn ? 1 : 0)],
-                in: transaction)
+                entry.isOwn ? ownSurplusOfKey : surplusOfKey,
+                key + [.integer(Int64(pruneStep)), .integer(Int64(countMax))], in: transaction)
         }
         guard added > 0 else { return }
         // Once for all of them: a push may overwrite a thousand keys.
