@@ -19,7 +19,7 @@ final class AccountClosures {
 
     private static let insert = SQL(
         "INSERT INTO account_closures (account) VALUES (?1) ON CONFLICT (account) DO NOTHING")
-    private static let select = SQL("SELECT account FROM account_closures ORDER BY account LIMIT 1")
+    private static let select = SQL("SELECT account FROM account_closures WHERE account > ?1 ORDER BY account LIMIT 1")
     private static let delete = SQL("DELETE FROM account_closures WHERE account = ?1")
 
     /// Items removed in one group: a few milliseconds.
@@ -30,6 +30,8 @@ final class AccountClosures {
     private unowned let host: ServiceHost
     private let engine: any StorageEngine
     private var isRunning = false
+    /// The last account that could not be carried out in this round: the others do not wait for it.
+    private var passed = ""
 
     init(host: ServiceHost, engine: any StorageEngine) {
         self.host = host
@@ -38,7 +40,7 @@ final class AccountClosures {
 
     /// Whether something has to be done.
     static func isPending(in transaction: any Transaction) throws -> Bool {
-        try transaction.first(select) { _ in true } != nil
+        try transaction.first(select, [.text("")]) { _ in true } != nil
     }
 
     /// Destroys the account's keys, and notes that the rest has to be done.
@@ -63,7 +65,7 @@ final class AccountClosures {
         var account: AccountID?
         var more = false
         let failure = host.runNow { [self] transaction in
-            account = try transaction.first(Self.select) { AccountID($0.text(0)) }
+            account = try transaction.first(Self.select, [.text(passed)]) { AccountID($0.text(0)) }
             guard let account else { return }
             // Again: a request that was under way may have made a key.
             try host.accountKeys.destroy(account, in: transaction)
@@ -74,10 +76,15 @@ final class AccountClosures {
         }
         if let failure {
             host.logger.error("What a closed account left could not be removed", failure)
-            return next(after: Self.retryPause)
+            return pass(account)
         }
         guard let account else {
-            isRunning = false
+            if passed.isEmpty {
+                isRunning = false
+            } else {
+                passed = ""
+                next(after: Self.retryPause)
+            }
             return
         }
         if more { return next(after: Self.pause) }
@@ -97,9 +104,15 @@ final class AccountClosures {
         host.call(.identity, "ReportClosure", body: Frame(encoding: request), causeID: nil) { [weak self] result in
             guard let self, !host.isClosed else { return }
             // Unknown to an identity that was restored from before the closing: there is nobody to tell.
-            if case .failure(let error) = result, error.code != .unknownItem { return next(after: Self.retryPause) }
+            if case .failure(let error) = result, error.code != .unknownItem { return pass(account) }
             let failure = host.runNow { try $0.execute(Self.delete, [.text(account.rawValue)]) }
             next(after: failure == nil ? .zero : Self.retryPause)
         }
+    }
+
+    /// Goes on with the next account, and comes back to this one when all others have had their turn.
+    private func pass(_ account: AccountID?) {
+        if let account { passed = account.rawValue }
+        next(after: account == nil ? Self.retryPause : Self.pause)
     }
 }

@@ -717,17 +717,14 @@ public final class ServiceHost: ServiceRuntime {
 
     public func closeAccount(_ account: AccountID, in transaction: any HandlerTransaction) throws {
         try closures.begin(account, in: transaction)
+        transaction.afterCommit { [weak self] in self?.closures.resume() }
     }
 
     /// Heeds what identity has said, now that it is stored.
     func learn(_ facts: [Directory.Fact]) {
         for fact in facts {
             verifier.learn(fact)
-            switch fact {
-            case .account(_, .closed): closures.resume()
-            case .recall(let owner): storage.recall(StorageOwner(owner))
-            default: break
-            }
+            if case .recall(let owner) = fact { storage.recall(StorageOwner(owner)) }
         }
     }
 

@@ -47,6 +47,14 @@ import Wire
         #expect(try journal().map(\.event).contains("password.refused"))
     }
 
+    @Test func aPasswordChangeIsPaidForByWhatItTakes() throws {
+        var changes = 0
+        while changes < 50,
+            code({ _ = try changePassword("correct horse", "correct horse") }) != .requestRateLimited
+        { changes += 1 }
+        #expect((5...12).contains(changes))
+    }
+
     @Test func guessingThePresentPasswordIsSlowedDown() throws {
         for _ in 0..<5 { #expect(code { _ = try changePassword("wrong", "a new password") } == .wrongCredentials) }
         #expect(code { _ = try changePassword("correct horse", "a new password") } == .requestRateLimited)

@@ -20,6 +20,11 @@ final class NotebookService: CloudService {
     /// Handling an event throws while this is set.
     var refusesEvents = false
 
+    /// Closed accounts of which something was to be removed, in that order.
+    private(set) var closing: [AccountID] = []
+    /// Removing what this one left throws.
+    var stuck: AccountID?
+
     init(_ name: ServiceName) { self.name = name }
 
     var follows: [Following] { following }
@@ -74,6 +79,7 @@ final class NotebookService: CloudService {
             }
             return reply
         }
+        router.write(WireReportClosure.self, access: .service) { _, _, _ in WireReportClosureReply() }
         router.read(WireWhoAmI.self) { _, context, _ in
             var reply = WireWhoAmIReply()
             reply.accountID = try context.requireCaller().account.rawValue
@@ -103,6 +109,12 @@ final class NotebookService: CloudService {
     func handle(_ event: ServiceEvent, in transaction: any HandlerTransaction) throws {
         if refusesEvents { throw CloudError(.internalError, "Refused.") }
         handled.append(event)
+    }
+
+    func removeRemains(of account: AccountID, in transaction: any HandlerTransaction) throws -> Bool {
+        closing.append(account)
+        if account == stuck { throw CloudError(.internalError, "Damaged.") }
+        return false
     }
 
     func restartFollowing(_ service: ServiceName, partition: Int, in transaction: any HandlerTransaction) throws {

@@ -24,6 +24,9 @@ extension IdentityService {
         var new: PasswordHash?
     }
 
+    /// To derive a key from a password takes a tenth of a second, as long as reading so many rows.
+    static let passwordRows = 1600
+
     func beginChangePassword(
         _ request: WireChangePassword, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> PasswordCheck {
@@ -36,6 +39,7 @@ extension IdentityService {
         _ accountName: String, _ password: String, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> PasswordCheck {
         let subject = try requireSubject(accountName, context, transaction)
+        transaction.charge(rows: Self.passwordRows)
         var check = PasswordCheck(
             account: subject.account.id, present: nil,
             new: NewPassword(salt: randomBytes(PasswordHash.saltByteCount), cost: configuration.scryptCost))
