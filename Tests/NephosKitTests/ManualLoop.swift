@@ -109,7 +109,7 @@ final class ManualClock: WallClock {
     }
 }
 
-/// A DEALER to the scripted cloud; each way takes a millisecond.
+/// A DEALER to the scripted cloud, which greets it as services do; each way takes a millisecond.
 final class ScriptedSocket: RequestSocket {
     private let loop: ManualLoop
     let endpoint: String
@@ -121,6 +121,7 @@ final class ScriptedSocket: RequestSocket {
         self.endpoint = endpoint
         self.handler = handler
         loop.cloud.sockets.append(self)
+        deliver(.greeting)
     }
 
     /// As a service remembers them for each connection.
