@@ -136,15 +136,15 @@ final class ScriptedSocket: RequestSocket {
         } else {
             carriedTokens[TokenDigest(of: request.accessToken)] = request.accessToken
         }
-        loop.schedule(after: .milliseconds(1)) { [weak self, request] in
+        loop.schedule(after: loop.cloud.latency) { [weak self, request] in
             guard let self, self.loop.cloud.online else { return }
             self.loop.cloud.answer(request, on: self)
         }
         return .sent
     }
 
-    func deliver(_ reply: ReplyEnvelope, after delay: Duration = .milliseconds(1)) {
-        loop.schedule(after: delay) { [weak self] in
+    func deliver(_ reply: ReplyEnvelope) {
+        loop.schedule(after: loop.cloud.latency) { [weak self] in
             guard let self, !self.closed, self.loop.cloud.online else { return }
             self.handler([reply.encoded()])
         }
