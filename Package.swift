@@ -133,7 +133,7 @@ let package = Package(
                 path: "Clients/LoadTest",
                 swiftSettings: strict
             ),
-            tests("CoreTests", ["Core"]),
+            tests("CoreTests", ["TestKit", "Core"]),
             tests("BusTests", ["Bus", "Core"]),
             tests(
                 "NotificationsServiceTests",
@@ -149,7 +149,9 @@ let package = Package(
                 ]),
             tests("ZeroMQBusTests", ["ZeroMQBus", "Bus", "Core", "CZeroMQ"]),
             tests("StorageTests", ["Storage", "Core", sqlite]),
-            tests("ServiceKitTests", ["ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf, logging]),
+            tests(
+                "ServiceKitTests",
+                ["TestKit", "ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf, logging]),
             tests(
                 "IdentityServiceTests",
                 [
@@ -161,7 +163,7 @@ let package = Package(
                     "KeyValueService", "TestKit", "ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf,
                 ]),
             tests("CommandLineTests", ["ServiceKit", "Core", grdb]),
-            tests("NephosKitTests", ["NephosKit", "Bus", "Wire", "Core", grdb, logging, protobuf]),
+            tests("NephosKitTests", ["TestKit", "NephosKit", "Bus", "Wire", "Core", grdb, logging, protobuf]),
         ],
     swiftLanguageModes: [.v6]
 )

@@ -33,6 +33,8 @@ public final class RequestClient {
     /// Told when calls wait and the server has not been at its address for ``Policy/refusalPatience``, and again as
     /// long as it is not.
     public var onRefused: ((CloudError) -> Void)?
+    /// When the server last said something, by the loop's clock; nil: not yet.
+    public private(set) var lastHeard: Duration?
     /// Calls without an answer yet.
     public var pendingCount: Int { pending.count }
 
@@ -292,6 +294,7 @@ public final class RequestClient {
         for message in messages {
             // Bytes that are no reply can only come from a faulty server; the call is repeated in time.
             guard let reply = try? ReplyEnvelope(decoding: message) else { continue }
+            lastHeard = loop.monotonicNow
             guard let id = reply.id else {
                 if reply.isGreeting { greeted() } else { onDelivery(reply) }
                 continue

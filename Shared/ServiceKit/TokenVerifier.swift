@@ -90,7 +90,8 @@ struct TokenVerifier {
     ///
     /// - Throws: ``CloudError`` `.notAuthenticated`, `.tokenExpired`, `.tokenNotBound` or `.deviceRevoked`.
     mutating func verify(_ token: String, of peer: Peer, now: Timestamp) throws(CloudError) -> Caller {
-        if let known = remembered(peer)?.tokens.first(where: { $0.token == token }) {
+        // By their bytes: what only looks like a token to Swift is none.
+        if let known = remembered(peer)?.tokens.first(where: { $0.token.hasSameBytes(as: token) }) {
             return try caller(of: known, peer, now: now)
         }
         return try verifyAnew(token, of: peer, now: now)
@@ -104,7 +105,7 @@ struct TokenVerifier {
     private mutating func verifyAnew(_ token: String, of peer: Peer, now: Timestamp) throws(CloudError) -> Caller {
         let verified = try check(token, of: peer, now: now)
         var connection = remembered(peer) ?? Connection(key: peer.publicKey)
-        connection.tokens.removeAll { $0.token == token }
+        connection.tokens.removeAll { $0.token.hasSameBytes(as: token) }
         if connection.tokens.count >= Self.tokensPerConnection { connection.tokens.removeFirst() }
         connection.tokens.append(verified)
         remember(connection, under: peer.connection)

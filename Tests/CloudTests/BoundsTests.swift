@@ -173,6 +173,49 @@ import Wire
         #expect(health.budgetBytesPerCall == 4096 && health.budgetRowsPerCall == 16)
     }
 
+    @Test func whatAListPassesOverIsPaidFor() throws {
+        let cloud = try TestCloud(seed: 18, budgets: BudgetConfiguration())
+        defer { cloud.close() }
+        let guest = try Guest(of: cloud)
+        func left(skipping count: UInt32) throws -> Int? {
+            var list = WireListKeyHistory()
+            list.storeID = guest.session.accessToken.app.storeID
+            list.skip = count
+            let reply = try guest.ask(list)
+            defer { cloud.network.run(for: .seconds(30)) }
+            return reply.code == nil ? reply.budget?.remaining : nil
+        }
+        #expect(try left(skipping: 0) == 999)
+        #expect(try left(skipping: 1600) == 900)
+        // As many as a store can have, and no more: a debt that is paid in ten seconds, and not in a month.
+        #expect(try left(skipping: .max) == 0)
+        #expect(try left(skipping: 0) == 999)
+    }
+
+    @Test func valuesThatAreNotInCanonicalFormArePaidFor() throws {
+        let cloud = try TestCloud(seed: 19, budgets: BudgetConfiguration())
+        defer { cloud.close() }
+        let guest = try Guest(of: cloud)
+        // Two entries that share 16,000 bytes.
+        let entries = ["a", "b"].map { key in
+            var entry = WirePropertyDictionary.Entry()
+            entry.key = key
+            entry.value.string = String(repeating: "x", count: 8000)
+            return entry
+        }
+        func left(_ entries: [WirePropertyDictionary.Entry]) throws -> Int? {
+            var write = guest.write("k", nil)
+            write.value.dictionary.entries = entries
+            let reply = try guest.ask(guest.push([write]))
+            defer { cloud.network.run(for: .seconds(30)) }
+            return reply.code == nil ? reply.budget?.remaining : nil
+        }
+        #expect(try left(entries) == 997)
+        // A row for each 16 bytes, and a call for each 16 rows.
+        #expect(try left(entries.reversed()) == 997 - 16_000 / 16 / 16)
+        #expect(try guest.pull().get().items.first?.value.dictionary.entries == entries)
+    }
+
     @Test func nobodyGetsTheWholeStoreMoreOftenThanTheBudgetPaysFor() throws {
         let cloud = try TestCloud(seed: 7, budgets: BudgetConfiguration())
         defer { cloud.close() }
@@ -320,6 +363,24 @@ import Wire
         cloud.network.run(for: .seconds(12))
         let beats = guest.client.deliveries.filter { $0.notifications.isEmpty && !$0.heads.isEmpty }
         #expect(!beats.isEmpty && beats.allSatisfy { $0.heads.map(\.service) == ["keyvalue"] })
+    }
+
+    @Test func aScopeThatIsNamedManyTimesIsOne() throws {
+        let cloud = try TestCloud(seed: 20)
+        defer { cloud.close() }
+        let guest = try Guest(of: cloud)
+        let store = guest.session.accessToken.app.storeID
+        let often = Array(repeating: (service: ServiceName.keyValue, scope: store), count: 500)
+        // A head has a hundred bytes, so that a small request would get a large answer, and each heartbeat after it.
+        #expect(try guest.subscribe(often + [(.identity, "account")]).heads.map(\.scope) == [store, "account"])
+        cloud.network.run(for: .seconds(12))
+        let beats = guest.client.deliveries.filter { $0.heartbeat }
+        #expect(!beats.isEmpty && beats.allSatisfy { $0.heads.map(\.scope) == [store, "account"] })
+        let told = guest.client.notifications.count
+        let other = try Guest(of: cloud, seed: 2)
+        #expect(try other.ask(other.push([other.write("k", 1)])).code == nil)
+        cloud.network.run(for: .seconds(1))
+        #expect(guest.client.notifications.dropFirst(told).filter { $0.service == "keyvalue" }.count == 1)
     }
 
     @Test func aSubscriptionIsNoLargerThanItMayBe() throws {

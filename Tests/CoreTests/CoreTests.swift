@@ -1,4 +1,5 @@
 import Core
+import TestKit
 import Testing
 
 @Suite struct HybridClockTests {
@@ -145,5 +146,45 @@ import Testing
     @Test func everyCodeSurvivesItsNumber() {
         for code in CloudError.Code.all { #expect(CloudError.Code(number: code.number) == code) }
         #expect(CloudError.Code(number: 9999) == nil)
+    }
+}
+
+@Suite struct TokenCheckTests {
+    @Test func sixteenBytesAreACheckAndAllElseIsNone() {
+        let some: [UInt8] = (1...16).map { $0 }
+        for bytes in BadBytes(2000, from: [some, some + some], seed: 1) + [some, [], [UInt8](repeating: 0, count: 16)] {
+            let check = TokenCheck(bytes: bytes)
+            let isOne = bytes.count == TokenCheck.byteCount && bytes.contains { $0 != 0 }
+            #expect(check.bytes == (isOne ? bytes : []))
+            // Wherever in memory they lie.
+            #expect(([0] + bytes).withUnsafeBytes { TokenCheck(bytes: .init(rebasing: $0.dropFirst())) } == check)
+        }
+    }
+}
+
+/// What is typed in, or comes with a token.
+@Suite struct DamagedTextTests {
+    private let key = PublicKey(bytes: (0..<32).map { UInt8($0 * 7) })
+
+    @Test func keysHaveOneSpelling() throws {
+        let good = try #require(key).z85
+        for bytes in BadBytes(2000, from: [Array(good.utf8)], seed: 1) {
+            let text = String(decoding: bytes, as: UTF8.self)
+            guard let read = Z85.decode(text) else { continue }
+            #expect(Z85.encode(read).utf8.elementsEqual(text.utf8))
+        }
+    }
+
+    @Test func connectionStringsSayWhatTheySaidOrAreRefused() throws {
+        let good = try ["cloud.example", "::1", "127.0.0.1"].map {
+            Array(try ConnectionString(host: $0, port: 7400, key: #require(key)).description.utf8)
+        }
+        var readable = 0
+        for bytes in BadBytes(2000, from: good, seed: 2) {
+            guard let read = try? ConnectionString(String(decoding: bytes, as: UTF8.self)) else { continue }
+            readable += 1
+            #expect(try ConnectionString(read.description) == read)
+        }
+        #expect(readable > 100)
     }
 }

@@ -4,10 +4,10 @@ import ServiceKit
 import Storage
 import SwiftProtobuf
 import Synchronization
+import TestKit
 import Wire
 
 @testable import IdentityService
-@testable import TestKit
 
 /// A whole cloud in one process, of which identity is asked: every request comes through the host's door, with its
 /// token and its budget.
@@ -16,10 +16,10 @@ final class IdentityHouse {
     let engine: SQLiteEngine
     let operatorKey: PublicKey
     /// What identity has published and committed, in order.
-    private(set) var events: [WireEvent] = []
+    var events: [WireEvent] { listener.events }
     private let configuration: Box
     private var clients: [PublicKey: TestClient] = [:]
-    private var listener: (any SubscribeSocket)?
+    private let listener: EventListener
     private var offset = Duration.zero
     private var random = SplitMix64(seed: 7)
 
@@ -42,7 +42,7 @@ final class IdentityHouse {
         let client = cloud.makeOperator()
         operatorKey = client.keys.publicKey
         clients[operatorKey] = client
-        try listen()
+        listener = try cloud.makeListener(to: .identity)
     }
 
     deinit { cloud.close() }
@@ -98,29 +98,6 @@ final class IdentityHouse {
 
     /// A transaction of the test's own, each statement of which is committed by itself.
     func transaction() -> any Transaction { EachAlone(engine) }
-
-    private func listen() throws {
-        let keys = try cloud.makeClient(asService: .notifications).keys
-        let entry = try cloud.roster.entry(of: .identity)
-        let options = SubscribeSocketOptions(
-            endpoints: [entry.events], serverKey: try entry.key, keys: keys, topics: ["identity/"])
-        let made = Unshared(Holder())
-        let onMessages = Unshared<([Bus.Message]) -> Void> { [weak self] messages in
-            for message in messages where message.count == 2 {
-                guard let batch = try? message[1].decode(WireEventBatch.self) else { continue }
-                self?.events += batch.events.filter(\.hasNotification)
-            }
-        }
-        _ = try cloud.transport.startLoop(named: "listener") { loop in
-            made.value.socket = try loop.makeSubscribeSocket(options) { onMessages.value($0) }
-        }
-        listener = made.value.socket
-        cloud.network.run(for: .milliseconds(50))
-    }
-
-    private final class Holder {
-        var socket: (any SubscribeSocket)?
-    }
 
     // MARK: Short forms
 

@@ -48,6 +48,28 @@ import Wire
         #expect(code { _ = try house.signIn("ada", by: house.newKey()) } == nil)
     }
 
+    @Test func aRepeatThatComesLateGetsNothingAndEndsNothing() throws {
+        let house = try IdentityHouse()
+        try house.createAccount("ada")
+        let key = try house.newKey()
+        var tokens = [try house.signIn("ada", by: key).refreshToken]
+        let ids = (0..<4).map { _ in house.newOperation() }
+        for (token, id) in zip(0..., ids) {
+            tokens.append(try house.refresh(tokens[token], by: key, id: id).refreshToken)
+        }
+        // Copies of requests that were answered, and whose answers were used since.
+        for (token, id) in zip(tokens, ids.dropLast()) {
+            let told = failure { _ = try house.refresh(token, by: key, id: id) }
+            #expect(told?.code == .notAuthenticated && told?.details["reason"] == nil)
+        }
+        #expect(try house.counter("refresh_tokens_reused") == 0)
+        let reply = try house.refresh(try #require(tokens.last), by: key)
+        let _: WireWhoAmIReply = try house.call(WireWhoAmI(), by: key, token: reply.accessToken.token)
+        // Also the one that has just become old.
+        #expect(code { _ = try house.refresh(tokens[3], by: key, id: ids[3]) } == .notAuthenticated)
+        #expect(code { _ = try house.refresh(reply.refreshToken, by: key) } == nil)
+    }
+
     @Test func anAnswerThatWasLostIsGivenAgainDaysLater() throws {
         let house = try IdentityHouse()
         try house.createAccount("ada")

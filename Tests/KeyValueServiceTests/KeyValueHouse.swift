@@ -4,11 +4,11 @@ import ServiceKit
 import Storage
 import SwiftProtobuf
 import Synchronization
+import TestKit
 import Testing
 import Wire
 
 @testable import KeyValueService
-@testable import TestKit
 
 /// A whole cloud in one process, of which key-value is asked: every request comes through the host's door, with its
 /// token and its budget.
@@ -30,14 +30,14 @@ final class KeyValueHouse {
         didSet { setClock() }
     }
     /// What key-value has published and committed, in order.
-    private(set) var events: [WireEvent] = []
+    var events: [WireEvent] { listener.events }
     private let configuration: Box
     private let operatorClient: TestClient
     private var accounts: [String: AccountID] = [:]
     /// By account and device.
     private var clients: [[String]: TestClient] = [:]
     private var tokens: [Caller: (token: String, end: Timestamp)] = [:]
-    private var listener: (any SubscribeSocket)?
+    private let listener: EventListener
     private var random = SplitMix64(seed: 7)
 
     private static let tokenLifetime: Duration = .seconds(900)
@@ -56,9 +56,9 @@ final class KeyValueHouse {
             engines: engine.map { [.keyValue: $0] } ?? [:],
             factories: [.keyValue: { _ in KeyValueService(configuration: box.value.withLock { $0 }) }])
         operatorClient = cloud.makeOperator()
+        listener = try cloud.makeListener(to: .keyValue)
         now = SimulatedNetwork.epoch.advanced(by: cloud.network.now)
         try connect(operatorClient)
-        try listen()
     }
 
     deinit { cloud.close() }
@@ -109,29 +109,6 @@ final class KeyValueHouse {
         let reply: WireCheckHealthReply = try operatorClient.call(
             "CheckHealth", WireCheckHealth(), at: .requests(.keyValue))
         return reply.counters[name] ?? 0
-    }
-
-    private func listen() throws {
-        let keys = try cloud.makeClient(asService: .notifications).keys
-        let entry = try cloud.roster.entry(of: .keyValue)
-        let options = SubscribeSocketOptions(
-            endpoints: [entry.events], serverKey: try entry.key, keys: keys, topics: ["keyvalue/"])
-        let made = Unshared(Holder())
-        let onMessages = Unshared<([Bus.Message]) -> Void> { [weak self] messages in
-            for message in messages where message.count == 2 {
-                guard let batch = try? message[1].decode(WireEventBatch.self) else { continue }
-                self?.events += batch.events.filter(\.hasNotification)
-            }
-        }
-        _ = try cloud.transport.startLoop(named: "listener") { loop in
-            made.value.socket = try loop.makeSubscribeSocket(options) { onMessages.value($0) }
-        }
-        listener = made.value.socket
-        cloud.network.run(for: .milliseconds(1))
-    }
-
-    private final class Holder {
-        var socket: (any SubscribeSocket)?
     }
 
     // MARK: Calls

@@ -140,6 +140,19 @@ import Wire
         #expect(try told?.get() == true)
     }
 
+    @Test func aServerFarAwayIsToldOfASignOutAlsoWhenATokenMustBeRenewedFirst() throws {
+        let device = try Device.ready()
+        device.cloud.latency = .milliseconds(300)
+        device.loop.advance(.seconds(1))
+        device.cloud.overrides["SignOut"] = { request in
+            request.accessToken == "access-1" ? .failure(CloudError(.tokenExpired, "Old.")) : nil
+        }
+        var told: Result<Bool, CloudError>?
+        device.engine.signOut { told = $0 }
+        device.loop.advance(.seconds(2))
+        #expect(try told?.get() == true)
+    }
+
     @Test func aLockThatAnotherProcessDoesNotLetGoIsNamedAndTriedAgainEverLessOften() throws {
         let device = try Device.ready()
         let secrets = try #require(device.secrets as? MemorySecrets)

@@ -109,7 +109,7 @@ final class ManualClock: WallClock {
     }
 }
 
-/// A DEALER to the scripted cloud; each way takes a millisecond.
+/// A DEALER to the scripted cloud, which greets it as services do; each way takes a millisecond.
 final class ScriptedSocket: RequestSocket {
     private let loop: ManualLoop
     let endpoint: String
@@ -121,6 +121,7 @@ final class ScriptedSocket: RequestSocket {
         self.endpoint = endpoint
         self.handler = handler
         loop.cloud.sockets.append(self)
+        deliver(.greeting)
     }
 
     /// As a service remembers them for each connection.
@@ -135,15 +136,15 @@ final class ScriptedSocket: RequestSocket {
         } else {
             carriedTokens[TokenDigest(of: request.accessToken)] = request.accessToken
         }
-        loop.schedule(after: .milliseconds(1)) { [weak self, request] in
+        loop.schedule(after: loop.cloud.latency) { [weak self, request] in
             guard let self, self.loop.cloud.online else { return }
             self.loop.cloud.answer(request, on: self)
         }
         return .sent
     }
 
-    func deliver(_ reply: ReplyEnvelope, after delay: Duration = .milliseconds(1)) {
-        loop.schedule(after: delay) { [weak self] in
+    func deliver(_ reply: ReplyEnvelope) {
+        loop.schedule(after: loop.cloud.latency) { [weak self] in
             guard let self, !self.closed, self.loop.cloud.online else { return }
             self.handler([reply.encoded()])
         }

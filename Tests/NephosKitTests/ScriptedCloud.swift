@@ -16,6 +16,8 @@ final class ScriptedCloud {
     var overrides: [String: (RequestEnvelope) -> Result<Frame, CloudError>?] = [:]
     /// Methods whose answers get lost.
     var lossy: Set<String> = []
+    /// One way.
+    var latency: Duration = .milliseconds(1)
     var budget: Budget?
 
     var account = "acc_one"

@@ -165,6 +165,32 @@ struct TokenTests {
         #expect(code("\(parts[0]).\(other[1]).\(parts[2])") == .notAuthenticated)
     }
 
+    /// To Swift the Kelvin sign and the letter are one text, also where a connection's tokens are remembered.
+    @Test func aTokenThatOnlyLooksLikeOneThatWasCarriedIsRefused() throws {
+        var token = try house.token(for: keys)
+        while !token.contains("K") {
+            token = try house.token(for: keys, device: "dev_\(token.count)\(token.suffix(5))")
+        }
+        let alike = token.replacing("K", with: "\u{212a}")
+        #expect(alike == token)
+        #expect(try codes(keys, [whoAmI(token: token), whoAmI(token: alike)]) == [nil, .notAuthenticated])
+    }
+
+    /// The last character stands for two bits; its other four say nothing, and decoders drop them.
+    @Test func aTokenHasOneSpelling() throws {
+        let token = try house.token(for: keys)
+        let alphabet = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
+        let last = try #require(token.last.flatMap { alphabet.firstIndex(of: $0) })
+        #expect(last & 15 == 0)
+        for other in last + 1..<last + 16 {
+            #expect(code(token.dropLast() + String(alphabet[other])) == .notAuthenticated)
+        }
+        for more in ["=", "==", "A", " ", "\n"] { #expect(code(token + more) == .notAuthenticated) }
+        let standard = token.replacing("-", with: "+").replacing("_", with: "/")
+        #expect(standard == token || code(standard) == .notAuthenticated)
+        #expect(code(token) == nil)
+    }
+
     @Test(arguments: ["none", "HS256", "eddsa", ""])
     func otherAlgorithmIsRefused(_ algorithm: String) throws {
         let parts = try house.token(for: keys).split(separator: ".")

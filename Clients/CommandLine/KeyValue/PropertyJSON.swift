@@ -22,7 +22,7 @@ extension PropertyValue {
         case .boolean(let value): text += value ? "true" : "false"
         case .integer(let value): text += String(value)
         case .real(let value): text += value.isFinite ? value.description : "{\"$real\":\"\(value)\"}"
-        case .string(let value): Self.quote(value, to: &text)
+        case .string(let value): JSONText.write(value, to: &text)
         case .date(let value): text += "{\"$date\":\"\(PropertyDate.text(of: value))\"}"
         case .data(let value): text += "{\"$data\":\"\(value.base64EncodedString())\"}"
         case .array(let values):
@@ -38,25 +38,11 @@ extension PropertyValue {
             text += "{"
             for (index, entry) in values.sorted(by: { $0.key < $1.key }).enumerated() {
                 if index > 0 { text += "," }
-                Self.quote(entry.key.rawValue, to: &text)
+                JSONText.write(entry.key.rawValue, to: &text)
                 text += ":"
                 entry.value.write(to: &text)
             }
             text += isAmbiguous ? "}}" : "}"
         }
-    }
-
-    private static func quote(_ value: String, to text: inout String) {
-        text += "\""
-        for scalar in value.unicodeScalars {
-            switch scalar {
-            case "\"": text += "\\\""
-            case "\\": text += "\\\\"
-            case "\n": text += "\\n"
-            case "\t": text += "\\t"
-            default: text.unicodeScalars.append(scalar)
-            }
-        }
-        text += "\""
     }
 }

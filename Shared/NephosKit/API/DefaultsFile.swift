@@ -67,7 +67,7 @@ enum DefaultsFile {
             let isMinusZero = value == 0 && value.sign == .minus
             let whole = abs(value) < 0x1p53 && !isMinusZero ? Int64(exactly: value) : nil
             text += whole.map { "\($0)" } ?? "\(value)"
-        case .string(let value): quote(value, to: &text)
+        case .string(let value): JSONText.write(value, to: &text)
         case .date, .data: text += "null"
         case .array(let values):
             text += "["
@@ -80,29 +80,11 @@ enum DefaultsFile {
             text += "{"
             for (index, entry) in values.sorted(by: { $0.key < $1.key }).enumerated() {
                 text += (index > 0 ? "," : "") + "\n" + inner
-                quote(entry.key.rawValue, to: &text)
+                JSONText.write(entry.key.rawValue, to: &text)
                 text += " : "
                 writeJSON(entry.value, indent: inner, to: &text)
             }
             text += values.isEmpty ? "}" : "\n\(indent)}"
         }
-    }
-
-    private static func quote(_ value: String, to text: inout String) {
-        text += "\""
-        for scalar in value.unicodeScalars {
-            switch scalar {
-            case "\"": text += "\\\""
-            case "\\": text += "\\\\"
-            case "\n": text += "\\n"
-            case "\t": text += "\\t"
-            case "\r": text += "\\r"
-            case ..<" ":
-                let digits = String(scalar.value, radix: 16)
-                text += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
-            default: text.unicodeScalars.append(scalar)
-            }
-        }
-        text += "\""
     }
 }

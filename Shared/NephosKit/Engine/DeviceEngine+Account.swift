@@ -110,7 +110,7 @@ extension DeviceEngine {
     /// has shown.
     private func takeBack(_ reply: WireSignInReply, _ client: SignInClient) {
         client.call(
-            WireSignOut(), accessToken: reply.accessToken.token, timeout: Self.signOutPatience, id: makeOperationID()
+            WireSignOut(), accessToken: reply.accessToken.token, timeout: Self.signOutTimeout, id: makeOperationID()
         ) { _ in client.close() }
     }
 
@@ -204,7 +204,7 @@ extension DeviceEngine {
                     details: ["account": session.accountName, "unsent": "\(unsent)"])
             }
             var isOver = false
-            // A token may have to be renewed first: all of it together takes no longer.
+            var timer: (any LoopTimer)?
             func end(isTold: Bool) {
                 guard !isOver else { return }
                 isOver = true
@@ -215,14 +215,23 @@ extension DeviceEngine {
                     completion(.failure(error))
                 }
             }
-            let timer = loop.schedule(after: Self.signOutPatience) { [weak self] in
-                if self?.stopped == false { end(isTold: false) }
+            let deadline = loop.monotonicNow + Self.signOutTimeout
+            // A connection may have to be made, and a token to be renewed; on a long way each takes its time.
+            func check(after pause: Duration) {
+                timer = loop.schedule(after: pause) { [weak self] in
+                    guard let self, !stopped else { return }
+                    let now = loop.monotonicNow
+                    let silence = clients[.identity]?.lastHeard.map { now - $0 }
+                    if now >= deadline || (silence ?? .zero) >= Self.signOutPatience { return end(isTold: false) }
+                    check(after: Self.signOutPatience - (silence ?? .zero))
+                }
             }
+            check(after: Self.signOutPatience)
             call(
                 .identity, WireSignOut(), as: WireSignOutReply.self, app: session.defaultApp,
-                timeout: Self.signOutPatience, endsWhenRefused: true
+                timeout: Self.signOutTimeout, endsWhenRefused: true
             ) { result, _ in
-                timer.cancel()
+                timer?.cancel()
                 end(isTold: Self.isSignedOut(result))
             }
         } catch {
@@ -230,8 +239,10 @@ extension DeviceEngine {
         }
     }
 
-    /// How long to wait for a server that is told of a sign-out.
+    /// How long a server may be silent that is told of a sign-out and was heard before.
     private static let signOutPatience: Duration = .milliseconds(700)
+    /// How long to wait for a server that is told of a sign-out, in all.
+    private static let signOutTimeout: Duration = .seconds(5)
 
     /// Whether the server takes this device for one that is not signed in.
     private static func isSignedOut(_ result: Result<WireSignOutReply, CloudError>) -> Bool {
