@@ -233,7 +233,8 @@ private final class Attacker {
 
     init(
         _ loop: any BusLoop, _ address: ServerAddress, _ device: LoadDevice, _ method: String,
-        _ body: @escaping (Int) -> Frame, isRude: Bool, isOver: @escaping @Sendable () -> Bool, _ count: @escaping (Bool) -> Void
+        _ body: @escaping (Int) -> Frame, isRude: Bool, isOver: @escaping @Sendable () -> Bool,
+        _ count: @escaping (Bool) -> Void
     ) throws {
         self.loop = loop
         self.method = method

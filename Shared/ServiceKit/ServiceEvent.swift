@@ -1,7 +1,7 @@
 public import Bus
 public import Core
-public import Wire
 private import SwiftProtobuf
+public import Wire
 
 public import struct Foundation.Data
 

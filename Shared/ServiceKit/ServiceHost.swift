@@ -318,7 +318,7 @@ public final class ServiceHost: ServiceRuntime {
         var exhausted: Budget?
         var isKnown = false
         do throws(CloudError) {
-            guard let method = methods[envelope.method] else {
+            guard let method = methods[envelope.method], method.name.hasSameBytes(as: envelope.method) else {
                 throw CloudError(.unknownMethod, "This service has no such method.")
             }
             guard envelope.body.count <= method.bytesMax else {

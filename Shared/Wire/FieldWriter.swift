@@ -4,7 +4,7 @@ public import Core
 ///
 /// Only for the few messages that are encoded for every write: the generated
 /// code walks a message twice, through a visitor, and allocates for each part.
-/// What it writes is what the generated code would (`FieldWriterTests`): fields
+/// What it writes is what the generated code would (`EncodingTests`): fields
 /// in the order of their numbers, and none for zero and empty.
 public struct FieldWriter {
     /// What was written.

@@ -13,11 +13,7 @@ extension WirePropertyValue {
         case .integer(let value): integer = value
         case .real(let value): real = value
         case .string(let value): string = value
-        case .date(let value):
-            // Dates beyond the range of microseconds (about 292,000 years) stop at its ends.
-            date =
-                Int64(exactly: (value.timeIntervalSince1970 * 1_000_000).rounded())
-                ?? (value.timeIntervalSince1970 < 0 ? .min : .max)
+        case .date(let value): date = Self.microseconds(of: value)
         case .data(let value): data = value
         case .array(let values):
             array.values = values.map(WirePropertyValue.init)
@@ -29,6 +25,29 @@ extension WirePropertyValue {
                 return entry
             }
         }
+    }
+}
+
+extension WirePropertyValue {
+    /// Microseconds since 1970 that are this date to everybody who decodes and encodes them again.
+    ///
+    /// Before 1865 and after 2105 a `Date` has no place for every microsecond: what is written there may be read as
+    /// the next one, that again as the next, and so on for a few steps.
+    private static func microseconds(of date: Date) -> Int64 {
+        var number = nearestMicrosecond(to: date)
+        // Five steps are the most that was seen.
+        for _ in 0..<64 {
+            let again = nearestMicrosecond(to: Date(timeIntervalSince1970: Double(number) / 1_000_000))
+            if again == number { break }
+            number = again
+        }
+        return number
+    }
+
+    /// Dates beyond the range of microseconds (about 292,000 years) stop at its ends.
+    private static func nearestMicrosecond(to date: Date) -> Int64 {
+        Int64(exactly: (date.timeIntervalSince1970 * 1_000_000).rounded())
+            ?? (date.timeIntervalSince1970 < 0 ? .min : .max)
     }
 }
 

@@ -3,6 +3,8 @@ import TestKit
 import Testing
 import Wire
 
+import struct Foundation.Date
+
 /// What is in canonical form is taken as it is, so a wrong yes would be stored.
 @Suite struct CanonicalFormTests {
     private static let good: [[UInt8]] = {
@@ -23,5 +25,17 @@ import Wire
             #expect(try PropertyValue(canonicalBytes: bytes).canonicalBytes == bytes, "\(bytes.prefix(64))")
         }
         #expect(count > 200)
+    }
+
+    /// Far from 1970 a `Date` cannot tell each microsecond from the next: the one that is chosen stays.
+    @Test(arguments: [-6e9 ... -4e9, 4e9...9e9, -1e11...1e11, -9e12...9e12])
+    func datesAreWrittenAsTheyAreReadAgain(_ seconds: ClosedRange<Double>) throws {
+        var random = SplitMix64(seed: 5)
+        for _ in 0..<2000 {
+            let date = Date(timeIntervalSinceReferenceDate: .random(in: seconds, using: &random))
+            let bytes = PropertyValue.date(date).canonicalBytes
+            #expect(isCanonical(bytes))
+            #expect(try PropertyValue(canonicalBytes: bytes).canonicalBytes == bytes)
+        }
     }
 }

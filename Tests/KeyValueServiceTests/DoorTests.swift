@@ -41,6 +41,13 @@ struct DoorTests {
         }
         #expect(error?.code == .malformedRequest)
         #expect(failure { _ = try house.call(token, by: a, WirePushKeysReply.self) }?.code == .unknownMethod)
+        // Names are bytes: the sign for kelvin is no K.
+        let lookalike = failure {
+            try house.client(of: a).call(
+                "Push\u{212A}eys", house.push([house.write("l", 1)]), at: .requests(.keyValue),
+                accessToken: house.token(of: a), as: WirePushKeysReply.self)
+        }
+        #expect(lookalike?.code == .unknownMethod)
         #expect(try house.values(a) == ["k": 1])
     }
 

@@ -41,7 +41,8 @@ struct FollowerTests {
         // Five changes of one scope, told as one.
         #expect(tokens(house) == [5])
         #expect(house.notifications.restarts == [NotebookService.scope.partition])
-        #expect(try house.notifications.handled[0].notification?.decoded().changes.map(\.item) == ["0", "1", "2", "3", "4"])
+        #expect(
+            try house.notifications.handled[0].notification?.decoded().changes.map(\.item) == ["0", "1", "2", "3", "4"])
     }
 
     @Test func aCursorThatMayLagIsStoredWhenTheServiceCloses() throws {

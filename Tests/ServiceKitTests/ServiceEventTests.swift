@@ -16,7 +16,9 @@ import Wire
         var token = WireChangeToken()
         token.epoch = random.next() >> UInt64.random(in: 0..<64, using: &random)
         token.sequence = random.next() >> UInt64.random(in: 0..<64, using: &random)
-        if Bool.random(using: &random) { token.check = Data((0..<16).map { _ in UInt8.random(in: 1...255, using: &random) }) }
+        if Bool.random(using: &random) {
+            token.check = Data((0..<16).map { _ in UInt8.random(in: 1...255, using: &random) })
+        }
         return token
     }
 

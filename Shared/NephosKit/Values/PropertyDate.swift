@@ -4,7 +4,7 @@ public import Foundation
 public enum PropertyDate {
     /// The years 1 to 9999, in seconds since 1970.
     private static let printable = -62_135_596_800.0..<253_402_300_800.0
-    /// Up to here a `Date` tells one microsecond from the next.
+    /// Up to here a `Double` has a place for each whole number of microseconds.
     private static let exactSecondsMax = 0x1p53 / 1_000_000
 
     /// What a text may be, as a person reads it.
