@@ -164,7 +164,9 @@ final class Follower {
             let partition = event.partition
             let position = event.position
             let state = partitions[partition] ?? Partition()
-            if state.isReading || heads[partition] != nil {
+            // One that does not decode is asked for: what the directory says is not to be passed over.
+            let isGap = (try? Directory.items(in: event.notification, of: service)) == nil
+            if isGap || state.isReading || heads[partition] != nil {
                 heads[partition] = position
                 continue
             }
@@ -264,8 +266,12 @@ final class Follower {
     private func applyRead(_ body: Frame, of partition: Int, restarts: Bool) {
         guard let reply = try? body.decode(WireReadEventsReply.self), reply.more == reply.hasPlace,
             !reply.more || reply.place != partitions[partition]?.place,
-            let events = try? reply.events.map(ServiceEvent.init)
-        else { return readLater(partition) }
+            // They lie in it as in a batch of events.
+            let events = try? ServiceEvent.batch(body)
+        else {
+            host.count("follower.malformed", by: 1)
+            return readLater(partition)
+        }
         let end = ChangeToken(reply.position)
         var steps: [Step] = []
         if restarts { steps.append(Step(partition: partition, restarts: true)) }

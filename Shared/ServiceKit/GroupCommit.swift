@@ -36,8 +36,10 @@ final class GroupItem {
     var charged = 1
     /// Bytes of its body.
     var bytes = 0
-    /// Rows that it has read or written.
+    /// Rows that it has read or written in this group.
     var rows = 0
+    /// The same, in the group before its long work.
+    var rowsBefore = 0
     /// Runs after the commit; for submissions.
     var completion: ((CloudError?) -> Void)?
 
@@ -100,7 +102,7 @@ struct GroupCommit {
                 for index in items.indices {
                     group.wrote = false
                     let rowCount = group.rows
-                    defer { items[index].rows += group.rows - rowCount }
+                    defer { items[index].rows = group.rows - rowCount }
                     let mark = group.mark
                     do {
                         items[index].outcome = try outcome(of: items[index], in: group, at: time, &effects)

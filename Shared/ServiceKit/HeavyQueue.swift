@@ -8,13 +8,13 @@ internal import Core
 /// What a connection sends after one of them waits behind it, so that its
 /// requests are carried out in their order.
 struct HeavyQueue {
-    /// Calls of one share, unless one request alone costs more: some milliseconds of work. What rows a push will read
-    /// and write is not known before; a call's bytes can hold very many.
-    private static let shareCalls = 32
+    /// Calls of one share, unless one request alone costs more: some milliseconds of work.
+    static let shareCalls = 32
     /// Bytes of the bodies that wait. With more, requests are refused until there is room.
     private static let bytesMax = 64 << 20
 
-    private var items: [GroupItem] = []
+    /// Those that were taken are gone, with their bodies and replies.
+    private var items: [GroupItem?] = []
     private var first = 0
     private var bytes = 0
     private var connections: [UInt64: Int] = [:]
@@ -40,8 +40,9 @@ struct HeavyQueue {
         var share: [GroupItem] = []
         var calls = 0
         while first < items.count, calls < Self.shareCalls {
-            let item = items[first]
+            guard let item = items[first] else { break }
             guard share.isEmpty || calls + item.charged <= Self.shareCalls else { break }
+            items[first] = nil
             first += 1
             share.append(item)
             calls += item.charged

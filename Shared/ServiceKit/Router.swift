@@ -144,6 +144,8 @@ public struct Router {
         let bytesMax: Int
         /// What is taken from the caller's budget before it runs, in calls; what it did not cost is given back.
         let reserves: Int
+        /// Rows that a body will read and write at least; nil: few.
+        let rows: ((Frame) -> Int)?
         /// Whether it is carried out while the disk is full.
         let makesRoom: Bool
         let run: Run?
@@ -151,8 +153,9 @@ public struct Router {
 
         init(
             name: String, access: Access, mutates: Bool, remembersReply: Bool, idsAge: Bool = true, bytesMax: Int,
-            reserves: Int = 1, makesRoom: Bool = false, run: Run?, prepared: Prepared?
+            reserves: Int = 1, makesRoom: Bool = false, rows: ((Frame) -> Int)? = nil, run: Run?, prepared: Prepared?
         ) {
+            self.rows = rows
             self.idsAge = idsAge
             self.makesRoom = makesRoom
             self.reserves = reserves
@@ -209,14 +212,18 @@ public struct Router {
     }
 
     /// The same for a handler that decodes its request and encodes its reply itself.
+    ///
+    /// - Parameter rows: How many rows a body will read and write at least, by a look at it: they are paid for
+    ///   beforehand, and who has many of them waits behind smaller requests.
     public mutating func write<Request: SwiftProtobuf.Message, Decoded>(
         _ request: Request.Type, access: Access = .device, bytesMax: Int = 64 << 10, remembersReply: Bool = true,
-        idsAge: Bool = true, makesRoom: Bool = false, decoding decode: @escaping (Frame) throws -> Decoded,
+        idsAge: Bool = true, makesRoom: Bool = false, rows: ((Frame) -> Int)? = nil,
+        decoding decode: @escaping (Frame) throws -> Decoded,
         encoding handler: @escaping (Decoded, RequestContext, any HandlerTransaction) throws -> Frame
     ) {
         add(
             request, access: access, mutates: true, remembersReply: remembersReply, idsAge: idsAge, bytesMax: bytesMax,
-            makesRoom: makesRoom
+            makesRoom: makesRoom, rows: rows
         ) {
             try handler(decode($0), $1, $2)
         }
@@ -262,12 +269,13 @@ public struct Router {
 
     private mutating func add<Request: SwiftProtobuf.Message>(
         _ request: Request.Type, access: Access, mutates: Bool, remembersReply: Bool, idsAge: Bool = true,
-        bytesMax: Int, reserves: Int = 1, makesRoom: Bool = false, _ run: @escaping Run
+        bytesMax: Int, reserves: Int = 1, makesRoom: Bool = false, rows: ((Frame) -> Int)? = nil,
+        _ run: @escaping Run
     ) {
         let name = Self.name(of: request)
         methods[name] = Method(
             name: name, access: access, mutates: mutates, remembersReply: remembersReply, idsAge: idsAge,
-            bytesMax: bytesMax, reserves: reserves, makesRoom: makesRoom, run: run, prepared: nil)
+            bytesMax: bytesMax, reserves: reserves, makesRoom: makesRoom, rows: rows, run: run, prepared: nil)
     }
 
     private static func name<Request: SwiftProtobuf.Message>(of request: Request.Type) -> String {

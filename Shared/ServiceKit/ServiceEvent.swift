@@ -71,7 +71,7 @@ public struct ServiceEvent: Sendable {
         public func decoded() throws(CloudError) -> WireNotification { try encoded.decode(WireNotification.self) }
     }
 
-    /// The events of an `EventBatch`.
+    /// The events of an `EventBatch`, or of a `ReadEventsReply`, where they have the same place.
     ///
     /// - Throws: ``CloudError`` `.malformedRequest`: nothing of the batch can be used.
     public static func batch(_ frame: Frame) throws(CloudError) -> [ServiceEvent] {
@@ -87,18 +87,6 @@ public struct ServiceEvent: Sendable {
                 return events
             }
         } catch { throw malformed }
-    }
-
-    /// An event that was read from the feed.
-    ///
-    /// - Throws: ``CloudError`` `.malformedRequest`.
-    public init(_ wire: WireEvent) throws(CloudError) {
-        service = wire.service
-        partition = Int(wire.partition)
-        position = ChangeToken(wire.position)
-        previousSequence = wire.previousSequence
-        account = AccountID(wire.accountID)
-        if wire.hasNotification { notification = try Notification(decoding: Frame(encoding: wire.notification)) }
     }
 
     /// - Parameter start: Where the message lies in the frame.

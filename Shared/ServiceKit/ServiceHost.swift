@@ -17,6 +17,8 @@ public final class ServiceHost: ServiceRuntime {
 
     /// A group that takes longer is counted and logged.
     private static let slowGroup: Duration = .milliseconds(50)
+    /// Between two such lines in the log.
+    private static let slowLogPause: Duration = .seconds(10)
 
     /// How long deletions are remembered. A reader that was away for longer fetches everything.
     static let tombstoneRetention: Duration = .seconds(90 * 24 * 3600)
@@ -67,6 +69,7 @@ public final class ServiceHost: ServiceRuntime {
     /// Joins the next group, before what arrives with it.
     private var queued: [GroupItem] = []
     private var heavy = HeavyQueue()
+    private var slowLogged: Duration?
     /// Requests with long work that are not answered yet. A repeat of one of
     /// them is left to the answer of the first.
     private var preparing: [Operation: RequestFingerprint] = [:]
@@ -242,6 +245,8 @@ public final class ServiceHost: ServiceRuntime {
         queued = []
         items.reserveCapacity(items.count + incoming.count)
         var requests = 0
+        // Of requests that are neither small nor large, as many as one share has join this group.
+        var calls = 0
         for one in incoming {
             guard !one.isProbe else {
                 send(.greeting, to: one.peer)
@@ -261,7 +266,9 @@ public final class ServiceHost: ServiceRuntime {
                     count("requests.repeated")
                     continue
                 }
-                if heavy.concerns(item) { try wait(item) } else { items.append(item) }
+                if item.charged > 1 { calls += item.charged }
+                let isTooMuch = item.charged > 1 && calls > HeavyQueue.shareCalls
+                if isTooMuch || heavy.concerns(item) { try wait(item) } else { items.append(item) }
             } catch {
                 if error.isStrangers { noteStranger(one.peer, now) }
                 refuse(one.peer, error)
@@ -328,7 +335,9 @@ public final class ServiceHost: ServiceRuntime {
             }
             let caller = try authorise(method.access, envelope, incoming.peer, time)
             isKnown = caller != nil
-            let cost = max(method.reserves, RequestCost.calls(bytes: envelope.body.count, rows: 0))
+            // In less there is no room for so many rows that it would matter.
+            let rows = envelope.body.count < 1024 ? 0 : method.rows?(envelope.body) ?? 0
+            let cost = max(method.reserves, RequestCost.calls(bytes: envelope.body.count, rows: rows))
             var budget: Budget?
             if let caller {
                 do throws(RequestBudgets.Exhausted) { budget = try budgets.take(caller, cost: cost, now: now) } catch {
@@ -397,7 +406,7 @@ public final class ServiceHost: ServiceRuntime {
         let start = loop.monotonicNow
         let effects = groups.run(items)
         count("groups")
-        noteSlow(items, since: start)
+        let taken = loop.monotonicNow - start
         if effects.repeats > 0 { count("requests.repeated", by: effects.repeats) }
         if effects.wasSplit { count("groups.split") }
         publisher?.publish(effects)
@@ -406,18 +415,22 @@ public final class ServiceHost: ServiceRuntime {
         if service.name == .identity { learnOwn(effects.events) }
         if !effects.heads.isEmpty { scheduleCheckpoint() }
         for item in items { finish(item) }
+        if taken >= Self.slowGroup { noteSlow(items, taken) }
     }
 
     /// A group that takes so long makes everybody wait: whoever runs the service can see what it was.
-    private func noteSlow(_ items: [GroupItem], since start: Duration) {
-        let taken = loop.monotonicNow - start
-        guard taken >= Self.slowGroup else { return }
+    private func noteSlow(_ items: [GroupItem], _ taken: Duration) {
         count("groups.slow")
+        let now = loop.monotonicNow
+        // On a slow disk it is every group.
+        if let slowLogged, now - slowLogged < Self.slowLogPause { return }
+        slowLogged = now
         var methods: [String: Int] = [:]
         for item in items { methods[item.name, default: 0] += 1 }
         let names = methods.sorted { $0.key < $1.key }.map { "\($0.key)=\($0.value)" }.joined(separator: " ")
         logger.notice(
-            "A group held the loop up", metadata: ["milliseconds": "\(taken.milliseconds)", "requests": "\(names)"])
+            "A group held the loop up; others are counted in groups.slow",
+            metadata: ["milliseconds": "\(taken.milliseconds)", "requests": "\(names)"])
     }
 
     /// The database is an old copy: from now on it is another history. What
@@ -485,7 +498,7 @@ public final class ServiceHost: ServiceRuntime {
     /// Takes from the budget what the request has cost beyond what was taken for it, or gives the rest back.
     private func charge(_ item: GroupItem, replyBytes: Int) {
         guard let caller = item.context.caller else { return }
-        let cost = RequestCost.calls(bytes: item.bytes + replyBytes, rows: item.rows)
+        let cost = RequestCost.calls(bytes: item.bytes + replyBytes, rows: item.rowsBefore + item.rows)
         guard cost != item.charged else { return }
         item.budget = budgets.settle(caller, by: cost - item.charged, now: loop.monotonicNow)
         item.charged = cost
@@ -520,6 +533,7 @@ public final class ServiceHost: ServiceRuntime {
 
     private func prepare(_ item: GroupItem, _ work: @escaping Router.Prepared.Work) {
         guard case .request(let method, _) = item.work else { return }
+        item.rowsBefore = item.rows
         loop.offload({ Prepared(value: try work()) }) { [weak self] result in
             guard let self else { return }
             switch result {

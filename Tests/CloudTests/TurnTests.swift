@@ -49,6 +49,28 @@ import Wire
         #expect(try guest.pull().get().items.count == 2)
     }
 
+    @Test func manyShortWritesInManyPushesDoNotShareOneGroup() throws {
+        let cloud = try makeCloud(seed: 24)
+        defer { cloud.close() }
+        let large = try Guest(of: cloud)
+        let small = try Guest(of: cloud, seed: 2)
+        for guest in [large, small] { #expect(try guest.ask(guest.push([guest.write("k", 1)])).code == nil) }
+        func groups() throws -> UInt64 {
+            try cloud.makeOperator().call(
+                "CheckHealth", WireCheckHealth(), at: .requests(.keyValue), as: WireCheckHealthReply.self
+            ).counters["groups"] ?? 0
+        }
+        let before = try groups()
+        // Small by their bytes, and 500 rows each.
+        let push = large.push((0..<250).map { large.write("\($0)", .boolean(true)) })
+        for _ in 0..<20 { try large.send(push) }
+        try small.send(small.push([small.write("small", 1)]))
+        cloud.network.run(for: .seconds(1))
+        #expect(small.takeReplies().count == 1)
+        #expect(large.takeReplies().count == 20)
+        #expect(try groups() - before >= 20)
+    }
+
     @Test func whatWaitsForItsTurnIsBounded() throws {
         let cloud = try makeCloud(seed: 23)
         defer { cloud.close() }

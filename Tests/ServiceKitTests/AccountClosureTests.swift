@@ -23,4 +23,21 @@ import Testing
         house.bus.run(for: .seconds(10))
         #expect(house.identity.closing.count == after)
     }
+
+    @Test func anAccountWhoseClosingIdentityRefusesHoldsUpNoOther() throws {
+        let house = try TestHouse()
+        let names = ["acc_a", "acc_b"].map { AccountID($0) }
+        house.identity.refusedReport = names[0]
+        let host = house.identityHost
+        host.submit { transaction in
+            for name in names { try host.closeAccount(name, in: transaction) }
+        }
+        house.bus.run(for: .seconds(5))
+        #expect(Set(house.identity.closing) == Set(names))
+        house.identity.refusedReport = nil
+        house.bus.run(for: .seconds(3))
+        let after = house.identity.closing.count
+        house.bus.run(for: .seconds(10))
+        #expect(house.identity.closing.count == after)
+    }
 }

@@ -6,7 +6,7 @@ extension KeyValueService {
         // Its reply can hold a value, so the handler stores it itself, sealed.
         router.write(
             WirePushKeys.self, bytesMax: PushLimits.bytesMax, remembersReply: false, makesRoom: true,
-            decoding: PushRequest.init(decoding:), encoding: pushKeys)
+            rows: PushRequest.rows(in:), decoding: PushRequest.init(decoding:), encoding: pushKeys)
         router.read(WirePullKeys.self, reserves: PullRule.reserves, pullKeys)
         router.read(WireListKeyHistory.self, reserves: PullRule.reserves, listKeyHistory)
         router.read(WireListKeyDigests.self, reserves: RequestCost.heavy, listKeyDigests)

@@ -215,15 +215,19 @@ extension DeviceEngine {
                     completion(.failure(error))
                 }
             }
-            let deadline = loop.monotonicNow + Self.signOutTimeout
+            let start = loop.monotonicNow
             // A connection may have to be made, and a token to be renewed; on a long way each takes its time.
             func check(after pause: Duration) {
                 timer = loop.schedule(after: pause) { [weak self] in
                     guard let self, !stopped else { return }
                     let now = loop.monotonicNow
-                    let silence = clients[.identity]?.lastHeard.map { now - $0 }
-                    if now >= deadline || (silence ?? .zero) >= Self.signOutPatience { return end(isTold: false) }
-                    check(after: Self.signOutPatience - (silence ?? .zero))
+                    // What it said before, it did not say to this.
+                    let heard = clients[.identity]?.lastHeard.flatMap { $0 >= start ? $0 : nil }
+                    let silence = heard.map { now - $0 } ?? .zero
+                    if now - start >= Self.signOutTimeout || silence >= Self.signOutPatience {
+                        return end(isTold: false)
+                    }
+                    check(after: Self.signOutPatience - silence)
                 }
             }
             check(after: Self.signOutPatience)
@@ -239,7 +243,7 @@ extension DeviceEngine {
         }
     }
 
-    /// How long a server may be silent that is told of a sign-out and was heard before.
+    /// How long a server may be silent that is told of a sign-out and was heard since.
     private static let signOutPatience: Duration = .milliseconds(700)
     /// How long to wait for a server that is told of a sign-out, in all.
     private static let signOutTimeout: Duration = .seconds(5)

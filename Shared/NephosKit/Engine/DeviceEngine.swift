@@ -57,7 +57,7 @@ public final class DeviceEngine {
     private var generator: SplitMix64
     /// Marks what this process has written, among all that share the home.
     let writer: Int64
-    var clients: [ServiceName: RequestClient] = [:]
+    private(set) var clients: [ServiceName: RequestClient] = [:]
     private var stores: [AppID: KeyValueSync] = [:]
     private(set) var stopped = false
     private var foreignVersion = 0

@@ -24,6 +24,8 @@ final class NotebookService: CloudService {
     private(set) var closing: [AccountID] = []
     /// Removing what this one left throws.
     var stuck: AccountID?
+    /// Reporting that this one is gone throws.
+    var refusedReport: AccountID?
 
     init(_ name: ServiceName) { self.name = name }
 
@@ -79,7 +81,10 @@ final class NotebookService: CloudService {
             }
             return reply
         }
-        router.write(WireReportClosure.self, access: .service) { _, _, _ in WireReportClosureReply() }
+        router.write(WireReportClosure.self, access: .service) { [unowned self] request, _, _ in
+            if request.accountID == refusedReport?.rawValue { throw CloudError(.internalError, "Refused.") }
+            return WireReportClosureReply()
+        }
         router.read(WireWhoAmI.self) { _, context, _ in
             var reply = WireWhoAmIReply()
             reply.accountID = try context.requireCaller().account.rawValue

@@ -39,7 +39,6 @@ extension IdentityService {
         _ accountName: String, _ password: String, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> PasswordCheck {
         let subject = try requireSubject(accountName, context, transaction)
-        transaction.charge(rows: Self.passwordRows)
         var check = PasswordCheck(
             account: subject.account.id, present: nil,
             new: NewPassword(salt: randomBytes(PasswordHash.saltByteCount), cost: configuration.scryptCost))
@@ -49,6 +48,7 @@ extension IdentityService {
         let attempt = AttemptStore.Subject.key(context.peer.publicKey)
         let count = try attempts.next(attempt, at: context.now)
         check.place = try gate.enter(.known(subject.account.id))
+        transaction.charge(rows: Self.passwordRows)
         try attempts.save(count, of: attempt)
         check.attempt = attempt
         check.present = subject.account.password

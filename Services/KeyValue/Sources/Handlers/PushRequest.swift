@@ -38,6 +38,19 @@ struct PushRequest {
         }
     }
 
+    /// How many rows it will read and write at least: two for each of its writes.
+    static func rows(in frame: Frame) -> Int {
+        frame.withUnsafeBytes { message in
+            var reader = FieldReader(message)
+            var count = 0
+            // What is malformed, or has too many, is refused at once.
+            while count <= PushLimits.writesMax, let field = try? reader.next() {
+                if field.number == 2 { count += 1 }
+            }
+            return 2 * count
+        }
+    }
+
     private init(_ message: UnsafeRawBufferPointer) throws {
         var reader = FieldReader(message)
         while let field = try reader.next() {
