@@ -9,8 +9,8 @@ struct HostileCommand: ParsableCommand {
             A deployment of its own, with the budgets that it has by default. Ten devices of two accounts ask as \
             often as their budgets let them: four pull a full store of 1 MiB again and again, one asks for it and \
             reads nothing, two push 1.27 MB that is refused, one deletes 2048 keys that never were at a time, one \
-            overwrites 1000 keys at a time, one loses to values of 100 KB. A device of a third account writes 50 small values a second meanwhile, and \
-            before. Its 99th percentile has to stay below --p99, and no service may grow by more than --growth; \
+            overwrites 1000 keys at a time, one loses to values of 100 KB. A device of a third account writes 50 \
+            small values a second meanwhile, and before. Its 99th percentile has to stay below --p99, and no service may grow by more than --growth; \
             else the exit code is 1.
             """)
 
@@ -41,7 +41,7 @@ struct HostileCommand: ParsableCommand {
             print(summary.text)
         }
         let grown = summary.services.contains { $0.after - $0.before > growth }
-        if summary.attacked.p99 >= p99Max || grown || summary.failures > 0 { throw ExitCode(1) }
+        if summary.attacked.p99 >= p99Max || grown || !summary.failures.isEmpty { throw ExitCode(1) }
     }
 }
 
@@ -54,7 +54,8 @@ struct HostileSummary: Encodable {
 
     var alone: LatencySummary
     var attacked: LatencySummary
-    var failures: Int
+    /// How many of the honest device's writes failed, by the code of their error.
+    var failures: [String: Int]
     /// What the hostile devices were answered, by what they did: done, and refused.
     var hostile: [String: [Int]]
     var services: [Service]
@@ -67,8 +68,11 @@ struct HostileSummary: Encodable {
             "  \($0.key): \($0.value[0]) done, \($0.value[1]) refused"
         }
         let memory = services.map { "  \($0.name): " + String(format: "%.0f MB, then %.0f MB", $0.before, $0.after) }
+        let failed =
+            failures.isEmpty
+            ? "none failed" : failures.sorted { $0.key < $1.key }.map { "\($0.value) \($0.key)" }.joined(separator: ", ")
         return
-            (["The honest device's writes (\(failures) failed)", line("alone   ", alone), line("attacked", attacked)]
+            (["The honest device's writes (\(failed))", line("alone   ", alone), line("attacked", attacked)]
             + ["The ten others"] + doings + ["Memory"] + memory).joined(separator: "\n")
     }
 }

@@ -79,7 +79,7 @@ struct HostileRun {
             throw CloudError(.serverResponseLost, "The honest device was not answered at all.")
         }
         return HostileSummary(
-            alone: quiet, attacked: loud, failures: alone.failures + attacked.failures,
+            alone: quiet, attacked: loud, failures: alone.failures.merging(attacked.failures, uniquingKeysWith: +),
             hostile: counts.state.withLock { $0 },
             services: zip(before, after).map { .init(name: $0.0, before: $0.1, after: $1.1) })
     }
@@ -94,7 +94,8 @@ struct HostileRun {
 
     private struct Honest: Sendable {
         var latencies = Latencies()
-        var failures = 0
+        /// How many writes failed, by the code of their error.
+        var failures: [String: Int] = [:]
         var open = 0
     }
 
@@ -123,7 +124,7 @@ struct HostileRun {
                         $0.open -= 1
                         switch reply.result {
                         case .success: $0.latencies.record(loop.monotonicNow - intended)
-                        case .failure: $0.failures += 1
+                        case .failure(let error): $0.failures["\(error.code)", default: 0] += 1
                         }
                     }
                 }
@@ -134,7 +135,7 @@ struct HostileRun {
         done.wait()
         loop.stop()
         var result = outcome.state.withLock { $0 }
-        result.failures += result.open
+        if result.open > 0 { result.failures["no answer within 5 s of the end"] = result.open }
         return result
     }
 

@@ -260,8 +260,8 @@ struct ConnectionBoundTests {
             hostile.reset()
             usleep(20_000)
             release.signal()
-            try client.send([Frame([4])])
             let count = client.received.count
+            try client.send([Frame([4])])
             try eventually { client.received.count > count }
             hostile.close()
         }
