@@ -70,7 +70,8 @@ struct HostileSummary: Encodable {
         let memory = services.map { "  \($0.name): " + String(format: "%.0f MB, then %.0f MB", $0.before, $0.after) }
         let failed =
             failures.isEmpty
-            ? "none failed" : failures.sorted { $0.key < $1.key }.map { "\($0.value) \($0.key)" }.joined(separator: ", ")
+            ? "none failed"
+            : failures.sorted { $0.key < $1.key }.map { "\($0.value) \($0.key)" }.joined(separator: ", ")
         return
             (["The honest device's writes (\(failed))", line("alone   ", alone), line("attacked", attacked)]
             + ["The ten others"] + doings + ["Memory"] + memory).joined(separator: "\n")

@@ -24,6 +24,7 @@ public struct SetDigest: Hashable, Sendable, CustomStringConvertible {
         self.init(hashing: [UInt8](bytes))
     }
 
+    /// The same, of bytes that lie somewhere: nothing is copied.
     public init(ofItem bytes: UnsafeRawBufferPointer) {
         var hash = SHA256()
         hash.update(bufferPointer: bytes)

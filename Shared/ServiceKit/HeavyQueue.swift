@@ -21,9 +21,14 @@ struct HeavyQueue {
 
     var isEmpty: Bool { first == items.count }
 
-    /// Whether the item has to wait here.
-    func concerns(_ item: GroupItem) -> Bool {
-        item.charged >= RequestCost.heavy || !connections.isEmpty && connections[item.context.peer.connection] != nil
+    /// Whether the item has to wait here: because it is large, because others of its connection wait, or because it
+    /// is not small and with it a group would have more than one share of such.
+    ///
+    /// - Parameter calls: What those in the group cost that are not small.
+    func concerns(_ item: GroupItem, besides calls: Int) -> Bool {
+        if item.charged >= RequestCost.heavy { return true }
+        if item.charged > 1, calls + item.charged > Self.shareCalls { return true }
+        return !connections.isEmpty && connections[item.context.peer.connection] != nil
     }
 
     /// - Returns: False when there is no room.

@@ -12,6 +12,8 @@ public import Core
 public enum RequestCost {
     public static let bytesPerCall = 4096
     public static let rowsPerCall = 16
+    /// Bytes that cost as much as a row.
+    public static let bytesPerRow = bytesPerCall / rowsPerCall
     /// From here on a request waits for its turn among others of its kind; see ``HeavyQueue``.
     public static let heavy = 16
 

@@ -182,10 +182,22 @@ public struct Router {
         _ request: Request.Type, access: Access = .device, bytesMax: Int = 64 << 10, reserves: Int = 1,
         _ handler: @escaping (Request, RequestContext, any HandlerTransaction) throws -> Response
     ) {
+        read(
+            request, access: access, bytesMax: bytesMax, reserves: reserves,
+            encoding: {
+                Frame(encoding: try handler($0, $1, $2))
+            })
+    }
+
+    /// The same for a handler that encodes its reply itself.
+    public mutating func read<Request: SwiftProtobuf.Message>(
+        _ request: Request.Type, access: Access = .device, bytesMax: Int = 64 << 10, reserves: Int = 1,
+        encoding handler: @escaping (Request, RequestContext, any HandlerTransaction) throws -> Frame
+    ) {
         add(
             request, access: access, mutates: false, remembersReply: false, bytesMax: bytesMax, reserves: reserves
         ) {
-            Frame(encoding: try handler($0.decode(Request.self), $1, $2))
+            try handler($0.decode(Request.self), $1, $2)
         }
     }
 

@@ -15,11 +15,6 @@ public final class ServiceHost: ServiceRuntime {
     /// How far ahead of the server's clock an operation id may be.
     static let operationLead: Duration = .seconds(3600)
 
-    /// A group that takes longer is counted and logged.
-    private static let slowGroup: Duration = .milliseconds(50)
-    /// Between two such lines in the log.
-    private static let slowLogPause: Duration = .seconds(10)
-
     /// How long deletions are remembered. A reader that was away for longer fetches everything.
     static let tombstoneRetention: Duration = .seconds(90 * 24 * 3600)
 
@@ -69,7 +64,7 @@ public final class ServiceHost: ServiceRuntime {
     /// Joins the next group, before what arrives with it.
     private var queued: [GroupItem] = []
     private var heavy = HeavyQueue()
-    private var slowLogged: Duration?
+    private var slowGroups = SlowGroups()
     /// Requests with long work that are not answered yet. A repeat of one of
     /// them is left to the answer of the first.
     private var preparing: [Operation: RequestFingerprint] = [:]
@@ -245,7 +240,7 @@ public final class ServiceHost: ServiceRuntime {
         queued = []
         items.reserveCapacity(items.count + incoming.count)
         var requests = 0
-        // Of requests that are neither small nor large, as many as one share has join this group.
+        // Of the requests that join this group and are not small.
         var calls = 0
         for one in incoming {
             guard !one.isProbe else {
@@ -266,9 +261,12 @@ public final class ServiceHost: ServiceRuntime {
                     count("requests.repeated")
                     continue
                 }
+                guard !heavy.concerns(item, besides: calls) else {
+                    try wait(item)
+                    continue
+                }
                 if item.charged > 1 { calls += item.charged }
-                let isTooMuch = item.charged > 1 && calls > HeavyQueue.shareCalls
-                if isTooMuch || heavy.concerns(item) { try wait(item) } else { items.append(item) }
+                items.append(item)
             } catch {
                 if error.isStrangers { noteStranger(one.peer, now) }
                 refuse(one.peer, error)
@@ -415,22 +413,9 @@ public final class ServiceHost: ServiceRuntime {
         if service.name == .identity { learnOwn(effects.events) }
         if !effects.heads.isEmpty { scheduleCheckpoint() }
         for item in items { finish(item) }
-        if taken >= Self.slowGroup { noteSlow(items, taken) }
-    }
-
-    /// A group that takes so long makes everybody wait: whoever runs the service can see what it was.
-    private func noteSlow(_ items: [GroupItem], _ taken: Duration) {
+        guard taken >= SlowGroups.threshold else { return }
         count("groups.slow")
-        let now = loop.monotonicNow
-        // On a slow disk it is every group.
-        if let slowLogged, now - slowLogged < Self.slowLogPause { return }
-        slowLogged = now
-        var methods: [String: Int] = [:]
-        for item in items { methods[item.name, default: 0] += 1 }
-        let names = methods.sorted { $0.key < $1.key }.map { "\($0.key)=\($0.value)" }.joined(separator: " ")
-        logger.notice(
-            "A group held the loop up; others are counted in groups.slow",
-            metadata: ["milliseconds": "\(taken.milliseconds)", "requests": "\(names)"])
+        slowGroups.note(items.map(\.name), taken, at: start, in: logger)
     }
 
     /// The database is an old copy: from now on it is another history. What

@@ -81,6 +81,10 @@ public struct FieldWriter {
         withUnsafeBytes(of: (id.high.bigEndian, id.low.bigEndian)) { storage.append(contentsOf: $0) }
     }
 
+    /// Fields that were written apart.
+    @inlinable
+    public mutating func append(_ fields: FieldWriter) { storage.append(contentsOf: fields.storage) }
+
     // MARK: Parts
 
     @inlinable public var count: Int { storage.count }

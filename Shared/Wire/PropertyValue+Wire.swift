@@ -31,8 +31,9 @@ extension WirePropertyValue {
 extension WirePropertyValue {
     /// Microseconds since 1970 that are this date to everybody who decodes and encodes them again.
     ///
-    /// Before 1865 and after 2105 a `Date` has no place for every microsecond: what is written there may be read as
-    /// the next one, that again as the next, and so on for a few steps.
+    /// A `Date` counts seconds since 2001, its text and its encoding since 1970: each way rounds anew, so that before
+    /// 1865 and after 2105, where a `Double` has no place for every microsecond, what is written may be read as the
+    /// next one, that again as the next, and so on for a few steps.
     private static func microseconds(of date: Date) -> Int64 {
         var number = nearestMicrosecond(to: date)
         // Five steps are the most that was seen.

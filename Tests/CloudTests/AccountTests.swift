@@ -166,10 +166,7 @@ import Wire
     @Test func aChangedEntitlementTakesEffectInRunningServices() throws {
         let cloud = try house()
         defer { cloud.close() }
-        var app = WireApp()
-        app.appID = "T.notes"
-        app.storeID = "T.shared"
-        try cloud.createApp(app)
+        let app = try cloud.createApp("T.notes", store: "T.shared")
         let client = try cloud.makeClient()
         let token = try signIn(client, app: app.appID).accessToken
         try subscribe(client, token)

@@ -192,6 +192,20 @@ import Wire
         #expect(try left(skipping: 0) == 999)
     }
 
+    /// To learn whether a write lost to its like, what it lost to is read and opened.
+    @Test func whatALosingWriteIsComparedWithIsPaidFor() throws {
+        let cloud = try TestCloud(seed: 20, budgets: BudgetConfiguration())
+        defer { cloud.close() }
+        let guest = try Guest(of: cloud)
+        let value = PropertyValue.string(String(repeating: "x", count: 409_600))
+        #expect(try guest.ask(guest.push([guest.write("k", value)])).code == nil)
+        cloud.network.run(for: .seconds(30))
+        var losing = guest.write("k", "small")
+        losing.timestamp -= 3_600_000 << 16
+        let reply = try guest.ask(guest.push([losing]))
+        #expect(reply.code == nil && reply.budget?.remaining == 900)
+    }
+
     @Test func valuesThatAreNotInCanonicalFormArePaidFor() throws {
         let cloud = try TestCloud(seed: 19, budgets: BudgetConfiguration())
         defer { cloud.close() }

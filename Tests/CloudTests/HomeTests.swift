@@ -60,10 +60,7 @@ import Wire
     @Test func whatAnAppWritesBeforeItsStoreIsKnownIsSent() throws {
         let cloud = try TestCloud(seed: 53)
         defer { cloud.close() }
-        var app = WireApp()
-        app.appID = "T.second"
-        app.storeID = "T.shared"
-        try cloud.createApp(app)
+        try cloud.createApp("T.second", store: "T.shared")
         let device = try cloud.addDevice()
         #expect(cloud.settle())
         device.setOffline(true)

@@ -20,10 +20,7 @@ import struct Foundation.Data
         #expect(cloud.settle())
         let copy = try cloud.copyStorage(of: .identity)
 
-        var revoke = WireRevokeDevice()
-        revoke.accountName = TestCloud.accountName
-        revoke.deviceID = try #require(devices[2].session?.deviceID.rawValue)
-        try cloud.operate("RevokeDevice", revoke, as: WireRevokeDeviceReply.self)
+        try cloud.revoke(devices[2])
         var close = WireCloseAccount()
         close.accountName = "other"
         try cloud.operate("CloseAccount", close, as: WireCloseAccountReply.self)
@@ -39,7 +36,7 @@ import struct Foundation.Data
         var list = WireListDevices()
         list.accountName = TestCloud.accountName
         let known = try cloud.operate("ListDevices", list, as: WireListDevicesReply.self).devices
-        #expect(known.first { $0.deviceID == revoke.deviceID }?.revoked == true)
+        #expect(known.first { $0.deviceID == devices[2].session?.deviceID.rawValue }?.revoked == true)
         #expect(known.count { !$0.revoked } == 2)
         let accounts = try cloud.operate("ListAccounts", WireListAccounts(), as: WireListAccountsReply.self).accounts
         #expect(!accounts.map(\.accountID).contains(other.rawValue))
@@ -96,10 +93,7 @@ import struct Foundation.Data
         defer { cloud.close() }
         let device = try cloud.addDevice()
         let copy = try cloud.copyStorage(of: .identity)
-        var revoke = WireRevokeDevice()
-        revoke.accountName = TestCloud.accountName
-        revoke.deviceID = try #require(device.session?.deviceID.rawValue)
-        try cloud.operate("RevokeDevice", revoke, as: WireRevokeDeviceReply.self)
+        try cloud.revoke(device)
         cloud.network.run(for: .seconds(5))
         for service in [ServiceName.keyValue, .notifications] { cloud.crash(service) }
         try cloud.restore(copy, of: .identity)
@@ -118,10 +112,7 @@ import struct Foundation.Data
     @Test func whatAnOldIdentitySaysTakesNothingBack() throws {
         let cloud = try TestCloud(seed: 43)
         defer { cloud.close() }
-        var app = WireApp()
-        app.appID = "T.notes"
-        app.storeID = "T.shared"
-        try cloud.createApp(app)
+        let app = try cloud.createApp("T.notes", store: "T.shared")
         try cloud.createAccount("gone")
         let notes = try Guest(of: cloud, app: app.appID)
         let gone = try Guest(of: cloud, account: "gone", seed: 2)
@@ -171,10 +162,7 @@ import struct Foundation.Data
         defer { cloud.close() }
         let device = try cloud.addDevice()
         let copy = try cloud.copyStorage(of: .identity)
-        var revoke = WireRevokeDevice()
-        revoke.accountName = TestCloud.accountName
-        revoke.deviceID = try #require(device.session?.deviceID.rawValue)
-        try cloud.operate("RevokeDevice", revoke, as: WireRevokeDeviceReply.self)
+        try cloud.revoke(device)
         cloud.network.run(for: .seconds(5))
         // Only one of them is there to tell.
         cloud.crash(.notifications)

@@ -202,10 +202,7 @@ import Wire
     @Test func aHeadThatIsLostIsNotToldAnyMore() throws {
         let cloud = try TestCloud(seed: 41)
         defer { cloud.close() }
-        var app = WireApp()
-        app.appID = "T.second"
-        app.storeID = "T.second"
-        try cloud.createApp(app)
+        let app = try cloud.createApp("T.second", store: "T.second")
         let guest = try Guest(of: cloud)
         let copy = try cloud.copyStorage(of: .keyValue)
         #expect(try guest.ask(guest.push([guest.write("lost", 1)])).code == nil)

@@ -13,6 +13,24 @@ extension TestCloud {
         #expect(settle())
     }
 
+    /// The operator ends the device's sign-in.
+    func revoke(_ device: TestDevice) throws {
+        var revoke = WireRevokeDevice()
+        revoke.accountName = Self.accountName
+        revoke.deviceID = try #require(device.session?.deviceID.rawValue)
+        try operate("RevokeDevice", revoke, as: WireRevokeDeviceReply.self)
+    }
+
+    /// An app that may use the one store.
+    @discardableResult
+    func createApp(_ id: String, store: String) throws -> WireApp {
+        var app = WireApp()
+        app.appID = id
+        app.storeID = store
+        try createApp(app)
+        return app
+    }
+
     func health(of service: ServiceName) throws -> WireCheckHealthReply {
         try makeClient().call("CheckHealth", WireCheckHealth(), at: .requests(service))
     }

@@ -71,6 +71,21 @@ import Wire
         #expect(try groups() - before >= 20)
     }
 
+    /// What waits has no share in the group that others join.
+    @Test func aMiddlingRequestWaitsForNoLargeOneThatCameWithIt() throws {
+        let cloud = try makeCloud(seed: 25)
+        defer { cloud.close() }
+        let large = try Guest(of: cloud)
+        let middling = try Guest(of: cloud, seed: 2)
+        for guest in [large, middling] { #expect(try guest.ask(guest.push([guest.write("k", 1)])).code == nil) }
+        try large.send(wholePull(large))
+        // 3 calls.
+        try middling.send(
+            middling.push((0..<24).map { middling.write("\($0)", .string(String(repeating: "x", count: 40))) }))
+        cloud.network.run(for: .seconds(1))
+        #expect(try pulled(large).count == 25)
+    }
+
     @Test func whatWaitsForItsTurnIsBounded() throws {
         let cloud = try makeCloud(seed: 23)
         defer { cloud.close() }

@@ -9,6 +9,24 @@ import Testing
         return file
     }
 
+    /// Whoever runs a service sees what made it stand still.
+    @Test func aGroupThatTakesLongIsInTheLog() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let file = house.folder + "/many.json"
+            let values = Dictionary(uniqueKeysWithValues: (0..<1000).map { ("key-\($0)", "value") })
+            try JSONEncoder().encode(values).write(to: URL(fileURLWithPath: file))
+            // It keeps a debug build busy for more than the 50 ms from which on it is told.
+            let imported = try await house.person.run("kv", "import", file)
+            #expect(imported.status == 0, "\(imported)")
+            #expect(try await house.person.run("kv", "sync").status == 0)
+            let log = try String(contentsOfFile: house.folder + "/deployment/log/keyvalue.log", encoding: .utf8)
+            let lines = log.split(separator: "\n").filter { $0.contains("A group held the loop up") }
+            #expect(lines.count == 1)
+            #expect(lines.first?.contains("requests=PushKeys=1") == true, "\(lines)")
+        }
+    }
+
     @Test func whatIsSetComesOutAsItWasTyped() async throws {
         try await withHousehold { house in
             try await house.begin()

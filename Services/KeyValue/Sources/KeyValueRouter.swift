@@ -7,7 +7,7 @@ extension KeyValueService {
         router.write(
             WirePushKeys.self, bytesMax: PushLimits.bytesMax, remembersReply: false, makesRoom: true,
             rows: PushRequest.rows(in:), decoding: PushRequest.init(decoding:), encoding: pushKeys)
-        router.read(WirePullKeys.self, reserves: PullRule.reserves, pullKeys)
+        router.read(WirePullKeys.self, reserves: PullRule.reserves, encoding: pullKeys)
         router.read(WireListKeyHistory.self, reserves: PullRule.reserves, listKeyHistory)
         router.read(WireListKeyDigests.self, reserves: RequestCost.heavy, listKeyDigests)
     }

@@ -1,4 +1,6 @@
+internal import Core
 public import Foundation
+internal import Wire
 
 /// Dates as texts: ISO 8601 in the Gregorian calendar, which is also used for the time before it was made.
 public enum PropertyDate {
@@ -19,11 +21,18 @@ public enum PropertyDate {
             return String(Int64(exactly: (seconds * 1_000_000).rounded()) ?? .max)
         }
         let microseconds = Int64((seconds * 1_000_000).rounded())
-        if abs(seconds) < exactSecondsMax, microseconds % 1000 != 0 {
+        if abs(seconds) < exactSecondsMax, microseconds % 1000 != 0, !isSame(date, asMilliseconds: milliseconds) {
             return text(second: floor(microseconds, 1_000_000), fraction: microseconds, digits: 6)
         }
         let whole = Int64(milliseconds)
         return text(second: floor(whole, 1000), fraction: whole, digits: 3)
+    }
+
+    /// Whether so many milliseconds are stored as this date is: where a `Date` has no place for each microsecond, its
+    /// nearest one need not be the one that was written.
+    private static func isSame(_ date: Date, asMilliseconds milliseconds: Double) -> Bool {
+        let coarse = Date(timeIntervalSince1970: milliseconds / 1000)
+        return PropertyValue.date(coarse).canonicalBytes == PropertyValue.date(date).canonicalBytes
     }
 
     /// The date without what is less than a second, as property lists in XML have it; nil: none of the years 1 to 9999.

@@ -31,7 +31,10 @@ extension IdentityService {
         _ request: WireChangePassword, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> PasswordCheck {
         try PasswordRule.check(request.newPassword)
-        return try beginPasswordCheck(request.accountName, request.currentPassword, context, transaction)
+        let check = try beginPasswordCheck(request.accountName, request.currentPassword, context, transaction)
+        // For the new one; the check has charged for the present one.
+        transaction.charge(rows: Self.passwordRows)
+        return check
     }
 
     /// Counts the attempt; guessing here is slowed down as at the sign-in.

@@ -32,10 +32,11 @@ struct AccountStore {
             standing_version = excluded.standing_version
         """)
     private static let delete = SQL("DELETE FROM accounts WHERE account_id = ?1")
+    private static let active = DeviceRecord.State.active.rawValue
     private static let selectAll = SQL(
         """
         SELECT a.account_id, a.name, a.created_at, a.locked, a.plan_id,
-            (SELECT COUNT(*) FROM devices d WHERE d.account_id = a.account_id AND d.state = \(DeviceRecord.State.active.rawValue))
+            (SELECT COUNT(*) FROM devices d WHERE d.account_id = a.account_id AND d.state = \(active))
         FROM accounts a WHERE a.name > ?1 ORDER BY a.name LIMIT ?2
         """)
 

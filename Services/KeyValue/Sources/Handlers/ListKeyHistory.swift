@@ -35,7 +35,7 @@ extension KeyValueService {
             if reply.more { return false }
             read += 1
             var wire = WireKeyHistoryEntry()
-            do { wire.item = try store.item(entry.loser, withValue: true) } catch is DamagedValue { return true }
+            do { wire.item = try store.item(entry.loser) } catch is DamagedValue { return true }
             wire.lostConflict = entry.lostConflict
             wire.winnerTimestamp = entry.winner.timestamp.rawValue
             wire.winnerDeviceID = entry.winner.device.rawValue

@@ -101,7 +101,9 @@ struct Push: ~Copyable {
             let decision: MergeRule.Decision
             do {
                 decision = try MergeRule.decide(offered: offered, current: current?.stamp, cut: cut) {
-                    try Self.isEqual(write.value, to: current, in: store)
+                    // It is read and opened as if it were sent. Of one that is replaced that was paid when it came.
+                    store.transaction.charge(rows: (current?.size ?? 0) / RequestCost.bytesPerRow)
+                    return try Self.isEqual(write.value, to: current, in: store)
                 }
             } catch is DamagedValue {
                 // Nobody can read what is there. A device that has something newer offers it.
@@ -320,7 +322,8 @@ struct PushReply {
 }
 
 extension FieldWriter {
-    fileprivate mutating func item(_ stored: StoredKey, named: Bool, value: [UInt8]?) {
+    /// The state of a key as it travels: a `KeyValueItem`.
+    mutating func item(_ stored: StoredKey, named: Bool = true, value: [UInt8]?) {
         item(
             key: named ? stored.key : "", timestamp: stored.stamp.timestamp, deviceID: stored.stamp.device,
             sequence: stored.sequence, canonicalValue: value)

@@ -65,14 +65,14 @@ final class KeyStore {
         return context
     }
 
-    /// The state of a key as it travels, with its value if asked for.
-    func item(_ stored: StoredKey, withValue: Bool) throws -> WireKeyValueItem {
+    /// The state of a key as it travels.
+    func item(_ stored: StoredKey) throws -> WireKeyValueItem {
         var item = WireKeyValueItem()
         item.key = stored.key.rawValue
         item.timestamp = stored.stamp.timestamp.rawValue
         item.deviceID = stored.stamp.device.rawValue
         item.sequence = stored.sequence
-        if withValue, let value = try value(of: stored) {
+        if let value = try value(of: stored) {
             do { item.value = try WirePropertyValue(serializedBytes: value) } catch { throw DamagedValue() }
         }
         return item
