@@ -104,7 +104,7 @@ public final class TestCloud {
     }
 
     /// Requests that the service has got since it was started last.
-    public func requestCount(_ service: ServiceName) -> UInt64 { hosts[service]?.counters["requests"] ?? 0 }
+    public func requestCount(_ service: ServiceName) -> UInt64 { hosts[service]?.counts["requests"] ?? 0 }
 
     private final class HostHolder {
         var host: ServiceHost?

@@ -41,33 +41,22 @@ public final class NotificationsService: CloudService {
 
     public func handle(_ event: ServiceEvent, in transaction: any HandlerTransaction) throws {
         guard let notification = event.notification else { return }
-        let service = ServiceName(event.service)
-        if service == .identity, notification.scope == directoryScope.name {
-            for change in try notification.decoded().changes { try heed(change) }
-            return
-        }
-        door?.deliver(notification, to: ScopeKey(account: event.account, service: service, scope: notification.scope))
+        let scope = ScopeKey(
+            account: event.account, service: ServiceName(event.service), scope: notification.scope)
+        door?.deliver(notification, to: scope)
     }
 
     /// Ends the subscriptions of whom identity has locked out. (Who may begin one, the host knows.)
-    private func heed(_ change: WireChange) throws {
-        switch change.item.prefix(while: { $0 != "/" }) {
-        case "device":
-            let device = try WireDeviceState(serializedBytes: change.body)
-            guard device.revoked else { return }
-            door?.end(because: device.copied ? .deviceCopied : SubscriptionDoor.revoked) {
-                $0.device == DeviceID(device.deviceID)
-            }
-        case "account":
-            let account = try WireAccountState(serializedBytes: change.body)
-            guard account.state != .active else { return }
-            door?.end(because: account.state == .closed ? .accountClosed : .accountLocked) {
-                $0.account == AccountID(account.accountID)
-            }
-        case "app":
-            let app = AppID(try WireAppState(serializedBytes: change.body).app.appID)
+    public func learned(_ fact: DirectoryFact) {
+        switch fact {
+        case .ended(let device, let ending):
+            door?.end(because: ending == .copied ? .deviceCopied : SubscriptionDoor.revoked) { $0.device == device }
+        case .account(let account, let standing):
+            guard standing != .active else { return }
+            door?.end(because: standing == .closed ? .accountClosed : .accountLocked) { $0.account == account }
+        case .app(let app, _):
             door?.end(because: SubscriptionDoor.entitlementsChanged) { $0.apps.contains(app) }
-        default: break
+        case .forgotten, .tokenKey, .recall: break
         }
     }
 

@@ -22,7 +22,6 @@ final class SubscriptionDoor {
     private static let lagPause: Duration = .milliseconds(50)
     /// Parts into which the heartbeat is spread, so that it is no burst.
     private static let beatsPerRound = 20
-    private static let bodyBytesMax = 64 << 10
     /// What one connection may have sent and the service not looked at yet.
     private static let unreadBytesPerConnectionMax = 1 << 20
     /// Deliveries that one connection has not taken, in bytes, before it counts as lagging.
@@ -52,14 +51,14 @@ final class SubscriptionDoor {
         guard let endpoint = entry.subscriptions else {
             throw CloudError(.configurationInvalid, "The roster has no `subscriptions` address for notifications.")
         }
-        let keys = KeyPair(publicKey: try entry.key, secretKey: try host.secrets.key)
         let options = ReplySocketOptions(
-            endpoint: endpoint, keys: keys, unreadBytesPerConnectionMax: Self.unreadBytesPerConnectionMax,
+            endpoint: endpoint, keys: host.keys, unreadBytesPerConnectionMax: Self.unreadBytesPerConnectionMax,
             sendQueueMax: configuration.subscriberQueueMax,
             unsentBytesPerConnectionMax: Self.unsentBytesPerConnectionMax)
-        socket = try host.loop.makeReplySocket(options) { [weak self] in
-            for incoming in $0 { self?.receive(incoming) }
-        }
+        var router = Router()
+        router.direct(WireSubscribe.self) { [weak self] in try self?.subscribe($0, $1, answer: $2) }
+        router.direct(WireUnsubscribe.self) { [weak self] in try self?.unsubscribe($0, $1, answer: $2) }
+        socket = try host.openDoor(options, router) { [weak self] in self?.welcome($0) }
         scheduleBeat()
     }
 
@@ -73,62 +72,36 @@ final class SubscriptionDoor {
 
     // MARK: What devices ask
 
-    private func receive(_ incoming: Incoming) {
-        let peer = incoming.peer
-        if incoming.isProbe {
-            // A connection is new, and so is not subscribed: whoever believes it
-            // still is (the server was restarted, the line was cut) learns it now.
-            if table.subscriber(peer) == nil { tell(peer, ended: Self.unknownConnection) }
-            return
-        }
-        let envelope: RequestEnvelope
-        do throws(RequestEnvelope.Rejection) {
-            envelope = try RequestEnvelope(decoding: incoming.message)
-        } catch {
-            guard host.mayRefuse(peer) else { return }
-            return refuse(peer, error.id, error.error)
-        }
-        guard envelope.method == "Subscribe" || envelope.method == "Unsubscribe",
-            envelope.body.count <= Self.bodyBytesMax
-        else {
-            guard host.mayRefuse(peer) else { return }
-            let error =
-                envelope.body.count <= Self.bodyBytesMax
-                ? CloudError(.unknownMethod, "This socket takes Subscribe and Unsubscribe only.")
-                : CloudError(
-                    .limitExceeded, "The request is too large. Split it.",
-                    details: ["bytes_max": "\(Self.bodyBytesMax)"])
-            return refuse(peer, envelope.id, error)
-        }
-        do throws(CloudError) {
-            if envelope.method == "Subscribe" { try subscribe(envelope, peer) } else { try unsubscribe(envelope, peer) }
-        } catch {
-            refuse(peer, envelope.id, error)
-        }
+    /// A connection is new, and so is not subscribed: whoever believes it still
+    /// is (the server was restarted, the line was cut) learns it now.
+    private func welcome(_ peer: Peer) {
+        if table.subscriber(peer) == nil { tell(peer, ended: Self.unknownConnection) }
     }
 
-    private func subscribe(_ envelope: RequestEnvelope, _ peer: Peer) throws(CloudError) {
-        guard let (caller, budget) = try host.admit(envelope, of: peer) else { return }
-        let keys = try Self.keys(envelope.body.decode(WireSubscribe.self).scopes, caller)
+    private func subscribe(
+        _ request: WireSubscribe, _ context: RequestContext, answer: @escaping (WireSubscribeReply) -> Void
+    ) throws(CloudError) {
+        let caller = try context.requireCaller()
+        let keys = try Self.keys(request.scopes, caller)
         // Registered before the heads are known: what happens in between is
         // delivered as well as contained in the head, and so never missed.
-        _ = try table.subscribe(peer, as: caller, to: keys, limits: configuration)
+        _ = try table.subscribe(context.peer, as: caller, to: keys, limits: configuration)
         host.count("subscribe.requests", by: 1)
         let unknown = keys.filter { heads[$0] == nil }
-        guard !unknown.isEmpty else { return answer(envelope.id, peer, keys, budget) }
+        guard !unknown.isEmpty else { return answer(reply(keys)) }
         loader?.load(unknown) { [weak self] loaded in
             guard let self else { return }
             // What a service that does not answer has is marked in the reply, and told later.
             for (key, head) in loaded { heads.note(head, of: key) }
-            answer(envelope.id, peer, keys, budget)
+            answer(reply(keys))
         }
     }
 
-    private func unsubscribe(_ envelope: RequestEnvelope, _ peer: Peer) throws(CloudError) {
-        guard let (caller, budget) = try host.admit(envelope, of: peer) else { return }
-        table.unsubscribe(peer, from: try Self.keys(envelope.body.decode(WireUnsubscribe.self).scopes, caller))
-        let body = Frame(encoding: WireUnsubscribeReply())
-        send(ReplyEnvelope(id: envelope.id, result: .success(body), budget: budget), to: peer)
+    private func unsubscribe(
+        _ request: WireUnsubscribe, _ context: RequestContext, answer: (WireUnsubscribeReply) -> Void
+    ) throws(CloudError) {
+        table.unsubscribe(context.peer, from: try Self.keys(request.scopes, try context.requireCaller()))
+        answer(WireUnsubscribeReply())
     }
 
     /// The scopes asked for, each once, if the caller's app may see each of them.
@@ -152,11 +125,11 @@ final class SubscriptionDoor {
         return keys
     }
 
-    private func answer(_ id: OperationID, _ peer: Peer, _ keys: [ScopeKey], _ budget: Budget?) {
+    private func reply(_ keys: [ScopeKey]) -> WireSubscribeReply {
         var reply = WireSubscribeReply()
         reply.heads = keys.map(head)
         reply.heartbeatMilliseconds = UInt32(clamping: configuration.heartbeat.milliseconds)
-        send(ReplyEnvelope(id: id, result: .success(Frame(encoding: reply)), budget: budget), to: peer)
+        return reply
     }
 
     private func head(_ key: ScopeKey) -> WireScopeHead {
@@ -307,17 +280,5 @@ final class SubscriptionDoor {
             if !subscriber.isLagging { _ = send(message, to: subscriber, about: subscriber.scopes[0]) }
         }
         beatIndex = (beatIndex + share) % all.count
-    }
-
-    // MARK: Replies
-
-    private func refuse(_ peer: Peer, _ id: OperationID?, _ error: CloudError) {
-        host.count("refused", by: 1)
-        send(ReplyEnvelope(id: id, result: .failure(error)), to: peer)
-    }
-
-    /// A reply that finds no room is dropped; the caller asks again under the same id.
-    private func send(_ reply: ReplyEnvelope, to peer: Peer) {
-        if socket?.send(reply.encoded(), to: peer) != .sent { host.count("replies.dropped", by: 1) }
     }
 }

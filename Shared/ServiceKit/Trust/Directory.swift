@@ -1,7 +1,5 @@
 internal import Bus
 public import Core
-internal import Crypto
-internal import Foundation
 public import Storage
 internal import SwiftProtobuf
 internal import Wire
@@ -13,55 +11,13 @@ internal import Wire
 /// It comes with identity's events, and is kept in the database, so that a
 /// service that starts alone refuses whom it refused before.
 struct Directory {
-    /// One thing that identity has said.
-    enum Fact {
-        /// Its tokens are void.
-        case ended(DeviceID, Ending)
-        /// It ended so long ago that nothing of it can be valid.
-        case forgotten(DeviceID)
-        case account(AccountID, Standing)
-        case app(AppID, Entitlements)
-        case tokenKey(TokenKey)
-        /// Room of this owner that is held and not used is wanted back.
-        case recall(owner: String)
-    }
-
-    /// Why a device has ended.
-    enum Ending {
-        /// Revoked, or signed out.
-        case revoked
-        /// Its refresh token was used from two places.
-        case copied
-
-        var error: CloudError {
-            switch self {
-            case .revoked: CloudError(.deviceRevoked, "This device was revoked. Sign in again.")
-            case .copied: .deviceCopied
-            }
-        }
-    }
-
-    enum Standing {
-        case active
-        case locked
-        case closed
-    }
-
-    /// Whose signature makes a token.
-    struct TokenKey {
-        var id: String
-        var key: Curve25519.Signing.PublicKey
-        /// From then on it makes none; nil: not known yet.
-        var retires: Timestamp?
-    }
-
-    private(set) var ended: [DeviceID: Ending] = [:]
+    private(set) var ended: [DeviceID: DirectoryFact.Ending] = [:]
     /// Those that are not active.
-    private var standings: [AccountID: Standing] = [:]
+    private var standings: [AccountID: DirectoryFact.Standing] = [:]
     private var apps: [AppID: Entitlements] = [:]
-    private(set) var tokenKeys: [String: TokenKey] = [:]
+    private(set) var tokenKeys: [String: DirectoryFact.TokenKey] = [:]
 
-    mutating func learn(_ fact: Fact) {
+    mutating func learn(_ fact: DirectoryFact) {
         switch fact {
         case .ended(let device, let ending): ended[device] = ending
         case .forgotten(let device): ended[device] = nil
@@ -76,7 +32,7 @@ struct Directory {
         }
     }
 
-    func standing(of account: AccountID) -> Standing { standings[account] ?? .active }
+    func standing(of account: AccountID) -> DirectoryFact.Standing { standings[account] ?? .active }
 
     /// The newer of what a token says and what is known here.
     func entitlements(of app: AppID, inToken: Entitlements) -> Entitlements {
@@ -86,48 +42,15 @@ struct Directory {
 
     // MARK: Facts on the bus and on disk
 
-    /// What an event of a followed service says of the directory.
-    static func items(
-        in notification: ServiceEvent.Notification?, of service: ServiceName
-    ) throws(CloudError) -> [FeedItem] {
-        guard service == .identity, let notification, notification.scope == directoryScope.name else { return [] }
-        return try notification.decoded().changes.map {
-            FeedItem(name: ItemName($0.item), deleted: $0.deleted, digest: .empty, size: 0, body: [UInt8]($0.body))
-        }
+    /// What an event says of the directory; nothing if it is of something else.
+    static func items(in event: ServiceEvent) throws(CloudError) -> [FeedItem] {
+        guard event.isOfDirectory, let notification = event.notification else { return [] }
+        return try items(in: notification)
     }
 
-    /// The fact in an item of the directory; nil if it is none that services heed.
-    static func fact(_ item: FeedItem) -> Fact? {
-        guard let slash = item.name.utf8.firstIndex(of: UInt8(ascii: "/")) else { return nil }
-        let name = item.name.rawValue
-        let id = String(name[name.utf8.index(after: slash)...])
-        guard !item.deleted else { return name[..<slash] == "device" ? .forgotten(DeviceID(id)) : nil }
-        switch name[..<slash] {
-        case "device":
-            guard let state = try? WireDeviceState(serializedBytes: item.body), state.revoked else { return nil }
-            return .ended(DeviceID(id), state.copied ? .copied : .revoked)
-        case "account":
-            guard let state = try? WireAccountState(serializedBytes: item.body) else { return nil }
-            switch state.state {
-            case .active: return .account(AccountID(id), .active)
-            case .locked: return .account(AccountID(id), .locked)
-            case .closed: return .account(AccountID(id), .closed)
-            // Of a newer identity: better too careful.
-            case .UNRECOGNIZED: return .account(AccountID(id), .locked)
-            }
-        case "app":
-            guard let state = try? WireAppState(serializedBytes: item.body) else { return nil }
-            return .app(AppID(id), Entitlements(state.app, isRemoved: state.removed))
-        case "token-key":
-            guard let state = try? WireTokenKeyState(serializedBytes: item.body),
-                let key = try? Curve25519.Signing.PublicKey(rawRepresentation: state.publicKey)
-            else { return nil }
-            return .tokenKey(
-                TokenKey(
-                    id: id, key: key, retires: state.retiresAt == 0 ? nil : Timestamp(milliseconds: state.retiresAt)))
-        case "recall":
-            return .recall(owner: id)
-        default: return nil
+    static func items(in notification: ServiceEvent.Notification) throws(CloudError) -> [FeedItem] {
+        try notification.decoded().changes.map {
+            FeedItem(name: ItemName($0.item), deleted: $0.deleted, digest: .empty, size: 0, body: [UInt8]($0.body))
         }
     }
 }
@@ -169,10 +92,12 @@ extension Directory {
 
     /// What is known already and does not give way to this: the end of an account, and newer entitlements. (An
     /// identity that came back from an old copy says older things. It is told, by ``DirectoryReport``.)
-    private static func outweighs(_ fact: Fact, _ item: FeedItem, in transaction: any Transaction) throws -> Bool {
+    private static func outweighs(_ fact: DirectoryFact, _ item: FeedItem, in transaction: any Transaction) throws
+        -> Bool
+    {
         let body = try transaction.first(selectBody, [.text(item.name.rawValue)]) { $0.blob(0) }
         guard let body else { return false }
-        let known = Self.fact(FeedItem(name: item.name, deleted: false, digest: .empty, size: 0, body: body))
+        let known = DirectoryFact(FeedItem(name: item.name, deleted: false, digest: .empty, size: 0, body: body))
         return switch (known, fact) {
         case (.account(_, .closed), .account(_, let standing)): standing != .closed
         case (.app(_, let mine), .app(_, let theirs)): mine.version > theirs.version
@@ -181,14 +106,16 @@ extension Directory {
     }
 
     /// All that is stored.
-    static func stored(in transaction: any Transaction) throws -> [Fact] {
+    static func stored(in transaction: any Transaction) throws -> [DirectoryFact] {
         try transaction.all(select) {
             FeedItem(name: ItemName($0.text(0)), deleted: false, digest: .empty, size: 0, body: $0.blob(1))
-        }.compactMap(fact)
+        }.compactMap(DirectoryFact.init)
     }
 
     /// Stores the item, if it is one that has to outlive a restart.
-    static func store(_ item: FeedItem, _ fact: Fact, at now: Timestamp, in transaction: any Transaction) throws {
+    static func store(_ item: FeedItem, _ fact: DirectoryFact, at now: Timestamp, in transaction: any Transaction)
+        throws
+    {
         if try outweighs(fact, item, in: transaction) { return }
         var forget: Timestamp?
         switch fact {

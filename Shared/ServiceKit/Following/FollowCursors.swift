@@ -1,8 +1,8 @@
 internal import Core
 internal import Storage
 
-/// The host's own tables, beside the service's and the feed's.
-enum HostStore {
+/// How far other services were followed, in the host's own tables.
+enum FollowCursors {
     static let migrations = [
         Migration(
             name: "host-001-followers",

@@ -48,12 +48,12 @@ struct TokenVerifier {
                     .configurationInvalid, "A token key in the roster is not an Ed25519 key in base64.",
                     details: ["key_id": id])
             }
-            directory.learn(.tokenKey(Directory.TokenKey(id: id, key: key)))
+            directory.learn(.tokenKey(DirectoryFact.TokenKey(id: id, key: key)))
         }
     }
 
     /// Heeds from now on what identity has said.
-    mutating func learn(_ fact: Directory.Fact) {
+    mutating func learn(_ fact: DirectoryFact) {
         directory.learn(fact)
         // Whom it concerns is looked for here, which is rare, and not with every request.
         switch fact {

@@ -47,6 +47,8 @@ final class Follower {
         var partition: Int
         var restarts = false
         var event: ServiceEvent?
+        /// What the event says of the directory.
+        var items: [FeedItem] = []
         var cursor: ChangeToken?
     }
 
@@ -79,7 +81,7 @@ final class Follower {
     }
 
     func start(_ engine: any StorageEngine) throws {
-        let cursors = try engine.write { try HostStore.cursors(of: service, in: $0) }
+        let cursors = try engine.write { try FollowCursors.cursors(of: service, in: $0) }
         for (partition, cursor) in cursors { partitions[partition] = Partition(cursor: cursor, target: cursor) }
         client = try host.client(of: service)
         subscription = try host.loop.makeSubscribeSocket(
@@ -165,8 +167,8 @@ final class Follower {
             let position = event.position
             let state = partitions[partition] ?? Partition()
             // One that does not decode is asked for: what the directory says is not to be passed over.
-            let isGap = (try? Directory.items(in: event.notification, of: service)) == nil
-            if isGap || state.isReading || heads[partition] != nil {
+            let items = try? Directory.items(in: event)
+            guard let items, !state.isReading, heads[partition] == nil else {
                 heads[partition] = position
                 continue
             }
@@ -180,14 +182,14 @@ final class Follower {
             if position.sequence == event.previousSequence, position.sequence <= cursor.sequence {
                 // Stores nothing: a heartbeat, or news that is only told. One that is behind is an old copy's, perhaps.
                 if event.notification != nil {
-                    steps.append(Step(partition: partition, event: event))
+                    steps.append(Step(partition: partition, event: event, items: items))
                 } else if !position.isSamePlace(as: cursor) {
                     heads[partition] = position
                 }
             } else if position.sequence <= cursor.sequence {
                 continue
             } else if event.previousSequence == cursor.sequence {
-                steps.append(Step(partition: partition, event: event, cursor: position))
+                steps.append(Step(partition: partition, event: event, items: items, cursor: position))
                 cursors[partition] = position
             } else {
                 heads[partition] = position
@@ -275,7 +277,11 @@ final class Follower {
         let end = ChangeToken(reply.position)
         var steps: [Step] = []
         if restarts { steps.append(Step(partition: partition, restarts: true)) }
-        steps += events.map { Step(partition: partition, event: $0) }
+        for event in events {
+            let items = try? Directory.items(in: event)
+            if items == nil { host.count("follower.skipped", by: 1) }
+            steps.append(Step(partition: partition, event: event, items: items ?? []))
+        }
         if !reply.more { steps.append(Step(partition: partition, cursor: end)) }
         guard apply(steps) else { return readLater(partition) }
         if restarts, reply.more {
@@ -314,7 +320,7 @@ final class Follower {
     }
 
     private func tryToApply(_ steps: [Step]) -> CloudError? {
-        var facts: [Directory.Fact] = []
+        var facts: [DirectoryFact] = []
         var cursors: [Int: ChangeToken] = [:]
         for step in steps { if let cursor = step.cursor { cursors[step.partition] = cursor } }
         let isDurable = following.cursorDelay == .zero
@@ -329,21 +335,20 @@ final class Follower {
                         try host.directoryReport.begin(in: transaction)
                     }
                 }
-                guard let event = step.event else { continue }
-                for item in try Directory.items(in: event.notification, of: service) {
-                    guard let fact = Directory.fact(item) else { continue }
-                    try host.store(fact, in: item, at: now, transaction)
+                for item in step.items {
+                    guard let fact = DirectoryFact(item) else { continue }
+                    try host.directory.store(fact, in: item, at: now, transaction)
                     facts.append(fact)
                 }
-                try handler?.handle(event, in: transaction)
+                if let event = step.event, !event.isOfDirectory { try handler?.handle(event, in: transaction) }
             }
             guard isDurable else { return }
             for (partition, cursor) in cursors {
-                try HostStore.setCursor(cursor, of: service, partition: partition, in: transaction)
+                try FollowCursors.setCursor(cursor, of: service, partition: partition, in: transaction)
             }
         }
         if let failure { return failure }
-        host.learn(facts)
+        host.directory.learn(facts)
         if service == .identity, steps.contains(where: \.restarts) { host.directoryReport.resume() }
         for (partition, cursor) in cursors {
             partitions[partition, default: Partition()].cursor = cursor
@@ -372,7 +377,7 @@ final class Follower {
         let cursors = dirty.compactMap { partition in partitions[partition]?.cursor.map { (partition, $0) } }
         let failure = host.runNow { [service] transaction in
             for (partition, cursor) in cursors {
-                try HostStore.setCursor(cursor, of: service, partition: partition, in: transaction)
+                try FollowCursors.setCursor(cursor, of: service, partition: partition, in: transaction)
             }
         }
         // After a failure they stay dirty, and go with the next ones.

@@ -22,7 +22,10 @@ public protocol CloudService: AnyObject {
     func stop()
     /// Called with an event of a service that it follows, in a transaction that
     /// also moves the cursor. Must be harmless when called twice with one event.
+    /// Identity's directory comes as facts instead.
     func handle(_ event: ServiceEvent, in transaction: any HandlerTransaction) throws
+    /// Called with what identity has said, once that is stored and heeded at the gate.
+    func learned(_ fact: DirectoryFact)
     /// What is stored for the account, of a service whose content does not
     /// count on the plan; nil: it counts, and the ledger knows.
     func uncountedUsage(
@@ -46,6 +49,7 @@ extension CloudService {
     public func start(_ host: any ServiceRuntime) throws {}
     public func stop() {}
     public func handle(_ event: ServiceEvent, in transaction: any HandlerTransaction) throws {}
+    public func learned(_ fact: DirectoryFact) {}
     public func uncountedUsage(
         of account: AccountID, in transaction: any HandlerTransaction
     ) throws -> [StorageLedger.Usage]? { nil }
@@ -73,6 +77,8 @@ public protocol ServiceRuntime: AnyObject {
     var loop: any BusLoop { get }
     var roster: Roster { get }
     var secrets: ServiceSecrets { get }
+    /// What this service's sockets prove who it is with.
+    var keys: KeyPair { get }
     /// What this service seals accounts' content with. The host destroys a closed account's key.
     var accountKeys: AccountKeys { get }
     /// What this service stores for each owner of a plan, and how much it may.
@@ -83,13 +89,16 @@ public protocol ServiceRuntime: AnyObject {
     func call(
         _ service: ServiceName, _ method: String, body: Frame, causeID: OperationID?,
         then completion: @escaping (Result<Frame, CloudError>) -> Void)
-    /// Lets a request in at a socket that the service serves by itself: verifies
-    /// its token, and takes it from its caller's budget, which goes with the reply.
+    /// Opens another socket of the service, behind the same gate, with methods of its own.
     ///
-    /// - Returns: Nil for a stranger who asks too often, and gets no answer.
-    func admit(_ envelope: RequestEnvelope, of peer: Peer) throws(CloudError) -> (caller: Caller, budget: Budget?)?
-    /// Takes what is no request from the budget of strangers. False: it gets no answer.
-    func mayRefuse(_ peer: Peer) -> Bool
+    /// - Parameters:
+    ///   - options: With the service's ``keys``.
+    ///   - router: Its methods need no storage (``Router/direct(_:access:bytesMax:_:)``).
+    ///   - welcome: Called with each connection that is new.
+    /// - Returns: The socket, for what is sent without being asked for.
+    func openDoor(
+        _ options: ReplySocketOptions, _ router: Router, welcome: @escaping (Peer) -> Void
+    ) throws -> any ReplySocket
     /// Begins to close an account in this service; in the others the event does.
     func closeAccount(_ account: AccountID, in transaction: any HandlerTransaction) throws
     /// Adds to a counter that `CheckHealth` and the metrics report.

@@ -41,6 +41,9 @@ public struct RequestContext: Sendable {
         self.now = now
     }
 
+    /// Whom a reply is stored for.
+    var principal: String { caller?.device.rawValue ?? peer.publicKey.z85 }
+
     /// The caller of a ``Access/device`` method.
     ///
     /// - Throws: ``CloudError`` `.notAuthenticated` if there is none.
@@ -122,6 +125,9 @@ public struct Router {
 
     typealias Run = (Frame, RequestContext, any HandlerTransaction) throws -> Frame
 
+    /// Answers when it can, and needs no storage.
+    typealias Direct = (Frame, RequestContext, @escaping (Frame) -> Void) throws -> Void
+
     /// Long work between two transactions. The host runs `begin` in a group, as
     /// a read; then, off the loop, what it returned; then `finish` in a later
     /// group, with what the work returned.
@@ -150,11 +156,14 @@ public struct Router {
         let makesRoom: Bool
         let run: Run?
         let prepared: Prepared?
+        let direct: Direct?
 
         init(
             name: String, access: Access, mutates: Bool, remembersReply: Bool, idsAge: Bool = true, bytesMax: Int,
-            reserves: Int = 1, makesRoom: Bool = false, rows: ((Frame) -> Int)? = nil, run: Run?, prepared: Prepared?
+            reserves: Int = 1, makesRoom: Bool = false, rows: ((Frame) -> Int)? = nil, run: Run? = nil,
+            prepared: Prepared? = nil, direct: Direct? = nil
         ) {
+            self.direct = direct
             self.rows = rows
             self.idsAge = idsAge
             self.makesRoom = makesRoom
@@ -199,6 +208,21 @@ public struct Router {
         ) {
             try handler($0.decode(Request.self), $1, $2)
         }
+    }
+
+    /// A method that needs no storage: what it says is in memory, or is asked for elsewhere.
+    ///
+    /// - Parameter handler: Calls its last argument once, at once or later.
+    public mutating func direct<Request: SwiftProtobuf.Message, Response: SwiftProtobuf.Message>(
+        _ request: Request.Type, access: Access = .device, bytesMax: Int = 64 << 10,
+        _ handler: @escaping (Request, RequestContext, @escaping (Response) -> Void) throws -> Void
+    ) {
+        let name = Self.name(of: request)
+        methods[name] = Method(
+            name: name, access: access, mutates: false, remembersReply: false, bytesMax: bytesMax,
+            direct: { frame, context, answer in
+                try handler(frame.decode(Request.self), context) { answer(Frame(encoding: $0)) }
+            })
     }
 
     /// A method that changes something. Its reply is remembered under the
@@ -264,7 +288,7 @@ public struct Router {
         methods[name] = Method(
             name: name, access: access, mutates: true, remembersReply: remembersReply, idsAge: idsAge,
             bytesMax: bytesMax,
-            makesRoom: makesRoom, run: nil,
+            makesRoom: makesRoom,
             prepared: Prepared(
                 begin: { frame, context, transaction in
                     let message = try frame.decode(Request.self)
@@ -287,7 +311,7 @@ public struct Router {
         let name = Self.name(of: request)
         methods[name] = Method(
             name: name, access: access, mutates: mutates, remembersReply: remembersReply, idsAge: idsAge,
-            bytesMax: bytesMax, reserves: reserves, makesRoom: makesRoom, rows: rows, run: run, prepared: nil)
+            bytesMax: bytesMax, reserves: reserves, makesRoom: makesRoom, rows: rows, run: run)
     }
 
     private static func name<Request: SwiftProtobuf.Message>(of request: Request.Type) -> String {

@@ -13,15 +13,15 @@ extension ServiceHost {
         reply.service = service.name.rawValue
         reply.version = serviceKitVersion
         reply.uptimeMilliseconds = UInt64(clamping: (loop.monotonicNow - started).milliseconds)
-        reply.counters = counters
-        reply.deviceBudget = WireBudget(publishedBudgets.device)
-        reply.accountBudget = WireBudget(publishedBudgets.account)
+        reply.counters = counters.values
+        reply.deviceBudget = WireBudget(gate.publishedBudgets.device)
+        reply.accountBudget = WireBudget(gate.publishedBudgets.account)
         reply.budgetBytesPerCall = UInt32(RequestCost.bytesPerCall)
         reply.budgetRowsPerCall = UInt32(RequestCost.rowsPerCall)
-        reply.usesNewestMasterKey = hasRewrapped
-        reply.epoch = epoch
-        reply.oldCopyFoundAt = oldCopyFound?.milliseconds ?? 0
-        for (number, count) in failures {
+        reply.usesNewestMasterKey = maintenance.hasRewrapped
+        reply.epoch = history.epoch
+        reply.oldCopyFoundAt = history.oldCopyFound?.milliseconds ?? 0
+        for (number, count) in counters.failures {
             reply.counters["failures.\(CloudError.Code(number: number)?.description ?? "\(number)")"] = count
         }
         for follower in followers { reply.followerLag[follower.service.rawValue] = follower.lag }

@@ -1,5 +1,6 @@
 public import Bus
 public import Core
+internal import Storage
 private import SwiftProtobuf
 public import Wire
 
@@ -19,6 +20,12 @@ public struct ServiceEvent: Sendable {
     public private(set) var account = AccountID("")
     /// Nil in a heartbeat.
     public private(set) var notification: Notification?
+
+    /// Whether it is of identity's directory: the host heeds that, and its service hears of it as facts.
+    var isOfDirectory: Bool {
+        service == ServiceName.identity.rawValue && account == directoryScope.account
+            && notification?.scope == directoryScope.name
+    }
 
     /// What happened to one scope: a `Notification`.
     public struct Notification: Sendable {

@@ -15,6 +15,20 @@ extension Roster {
         return entry
     }
 
+    /// The keys of all services, those among them that they will have after the next rotation.
+    ///
+    /// - Throws: ``CloudError`` `.configurationInvalid` if one is not Z85.
+    var serviceKeys: Set<PublicKey> {
+        get throws(CloudError) {
+            var keys: Set<PublicKey> = []
+            for entry in services {
+                keys.insert(try entry.key)
+                if let next = try entry.nextKey { keys.insert(next) }
+            }
+            return keys
+        }
+    }
+
     /// The addresses of all instances of a service.
     public func endpoints(of service: ServiceName, _ path: KeyPath<Entry, String>) -> [String] {
         services.filter { $0.service == service.rawValue }.map { $0[keyPath: path] }

@@ -1,0 +1,66 @@
+internal import Bus
+internal import Core
+
+/// One thing to run in a group: a request, or what someone submitted.
+///
+/// An object, because it holds a dozen others: copying it would count references
+/// to each of them, several times for every request.
+final class GroupItem {
+    enum Work {
+        case request(Router.Method, body: Frame)
+        /// A request whose long work is done, with its result.
+        case prepared(Router.Method, result: any Sendable)
+        case submission((any HandlerTransaction) throws -> Void)
+    }
+
+    enum Outcome {
+        case pending
+        case success(Frame)
+        case failure(CloudError)
+        /// This work has to be done off the loop first; then the request joins another group.
+        case toPrepare(Router.Prepared.Work)
+    }
+
+    var work: Work
+    var context: RequestContext
+    var mutates: Bool
+    /// Who the reply is stored for; nil: it is not stored.
+    var principal: String?
+    /// When the caller stops waiting, in the loop's time.
+    var deadline: Duration?
+    var outcome = Outcome.pending
+    /// What remains of the caller's budget, if it has one.
+    var budget: Budget?
+    /// Calls taken from the budget so far.
+    var charged = 1
+    /// Bytes of its body.
+    var bytes = 0
+    /// Rows that it has read or written in this group.
+    var rows = 0
+    /// The same, in the group before its long work.
+    var rowsBefore = 0
+    /// Runs after the commit; for submissions.
+    var completion: ((CloudError?) -> Void)?
+
+    /// The method's name, for the log.
+    var name: String {
+        switch work {
+        case .request(let method, _), .prepared(let method, _): method.name
+        case .submission: "submission"
+        }
+    }
+
+    init(
+        work: Work, context: RequestContext, mutates: Bool, budget: Budget? = nil, principal: String? = nil,
+        deadline: Duration? = nil,
+        completion: ((CloudError?) -> Void)? = nil
+    ) {
+        self.work = work
+        self.context = context
+        self.mutates = mutates
+        self.budget = budget
+        self.principal = principal
+        self.deadline = deadline
+        self.completion = completion
+    }
+}
