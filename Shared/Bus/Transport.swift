@@ -41,6 +41,14 @@ public protocol LoopHandle: Sendable {
     func stop()
 }
 
+/// Threads beside the loop, by what they do, so that one kind of work never waits for another.
+public enum WorkPool: CaseIterable, Sendable {
+    /// Derives keys from passwords, and whatever else keeps a processor busy for a tenth of a second.
+    case computing
+    /// Reads snapshots of the database.
+    case reading
+}
+
 /// A loop as its own handlers see it. Not `Sendable`: everything that hangs
 /// on it stays on its thread.
 public protocol BusLoop: AnyObject {
@@ -57,11 +65,10 @@ public protocol BusLoop: AnyObject {
     @discardableResult
     func schedule(after delay: Duration, _ action: @escaping () -> Void) -> any LoopTimer
 
-    /// Runs long work (password hashing, disk, other libraries) elsewhere, and
-    /// then `completion` here. The pool is bounded: when it is full, the
-    /// completion gets `.serviceBusy` at once.
+    /// Runs long work elsewhere, and then `completion` here. The pool is
+    /// bounded: when it is full, the completion gets `.serviceBusy` at once.
     func offload<Value: Sendable>(
-        _ work: @escaping @Sendable () throws -> Value,
+        to pool: WorkPool, _ work: @escaping @Sendable () throws -> Value,
         then completion: @escaping (Result<Value, any Error>) -> Void
     )
 

@@ -25,11 +25,12 @@ extension DeviceID {
         let bytes = Array(rawValue.utf8)
         guard bytes.count == Self.prefix.utf8.count + Self.randomCount + Self.boundCount else { return false }
         let name = String(decoding: bytes.dropLast(Self.boundCount), as: UTF8.self)
-        return name.hasPrefix(Self.prefix)
+        // The binding alone says nothing of the characters before it.
+        return name.hasPrefix(Self.prefix) && bytes.dropFirst(Self.prefix.utf8.count).allSatisfy(Self.alphabet.contains)
             && bytes.suffix(Self.boundCount).elementsEqual(Self.binding(of: name, to: account).utf8)
     }
 
-    private static func binding(of name: String, to account: AccountID) -> String {
+    static func binding(of name: String, to account: AccountID) -> String {
         let digest = SHA256.hash(data: Array((account.rawValue + "/" + name).utf8))
         var bits = digest.withUnsafeBytes { UInt64(bigEndian: $0.loadUnaligned(as: UInt64.self)) }
         var characters: [UInt8] = []

@@ -106,20 +106,11 @@ public struct ScopeChange: Sendable {
     }
 }
 
-/// The feed within one group's transaction. Heads are read once and written
-/// once per group, however many requests of the group touch them; so the host
-/// makes one for each group, and calls ``flush()`` before it commits.
-public protocol FeedTransaction: Transaction {
+/// The feed, as it is read.
+public protocol FeedReader: ReadTransaction {
     /// The scope's head; a scope never written has sequence 0 and is empty.
     func head(_ scope: ScopeName) throws -> ScopeHead
     func item(_ scope: ScopeName, _ name: ItemName) throws -> FeedItem?
-
-    /// Writes items as one change: takes one sequence, stores the rows, and
-    /// keeps head, digest, count and bytes. The items' own sequences are ignored.
-    func put(_ scope: ScopeName, _ items: [FeedItem]) throws -> ScopeChange
-
-    /// Sets the scope's metadata, without a change in the feed.
-    func setMetadata(_ scope: ScopeName, _ metadata: [UInt8]) throws
 
     /// Every item changed after the sequence, tombstones included, in the order of (sequence, name).
     func items(_ scope: ScopeName, after sequence: UInt64, _ item: (FeedItem) throws -> Bool) throws
@@ -141,12 +132,29 @@ public protocol FeedTransaction: Transaction {
     /// The token of a sequence that this history has, of a reply that is given again, say.
     func token(_ sequence: UInt64, in partition: Int) throws -> ChangeToken
 
+    /// What a token that somebody shows says of this history.
+    func judge(_ token: ChangeToken, in partition: Int) throws -> TokenStanding
+}
+
+/// The feed within one group's transaction. Heads are read once and written
+/// once per group, however many requests of the group touch them; so the host
+/// makes one for each group, and calls ``Feed/flush()`` before it commits.
+public protocol FeedTransaction: Transaction, FeedReader {
+    /// Writes items as one change: takes one sequence, stores the rows, and
+    /// keeps head, digest, count and bytes. The items' own sequences are ignored.
+    func put(_ scope: ScopeName, _ items: [FeedItem]) throws -> ScopeChange
+
+    /// Sets the scope's metadata, without a change in the feed.
+    func setMetadata(_ scope: ScopeName, _ metadata: [UInt8]) throws
+
+    /// Sets the scope's digest, count and bytes to what its rows add up to: something was damaged. No change in the feed.
+    ///
+    /// - Returns: The digest.
+    func correctHead(_ scope: ScopeName) throws -> SetDigest
+
     /// A seal on bytes by which this service knows its own words again, also
     /// when its database has come back from an old copy. Nil where there is no key.
     func seal(_ bytes: [UInt8]) throws -> UInt64?
-
-    /// What a token that somebody shows says of this history.
-    func judge(_ token: ChangeToken, in partition: Int) throws -> TokenStanding
 
     /// Removes some of what the feed holds of an account, for good: readers are not told.
     ///

@@ -22,6 +22,17 @@ extension Feed {
         return result
     }
 
+    public func correctHead(_ scope: ScopeName) throws -> SetDigest {
+        let sum = try recount(scope)
+        let place = try place(of: scope)
+        heads.change(scope: place) {
+            $0.digest = sum.digest
+            $0.liveCount = sum.liveCount
+            $0.liveBytes = sum.liveBytes
+        }
+        return sum.digest
+    }
+
     /// Removes tombstones recorded before the time, oldest first, at most
     /// `limit` in one call, and raises the floors of their scopes. A reader
     /// whose token is below the floor has to fetch everything.

@@ -10,7 +10,7 @@ public final class Feed: FeedTransaction {
     private let now: Timestamp
     let operations: OperationMemory?
     private var knownEpoch: UInt64?
-    private let heads: FeedHeads
+    let heads: FeedHeads
     let cache: FeedCache
 
     /// An item's share in its scope's head.
@@ -78,7 +78,7 @@ public final class Feed: FeedTransaction {
     }
 
     /// Where the scope lies among the group's heads; reads it when it is not there yet.
-    private func place(of name: ScopeName) throws -> Int {
+    func place(of name: ScopeName) throws -> Int {
         _ = try epoch()
         if let place = heads.place(of: name) { return place }
         let stored = try first(

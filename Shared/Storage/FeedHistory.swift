@@ -38,6 +38,9 @@ public struct FeedHistory: Sendable {
     fileprivate let key: SipHash
     private(set) var runs: [Run]
 
+    /// The present run: with another, or another epoch, tokens are checked otherwise.
+    public var run: UInt64 { runs.last?.id ?? 0 }
+
     init(key: SipHash, runs: [Run]) {
         self.key = key
         self.runs = runs

@@ -18,6 +18,8 @@ public final class SQLiteEngine: StorageEngine {
     private let reserve: DiskReserve?
     private var lock: WriterLock?
     private var isClosed = false
+    public let snapshots: any Snapshots
+    private let files: SQLiteSnapshots?
 
     /// Opens the database, and creates it (readable by its owner only) if it is not there.
     ///
@@ -34,7 +36,8 @@ public final class SQLiteEngine: StorageEngine {
             try database.writeWithoutTransaction(Self.check)
             let checkpointer = Checkpointer(path: path, logger: logger)
             try self.init(
-                database, lock: lock, checkpointer: checkpointer, reserve: DiskReserve(database: path))
+                database, lock: lock, checkpointer: checkpointer, reserve: DiskReserve(database: path),
+                files: SQLiteSnapshots(path: path))
         } catch {
             var failure = SQLiteFailure.error(error)
             if var error = failure as? CloudError {
@@ -76,8 +79,10 @@ public final class SQLiteEngine: StorageEngine {
     }
 
     private init(
-        _ database: DatabaseQueue, lock: WriterLock?, checkpointer: Checkpointer?, reserve: DiskReserve?
+        _ database: DatabaseQueue, lock: WriterLock?, checkpointer: Checkpointer?, reserve: DiskReserve?,
+        files: SQLiteSnapshots? = nil
     ) throws {
+        self.files = files
         self.reserve = reserve
         self.database = database
         self.lock = lock
@@ -98,6 +103,7 @@ public final class SQLiteEngine: StorageEngine {
         sqlite3_commit_hook(connection, nil, nil)
         sqlite3_rollback_hook(connection, nil, nil)
         transaction = SQLiteTransaction(on: connection)
+        snapshots = files ?? MemorySnapshots(transaction)
         if checkpointer != nil {
             sqlite3_wal_autocheckpoint(connection, 0)
             // The context is this engine's own; `close` removes the hook before it goes.
@@ -194,6 +200,7 @@ public final class SQLiteEngine: StorageEngine {
         isClosed = true
         sqlite3_wal_hook(connection, nil, nil)
         checkpointer?.wait()
+        files?.close()
         transaction.finalize()
         // It fails only for statements that are still open, and there is none.
         try? database.close()

@@ -115,10 +115,12 @@ final class SQLiteTransaction: Transaction {
     }
 
     private static let beginning = SQL("BEGIN IMMEDIATE")
+    private static let beginningToRead = SQL("BEGIN DEFERRED")
     private static let committing = SQL("COMMIT")
     private static let rollingBack = SQL("ROLLBACK")
 
     private let connection: OpaquePointer
+    private let isReadOnly: Bool
     /// By the statements' numbers.
     private var statements: [Prepared?] = []
     private var isOpen = false
@@ -134,7 +136,11 @@ final class SQLiteTransaction: Transaction {
     /// could not write, so that a later flush would promise what is not there.
     private var hasLostFlush = false
 
-    init(on connection: OpaquePointer) { self.connection = connection }
+    /// - Parameter isReadOnly: Whether the connection cannot write.
+    init(on connection: OpaquePointer, isReadOnly: Bool = false) {
+        self.connection = connection
+        self.isReadOnly = isReadOnly
+    }
 
     /// Finalises the statements, which has to happen before the connection closes.
     func finalize() { statements.removeAll() }
@@ -159,7 +165,7 @@ final class SQLiteTransaction: Transaction {
         failure = nil
         lacksRoom = false
         isOpen = true
-        do { try execute(Self.beginning, []) } catch {
+        do { try execute(isReadOnly ? Self.beginningToRead : Self.beginning, []) } catch {
             isOpen = false
             throw error
         }

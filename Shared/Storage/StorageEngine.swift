@@ -35,17 +35,21 @@ public protocol SQLRow {
     func blob(_ column: Int) -> [UInt8]
 }
 
-/// A transaction in progress: what a handler reads and writes. Reads see the
-/// writes before them.
-public protocol Transaction: AnyObject {
-    /// Runs a statement without a result. Returns the number of rows changed.
-    @discardableResult
-    func execute(_ statement: SQL, _ values: [SQLValue]) throws -> Int
+/// One state of the database, as long as it is read.
+public protocol ReadTransaction: AnyObject {
     /// Runs a statement and hands out its rows; `row` returns false to stop early.
     func query(_ statement: SQL, _ values: [SQLValue], _ row: (any SQLRow) throws -> Bool) throws
 }
 
-extension Transaction {
+/// A transaction in progress: what a handler reads and writes. Reads see the
+/// writes before them.
+public protocol Transaction: ReadTransaction {
+    /// Runs a statement without a result. Returns the number of rows changed.
+    @discardableResult
+    func execute(_ statement: SQL, _ values: [SQLValue]) throws -> Int
+}
+
+extension ReadTransaction {
     /// The first row, mapped, or nil if there is none.
     public func first<Result>(
         _ statement: SQL, _ values: [SQLValue] = [], _ map: (any SQLRow) throws -> Result
@@ -98,6 +102,9 @@ public protocol StorageEngine: AnyObject {
     ///   (disk full, I/O error; nothing was stored).
     func write<Result>(_ body: (any Transaction) throws -> Result) throws -> Result
 
+    /// Reads beside the loop.
+    var snapshots: any Snapshots { get }
+
     /// Whether the disk is full, and only what makes room may be written.
     var isShortOfRoom: Bool { get }
 
@@ -118,3 +125,17 @@ public protocol StorageEngine: AnyObject {
 extension StorageEngine {
     public var isShortOfRoom: Bool { false }
 }
+
+/// Reads on connections of their own, which cannot write, so that no reader
+/// makes the loop wait. On any thread.
+public protocol Snapshots: Sendable {
+    /// Runs the body over one state of the database, on the calling thread. It
+    /// has all that was committed before the call.
+    ///
+    /// - Throws: what the body throws; ``CloudError`` `.storageFailure`; `.serviceBusy`
+    ///   when it takes longer than ``snapshotDurationMax``: a page has to be smaller.
+    func read<Result>(_ body: (any ReadTransaction) throws -> Result) throws -> Result
+}
+
+/// How long a snapshot may be read: the log cannot be cut meanwhile, and grows.
+public let snapshotDurationMax: Duration = .seconds(2)

@@ -361,6 +361,7 @@ private final class Disk: StorageEngine {
 
     func migrate(_ migrations: [Migration]) throws { try engine.migrate(migrations) }
     var isShortOfRoom: Bool { engine.isShortOfRoom }
+    var snapshots: any Snapshots { engine.snapshots }
     func write<Result>(_ body: (any Transaction) throws -> Result) throws -> Result {
         try engine.write { transaction in
             let result = try body(transaction)

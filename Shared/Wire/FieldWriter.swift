@@ -6,7 +6,7 @@ public import Core
 /// code walks a message twice, through a visitor, and allocates for each part.
 /// What it writes is what the generated code would (`EncodingTests`): fields
 /// in the order of their numbers, and none for zero and empty.
-public struct FieldWriter {
+public struct FieldWriter: Sendable {
     /// What was written.
     @inlinable public var bytes: [UInt8] { storage }
 

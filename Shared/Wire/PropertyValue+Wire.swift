@@ -1,8 +1,8 @@
 public import Core
 private import SwiftProtobuf
 
-private import struct Foundation.Data
-private import struct Foundation.Date
+public import struct Foundation.Data
+public import struct Foundation.Date
 
 extension WirePropertyValue {
     /// The value in its canonical form: dictionary entries sorted by their keys' UTF-8 bytes.
@@ -13,7 +13,7 @@ extension WirePropertyValue {
         case .integer(let value): integer = value
         case .real(let value): real = value
         case .string(let value): string = value
-        case .date(let value): date = Self.microseconds(of: value)
+        case .date(let value): date = PropertyValue.microseconds(of: value)
         case .data(let value): data = value
         case .array(let values):
             array.values = values.map(WirePropertyValue.init)
@@ -28,13 +28,13 @@ extension WirePropertyValue {
     }
 }
 
-extension WirePropertyValue {
+extension PropertyValue {
     /// Microseconds since 1970 that are this date to everybody who decodes and encodes them again.
     ///
     /// A `Date` counts seconds since 2001, its text and its encoding since 1970: each way rounds anew, so that before
     /// 1865 and after 2105, where a `Double` has no place for every microsecond, what is written may be read as the
     /// next one, that again as the next, and so on for a few steps.
-    private static func microseconds(of date: Date) -> Int64 {
+    public static func microseconds(of date: Date) -> Int64 {
         var number = nearestMicrosecond(to: date)
         // Five steps are the most that was seen.
         for _ in 0..<64 {

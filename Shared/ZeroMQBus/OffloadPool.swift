@@ -2,27 +2,28 @@ internal import Bus
 internal import Foundation
 internal import Synchronization
 
-/// Two threads for work that would hold the loop up, and a bounded queue before them.
+/// A few threads for work that would hold the loop up, and a bounded queue before them.
 final class OffloadPool: Sendable {
     /// Does the work, and returns what to run on the loop.
     typealias Work = @Sendable () -> LoopMailbox.Job
 
-    private static let threadCount = 2
-    private static let waitingMax = 64
+    private let waitingMax: Int
 
     private let queue: OperationQueue
     private let mailbox: LoopMailbox
     private let waiting = Atomic(0)
 
-    init(mailbox: LoopMailbox) {
+    /// - Parameter waitingMax: Pieces of work that run or wait; with more, there is no room.
+    init(threadCount: Int, waitingMax: Int, mailbox: LoopMailbox) {
+        self.waitingMax = waitingMax
         self.mailbox = mailbox
         queue = OperationQueue()
-        queue.maxConcurrentOperationCount = Self.threadCount
+        queue.maxConcurrentOperationCount = threadCount
     }
 
     /// Queues the work; false when the queue is full.
     func run(_ work: @escaping Work) -> Bool {
-        guard waiting.wrappingAdd(1, ordering: .relaxed).newValue <= Self.waitingMax else {
+        guard waiting.wrappingAdd(1, ordering: .relaxed).newValue <= waitingMax else {
             waiting.wrappingSubtract(1, ordering: .relaxed)
             return false
         }

@@ -20,7 +20,7 @@ final class ZeroMQLoop: BusLoop {
     private var serials: UInt32 = 0
     /// Turns in which busy sockets go on before the others are looked at again.
     private static let turnsBetweenPolls = 2
-    private let pool: OffloadPool
+    private let pools: [WorkPool: OffloadPool]
     private var busyPoll: BusyPoll
     let wallClock: any WallClock = SystemClock()
 
@@ -28,7 +28,13 @@ final class ZeroMQLoop: BusLoop {
         self.context = context
         busyPoll = BusyPoll(longest: busyPollMax)
         self.mailbox = mailbox
-        pool = OffloadPool(mailbox: mailbox)
+        pools = [
+            .computing: OffloadPool(threadCount: 2, waitingMax: 64, mailbox: mailbox),
+            // One processor is left to the loop.
+            .reading: OffloadPool(
+                threadCount: max(1, min(4, ProcessInfo.processInfo.activeProcessorCount - 1)), waitingMax: 1024,
+                mailbox: mailbox),
+        ]
         rebuildPolled()
     }
 
@@ -135,15 +141,15 @@ final class ZeroMQLoop: BusLoop {
     }
 
     func offload<Value: Sendable>(
-        _ work: @escaping @Sendable () throws -> Value,
+        to pool: WorkPool, _ work: @escaping @Sendable () throws -> Value,
         then completion: @escaping (Result<Value, any Error>) -> Void
     ) {
         let completion = LoopBound(completion, to: self)
-        let accepted = pool.run {
+        let accepted = pools[pool]?.run {
             let result = Result { try work() }
             return { loop in completion.withValue(on: loop) { $0(result) } }
         }
-        if !accepted {
+        if accepted != true {
             handle.execute { loop in
                 completion.withValue(on: loop) {
                     $0(.failure(CloudError(.serviceBusy, "Too much long work waits. Try again later.")))
@@ -153,7 +159,9 @@ final class ZeroMQLoop: BusLoop {
     }
 
     func probe(_ endpoint: String, serverKeys: [PublicKey], then completion: @escaping (Presence) -> Void) {
-        offload({ ConnectProbe.presence(at: endpoint, serverKeys) }) { completion((try? $0.get()) ?? .server) }
+        offload(to: .computing, { ConnectProbe.presence(at: endpoint, serverKeys) }) {
+            completion((try? $0.get()) ?? .server)
+        }
     }
 
     func makeReplySocket(

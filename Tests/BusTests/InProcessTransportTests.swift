@@ -172,7 +172,7 @@ extension Frame {
                 loop.schedule(after: .milliseconds(delay)) { log.value.lines.append("\(delay)") }
             }
             loop.schedule(after: .milliseconds(15)) { log.value.lines.append("cancelled") }.cancel()
-            loop.offload({ 42 }) { log.value.lines.append("offloaded \((try? $0.get()) ?? 0)") }
+            loop.offload(to: .computing, { 42 }) { log.value.lines.append("offloaded \((try? $0.get()) ?? 0)") }
         }
         network.run(for: .milliseconds(100))
         #expect(log.value.lines == ["offloaded 42", "10", "20", "30"])

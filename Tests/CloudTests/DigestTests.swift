@@ -109,4 +109,30 @@ import Wire
         #expect(cloud.settle(within: .seconds(1200)))
         #expect(second.values == ["good": 1, "bad": "precious"])
     }
+
+    /// In a row, or in the head: both are only what values add up to.
+    @Test(arguments: [
+        "UPDATE feed_items SET digest = x'1234' WHERE name = 'a'",
+        "UPDATE feed_items SET digest = zeroblob(32) WHERE name = 'a'",
+        "UPDATE feed_scopes SET digest = zeroblob(32), live_count = 7 WHERE name <> 'directory'",
+    ])
+    func aDamagedDigestIsPutRight(_ damage: String) throws {
+        let cloud = try TestCloud(seed: 43)
+        defer { cloud.close() }
+        let first = try cloud.addDevice()
+        for key: ItemName in ["a", "b", "c"] { try first.set(key, "precious") }
+        #expect(cloud.settle())
+        _ = try cloud.storage(of: .keyValue).write { try $0.execute(SQL(damage), []) }
+        cloud.crash(.keyValue)
+        try cloud.start(.keyValue)
+
+        let second = try cloud.addDevice()
+        cloud.network.run(for: .seconds(60))
+        #expect(cloud.settle(within: .seconds(1200)))
+        #expect(second.values == first.values && second.values.count == 3)
+        #expect(try cloud.health(of: .keyValue).counters["digests.damaged"] ?? 0 > 0)
+        for key: ItemName in ["a", "b", "c"] { try first.set(key, nil) }
+        #expect(cloud.settle())
+        #expect(second.values.isEmpty)
+    }
 }

@@ -1,9 +1,20 @@
-import Core
 import TestKit
 import Testing
 
+@testable import Core
+
 @Suite struct HybridClockTests {
     private let noon = Timestamp(milliseconds: 1_767_268_800_000)
+
+    /// Whoever chooses the random part binds it like identity does.
+    @Test(arguments: [
+        String(repeating: "\0", count: 16), "\u{202e}aaaaaaaaaaaaa", "AAAAAAAAAAAAAAAA", "a\naaaaaaaaaaaaaa",
+    ])
+    func anIDOfOtherCharactersIsNobodys(_ random: String) {
+        let account = AccountID("acct_1")
+        let name = "dev_" + random
+        #expect(!DeviceID(name + DeviceID.binding(of: name, to: account)).belongs(to: account))
+    }
 
     @Test func doesNotGoBackWhenTheWallClockGoesBackALittle() {
         var clock = HybridClock()

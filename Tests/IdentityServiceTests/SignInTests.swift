@@ -9,6 +9,16 @@ import Wire
 @testable import IdentityService
 
 @Suite struct SignInTests {
+    /// To scrypt a password is an HMAC key, which zeros fill up.
+    @Test func aPasswordEndsWhereItEnds() throws {
+        let cost = ScryptCost(rounds: 1 << 10, blockSize: 8, parallelism: 1)
+        let salt = [UInt8](repeating: 1, count: PasswordHash.saltByteCount)
+        for (right, wrong) in [("password-one", "password-one\0"), ("\0\0\0\0\0\0\0\0", "")] {
+            let hash = try PasswordHash(of: right, salt: salt, cost: cost)
+            #expect(try hash.matches(right) && !hash.matches(wrong))
+        }
+    }
+
     @Test func aDeviceSignsInAndIsWhoItSaysItIs() throws {
         let house = try IdentityHouse()
         let account = try house.createAccount("ada@cloud.example")

@@ -31,6 +31,40 @@ struct KeyHistoryTests {
         #expect(entries.allSatisfy { !$0.lostConflict && $0.winnerDeviceID == "dev_b" })
     }
 
+    /// As two copies of one device's home make them.
+    @Test func differentValuesUnderOneStampAreAllKept() throws {
+        let house = try KeyValueHouse()
+        let (a, b) = (house.caller("dev_a"), house.caller("dev_b"))
+        for value in ["stood", "lost", "lost too", "lost"] {
+            try house.push(house.write("k", .string(value)), by: a)
+        }
+        try house.push(house.write("k", "newest", after: .seconds(1)), by: b)
+        let values = try house.history(a, key: "k").map { try #require(KeyValueItem($0.item).value) }
+        #expect(Set(values) == ["stood", "lost", "lost too"] && values.count == 3)
+    }
+
+    /// Else one key's costs as much as all that the store has.
+    @Test func oneKeysHistoryIsFoundByItsKey() throws {
+        let house = try KeyValueHouse()
+        let values: [SQLValue] = [.text("a"), .text("s"), .text("k"), .integer(10)]
+        let plan = try house.engine.write {
+            try $0.all(SQL("EXPLAIN QUERY PLAN " + KeyHistory.ofKey.text), values) { $0.text(3) }
+        }
+        #expect(plan.contains { $0.contains("account=? AND store=? AND item=?") }, "\(plan)")
+    }
+
+    @Test func aDamagedEntryIsNamed() throws {
+        let house = try KeyValueHouse()
+        let a = house.caller("dev_a")
+        try house.push(house.write("k", "newest", after: .seconds(2)), by: a)
+        try house.push(house.write("k", "lost", after: .seconds(1)), by: house.caller("dev_b"))
+        let empty = SQL("UPDATE key_history SET sealed = ?1")
+        _ = try house.engine.write { try $0.execute(empty, [.blob([1, 2, 3])]) }
+        let entries = try house.history(a)
+        try #require(entries.count == 1)
+        #expect(entries[0].damaged && entries[0].item.key == "k" && !entries[0].item.hasValue)
+    }
+
     @Test func overwritesByTheSameDeviceAreKeptWithinTheirOwnBounds() throws {
         let house = try KeyValueHouse()
         let a = house.caller("dev_a")

@@ -76,11 +76,31 @@ struct PushKeysTests {
         #expect(try house.push(write, by: a, id: id) == first)
 
         let lost = house.newOperation()
-        let superseded = try house.push(write, by: a, id: lost)
-        #expect(superseded.outcomes[0].superseded)
+        var superseded = try house.push(write, by: a, id: lost)
+        #expect(superseded.outcomes[0].superseded && superseded.outcomes[0].current.value.integer == 2)
+        // But for the winner's value, which is not kept twice.
+        superseded.outcomes[0].current.clearValue()
+        superseded.outcomes[0].valueOmitted = true
         house.pass(.seconds(1))
         try house.push(house.write("k", 3), by: b)
         #expect(try house.push(write, by: a, id: lost) == superseded)
+    }
+
+    @Test func storedRepliesAreSmall() throws {
+        let house = try KeyValueHouse()
+        let value = PropertyValue.string(String(repeating: "x", count: 1000))
+        let keys = (0..<8).map { "k\($0)" }
+        _ = try house.call(
+            house.push(keys.map { house.write($0, value, after: .seconds(2)) }), by: house.caller("dev_a"),
+            WirePushKeysReply.self)
+        let reply = try house.call(
+            house.push(keys.map { house.write($0, 1, after: .seconds(1)) }), by: house.caller("dev_b"),
+            WirePushKeysReply.self)
+        #expect(reply.outcomes.contains { $0.current.hasValue })
+        let size = try house.engine.write {
+            try $0.first(SQL("SELECT MAX(LENGTH(reply)) FROM feed_operations")) { $0.integer(0) }
+        }
+        #expect(size ?? .max < 500)
     }
 
     @Test func runawayClockIsCutBack() throws {

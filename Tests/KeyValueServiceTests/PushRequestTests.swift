@@ -28,6 +28,17 @@ import Wire
             && left.head.check == right?.head.check
     }
 
+    @Test func whatIsTooMuchIsNotReadToItsEnd() throws {
+        // The last one would be malformed.
+        let many = Frame([UInt8]((0...PushLimits.writesMax).flatMap { _ in [0x12, 0] } + [0x12, 200]))
+        do {
+            _ = try PushRequest(decoding: many)
+            Issue.record("It was taken.")
+        } catch {
+            #expect(error.code == .limitExceeded)
+        }
+    }
+
     private func value(_ random: inout SplitMix64) -> WirePropertyValue {
         switch Int.random(in: 0..<10, using: &random) {
         // Of no type.

@@ -26,7 +26,8 @@ final class ManualLoop: BusLoop {
     }
 
     func offload<Value: Sendable>(
-        _ work: @escaping @Sendable () throws -> Value, then completion: @escaping (Result<Value, any Error>) -> Void
+        to pool: WorkPool, _ work: @escaping @Sendable () throws -> Value,
+        then completion: @escaping (Result<Value, any Error>) -> Void
     ) {
         let result = Result { try work() }
         schedule(after: .zero) { completion(result) }

@@ -1,6 +1,7 @@
 import Core
 import Foundation
 import Testing
+import Wire
 
 @testable import NephosKit
 
@@ -147,9 +148,22 @@ import Testing
             "2026-00-01T00:00:00Z", "2026-01-01T24:00:00Z", "2026-01-01T00:60:00Z", "2026-06-30T23:59:60Z",
             "0000-01-01T00:00:00Z", "10000-01-01T00:00:00Z", "-0001-01-01T00:00:00Z", "2026-01-01",
             "2026-01-01T00:00:00",
-            "2026-01-01T00:00:00.Z", "2026-01-01T00:00:00.1234567Z", "9999-12-31T23:59:59-01:00", "\(Int64.max)",
+            "2026-01-01T00:00:00.Z", "2026-01-01T00:00:00.1234567Z", "9999-12-31T23:59:59-01:00",
         ] {
             #expect(PropertyDate.date(text) == nil, "\(text)")
+        }
+        // They cannot be kept.
+        for text in ["0001-01-01T00:00:00.000001Z", "9999-12-31T23:59:59.999999Z"] {
+            #expect(PropertyDate.date(text) == nil, "\(text)")
+        }
+        // What is stored comes out as it was, whoever wrote it.
+        for microseconds: Int64 in [
+            10_413_792_000_111_112, 253_370_764_800_123_456, -62_135_596_799_999_992, .max, .min,
+        ] {
+            let stored = PropertyValue.date(Date(timeIntervalSince1970: Double(microseconds) / 1_000_000))
+            guard case .date(let date) = try PropertyValue(canonicalBytes: stored.canonicalBytes) else { continue }
+            let again = PropertyDate.date(PropertyDate.text(of: date)).map { PropertyValue.date($0).canonicalBytes }
+            #expect(again == stored.canonicalBytes, "\(microseconds)")
         }
         // As an export writes what is further away.
         let far = Date(timeIntervalSince1970: 1e12)

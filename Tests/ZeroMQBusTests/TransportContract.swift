@@ -162,7 +162,8 @@ struct TransportContract {
         let gate = DispatchSemaphore(value: 0)
         let handle = try transport.startLoop(named: "offload") { loop in
             let home = pthread_self()
-            loop.offload({ pthread_equal(home, pthread_self()) == 0 ? "elsewhere" : "here" }) { result in
+            loop.offload(to: .computing, { pthread_equal(home, pthread_self()) == 0 ? "elsewhere" : "here" }) {
+                result in
                 log.add("\((try? result.get()) ?? ""), then \(pthread_equal(home, pthread_self()) != 0)")
             }
         }
@@ -170,7 +171,7 @@ struct TransportContract {
         try eventually { log.all == ["elsewhere, then true"] }
         handle.execute { loop in
             for _ in 0..<500 {
-                loop.offload({ gate.wait() }) { result in
+                loop.offload(to: .computing, { gate.wait() }) { result in
                     if case .failure(let error as CloudError) = result, error.code == .serviceBusy { log.add("busy") }
                 }
             }

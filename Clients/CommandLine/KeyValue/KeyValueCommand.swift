@@ -200,7 +200,7 @@ struct KeyValueCommand: AsyncParsableCommand {
                     [
                         describe(entry.item.timestamp.time), entry.item.key.rawValue, name(entry.item.deviceID),
                         entry.lostConflict ? "lost to \(name(entry.winnerDevice))" : "overwritten",
-                        entry.item.value?.text ?? "(deleted)",
+                        entry.item.value?.text ?? (entry.damaged ? "(damaged)" : "(deleted)"),
                     ]
                 }
                 let rows = entries.map { entry in
@@ -211,6 +211,7 @@ struct KeyValueCommand: AsyncParsableCommand {
                         "winner_device": .string(entry.winnerDevice.rawValue),
                     ]
                     row["value"] = entry.item.value
+                    if entry.damaged { row["damaged"] = true }
                     return PropertyValue.dictionary(row)
                 }
                 try output.print(

@@ -7,8 +7,14 @@ extension KeyValueService {
         router.write(
             WirePushKeys.self, bytesMax: PushLimits.bytesMax, remembersReply: false, makesRoom: true,
             rows: PushRequest.rows(in:), decoding: PushRequest.init(decoding:), encoding: pushKeys)
-        router.read(WirePullKeys.self, reserves: PullRule.reserves, encoding: pullKeys)
-        router.read(WireListKeyHistory.self, reserves: PullRule.reserves, listKeyHistory)
-        router.read(WireListKeyDigests.self, reserves: RequestCost.heavy, listKeyDigests)
+        router.bulk(
+            WirePullKeys.self, reserves: PullRule.reserves, begin: beginPullKeys, read: { try $0.reply(from: $1) },
+            finish: finishPullKeys)
+        router.bulk(
+            WireListKeyHistory.self, reserves: PullRule.reserves, begin: beginListKeyHistory,
+            read: Self.readKeyHistory, finish: { $0 })
+        router.bulk(
+            WireListKeyDigests.self, reserves: RequestCost.heavy, begin: beginListKeyDigests,
+            read: Self.readKeyDigests, finish: { $0 })
     }
 }

@@ -16,7 +16,9 @@ public final class KeyValueService: CloudService {
     var clock = ServiceClock()
     private(set) weak var runtime: (any ServiceRuntime)?
     var noted = NotedDamage()
-    private let digestKeys = DigestKeys()
+    /// Stores whose digests were put right.
+    var corrected: Set<ScopeName> = []
+    let digestKeys = DigestKeys()
 
     public init(configuration: KeyValueConfiguration) {
         self.configuration = configuration

@@ -30,7 +30,7 @@ final class SimulatedLoop: BusLoop {
     }
 
     func offload<Value: Sendable>(
-        _ work: @escaping @Sendable () throws -> Value,
+        to pool: WorkPool, _ work: @escaping @Sendable () throws -> Value,
         then completion: @escaping (Result<Value, any Error>) -> Void
     ) {
         schedule(after: network.offloadTime ?? network.latency()) { completion(Result { try work() }) }

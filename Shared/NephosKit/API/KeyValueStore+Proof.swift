@@ -3,8 +3,10 @@ public import Wire
 
 /// A value that lost a conflict or was overwritten.
 public struct KeyHistoryEntry: Sendable, Hashable {
-    /// Its value is nil where the key was deleted.
+    /// Its value is nil where the key was deleted, and where it is damaged.
     public var item: KeyValueItem
+    /// The server cannot read its value any more.
+    public var damaged = false
     /// It never became current: a newer write was there already.
     public var lostConflict: Bool
     public var winnerTimestamp: HybridTimestamp
@@ -135,7 +137,7 @@ extension KeyValueStore {
 extension KeyHistoryEntry {
     fileprivate init(_ entry: WireKeyHistoryEntry) throws(CloudError) {
         self.init(
-            item: try KeyValueItem(entry.item), lostConflict: entry.lostConflict,
+            item: try KeyValueItem(entry.item), damaged: entry.damaged, lostConflict: entry.lostConflict,
             winnerTimestamp: HybridTimestamp(rawValue: entry.winnerTimestamp),
             winnerDevice: DeviceID(entry.winnerDeviceID), recorded: Timestamp(milliseconds: entry.recordedAt))
     }

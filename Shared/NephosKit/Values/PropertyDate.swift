@@ -6,33 +6,27 @@ internal import Wire
 public enum PropertyDate {
     /// The years 1 to 9999, in seconds since 1970.
     private static let printable = -62_135_596_800.0..<253_402_300_800.0
-    /// Up to here a `Double` has a place for each whole number of microseconds.
-    private static let exactSecondsMax = 0x1p53 / 1_000_000
-
     /// What a text may be, as a person reads it.
-    public static let form = "2026-01-31T12:00:00Z, with at most six digits after a point, in the years 0001 to 9999"
+    public static let form =
+        "2026-01-31T12:00:00Z, in the years 0001 to 9999; with at most three digits after a point, or six from 1865 to 2105"
 
     /// In the years 1 to 9999 as ISO 8601 has them, to the millisecond, or to the microsecond if the date is finer;
     /// else microseconds since 1970.
     public static func text(of date: Date) -> String {
-        let seconds = date.timeIntervalSince1970
-        let milliseconds = (seconds * 1000).rounded()
-        guard printable.contains(milliseconds / 1000) else {
-            return String(Int64(exactly: (seconds * 1_000_000).rounded()) ?? .max)
-        }
-        let microseconds = Int64((seconds * 1_000_000).rounded())
-        if abs(seconds) < exactSecondsMax, microseconds % 1000 != 0, !isSame(date, asMilliseconds: milliseconds) {
+        let microseconds = PropertyValue.microseconds(of: date)
+        guard printable.contains(date.timeIntervalSince1970) else { return String(microseconds) }
+        let milliseconds = floor(microseconds + 500, 1000)
+        // Far from now, where a `Date` has no place for each microsecond, a number of milliseconds may be stored as
+        // one of its neighbours.
+        guard microseconds == milliseconds * 1000 || isStored(milliseconds * 1000, as: microseconds) else {
             return text(second: floor(microseconds, 1_000_000), fraction: microseconds, digits: 6)
         }
-        let whole = Int64(milliseconds)
-        return text(second: floor(whole, 1000), fraction: whole, digits: 3)
+        return text(second: floor(milliseconds, 1000), fraction: milliseconds, digits: 3)
     }
 
-    /// Whether so many milliseconds are stored as this date is: where a `Date` has no place for each microsecond, its
-    /// nearest one need not be the one that was written.
-    private static func isSame(_ date: Date, asMilliseconds milliseconds: Double) -> Bool {
-        let coarse = Date(timeIntervalSince1970: milliseconds / 1000)
-        return PropertyValue.date(coarse).canonicalBytes == PropertyValue.date(date).canonicalBytes
+    /// Whether the date of so many microseconds is stored as those.
+    private static func isStored(_ microseconds: Int64, as stored: Int64) -> Bool {
+        PropertyValue.microseconds(of: Date(timeIntervalSince1970: Double(microseconds) / 1_000_000)) == stored
     }
 
     /// The date without what is less than a second, as property lists in XML have it; nil: none of the years 1 to 9999.
@@ -42,15 +36,16 @@ public enum PropertyDate {
     }
 
     /// The date that is written, and no other; nil: there is none, as on a 30th of February, or it cannot be kept.
+    ///
+    /// Whole milliseconds can be kept in all years. Of microseconds a `Date` has no place for each before 1865 and
+    /// after 2105.
     public static func date(_ text: String) -> Date? {
-        if let microseconds = Int64(text) {
-            let date = Date(timeIntervalSince1970: Double(microseconds) / 1_000_000)
-            return Int64(exactly: (date.timeIntervalSince1970 * 1_000_000).rounded()) == microseconds ? date : nil
-        }
+        let number = Int64(text)
         var reader = Reader(rest: Array(text.utf8)[...])
-        guard let microseconds = reader.microseconds() else { return nil }
+        guard let microseconds = number ?? reader.microseconds() else { return nil }
         let date = Date(timeIntervalSince1970: Double(microseconds) / 1_000_000)
-        return printable.contains(date.timeIntervalSince1970) ? date : nil
+        guard isStored(microseconds, as: microseconds) || number == nil && microseconds % 1000 == 0 else { return nil }
+        return number != nil || printable.contains(date.timeIntervalSince1970) ? date : nil
     }
 
     // MARK: The calendar

@@ -86,7 +86,7 @@ final class Door {
         case .failure(let error):
             gate.charge(item, replyBytes: 0)
             refuse(item.context.peer, Gate.Refusal(error: error, id: item.context.id, budget: item.budget))
-        case .pending, .toPrepare:
+        case .pending, .toPrepare, .toRead:
             break
         }
     }

@@ -172,11 +172,18 @@ final class Gate {
     }
 
     /// Takes from the budget what the request has cost beyond what was taken for it, or gives the rest back.
-    func charge(_ item: GroupItem, replyBytes: Int) {
-        guard let caller = item.context.caller else { return }
+    ///
+    /// - Returns: What its caller's further requests of this group are refused with: nothing was
+    ///   taken for what this one has cost beyond its price, and now there is nothing left.
+    @discardableResult
+    func charge(_ item: GroupItem, replyBytes: Int) -> CloudError? {
+        guard let caller = item.context.caller else { return nil }
         let cost = RequestCost.calls(bytes: item.bytes + replyBytes, rows: item.rowsBefore + item.rows)
-        guard cost != item.charged else { return }
-        item.budget = budgets.settle(caller, by: cost - item.charged, now: loop.monotonicNow)
+        guard cost != item.charged else { return nil }
+        let hasCostMore = cost > item.charged
+        let now = loop.monotonicNow
+        item.budget = budgets.settle(caller, by: cost - item.charged, now: now)
         item.charged = cost
+        return hasCostMore ? budgets.exhausted(caller, now: now)?.error : nil
     }
 }

@@ -20,6 +20,33 @@ struct GroupCommit {
     let wallClock: any WallClock
     let operations: OperationMemory
     let cache: FeedCache
+    /// Charges a request that has run, with the bytes of its reply; see ``Gate/charge(_:replyBytes:)``.
+    let charge: (GroupItem, Int) -> CloudError?
+
+    /// Who has used up more than was taken for their requests: nothing was taken for the others that they sent with them.
+    private struct Spent {
+        private var errors: [AccountID: CloudError] = [:]
+
+        mutating func note(_ item: GroupItem, _ charge: (GroupItem, Int) -> CloudError?) {
+            guard let caller = item.context.caller else { return }
+            let replyBytes: Int
+            switch item.outcome {
+            case .success(let reply): replyBytes = reply.count
+            case .failure: replyBytes = 0
+            // What was taken for it stays taken until it has an answer.
+            case .pending, .toPrepare, .toRead: return
+            }
+            if let error = charge(item, replyBytes) { errors[caller.account] = error }
+        }
+
+        func refuses(_ item: GroupItem) -> Bool {
+            guard !errors.isEmpty, let caller = item.context.caller, let error = errors[caller.account] else {
+                return false
+            }
+            item.outcome = .failure(error)
+            return true
+        }
+    }
 
     /// A request threw after it had written: the group cannot be committed.
     private struct HalfDone: Error {}
@@ -35,19 +62,21 @@ struct GroupCommit {
                     isShortOfRoom: engine.isShortOfRoom)
                 var effects = GroupEffects()
                 let time = now()
-                for index in items.indices {
+                var spent = Spent()
+                for item in items where !spent.refuses(item) {
                     group.wrote = false
                     let rowCount = group.rows
-                    defer { items[index].rows = group.rows - rowCount }
                     let mark = group.mark
                     do {
-                        items[index].outcome = try outcome(of: items[index], in: group, at: time, &effects)
+                        item.outcome = try outcome(of: item, in: group, at: time, &effects)
                     } catch {
                         if group.wrote { throw HalfDone() }
                         group.drop(after: mark)
-                        items[index].outcome = .failure(CloudError(wrapping: error))
+                        item.outcome = .failure(CloudError(wrapping: error))
                     }
                     group.publish(group.takeNotices())
+                    item.rows = group.rows - rowCount
+                    spent.note(item, charge)
                 }
                 try group.flush()
                 effects.events = group.events
@@ -76,7 +105,9 @@ struct GroupCommit {
     private func runSeparately(_ items: [GroupItem], where included: (GroupItem) -> Bool) -> GroupEffects {
         var effects = GroupEffects()
         effects.wasSplit = true
-        for index in items.indices where included(items[index]) {
+        var spent = Spent()
+        for index in items.indices where included(items[index]) && !spent.refuses(items[index]) {
+            defer { spent.note(items[index], charge) }
             var notices: [OutgoingEvent] = []
             var proof: ChangeToken?
             var commitActions: [() -> Void] = []
@@ -138,6 +169,12 @@ struct GroupCommit {
             throw CloudError.diskFull
         case .request(let method, let body):
             if let prepared = method.prepared { return .toPrepare(try prepared.begin(body, item.context, group)) }
+            if let bulk = method.bulk {
+                switch try bulk.begin(body, item.context, group) {
+                case .done(let reply): return .success(reply)
+                case .read(let reading): return .toRead(reading)
+                }
+            }
             guard let run = method.run else { return .success(Self.nothing) }
             reply = try run(body, item.context, group)
         case .prepared(let method, let result):

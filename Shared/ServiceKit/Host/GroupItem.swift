@@ -19,6 +19,8 @@ final class GroupItem {
         case failure(CloudError)
         /// This work has to be done off the loop first; then the request joins another group.
         case toPrepare(Router.Prepared.Work)
+        /// This has to be read from a snapshot, off the loop.
+        case toRead(Router.Bulk.Reading)
     }
 
     var work: Work
@@ -41,6 +43,11 @@ final class GroupItem {
     var rowsBefore = 0
     /// Runs after the commit; for submissions.
     var completion: ((CloudError?) -> Void)?
+
+    /// Whether it may read so much that it does so off the loop.
+    var isBulk: Bool {
+        if case .request(let method, _) = work { method.bulk != nil } else { false }
+    }
 
     /// The method's name, for the log.
     var name: String {

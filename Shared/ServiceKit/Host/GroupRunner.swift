@@ -10,6 +10,7 @@ internal import Storage
 /// On the loop only.
 final class GroupRunner {
     private let groups: GroupCommit
+    private let snapshots: any Snapshots
     /// Called when a group is on disk, before its replies go out.
     var committed: (GroupEffects) -> Void = { _ in }
     /// Called with each request that has its outcome.
@@ -23,6 +24,7 @@ final class GroupRunner {
     /// Joins the next group, before what arrives with it.
     private var queued: [GroupItem] = []
     private var heavy = HeavyQueue()
+    private var reads = BulkReads()
     private var heavyTimer: (any LoopTimer)?
     private var slowGroups = SlowGroups()
     /// Requests with long work that are not answered yet. A repeat of one of
@@ -35,14 +37,24 @@ final class GroupRunner {
         var value: any Sendable
     }
 
+    /// What was read off the loop.
+    private struct Read: Sendable {
+        var value: any Sendable
+        var rows: Int
+    }
+
     private struct Operation: Hashable {
         var id: OperationID
         var principal: String
     }
 
-    init(_ groups: GroupCommit, loop: any BusLoop, key: PublicKey, counters: Counters, logger: Logger) {
+    init(
+        _ groups: GroupCommit, snapshots: any Snapshots, loop: any BusLoop, key: PublicKey, counters: Counters,
+        logger: Logger
+    ) {
         own = Peer(connection: 0, publicKey: key)
         self.groups = groups
+        self.snapshots = snapshots
         self.loop = loop
         self.counters = counters
         self.logger = logger
@@ -60,17 +72,24 @@ final class GroupRunner {
     /// Runs requests that came at one time.
     func take(_ items: [GroupItem]) {
         guard !isClosed else { return }
+        distribute(items, areNew: true)
+    }
+
+    /// Runs what is small, and queues what is large.
+    ///
+    /// - Parameter areNew: Not what has waited behind a read.
+    private func distribute(_ items: [GroupItem], areNew: Bool) {
         var group = queued
         queued = []
         group.reserveCapacity(group.count + items.count)
         // Of the requests that join this group and are not small.
         var calls = 0
-        for item in items where isFirst(item) {
+        for item in items where !areNew || isFirst(item) {
             guard !heavy.concerns(item, besides: calls) else {
                 wait(item)
                 continue
             }
-            if item.charged > 1 { calls += item.charged }
+            if item.charged > 1, !item.isBulk { calls += item.charged }
             group.append(item)
         }
         run(group)
@@ -78,7 +97,10 @@ final class GroupRunner {
     }
 
     private func wait(_ item: GroupItem) {
-        guard !heavy.add(item) else { return }
+        if !heavy.add(item) { refuseForRoom(item) }
+    }
+
+    private func refuseForRoom(_ item: GroupItem) {
         if let operation = preparation(item) { preparing[operation] = nil }
         item.outcome = .failure(
             CloudError(.serviceBusy, "Too many large requests wait. Try again soon.", retryAfter: .seconds(1)))
@@ -128,8 +150,10 @@ final class GroupRunner {
 
     // MARK: A group
 
-    private func run(_ items: [GroupItem]) {
-        guard !items.isEmpty, !isClosed else { return }
+    private func run(_ candidates: [GroupItem]) {
+        guard !isClosed else { return }
+        let items = reads.concern(candidates) ? candidates.filter(mayJoin) : candidates
+        guard !items.isEmpty else { return }
         let start = loop.monotonicNow
         let effects = groups.run(items)
         counters.add("groups")
@@ -143,6 +167,17 @@ final class GroupRunner {
         slowGroups.note(items.map(\.name), taken, at: start, in: logger)
     }
 
+    /// Whether the item runs now, and not behind a read of its connection.
+    private func mayJoin(_ item: GroupItem) -> Bool {
+        switch reads.admit(item) {
+        case .joins: return true
+        case .waits: return false
+        case .refused:
+            refuseForRoom(item)
+            return false
+        }
+    }
+
     private func finish(_ item: GroupItem) {
         if case .submission = item.work {
             if case .failure(let error) = item.outcome {
@@ -153,9 +188,54 @@ final class GroupRunner {
             }
             return
         }
-        if case .toPrepare(let work) = item.outcome { return prepare(item, work) }
+        switch item.outcome {
+        case .toPrepare(let work): return prepare(item, work)
+        case .toRead(let reading): return read(item, reading)
+        case .pending, .success, .failure: break
+        }
         if let operation = preparation(item) { preparing[operation] = nil }
         answer(item)
+        if item.isBulk { release(item) }
+    }
+
+    // MARK: Reads off the loop
+
+    /// Reads a snapshot for the item; what its connection sends meanwhile waits.
+    private func read(_ item: GroupItem, _ reading: Router.Bulk.Reading) {
+        let history = groups.cache.history
+        item.rowsBefore = item.rows
+        loop.offload(to: .reading) { [snapshots, read = reading.read] in
+            try snapshots.read { snapshot in
+                let feed = FeedSnapshot(snapshot, history: history)
+                return Read(value: try read(feed), rows: feed.rows)
+            }
+        } then: { [weak self] result in
+            guard let self, !isClosed else { return }
+            do {
+                let read = try result.get()
+                item.rows = read.rows
+                // Its tokens would be of a history that has ended meanwhile.
+                guard groups.cache.history?.run == history?.run else {
+                    throw CloudError(
+                        .serviceBusy, "Another history began meanwhile. Try again.", retryAfter: .milliseconds(10))
+                }
+                item.outcome = .success(try reading.finish(read.value))
+            } catch {
+                item.outcome = .failure(CloudError(wrapping: error))
+            }
+            answer(item)
+            release(item)
+        }
+    }
+
+    /// Lets what has waited behind the read go on, in a turn of its own.
+    private func release(_ item: GroupItem) {
+        guard reads.end(item) else { return }
+        let connection = item.context.peer.connection
+        loop.schedule(after: .zero) { [weak self] in
+            guard let self, !isClosed else { return }
+            distribute(reads.goOn(connection), areNew: false)
+        }
     }
 
     // MARK: Long work
@@ -189,7 +269,7 @@ final class GroupRunner {
     private func prepare(_ item: GroupItem, _ work: @escaping Router.Prepared.Work) {
         guard case .request(let method, _) = item.work else { return }
         item.rowsBefore = item.rows
-        loop.offload({ Prepared(value: try work()) }) { [weak self] result in
+        loop.offload(to: .computing, { Prepared(value: try work()) }) { [weak self] result in
             guard let self else { return }
             switch result {
             case .success(let prepared):

@@ -90,6 +90,11 @@ final class GroupTransaction: HandlerTransaction {
         try feed.setMetadata(scope, metadata)
     }
 
+    func correctHead(_ scope: ScopeName) throws -> SetDigest {
+        wrote = true
+        return try feed.correctHead(scope)
+    }
+
     func removeAccount(_ account: AccountID, limit: Int) throws -> Bool {
         wrote = true
         return try feed.removeAccount(account, limit: limit)

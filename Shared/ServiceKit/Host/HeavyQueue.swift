@@ -26,6 +26,8 @@ struct HeavyQueue {
     ///
     /// - Parameter calls: What those in the group cost that are not small.
     func concerns(_ item: GroupItem, besides calls: Int) -> Bool {
+        // What reads much does so off the loop.
+        if item.isBulk { return !connections.isEmpty && connections[item.context.peer.connection] != nil }
         if item.charged >= RequestCost.heavy { return true }
         if item.charged > 1, calls + item.charged > Self.shareCalls { return true }
         return !connections.isEmpty && connections[item.context.peer.connection] != nil

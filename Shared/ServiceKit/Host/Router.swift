@@ -75,6 +75,14 @@ public final class Caller: Sendable {
     }
 }
 
+/// How a read goes on that may be large.
+public enum BulkStep<Plan: Sendable> {
+    /// It was small.
+    case done(Frame)
+    /// This is read from a snapshot.
+    case read(Plan)
+}
+
 /// A group's transaction as handlers see it: the feed, and the events to
 /// publish once the group is on disk.
 public protocol HandlerTransaction: FeedTransaction {
@@ -137,6 +145,23 @@ public struct Router {
         var finish: (any Sendable, RequestContext, any HandlerTransaction) throws -> Frame
     }
 
+    /// A read that may be large. The host runs `begin` in a group; if that does
+    /// not answer, what it returned reads a snapshot off the loop, of the same
+    /// or a later state; and the last part is run on the loop again.
+    struct Bulk {
+        struct Reading {
+            var read: @Sendable (FeedSnapshot) throws -> any Sendable
+            var finish: (any Sendable) throws -> Frame
+        }
+
+        enum Step {
+            case done(Frame)
+            case read(Reading)
+        }
+
+        var begin: (Frame, RequestContext, any HandlerTransaction) throws -> Step
+    }
+
     /// An object: every request holds its own.
     final class Method {
         let name: String
@@ -157,12 +182,14 @@ public struct Router {
         let run: Run?
         let prepared: Prepared?
         let direct: Direct?
+        let bulk: Bulk?
 
         init(
             name: String, access: Access, mutates: Bool, remembersReply: Bool, idsAge: Bool = true, bytesMax: Int,
             reserves: Int = 1, makesRoom: Bool = false, rows: ((Frame) -> Int)? = nil, run: Run? = nil,
-            prepared: Prepared? = nil, direct: Direct? = nil
+            prepared: Prepared? = nil, direct: Direct? = nil, bulk: Bulk? = nil
         ) {
+            self.bulk = bulk
             self.direct = direct
             self.rows = rows
             self.idsAge = idsAge
@@ -208,6 +235,41 @@ public struct Router {
         ) {
             try handler($0.decode(Request.self), $1, $2)
         }
+    }
+
+    /// A method that reads, and may read much: it does so off the loop, from a
+    /// snapshot, which it cannot write to. No reader makes the loop wait, and
+    /// what its connection sends meanwhile waits for it.
+    ///
+    /// - Parameters:
+    ///   - reserves: As for ``read(_:access:bytesMax:reserves:_:)``.
+    ///   - begin: Runs in a group: checks what the caller may, and answers if that is quickly done.
+    ///   - read: Reads, of the state in which `begin` ran or a later one.
+    ///   - finish: Answers, on the loop.
+    public mutating func bulk<Request: SwiftProtobuf.Message, Plan: Sendable, Output: Sendable>(
+        _ request: Request.Type, access: Access = .device, bytesMax: Int = 64 << 10, reserves: Int = 1,
+        begin: @escaping (Request, RequestContext, any HandlerTransaction) throws -> BulkStep<Plan>,
+        read: @escaping @Sendable (Plan, any FeedReader) throws -> Output,
+        finish: @escaping (Output) throws -> Frame
+    ) {
+        let name = Self.name(of: request)
+        methods[name] = Method(
+            name: name, access: access, mutates: false, remembersReply: false, bytesMax: bytesMax, reserves: reserves,
+            bulk: Bulk { frame, context, transaction in
+                switch try begin(frame.decode(Request.self), context, transaction) {
+                case .done(let reply): return .done(reply)
+                case .read(let plan):
+                    return .read(
+                        Bulk.Reading(
+                            read: { try read(plan, $0) },
+                            finish: { output in
+                                guard let output = output as? Output else {
+                                    throw CloudError(.internalError, "A bulk read returned another type.")
+                                }
+                                return try finish(output)
+                            }))
+                }
+            })
     }
 
     /// A method that needs no storage: what it says is in memory, or is asked for elsewhere.

@@ -91,8 +91,9 @@ public final class ServiceHost: ServiceRuntime {
         runner = GroupRunner(
             GroupCommit(
                 engine: engine, now: { [unowned loop] in loop.monotonicNow }, wallClock: loop.wallClock,
-                operations: OperationMemory(newest: known.newestOperation), cache: cache),
-            loop: loop, key: keys.publicKey, counters: counters, logger: logger)
+                operations: OperationMemory(newest: known.newestOperation), cache: cache,
+                charge: { [gate] in gate.charge($0, replyBytes: $1) }),
+            snapshots: engine.snapshots, loop: loop, key: keys.publicKey, counters: counters, logger: logger)
         maintenance = Maintenance(engine, runner, accountKeys, loop: loop, logger: logger)
         try open(entry, known)
     }

@@ -107,11 +107,16 @@ struct RequestBudgets {
     ///
     /// - Returns: What remains of the scarcer one; nil when there is no limit.
     mutating func take(_ caller: Caller, cost: Int = 1, now: Duration) throws(Exhausted) -> Budget? {
-        let forDevice = devices.wait(caller.device, now: now)
-        let forAccount = accounts.wait(caller.account, now: now)
-        guard forDevice <= .zero else { throw devices.exhausted("device", wait: forDevice) }
-        guard forAccount <= .zero else { throw accounts.exhausted("account", wait: forAccount) }
+        if let exhausted = exhausted(caller, now: now) { throw exhausted }
         return settle(caller, by: cost, now: now)
+    }
+
+    /// What a caller is refused with that has not one call left; nil: it has.
+    func exhausted(_ caller: Caller, now: Duration) -> Exhausted? {
+        let forDevice = devices.wait(caller.device, now: now)
+        if forDevice > .zero { return devices.exhausted("device", wait: forDevice) }
+        let forAccount = accounts.wait(caller.account, now: now)
+        return forAccount > .zero ? accounts.exhausted("account", wait: forAccount) : nil
     }
 
     /// Takes what a request has cost beyond what was taken for it, or gives back what it has not.

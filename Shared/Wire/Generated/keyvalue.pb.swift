@@ -354,6 +354,9 @@ public nonisolated struct WireKeyHistoryEntry: Sendable {
   /// Milliseconds since 1970, by the server's clock.
   public var recordedAt: UInt64 = 0
 
+  /// Its stored value cannot be read any more; it comes without.
+  public var damaged: Bool = false
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -910,7 +913,7 @@ nonisolated extension WireListKeyHistoryReply: SwiftProtobuf.Message, SwiftProto
 
 nonisolated extension WireKeyHistoryEntry: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".KeyHistoryEntry"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}item\0\u{3}lost_conflict\0\u{3}winner_timestamp\0\u{3}winner_device_id\0\u{3}recorded_at\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}item\0\u{3}lost_conflict\0\u{3}winner_timestamp\0\u{3}winner_device_id\0\u{3}recorded_at\0\u{1}damaged\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -923,6 +926,7 @@ nonisolated extension WireKeyHistoryEntry: SwiftProtobuf.Message, SwiftProtobuf.
       case 3: try { try decoder.decodeSingularUInt64Field(value: &self.winnerTimestamp) }()
       case 4: try { try decoder.decodeSingularStringField(value: &self.winnerDeviceID) }()
       case 5: try { try decoder.decodeSingularUInt64Field(value: &self.recordedAt) }()
+      case 6: try { try decoder.decodeSingularBoolField(value: &self.damaged) }()
       default: break
       }
     }
@@ -948,6 +952,9 @@ nonisolated extension WireKeyHistoryEntry: SwiftProtobuf.Message, SwiftProtobuf.
     if self.recordedAt != 0 {
       try visitor.visitSingularUInt64Field(value: self.recordedAt, fieldNumber: 5)
     }
+    if self.damaged != false {
+      try visitor.visitSingularBoolField(value: self.damaged, fieldNumber: 6)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -957,6 +964,7 @@ nonisolated extension WireKeyHistoryEntry: SwiftProtobuf.Message, SwiftProtobuf.
     if lhs.winnerTimestamp != rhs.winnerTimestamp {return false}
     if lhs.winnerDeviceID != rhs.winnerDeviceID {return false}
     if lhs.recordedAt != rhs.recordedAt {return false}
+    if lhs.damaged != rhs.damaged {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -60,7 +60,8 @@ final class LoopbackBus: BusLoop {
     }
 
     func offload<Value: Sendable>(
-        _ work: @escaping @Sendable () throws -> Value, then completion: @escaping (Result<Value, any Error>) -> Void
+        to pool: WorkPool, _ work: @escaping @Sendable () throws -> Value,
+        then completion: @escaping (Result<Value, any Error>) -> Void
     ) {
         schedule(after: .zero) { completion(Result { try work() }) }
     }

@@ -138,6 +138,7 @@ final class FaultyEngine: StorageEngine {
     private struct Lost: Error {}
 
     func migrate(_ migrations: [Migration]) throws { try base.migrate(migrations) }
+    var snapshots: any Snapshots { base.snapshots }
 
     func write<Result>(_ body: (any Transaction) throws -> Result) throws -> Result {
         try base.write { transaction in

@@ -35,7 +35,8 @@ struct PasswordHash: Hashable, Sendable {
     /// Hashes a password. Takes about a tenth of a second: not for the loop.
     init(of password: String, salt: [UInt8], cost: ScryptCost) throws {
         // Composed, so that it does not matter on which keyboard it was typed (RFC 8265).
-        let bytes = Data(password.precomposedStringWithCanonicalMapping.utf8)
+        // And with an end: scrypt takes it for an HMAC key, to which zeros can be added without a difference.
+        let bytes = Data(password.precomposedStringWithCanonicalMapping.utf8) + [1]
         let key = try KDF.Scrypt.deriveKey(
             from: bytes, salt: salt, outputByteCount: 32, rounds: cost.rounds, blockSize: cost.blockSize,
             parallelism: cost.parallelism)

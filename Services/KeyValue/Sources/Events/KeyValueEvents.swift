@@ -81,17 +81,19 @@ enum KeyValueEvents {
             previousSequence: position.sequence, notification: Frame(encoding: notification))
     }
 
-    /// A key whose state devices have to fetch anew. Nobody has written it.
-    static func moved(_ key: ItemName, by change: ScopeChange) -> OutgoingEvent {
+    /// Keys whose state devices have to fetch anew. Nobody has written them.
+    static func moved(_ keys: [ItemName], by change: ScopeChange) -> OutgoingEvent {
         var notification = WireNotification()
         notification.service = ServiceName.keyValue.rawValue
         notification.scope = change.scope.name.rawValue
         notification.token = WireChangeToken(change.token)
         notification.previousSequence = change.previousSequence
         notification.digest = Data(change.digest.markBytes)
-        var moved = WireChange()
-        moved.item = key.rawValue
-        notification.changes = [moved]
+        notification.changes = keys.map {
+            var moved = WireChange()
+            moved.item = $0.rawValue
+            return moved
+        }
         return OutgoingEvent(
             account: change.scope.account, partition: change.partition, position: change.token,
             previousSequence: change.previousPartitionSequence, notification: Frame(encoding: notification))

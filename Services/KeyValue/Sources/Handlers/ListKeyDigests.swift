@@ -1,3 +1,4 @@
+internal import Bus
 internal import Core
 internal import ServiceKit
 internal import Storage
@@ -9,23 +10,26 @@ extension KeyValueService {
     /// The digest of each live key, to find what differs.
     ///
     /// - Throws: ``CloudError`` `.missingEntitlement`.
-    func listKeyDigests(
+    func beginListKeyDigests(
         _ request: WireListKeyDigests, _ context: RequestContext, _ transaction: any HandlerTransaction
-    ) throws -> WireListKeyDigestsReply {
-        let store = try openStore(request.storeID, context, transaction)
-        let head = try store.head()
+    ) throws -> BulkStep<StoreOpener> {
+        .read(try openStore(request.storeID, context, transaction).opener())
+    }
+
+    @Sendable static func readKeyDigests(_ opener: StoreOpener, _ feed: any FeedReader) throws -> Frame {
+        let head = try feed.head(opener.scope)
         var reply = WireListKeyDigestsReply()
         reply.token = WireChangeToken(head.token)
         reply.digest = Data(head.digest.bytes)
-        try transaction.items(store.scope, after: 0) { item in
+        try feed.items(opener.scope, after: 0) { item in
             guard !item.deleted else { return true }
             var entry = WireListKeyDigestsReply.Entry()
             entry.key = item.name.rawValue
             entry.digest = Data(item.digest.bytes)
-            do { _ = try store.value(of: StoredKey(item)) } catch is DamagedValue { entry.damaged = true }
+            do { _ = try opener.value(of: StoredKey(item)) } catch is DamagedValue { entry.damaged = true }
             reply.entries.append(entry)
             return true
         }
-        return reply
+        return Frame(encoding: reply)
     }
 }

@@ -1,5 +1,8 @@
+internal import Bus
 internal import Core
 internal import ServiceKit
+internal import Storage
+private import SwiftProtobuf
 internal import Wire
 
 extension KeyValueService {
@@ -11,31 +14,47 @@ extension KeyValueService {
     /// Bytes of values in one reply, after which it ends: a frame has its limit.
     private static let historyBytesMax = 2 << 20
 
+    /// What of a store's history is to be read.
+    struct HistoryPage: Sendable {
+        var opener: StoreOpener
+        /// Nil: of all keys.
+        var key: ItemName?
+        var limit: Int
+        var skip: Int
+    }
+
     /// What lost or was overwritten, newest first; fewer than asked for when the values are large.
     ///
     /// - Throws: ``CloudError`` `.missingEntitlement`.
-    func listKeyHistory(
+    func beginListKeyHistory(
         _ request: WireListKeyHistory, _ context: RequestContext, _ transaction: any HandlerTransaction
-    ) throws -> WireListKeyHistoryReply {
-        let store = try openStore(request.storeID, context, transaction)
-        let limit = request.limit == 0 ? Self.historyLimit : min(Int(request.limit), Self.historyLimitMax)
+    ) throws -> BulkStep<HistoryPage> {
+        return .read(
+            HistoryPage(
+                opener: try openStore(request.storeID, context, transaction).opener(),
+                key: request.key.isEmpty ? nil : ItemName(request.key),
+                limit: request.limit == 0 ? Self.historyLimit : min(Int(request.limit), Self.historyLimitMax),
+                skip: min(Int(request.skip), Self.entriesMax)))
+    }
+
+    @Sendable static func readKeyHistory(_ page: HistoryPage, _ feed: any FeedReader) throws -> Frame {
         var reply = WireListKeyHistoryReply()
         var bytes = 0
-        // Damaged ones among them, which are left out.
-        var read = 0
-        // The database passes over them one by one.
-        transaction.charge(rows: min(Int(request.skip), Self.entriesMax))
         try KeyHistory.entries(
-            of: store.scope, key: request.key.isEmpty ? nil : ItemName(request.key),
-            skip: min(Int(request.skip), Self.entriesMax),
-            limit: limit + 1, in: transaction
+            of: page.opener.scope, key: page.key, skip: page.skip, limit: page.limit + 1, in: feed
         ) { entry in
             bytes += entry.loser.size
-            reply.more = read == limit || bytes > Self.historyBytesMax && !reply.entries.isEmpty
+            reply.more = reply.entries.count == page.limit || bytes > historyBytesMax && !reply.entries.isEmpty
             if reply.more { return false }
-            read += 1
             var wire = WireKeyHistoryEntry()
-            do { wire.item = try store.item(entry.loser) } catch is DamagedValue { return true }
+            wire.item = item(entry.loser)
+            do {
+                if let value = try page.opener.value(of: entry.loser) {
+                    wire.item.value = try WirePropertyValue(serializedBytes: value)
+                }
+            } catch {
+                wire.damaged = true
+            }
             wire.lostConflict = entry.lostConflict
             wire.winnerTimestamp = entry.winner.timestamp.rawValue
             wire.winnerDeviceID = entry.winner.device.rawValue
@@ -43,6 +62,15 @@ extension KeyValueService {
             reply.entries.append(wire)
             return true
         }
-        return reply
+        return Frame(encoding: reply)
+    }
+
+    private static func item(_ stored: StoredKey) -> WireKeyValueItem {
+        var item = WireKeyValueItem()
+        item.key = stored.key.rawValue
+        item.timestamp = stored.stamp.timestamp.rawValue
+        item.deviceID = stored.stamp.device.rawValue
+        item.sequence = stored.sequence
+        return item
     }
 }

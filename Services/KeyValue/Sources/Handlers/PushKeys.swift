@@ -130,11 +130,6 @@ struct Push: ~Copyable {
         guard !request.writes.isEmpty else {
             throw CloudError(.invalidArguments, "A push needs at least one write.", details: ["argument": "writes"])
         }
-        guard request.writes.count <= PushLimits.writesMax else {
-            throw CloudError(
-                .limitExceeded, "The push has too many writes. Split it.",
-                details: ["writes_max": "\(PushLimits.writesMax)", "writes": "\(request.writes.count)"])
-        }
         var names: Set<ItemName> = []
         for write in request.writes {
             if request.writes.count > 1, !names.insert(write.key).inserted {
@@ -184,7 +179,7 @@ struct Push: ~Copyable {
             case .accepted(let timestamp):
                 let stamp = MergeRule.Stamp(timestamp: timestamp, device: write.offered.device)
                 if stamp.timestamp != write.offered.timestamp { reply.isAsOffered = false }
-                if let loser = overwritten(write, by: stamp, context) { losers.append(loser) }
+                if let loser = overwritten(write, by: stamp, context, digestKey) { losers.append(loser) }
                 if digestKey == nil { digestKey = try store.makeDigestKey() }
                 rows.append(try row(write, stamp, digestKey ?? []))
                 changed.append(ChangedKey(key: write.key, stamp: stamp, value: write.value))
@@ -199,7 +194,7 @@ struct Push: ~Copyable {
                 let current = try write.requireCurrent()
                 reply.outcomes.append(try superseded(by: current, &valueBytesLeft))
                 if !isEqual {
-                    losers.append(try loser(write, to: current.stamp, context))
+                    losers.append(try loser(write, to: current.stamp, context, digestKey))
                     reply.isWorthKeeping = true
                 }
             }
@@ -240,7 +235,7 @@ struct Push: ~Copyable {
     /// A value of another device, which the caller may not have seen; or one of the same device that has stood for
     /// a while.
     private func overwritten(
-        _ write: Write, by winner: MergeRule.Stamp, _ context: RequestContext
+        _ write: Write, by winner: MergeRule.Stamp, _ context: RequestContext, _ digestKey: [UInt8]?
     ) -> KeyHistory.Entry? {
         guard let current = write.current, current.sealed != nil else { return nil }
         // Kept, it would take the very room that deleting it is to make.
@@ -250,18 +245,30 @@ struct Push: ~Copyable {
             guard stood >= KeyHistory.ownStandingMin else { return nil }
         }
         // One that is damaged nobody can see.
-        guard (try? Self.isEqual(write.value, to: current, in: store)) == false else { return nil }
-        return KeyHistory.Entry(loser: current, lostConflict: false, winner: winner, recordedAt: context.now)
+        guard let value = try? store.value(of: current), value != write.value else { return nil }
+        return KeyHistory.Entry(
+            loser: current, mark: Self.mark(current, value, digestKey), lostConflict: false, winner: winner,
+            recordedAt: context.now)
     }
 
     private func loser(
-        _ write: Write, to winner: MergeRule.Stamp, _ context: RequestContext
+        _ write: Write, to winner: MergeRule.Stamp, _ context: RequestContext, _ digestKey: [UInt8]?
     ) throws -> KeyHistory.Entry {
         let sealed = try write.value.map { try store.seal($0, as: .value(key: write.key)) }
         let loser = StoredKey(key: write.key, stamp: write.offered, sealed: sealed, size: write.value?.count ?? 0)
         // A device knows its own later write; only what another one wrote meanwhile it had not seen.
         return KeyHistory.Entry(
-            loser: loser, lostConflict: winner.device != write.offered.device, winner: winner, recordedAt: context.now)
+            loser: loser, mark: Self.mark(loser, write.value, digestKey),
+            lostConflict: winner.device != write.offered.device, winner: winner, recordedAt: context.now)
+    }
+
+    /// Tells the write from others under its stamp, as two copies of one device make them.
+    private static func mark(_ write: StoredKey, _ value: [UInt8]?, _ digestKey: [UInt8]?) -> Int64 {
+        guard let value else { return 0 }
+        let digest = KeyValueItem.digest(
+            key: digestKey ?? [], of: write.key, timestamp: write.stamp.timestamp, deviceID: write.stamp.device,
+            canonicalValue: value)
+        return Int64(bitPattern: digest.bytes.prefix(8).reduce(0) { $0 << 8 | UInt64($1) })
     }
 }
 
@@ -290,12 +297,8 @@ struct PushReply {
             outcomes: request.writes.map { .accepted(key: $0.key, Push.stamp(of: $0, by: caller)) })
     }
 
-    var holdsValues: Bool {
-        outcomes.contains { if case .superseded(_, .some, _) = $0 { true } else { false } }
-    }
-
-    /// - Parameter namingKeys: False: the keys' names are left out.
-    func encoded(namingKeys: Bool = true) -> [UInt8] {
+    /// - Parameter isToBeStored: True: the keys' names and the winners' values are left out.
+    func encoded(isToBeStored: Bool = false) -> [UInt8] {
         var writer = FieldWriter(reserving: 32 + outcomes.count * 96)
         writer.token(1, token)
         writer.number(2, previousSequence)
@@ -305,15 +308,15 @@ struct PushReply {
                 case .accepted(let key, let stamp):
                     writer.message(1) {
                         $0.item(
-                            key: namingKeys ? key : "", timestamp: stamp.timestamp, deviceID: stamp.device,
+                            key: isToBeStored ? "" : key, timestamp: stamp.timestamp, deviceID: stamp.device,
                             sequence: token.sequence,
                             canonicalValue: nil)
                     }
-                case .unchanged(let current): writer.message(1) { $0.item(current, named: namingKeys, value: nil) }
+                case .unchanged(let current): writer.message(1) { $0.item(current, named: !isToBeStored, value: nil) }
                 case .superseded(let current, let value, let isOmitted):
-                    writer.message(1) { $0.item(current, named: namingKeys, value: value) }
+                    writer.message(1) { $0.item(current, named: !isToBeStored, value: isToBeStored ? nil : value) }
                     writer.flag(2, true)
-                    writer.flag(3, isOmitted)
+                    writer.flag(3, isOmitted || isToBeStored && value != nil)
                 }
             }
         }

@@ -33,6 +33,8 @@ struct PushRequest {
         } catch is FieldReader.Malformed {
             throw CloudError(
                 .malformedRequest, "The bytes do not decode.", details: ["message": WirePushKeys.protoMessageName])
+        } catch let error as CloudError {
+            throw error
         } catch {
             throw CloudError(wrapping: error)
         }
@@ -51,12 +53,18 @@ struct PushRequest {
         }
     }
 
+    private static let tooMany = CloudError(
+        .limitExceeded, "The push has too many writes. Split it.", details: ["writes_max": "\(PushLimits.writesMax)"])
+
     private init(_ message: UnsafeRawBufferPointer) throws {
         var reader = FieldReader(message)
         while let field = try reader.next() {
             switch (field.number, field.value) {
             case (1, .range(let range)): storeID = try reader.text(range)
-            case (2, .range(let range)): writes.append(try Self.write(reader.bytes(range)))
+            case (2, .range(let range)):
+                // Further ones are not looked at: they cost too much to be refused for it afterwards.
+                guard writes.count < PushLimits.writesMax else { throw Self.tooMany }
+                writes.append(try Self.write(reader.bytes(range)))
             case (3, .range(let range)): try reader.read(range, into: &head)
             case (1...3, _): throw FieldReader.Malformed()
             default: break

@@ -28,6 +28,8 @@ enum KeyHistory {
 
     struct Entry {
         var loser: StoredKey
+        /// Of its content.
+        var mark: Int64
         var lostConflict: Bool
         var winner: MergeRule.Stamp
         var recordedAt: Timestamp
@@ -39,9 +41,9 @@ enum KeyHistory {
     private static let insert = SQL(
         """
         INSERT INTO key_history (account, store, item, written, device, lost_conflict, winner_written, winner_device,
-            recorded_at, own, size, sealed)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
-        ON CONFLICT (account, store, item, written, device) DO NOTHING
+            recorded_at, own, size, sealed, mark)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
+        ON CONFLICT (account, store, item, written, device, mark) DO NOTHING
         """)
     private static let addBytes = SQL(
         """
@@ -50,16 +52,17 @@ enum KeyHistory {
         """)
     private static let bytes = SQL("SELECT bytes FROM key_history_totals WHERE account = ?1 AND store = ?2")
     private static let columns =
-        "item, written, device, lost_conflict, winner_written, winner_device, recorded_at, size"
+        "item, written, device, lost_conflict, winner_written, winner_device, recorded_at, size, mark"
     private static let ofStore = SQL(
         """
         SELECT \(columns), sealed FROM key_history WHERE account = ?1 AND store = ?2
-        ORDER BY recorded_at DESC, written DESC, item, device LIMIT ?3 OFFSET ?4
+        ORDER BY recorded_at DESC, written DESC, item, device LIMIT ?3
         """)
-    private static let ofKey = SQL(
+    // An expression, since SQLite would read the whole store by the index of its times, for the order of a few.
+    static let ofKey = SQL(
         """
         SELECT \(columns), sealed FROM key_history WHERE account = ?1 AND store = ?2 AND item = ?3
-        ORDER BY recorded_at DESC, written DESC, device LIMIT ?4 OFFSET ?5
+        ORDER BY recorded_at + 0 DESC, written DESC, device LIMIT ?4
         """)
     // Two statements, since `own = ?` would be prepared anew for each value: an index is of `own = 1` alone.
     private static let surplusOfKey = surplus("own = 0")
@@ -67,33 +70,34 @@ enum KeyHistory {
     private static func surplus(_ condition: String) -> SQL {
         SQL(
             """
-            SELECT account, store, item, written, device, size FROM key_history
+            SELECT account, store, item, written, device, mark, size FROM key_history
             WHERE account = ?1 AND store = ?2 AND item = ?3 AND \(condition)
             ORDER BY written DESC, device DESC LIMIT ?4 OFFSET ?5
             """)
     }
     private static let oldestOfStore = SQL(
         """
-        SELECT account, store, item, written, device, size FROM key_history
+        SELECT account, store, item, written, device, mark, size FROM key_history
         WHERE account = ?1 AND store = ?2 ORDER BY recorded_at LIMIT ?3
         """)
     private static let oldestOwnOfStore = SQL(
         """
-        SELECT account, store, item, written, device, size FROM key_history
+        SELECT account, store, item, written, device, mark, size FROM key_history
         WHERE account = ?1 AND store = ?2 AND own = 1 ORDER BY recorded_at LIMIT ?3
         """)
     private static let oldest = SQL(
         """
-        SELECT account, store, item, written, device, size FROM key_history
+        SELECT account, store, item, written, device, mark, size FROM key_history
         WHERE recorded_at < ?1 ORDER BY recorded_at LIMIT ?2
         """)
     private static let ofAccount = SQL(
-        "SELECT account, store, item, written, device, size FROM key_history WHERE account = ?1 LIMIT ?2")
+        "SELECT account, store, item, written, device, mark, size FROM key_history WHERE account = ?1 LIMIT ?2")
     private static let removeTotals = SQL("DELETE FROM key_history_totals WHERE account = ?1")
     private static let remove = SQL(
         """
         DELETE FROM key_history
         WHERE account = ?1 AND store = ?2 AND item = ?3 AND written = ?4 AND device = ?5
+            AND mark = ?6
         """)
 
     /// Adds entries, and removes what there are too many of. An entry that is there already is left as it is.
@@ -111,7 +115,7 @@ enum KeyHistory {
                     .integer(Int64(bitPattern: entry.winner.timestamp.rawValue)), .text(entry.winner.device.rawValue),
                     .integer(Int64(clamping: entry.recordedAt.milliseconds)), .integer(entry.isOwn ? 1 : 0),
                     .integer(Int64(entry.loser.size)),
-                    entry.loser.sealed.map { .blob($0.bytes) } ?? .null,
+                    entry.loser.sealed.map { .blob($0.bytes) } ?? .null, .integer(entry.mark),
                 ])
             guard count > 0 else { continue }
             added += Int64(entryBytes + entry.loser.size)
@@ -159,17 +163,22 @@ enum KeyHistory {
 
     /// A store's entries, newest first; those of one key, if one is given.
     static func entries(
-        of scope: ScopeName, key: ItemName?, skip: Int = 0, limit: Int, in transaction: any Transaction,
+        of scope: ScopeName, key: ItemName?, skip: Int = 0, limit: Int, in transaction: any ReadTransaction,
         _ entry: (Entry) throws -> Bool
     ) throws {
         let store: [SQLValue] = [.text(scope.account.rawValue), .text(scope.name.rawValue)]
-        let values = store + (key.map { [.text($0.rawValue)] } ?? []) + [.integer(Int64(limit)), .integer(Int64(skip))]
+        let values = store + (key.map { [.text($0.rawValue)] } ?? []) + [.integer(Int64(skip + limit))]
+        var passed = 0
         try transaction.query(key == nil ? ofStore : ofKey, values) { row in
-            try entry(
+            // Here, and not by OFFSET, so that they are counted.
+            passed += 1
+            guard passed > skip else { return true }
+            return try entry(
                 Entry(
                     loser: StoredKey(
                         key: ItemName(row.text(0)), stamp: stamp(row, 1),
-                        sealed: row.isNull(8) ? nil : Sealed(bytes: row.blob(8)), size: Int(row.integer(7))),
+                        sealed: row.isNull(9) ? nil : Sealed(bytes: row.blob(9)), size: Int(row.integer(7))),
+                    mark: row.integer(8),
                     lostConflict: row.integer(3) != 0, winner: stamp(row, 4),
                     recordedAt: Timestamp(milliseconds: UInt64(clamping: row.integer(6)))))
         }
@@ -189,8 +198,8 @@ enum KeyHistory {
             (
                 key: [
                     SQLValue.text(row.text(0)), .text(row.text(1)), .text(row.text(2)), .integer(row.integer(3)),
-                    .text(row.text(4)),
-                ], bytes: Int64(entryBytes) + row.integer(5)
+                    .text(row.text(4)), .integer(row.integer(5)),
+                ], bytes: Int64(entryBytes) + row.integer(6)
             )
         }
         for entry in found {

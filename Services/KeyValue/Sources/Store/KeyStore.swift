@@ -1,8 +1,6 @@
 internal import Core
 internal import ServiceKit
 internal import Storage
-private import SwiftProtobuf
-internal import Wire
 
 /// One store within a group's transaction: its keys with their values opened.
 ///
@@ -26,66 +24,24 @@ final class KeyStore {
 
     func key(_ name: ItemName) throws -> StoredKey? { try transaction.item(scope, name).map { StoredKey($0) } }
 
-    /// What sealed bytes are; they open only as that.
-    enum Place {
-        case value(key: ItemName)
-        case digestKey
-        case reply(OperationID)
+    /// Opens what is sealed, also off the loop.
+    func opener() throws -> StoreOpener {
+        StoreOpener(scope: scope, key: try keys.existingKey(of: scope.account, in: transaction))
     }
 
     /// Seals bytes. Makes the account's key if need be: a write.
-    func seal(_ bytes: [UInt8], as place: Place) throws -> Sealed {
-        try keys.key(of: scope.account, in: transaction).seal(bytes, boundTo: context(place))
+    func seal(_ bytes: [UInt8], as place: StoreOpener.Place) throws -> Sealed {
+        try keys.key(of: scope.account, in: transaction).seal(bytes, boundTo: place.context(in: scope))
     }
 
     /// Opens sealed bytes.
-    func open(_ sealed: Sealed, as place: Place) throws -> [UInt8] {
-        guard let key = try keys.existingKey(of: scope.account, in: transaction) else {
-            throw CloudError(.internalError, "The account's key is gone, and what it sealed with it.")
-        }
-        return try key.open(sealed, boundTo: context(place))
-    }
-
-    private func context(_ place: Place) -> String {
-        // Neither account ids nor store ids have a slash.
-        var context = ""
-        context.reserveCapacity(scope.account.rawValue.utf8.count + scope.name.utf8.count + 64)
-        context += scope.account.rawValue
-        context += "/"
-        context += scope.name.rawValue
-        switch place {
-        case .value(let key):
-            context += "/value/"
-            context += key.rawValue
-        case .digestKey: context += "/digest"
-        case .reply(let operation):
-            context += "/reply/"
-            context += operation.description
-        }
-        return context
-    }
-
-    /// The state of a key as it travels.
-    func item(_ stored: StoredKey) throws -> WireKeyValueItem {
-        var item = WireKeyValueItem()
-        item.key = stored.key.rawValue
-        item.timestamp = stored.stamp.timestamp.rawValue
-        item.deviceID = stored.stamp.device.rawValue
-        item.sequence = stored.sequence
-        if let value = try value(of: stored) {
-            do { item.value = try WirePropertyValue(serializedBytes: value) } catch { throw DamagedValue() }
-        }
-        return item
-    }
+    func open(_ sealed: Sealed, as place: StoreOpener.Place) throws -> [UInt8] { try opener().open(sealed, as: place) }
 
     /// The value's canonical bytes; nil: the key was deleted.
     ///
     /// - Throws: ``DamagedValue``.
     func value(of stored: StoredKey) throws -> [UInt8]? {
-        guard let sealed = stored.sealed else { return nil }
-        do { return try open(sealed, as: .value(key: stored.key)) } catch let error as CloudError
-            where error.code == .internalError
-        { throw DamagedValue() }
+        stored.sealed == nil ? nil : try opener().value(of: stored)
     }
 
     /// The store's digest key, or nil when nothing was ever written to it.
@@ -110,7 +66,7 @@ struct DamagedValue: Error {}
 /// Damaged values that were reported already.
 struct NotedDamage {
     /// More are not reported.
-    private static let countMax = 1000
+    static let countMax = 1000
     private struct Place: Hashable {
         var scope: ScopeName
         var key: [UInt8]

@@ -13,6 +13,8 @@ enum KeyValueMigrations {
                     item TEXT NOT NULL,
                     written BIGINT NOT NULL,
                     device TEXT NOT NULL,
+                    -- Of the content: two copies of a device write under one stamp.
+                    mark BIGINT NOT NULL,
                     lost_conflict BIGINT NOT NULL,
                     winner_written BIGINT NOT NULL,
                     winner_device TEXT NOT NULL,
@@ -20,7 +22,7 @@ enum KeyValueMigrations {
                     own BIGINT NOT NULL,
                     size BIGINT NOT NULL,
                     sealed BLOB,
-                    PRIMARY KEY (account, store, item, written, device))
+                    PRIMARY KEY (account, store, item, written, device, mark))
                 """,
                 "CREATE INDEX key_history_by_store ON key_history (account, store, recorded_at)",
                 "CREATE INDEX key_history_own ON key_history (account, store, recorded_at) WHERE own = 1",

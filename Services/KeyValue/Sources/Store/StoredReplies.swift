@@ -7,13 +7,12 @@ internal import Wire
 
 /// Replies to pushes, kept for repeats.
 ///
-/// One that holds values is sealed, as the values at rest are. Any other is kept
-/// without what a repeat brings along: the names of its keys, and, when all its
-/// writes were accepted as offered, their stamps. So nothing of the person's is
-/// in it, and it may outlive a closed account.
+/// They are kept without what a repeat brings along (the names of its keys, and,
+/// when all its writes were accepted as offered, their stamps), and without
+/// winners' values, which come with the next pull. So nothing of the person's is
+/// in them, they are small, and may outlive a closed account.
 enum StoredReplies {
     private static let plain: UInt8 = 0
-    private static let sealed: UInt8 = 1
     /// Fields: epoch (1), sequence, sequence before, and the number of writes. There is always an epoch, so
     /// that its tag tells this form from the others.
     private static let asOffered: UInt8 = 1 << 3
@@ -27,7 +26,6 @@ enum StoredReplies {
         else { return nil }
         if form == asOffered { return try reply(asOffered: stored, to: request, by: caller, of: store) }
         let bytes = [UInt8](stored.dropFirst())
-        if form == sealed { return Frame(try store.open(Sealed(bytes: bytes), as: .reply(context.id))) }
         var reply = try WirePushKeysReply(serializedBytes: bytes)
         guard reply.outcomes.count == request.writes.count else { throw CloudError.operationReused }
         for (index, write) in request.writes.enumerated() { reply.outcomes[index].current.key = write.key.rawValue }
@@ -64,16 +62,13 @@ enum StoredReplies {
         let principal = try context.requireCaller().device.rawValue
         let bytes = reply.encoded()
         try store.transaction.remember(
-            try stored(reply, encoded: bytes, to: context, of: store), of: context.id, by: principal,
+            stored(reply), of: context.id, by: principal,
             request: context.fingerprint)
         return Frame(bytes)
     }
 
-    private static func stored(
-        _ reply: PushReply, encoded: [UInt8], to context: RequestContext, of store: KeyStore
-    ) throws -> [UInt8] {
-        if reply.holdsValues { return [sealed] + (try store.seal(encoded, as: .reply(context.id)).bytes) }
-        guard reply.isAsOffered else { return [plain] + reply.encoded(namingKeys: false) }
+    private static func stored(_ reply: PushReply) -> [UInt8] {
+        guard reply.isAsOffered else { return [plain] + reply.encoded(isToBeStored: true) }
         var writer = FieldWriter(reserving: 32)
         writer.number(1, reply.token.epoch)
         writer.number(2, reply.token.sequence)

@@ -1,0 +1,63 @@
+internal import Core
+internal import ServiceKit
+internal import Storage
+internal import Wire
+
+/// Opens what one store has sealed.
+struct StoreOpener: Sendable {
+    let scope: ScopeName
+    /// Nil when nothing was ever sealed for the account, or its key was destroyed.
+    let key: AccountKey?
+
+    /// What sealed bytes are; they open only as that.
+    enum Place {
+        case value(key: ItemName)
+        case digestKey
+
+        func context(in scope: ScopeName) -> String {
+            // Neither account ids nor store ids have a slash.
+            var context = ""
+            context.reserveCapacity(scope.account.rawValue.utf8.count + scope.name.utf8.count + 64)
+            context += scope.account.rawValue
+            context += "/"
+            context += scope.name.rawValue
+            switch self {
+            case .value(let key):
+                context += "/value/"
+                context += key.rawValue
+            case .digestKey: context += "/digest"
+            }
+            return context
+        }
+    }
+
+    func open(_ sealed: Sealed, as place: Place) throws -> [UInt8] {
+        guard let key else {
+            throw CloudError(.internalError, "The account's key is gone, and what it sealed with it.")
+        }
+        return try key.open(sealed, boundTo: place.context(in: scope))
+    }
+
+    /// The value's canonical bytes; nil: the key was deleted.
+    ///
+    /// - Throws: ``DamagedValue``.
+    func value(of stored: StoredKey) throws -> [UInt8]? {
+        guard let sealed = stored.sealed else { return nil }
+        do { return try open(sealed, as: .value(key: stored.key)) } catch let error as CloudError
+            where error.code == .internalError
+        { throw DamagedValue() }
+    }
+
+    /// The item's share in the store's digest, as its value makes it.
+    ///
+    /// - Throws: ``DamagedValue``.
+    func digest(of stored: StoredKey, _ digestKey: [UInt8]) throws -> SetDigest {
+        digest(of: stored, try value(of: stored) ?? [], digestKey)
+    }
+
+    func digest(of stored: StoredKey, _ value: [UInt8], _ digestKey: [UInt8]) -> SetDigest {
+        KeyValueItem.digest(
+            key: digestKey, of: stored.key, timestamp: stored.stamp.timestamp, deviceID: stored.stamp.device,
+            canonicalValue: value)
+    }
+}

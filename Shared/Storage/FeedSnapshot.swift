@@ -1,0 +1,83 @@
+public import Core
+
+/// The feed of a snapshot: what a handler gets that reads beside the loop, and cannot write.
+public final class FeedSnapshot: FeedReader {
+    /// Rows that were read, for what requests are charged.
+    public private(set) var rows = 0
+    private let feed: Feed
+
+    /// - Parameter history: What tokens are checked by.
+    public init(_ snapshot: any ReadTransaction, history: FeedHistory?) {
+        let cache = FeedCache()
+        cache.history = history
+        feed = Feed(over: Reading(snapshot), at: Timestamp(milliseconds: 0), cache: cache)
+    }
+
+    /// A snapshot where the feed expects a transaction.
+    private final class Reading: Transaction {
+        private let snapshot: any ReadTransaction
+
+        init(_ snapshot: any ReadTransaction) { self.snapshot = snapshot }
+
+        func query(_ statement: SQL, _ values: [SQLValue], _ row: (any SQLRow) throws -> Bool) throws {
+            try snapshot.query(statement, values, row)
+        }
+
+        func execute(_ statement: SQL, _ values: [SQLValue]) throws -> Int {
+            throw CloudError(.internalError, "A snapshot cannot be written.")
+        }
+    }
+
+    public func query(_ statement: SQL, _ values: [SQLValue], _ row: (any SQLRow) throws -> Bool) throws {
+        try feed.query(statement, values) {
+            rows += 1
+            return try row($0)
+        }
+    }
+
+    public func head(_ scope: ScopeName) throws -> ScopeHead { try feed.head(scope) }
+
+    public func item(_ scope: ScopeName, _ name: ItemName) throws -> FeedItem? {
+        rows += 1
+        return try feed.item(scope, name)
+    }
+
+    public func items(_ scope: ScopeName, after sequence: UInt64, _ item: (FeedItem) throws -> Bool) throws {
+        try feed.items(scope, after: sequence) {
+            rows += 1
+            return try item($0)
+        }
+    }
+
+    public func items(
+        _ scope: ScopeName, after sequence: UInt64, _ name: ItemName, through last: UInt64,
+        _ item: (FeedItem) throws -> Bool
+    ) throws {
+        try feed.items(scope, after: sequence, name, through: last) {
+            rows += 1
+            return try item($0)
+        }
+    }
+
+    public func scopes(
+        inPartition partition: Int, after sequence: UInt64, limit: Int
+    ) throws -> [(ScopeName, ScopeHead)] {
+        try feed.scopes(inPartition: partition, after: sequence, limit: limit)
+    }
+
+    public func scopeSizes(of account: AccountID) throws -> [(name: ItemName, bytes: Int)] {
+        try feed.scopeSizes(of: account)
+    }
+
+    public func position(ofPartition partition: Int) throws -> ChangeToken {
+        try feed.position(ofPartition: partition)
+    }
+
+    public func token(_ sequence: UInt64, in partition: Int) throws -> ChangeToken {
+        try feed.token(sequence, in: partition)
+    }
+
+    public func judge(_ token: ChangeToken, in partition: Int) throws -> TokenStanding {
+        try feed.judge(token, in: partition)
+    }
+}
