@@ -28,8 +28,7 @@ extension Feed {
 
     /// The greatest id of an operation whose reply is stored.
     public static func newestOperation(in transaction: any Transaction) throws -> OperationID? {
-        try transaction.first(FeedStatements.newestOperation) { $0.isNull(0) ? nil : OperationID(bytes: $0.blob(0)) }
-            ?? nil
+        try transaction.first(FeedStatements.newestOperation) { OperationID(bytes: $0.blob(0)) } ?? nil
     }
 
     /// FNV-1a of the principal. Eight bytes are enough: a reply is found only

@@ -89,7 +89,7 @@ enum FeedStatements {
     static let removeScope = SQL("DELETE FROM feed_scopes WHERE id = ?1")
 
     static let reply = SQL("SELECT reply, request FROM feed_operations WHERE id = ?1 AND principal = ?2")
-    static let newestOperation = SQL("SELECT MAX(id) FROM feed_operations")
+    static let newestOperation = SQL("SELECT id FROM feed_operations ORDER BY id DESC LIMIT 1")
     static let remember = SQL("INSERT INTO feed_operations (id, principal, request, reply) VALUES (?1, ?2, ?3, ?4)")
     static let pruneOperations = SQL(
         """

@@ -128,7 +128,10 @@ public final class SQLiteEngine: StorageEngine {
         var migrator = DatabaseMigrator()
         for migration in migrations {
             migrator.registerMigration(migration.name) { database in
-                for statement in migration.statements { try database.execute(sql: statement) }
+                for statement in migration.statements {
+                    SQLRecord.note(statement, of: "migration/" + migration.name)
+                    try database.execute(sql: statement)
+                }
             }
         }
         do { try migrator.migrate(database) } catch { throw SQLiteFailure.error(error) }

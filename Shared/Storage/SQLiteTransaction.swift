@@ -26,6 +26,7 @@ final class SQLiteTransaction: Transaction {
                 error.details["sqlite_message"] = String(cString: sqlite3_errmsg(connection))
                 throw error
             }
+            SQLRecord.note(sql.text, of: "\(sql.file)")
             self.handle = handle
             parameterCount = Int(sqlite3_bind_parameter_count(handle))
         }

@@ -6,13 +6,16 @@ private import Synchronization
 /// PostgreSQL share, with parameters numbered `?1`, `?2`, ...
 public final class SQL: Sendable {
     public let text: String
+    /// Where it is written.
+    let file: StaticString
     /// Counts the statements of this process from 0, so that a connection finds its own prepared one at once.
     let number: Int
 
     private static let count = Atomic<Int>(0)
 
-    public init(_ text: String) {
+    public init(_ text: String, file: StaticString = #fileID) {
         self.text = text
+        self.file = file
         number = Self.count.wrappingAdd(1, ordering: .relaxed).oldValue
     }
 }

@@ -67,8 +67,9 @@ public final class StorageLedger {
     private static let selectOwners = SQL("SELECT owner_id FROM storage_owners ORDER BY owner_id")
     private static let addUsage = SQL(
         """
-        INSERT INTO storage_usage (owner_id, app, device, used) VALUES (?1, ?2, ?3, MAX(0, ?4))
-        ON CONFLICT (owner_id, app, device) DO UPDATE SET used = MAX(0, storage_usage.used + ?4)
+        INSERT INTO storage_usage (owner_id, app, device, used) VALUES (?1, ?2, ?3, CASE WHEN ?4 > 0 THEN ?4 ELSE 0 END)
+        ON CONFLICT (owner_id, app, device) DO UPDATE SET
+            used = CASE WHEN storage_usage.used + ?4 > 0 THEN storage_usage.used + ?4 ELSE 0 END
         """)
     private static let selectUsage = SQL(
         "SELECT app, device, used FROM storage_usage WHERE owner_id = ?1 AND used > 0 ORDER BY used DESC, app, device")

@@ -13,10 +13,10 @@ enum IdentityMigrations {
                     name TEXT NOT NULL UNIQUE,
                     password_hash BLOB NOT NULL,
                     password_salt BLOB NOT NULL,
-                    scrypt_rounds INTEGER NOT NULL,
-                    scrypt_block_size INTEGER NOT NULL,
-                    scrypt_parallelism INTEGER NOT NULL,
-                    created_at INTEGER NOT NULL
+                    scrypt_rounds BIGINT NOT NULL,
+                    scrypt_block_size BIGINT NOT NULL,
+                    scrypt_parallelism BIGINT NOT NULL,
+                    created_at BIGINT NOT NULL
                 )
                 """,
                 """
@@ -27,9 +27,9 @@ enum IdentityMigrations {
                     name TEXT NOT NULL,
                     model TEXT NOT NULL,
                     platform TEXT NOT NULL,
-                    enrolled_at INTEGER NOT NULL,
-                    last_seen_at INTEGER NOT NULL,
-                    state INTEGER NOT NULL
+                    enrolled_at BIGINT NOT NULL,
+                    last_seen_at BIGINT NOT NULL,
+                    state BIGINT NOT NULL
                 )
                 """,
                 "CREATE INDEX devices_by_key ON devices (public_key)",
@@ -46,7 +46,7 @@ enum IdentityMigrations {
                 """
                 CREATE TABLE app_containers (
                     app_id TEXT NOT NULL REFERENCES apps (app_id),
-                    place INTEGER NOT NULL,
+                    place BIGINT NOT NULL,
                     container_id TEXT NOT NULL,
                     PRIMARY KEY (app_id, place)
                 )
@@ -61,26 +61,26 @@ enum IdentityMigrations {
                     issued_by BLOB NOT NULL,
                     -- 16 bytes each.
                     earlier_requests BLOB NOT NULL,
-                    expires_at INTEGER NOT NULL
+                    expires_at BIGINT NOT NULL
                 )
                 """,
             ]),
         Migration(
             name: "002-identity-in-full",
             statements: [
-                "ALTER TABLE accounts ADD COLUMN locked INTEGER NOT NULL DEFAULT 0",
+                "ALTER TABLE accounts ADD COLUMN locked BIGINT NOT NULL DEFAULT 0",
                 "ALTER TABLE accounts ADD COLUMN standing_version BIGINT NOT NULL DEFAULT 0",
                 "ALTER TABLE accounts ADD COLUMN plan_id TEXT NOT NULL DEFAULT 'standard'",
-                "ALTER TABLE devices ADD COLUMN policy_class INTEGER NOT NULL DEFAULT 1",
-                "ALTER TABLE apps ADD COLUMN capabilities INTEGER NOT NULL DEFAULT 7",
-                "ALTER TABLE apps ADD COLUMN version INTEGER NOT NULL DEFAULT 1",
-                "ALTER TABLE apps ADD COLUMN removed INTEGER NOT NULL DEFAULT 0",
+                "ALTER TABLE devices ADD COLUMN policy_class BIGINT NOT NULL DEFAULT 1",
+                "ALTER TABLE apps ADD COLUMN capabilities BIGINT NOT NULL DEFAULT 7",
+                "ALTER TABLE apps ADD COLUMN version BIGINT NOT NULL DEFAULT 1",
+                "ALTER TABLE apps ADD COLUMN removed BIGINT NOT NULL DEFAULT 0",
                 "ALTER TABLE apps ADD COLUMN plan_id TEXT NOT NULL DEFAULT 'standard'",
                 """
                 CREATE TABLE audit (
                     account_id TEXT NOT NULL,
-                    number INTEGER NOT NULL,
-                    recorded_at INTEGER NOT NULL,
+                    number BIGINT NOT NULL,
+                    recorded_at BIGINT NOT NULL,
                     -- An AuditEntry.
                     body BLOB NOT NULL,
                     PRIMARY KEY (account_id, number)
@@ -90,7 +90,7 @@ enum IdentityMigrations {
                 CREATE TABLE attempts (
                     -- Of whom: see AttemptStore.
                     subject BLOB NOT NULL PRIMARY KEY,
-                    attempts INTEGER NOT NULL,
+                    attempts BIGINT NOT NULL,
                     last_at BIGINT NOT NULL
                 )
                 """,
@@ -105,14 +105,14 @@ enum IdentityMigrations {
                 """
                 CREATE TABLE closures (
                     account_id TEXT NOT NULL PRIMARY KEY,
-                    closed_at INTEGER NOT NULL
+                    closed_at BIGINT NOT NULL
                 )
                 """,
                 """
                 CREATE TABLE closure_reports (
                     account_id TEXT NOT NULL,
                     service TEXT NOT NULL,
-                    done_at INTEGER NOT NULL,
+                    done_at BIGINT NOT NULL,
                     PRIMARY KEY (account_id, service)
                 )
                 """,
@@ -122,14 +122,14 @@ enum IdentityMigrations {
                     -- The private key, sealed; NULL once it signs no more.
                     sealed BLOB,
                     public_key BLOB NOT NULL,
-                    signs_from INTEGER NOT NULL,
-                    retires_at INTEGER NOT NULL
+                    signs_from BIGINT NOT NULL,
+                    retires_at BIGINT NOT NULL
                 )
                 """,
                 """
                 CREATE TABLE plans (
                     plan_id TEXT NOT NULL PRIMARY KEY,
-                    size_bytes INTEGER NOT NULL
+                    size_bytes BIGINT NOT NULL
                 )
                 """,
                 "INSERT INTO plans (plan_id, size_bytes) VALUES ('standard', 5000000000)",
@@ -137,17 +137,17 @@ enum IdentityMigrations {
                 CREATE TABLE allotments (
                     owner_id TEXT NOT NULL,
                     service TEXT NOT NULL,
-                    revision INTEGER NOT NULL,
-                    allotted INTEGER NOT NULL,
-                    used INTEGER NOT NULL,
+                    revision BIGINT NOT NULL,
+                    allotted BIGINT NOT NULL,
+                    used BIGINT NOT NULL,
                     PRIMARY KEY (owner_id, service)
                 )
                 """,
                 """
                 CREATE TABLE recalls (
                     owner_id TEXT NOT NULL PRIMARY KEY,
-                    count INTEGER NOT NULL,
-                    recalled_at INTEGER NOT NULL
+                    count BIGINT NOT NULL,
+                    recalled_at BIGINT NOT NULL
                 )
                 """,
             ]),

@@ -35,7 +35,7 @@ enum KeyValueMigrations {
                     PRIMARY KEY (account, store))
                 """,
                 // One row: how far the service's clock has come, milliseconds since 1970.
-                "CREATE TABLE service_clock (number INTEGER NOT NULL PRIMARY KEY, milliseconds BIGINT NOT NULL)",
+                "CREATE TABLE service_clock (number BIGINT NOT NULL PRIMARY KEY, milliseconds BIGINT NOT NULL)",
             ])
     ]
 }
