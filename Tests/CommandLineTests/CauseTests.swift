@@ -36,7 +36,12 @@ import Testing
             #expect(try await house.nephos.run("account", "unlock", Household.accountName).status == 0)
             while try await house.person.run("kv", "sync").status != 0 {}
 
-            #expect(try await house.person.run("sign-out").status == 0)
+            #expect(try await house.nephos.run("app", "remove", "TEST.notes").status == 0)
+            #expect(
+                try await house.person.run("kv", "set", "k", "2", "--app", "TEST.notes", "--offline").status == 0)
+            let unsent = try await house.person.run("sign-out")
+            #expect(unsent.status == 1 && unsent.errors.contains("apps: TEST.notes: 1"), "\(unsent)")
+            #expect(try await house.person.run("sign-out", "--keep-unsent").status == 0)
             let nobody = try await house.person.run("why")
             #expect(nobody.status == 4 && !nobody.output.contains("notSignedIn"), "\(nobody)")
         }

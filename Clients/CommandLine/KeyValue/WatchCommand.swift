@@ -10,8 +10,8 @@ struct WatchCommand: AsyncParsableCommand {
         commandName: "watch", abstract: "Print changes by other devices as they arrive, until Ctrl-C.",
         discussion: """
             Prints what this device missed first, then "in sync", or what keeps it from that (nobody answers at the \
-            server's address, the disk is full); and again when that changes. With --bus it is an operator's tap on the events \
-            of all services; it needs the operator's secret.
+            server's address, the disk is full); and again when that changes. With --bus it is an operator's tap on \
+            the events of all services; it needs the operator's secret.
             """)
 
     @Flag(help: "The services' events instead of this device's notifications.") var bus = false
@@ -119,6 +119,7 @@ struct WatchCommand: AsyncParsableCommand {
             }
             let status = try await store.status()
             if let problem = status.problem, ExitStatus.of(problem) == .refused { throw problem }
+            if let since = silence?.since, said.hasFetched(since: since) { silence = nil }
             let failure = silence.flatMap { $0.since.duration(to: .now) >= Self.silenceMax ? $0.error : nil }
             if said.isDue || status.problem != nil || failure != nil { try show(status, said, failure: failure) }
             try await Task.sleep(for: .milliseconds(500))
@@ -199,6 +200,7 @@ private final class Said: Sendable {
         var said: Standing?
         /// What it was when it was looked at last, and since when.
         var seen: (standing: Standing, since: ContinuousClock.Instant)?
+        var fetched: ContinuousClock.Instant?
     }
 
     private let last = Mutex(Last())
@@ -211,11 +213,17 @@ private final class Said: Sendable {
         }
     }
 
+    /// Whether the server has been heard since.
+    func hasFetched(since time: ContinuousClock.Instant) -> Bool {
+        last.withLock { $0.fetched.map { $0 > time } ?? false }
+    }
+
     /// Whether this has to be said. What only passes is no news: a write on its way, a comparison that goes on.
     ///
     /// - Parameter isInOrder: All that came before it has been printed; else events may still be on their way.
     func isNews(_ standing: Standing, isInOrder: Bool) -> Bool {
         last.withLock { last in
+            if isInOrder { last.fetched = .now }
             if last.seen?.standing.isSameCause(as: standing) != true { last.seen = (standing, .now) }
             let age = last.seen.map { $0.since.duration(to: .now) } ?? .zero
             let patience: Duration =

@@ -100,7 +100,8 @@ struct WhyCommand: AsyncParsableCommand {
             }
         }
         if lines.isEmpty {
-            lines.append(key.map { "Nothing holds \(inLine($0)) up." } ?? "Nothing waits. The store is at \(report.token).")
+            lines.append(
+                key.map { "Nothing holds \(inLine($0)) up." } ?? "Nothing waits. The store is at \(report.token).")
         }
         return lines.joined(separator: "\n")
     }
@@ -144,7 +145,9 @@ struct VerifyCommand: AsyncParsableCommand {
                 pending: proof.pending, refused: status.refused.map(\.key.rawValue),
                 differences: Dictionary(proof.differences.map { ($0.key.rawValue, $0.kind.rawValue) }) { $1 })
             var lines = [standing.text, "  here    \(report.localDigest)", "  server  \(report.serverDigest)"]
-            for difference in proof.differences { lines.append("  \(inLine(difference.key.rawValue)): \(difference.kind.rawValue)") }
+            for difference in proof.differences {
+                lines.append("  \(inLine(difference.key.rawValue)): \(difference.kind.rawValue)")
+            }
             try output.print(report, text: lines.joined(separator: "\n"))
             try standing.end()
         }

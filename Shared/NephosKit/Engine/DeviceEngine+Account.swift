@@ -300,7 +300,8 @@ extension LocalStore {
     /// Changes of an account that wait to be sent: how many, and how many of which app.
     static func unsent(of session: SessionRecord, _ database: Database) throws -> (count: Int, apps: String) {
         let rows = try Row.fetchAll(
-            database, sql: "SELECT store, COUNT(*) AS count FROM pending WHERE account = ? GROUP BY store ORDER BY store",
+            database,
+            sql: "SELECT store, COUNT(*) AS count FROM pending WHERE account = ? GROUP BY store ORDER BY store",
             arguments: [session.accountID.rawValue])
         var count = 0
         var apps: [String] = []

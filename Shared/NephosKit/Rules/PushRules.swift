@@ -52,7 +52,8 @@ enum PushRules {
         case .quotaExceeded, .limitExceeded: .quota
         case .notSignedIn, .wrongCredentials: .thisDevice
         case .storageFailure: LocalFailure.isHere(error) ? .thisDevice : .server
-        case .accountTemporarilyUnavailable, .missingEntitlement, .permissionFailure, .deviceRevoked, .notAuthenticated, .tokenNotBound,
+        case .accountTemporarilyUnavailable, .missingEntitlement, .permissionFailure, .deviceRevoked, .notAuthenticated,
+            .tokenNotBound,
             .incompatibleVersion:
             .policy
         default: .server
