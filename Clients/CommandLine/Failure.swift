@@ -170,7 +170,7 @@ extension NephosCommand {
         } else {
             write("nephos: \(error.message)")
             for (name, value) in error.details.sorted(by: { $0.key < $1.key }) {
-                write("  \(name.replacing("_", with: " ")): \(value)")
+                write("  \(name.replacing("_", with: " ")): \(inLine(value))")
             }
             if let retryAfter = error.retryAfter { write("  try again in: \(describe(retryAfter))") }
         }

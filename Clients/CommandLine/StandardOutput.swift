@@ -33,6 +33,9 @@ func printable(_ text: String, keepsLines: Bool) -> String {
     }
 }
 
+/// The text as it may stand in a line: what it names may have line ends of its own.
+func inLine(_ text: String) -> String { printable(text, keepsLines: false) }
+
 /// JSON in which such characters are escaped too; they stand in its strings only.
 func printableJSON(_ json: String) -> String {
     escaped(json) { scalar in

@@ -7,7 +7,8 @@ struct WaitOptions: ParsableArguments {
     static let standard: Duration = .seconds(10)
     private static let secondsMax = 86_400.0
 
-    @Option(name: .long, help: "Seconds to wait for the server (default: 10).") var timeout: Double?
+    @Option(name: .long, help: "Seconds to wait for the server (default: 10; nephos up: 30, nephos status: 2).")
+    var timeout: Double?
 
     func validate() throws {
         guard let timeout else { return }

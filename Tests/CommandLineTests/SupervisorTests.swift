@@ -65,17 +65,16 @@ import Testing
 
     @Test func aServiceThatCannotStartLeavesNothingRunning() async throws {
         try await withHousehold { house in
-            let secret = house.deployment + "/documents.secret.json"
-            let good = try #require(FileManager.default.contents(atPath: secret))
-            try Data("garbage".utf8).write(to: URL(fileURLWithPath: secret))
+            // It refuses to keep anything where others can read it.
+            let data = house.deployment + "/data/documents"
+            chmod(data, 0o755)
             let failed = try await house.nephos.run("up")
             #expect(failed.status == 5)
             #expect(failed.errors.contains("documents"))
-            #expect(failed.errors.contains("damaged"))
+            #expect(failed.errors.contains("chmod 700"), "\(failed.errors)")
             #expect(house.held.isEmpty)
 
-            try good.write(to: URL(fileURLWithPath: secret))
-            chmod(secret, 0o600)
+            chmod(data, 0o700)
             #expect(try await house.nephos.run("up").status == 0)
         }
     }

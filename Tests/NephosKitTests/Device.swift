@@ -25,11 +25,13 @@ final class Device {
     private(set) var changesAtFetches: [Int] = []
     var store: KeyValueSync { engine.keyValue(AppID("app.one")) }
 
-    init(cloud: ScriptedCloud = ScriptedCloud(), local: LocalStore? = nil) throws {
+    init(
+        cloud: ScriptedCloud = ScriptedCloud(), local: LocalStore? = nil, secrets: any SecretStore = MemorySecrets()
+    ) throws {
         self.cloud = cloud
         loop = ManualLoop(cloud: cloud)
         self.local = try local ?? LocalStore()
-        secrets = MemorySecrets()
+        self.secrets = secrets
         engine = Self.makeEngine(loop, self.local, secrets, seed: 1, keyCount)
         try start()
     }

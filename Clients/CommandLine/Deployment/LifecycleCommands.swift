@@ -136,6 +136,7 @@ struct UpCommand: ParsableCommand {
             }
         }
         if foreground {
+            try requireSecrets(directory)
             try requireFreePorts(directory)
             try Supervisor(directory: directory, isSupervised: supervised).run()
             return
@@ -156,6 +157,7 @@ struct UpCommand: ParsableCommand {
             try waitUntilHealthy(directory, started: nil)
             return false
         }
+        try requireSecrets(directory)
         do { try requireFreePorts(directory) } catch {
             // Somebody else may have started it since.
             guard directory.supervisor != nil else { throw error }
@@ -186,7 +188,7 @@ struct UpCommand: ParsableCommand {
         while ContinuousClock.now < deadline {
             try Interrupt.check()
             let states = try connection.health(timeout: .seconds(1))
-            guard let missing = states.first(where: { $0.reply == nil }) else { return }
+            guard let missing = states.first(where: { $0.reply == nil }) else { return try Interrupt.check() }
             waitingFor = missing.service
             if let started {
                 // Its own end is only an end if nobody else was quicker.
@@ -220,6 +222,15 @@ struct UpCommand: ParsableCommand {
     }
 
     static func list(_ services: [ServiceName]) -> String { services.map(\.rawValue).joined(separator: ", ") }
+
+    /// Before anything is started that could only end again.
+    ///
+    /// - Throws: ``CloudError`` `.configurationInvalid` that names the file which is missing, damaged, or readable by
+    ///   others.
+    private func requireSecrets(_ directory: DeploymentDirectory) throws {
+        let files = DeploymentFiles(directory: directory.path)
+        for service in ServiceName.all { _ = try files.secrets(of: service) }
+    }
 
     /// - Throws: ``CloudError`` `.configurationInvalid` that names the address another program listens at.
     private func requireFreePorts(_ directory: DeploymentDirectory) throws {

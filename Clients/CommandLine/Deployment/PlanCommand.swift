@@ -84,8 +84,14 @@ struct PlanCommand: ParsableCommand {
             request.planID = plan
             request.accountName = account ?? ""
             request.appID = app ?? ""
-            _ = try OperatorConnection(directory: deployment.directory)
-                .call(.identity, request, returning: WireSetPlanReply.self)
+            do {
+                _ = try OperatorConnection(directory: deployment.directory)
+                    .call(.identity, request, returning: WireSetPlanReply.self)
+            } catch var error as CloudError where error.code == .missingEntitlement {
+                // To a device it is refused what does not exist; the operator may know that it does not.
+                error.code = .unknownItem
+                throw error
+            }
             let owner = account ?? app ?? ""
             try output.print(["plan": plan, "owner": owner], text: "\(owner) has the plan \(plan) now.")
         }

@@ -24,7 +24,7 @@ extension KeyValueCommand {
                 do {
                     try await Sent.wait(
                         store, keys: keys, network: network, output: output,
-                        done: "Adopted \(keys.joined(separator: ", ")).")
+                        done: "Adopted \(keys.map(inLine).joined(separator: ", ")).")
                 } catch let error as CloudError {
                     throw try await refusal(error, of: keys, in: store)
                 }
@@ -76,7 +76,8 @@ extension KeyValueCommand {
                 try output.print(
                     ["dismissed": dismissed.map(\.rawValue)],
                     text: dismissed.isEmpty
-                        ? "No write was refused." : "Dismissed \(dismissed.map(\.rawValue).joined(separator: ", ")).")
+                        ? "No write was refused."
+                        : "Dismissed \(dismissed.map { inLine($0.rawValue) }.joined(separator: ", ")).")
             }
         }
     }

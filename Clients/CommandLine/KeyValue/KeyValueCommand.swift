@@ -73,15 +73,15 @@ struct KeyValueCommand: AsyncParsableCommand {
             let value = try PropertyValue(input(), type: type)
             try await store.withStore(makesHome: true) { store, _ in
                 try store.set(value, forKey: key)
-                try await Sent.wait(store, keys: [key], network: network, output: output, done: "Set \(key).")
+                try await Sent.wait(store, keys: [key], network: network, output: output, done: "Set \(inLine(key)).")
             }
         }
 
         private func input() throws -> ValueInput {
             switch (value, from) {
-            case ("-", nil): return .bytes(try readInput("-", bytesMax: type.inputBytesMax))
+            case ("-", nil): return .bytes(try InputFile.read("-", bytesMax: type.inputBytesMax))
             case (let value?, nil): return .text(value)
-            case (nil, let file?): return .bytes(try readInput(file, bytesMax: type.inputBytesMax))
+            case (nil, let file?): return .bytes(try InputFile.read(file, bytesMax: type.inputBytesMax))
             default: throw CloudError(.invalidArguments, "Give the value, or with --from the file that has it.")
             }
         }
@@ -97,11 +97,22 @@ struct KeyValueCommand: AsyncParsableCommand {
 
         func run() async throws {
             try await store.withStore { store, _ in
+                // Sent all the same: the server, or another device, may have one that is not known here.
+                let absent = try keys.filter { try store.read($0) == .absent }
                 try store.transaction { changes in for key in keys { changes[key] = .some(nil) } }
                 try await Sent.wait(
-                    store, keys: keys, network: network, output: output,
-                    done: "Deleted \(keys.joined(separator: ", ")).")
+                    store, keys: keys, absent: absent, network: network, output: output,
+                    done: Self.sentence(keys.filter { !absent.contains($0) }, absent))
             }
+        }
+
+        private static func sentence(_ deleted: [String], _ absent: [String]) -> String {
+            func list(_ keys: [String]) -> String { keys.map(inLine).joined(separator: ", ") }
+            let sentences = [
+                deleted.isEmpty ? nil : "Deleted \(list(deleted)).",
+                absent.isEmpty ? nil : "There was no \(list(absent)).",
+            ]
+            return sentences.compactMap { $0 }.joined(separator: " ")
         }
     }
 
@@ -145,7 +156,7 @@ struct KeyValueCommand: AsyncParsableCommand {
 
         func run() async throws {
             let values = try PropertyValue.dictionary(
-                inFile: readInput(file, bytesMax: ValueType.json.inputBytesMax))
+                inFile: InputFile.read(file, bytesMax: ValueType.json.inputBytesMax))
             guard !values.isEmpty else {
                 return try output.print(.dictionary([:]), text: "There was nothing to import.")
             }
@@ -338,52 +349,52 @@ extension PropertyValue {
     }
 }
 
-/// - Throws: ``CloudError`` `.invalidArguments` when the file cannot be read; `.quotaExceeded` when it is too long.
-private func readInput(_ file: String, bytesMax: Int) throws(CloudError) -> Data {
-    do { return try InputFile.read(file, bytesMax: bytesMax) } catch {
-        if let error = error as? CloudError { throw error }
-        throw CloudError(.invalidArguments, "The file cannot be read.", details: ["file": file])
-    }
-}
-
 /// Waits for the server's word on a change, and says how it went.
 enum Sent {
     private struct Report: Encodable {
         var state: String
         var keys: [String]
+        /// Of a deletion: the keys that were not there.
+        var absent: [String]?
         var token: String?
         var reason: String?
     }
 
     /// - Throws: ``CloudError`` `.quotaExceeded` or another refusal.
     static func wait(
-        _ store: KeyValueStore, keys: [String], network: KeyValueCommand.NetworkOptions, output: OutputOptions,
-        done: String
+        _ store: KeyValueStore, keys: [String], absent: [String] = [], network: KeyValueCommand.NetworkOptions,
+        output: OutputOptions, done: String
     ) async throws {
-        if network.offline {
-            return try output.print(
-                Report(state: "queued", keys: keys), text: "\(done) It is kept here and is sent later.")
-        }
+        var report = Report(state: "queued", keys: keys, absent: absent.isEmpty ? nil : absent)
+        if network.offline { return try output.print(report, text: "\(done) It is kept here and is sent later.") }
         do {
             try await store.waitUntilSent(timeout: network.duration, isImpatient: true)
         } catch {
-            let reason = error.details["reason"] ?? error.message
             guard ExitStatus.of(error) == .unreachable else {
                 // It waits for a person, who has to hear of it.
-                try output.print(Report(state: "blocked", keys: keys), text: "\(done) It is kept on this device.")
+                report.state = "blocked"
+                try output.print(report, text: "\(done) It is kept on this device.")
                 throw error
             }
-            return try output.print(
-                Report(state: "queued", keys: keys, reason: reason),
-                text: """
-                    \(done) It is kept on this device: \(reason)
-                    The next command that reaches the server sends it, or nephos watch while it runs.
-                    """)
+            let cause = try await store.status().problem ?? error
+            let reason = cause.code == .deadlineExceeded ? cause.details["reason"] : nil
+            report.reason = reason ?? Standing.words(cause)
+            var lines = ["\(done) It is kept on this device: \(report.reason ?? "")"]
+            // A server that has another key is not the one that this device knows, however often it is asked.
+            if cause.details["reason"] != Self.otherKey {
+                lines.append("The next command that reaches the server sends it, or nephos watch while it runs.")
+            }
+            return try output.print(report, text: lines.joined(separator: "\n"))
         }
         let status = try await store.status()
         if let refused = status.refused.first(where: { keys.contains($0.key.rawValue) }) {
             throw refused.error
         }
-        try output.print(Report(state: "sent", keys: keys, token: status.head.description), text: done)
+        report.state = "sent"
+        report.token = status.head.description
+        try output.print(report, text: done)
     }
+
+    /// As the connection names it.
+    private static let otherKey = "server_key"
 }

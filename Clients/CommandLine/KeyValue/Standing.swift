@@ -22,20 +22,26 @@ struct Standing: Equatable {
     /// What else there is to say, a line each.
     var notes: [String]
     var exitStatus: ExitStatus
+    /// What is in the way of the store as a whole.
+    private(set) var cause: CloudError?
 
-    /// - Parameter proof: A comparison with the server, which knows better than what the status remembers of the last.
-    init(_ status: StoreStatus, proof: Verification? = nil) {
+    /// - Parameters:
+    ///   - proof: A comparison with the server, which knows better than what the status remembers of the last.
+    ///   - failure: Why the server has not been heard, where the status knows of nothing.
+    init(_ status: StoreStatus, proof: Verification? = nil, failure: CloudError? = nil) {
         let token = proof?.token ?? status.head
-        let refused = status.refused.map { "\($0.key) (\($0.error.message))" }.joined(separator: ", ")
+        let refused = status.refused.map { "\(inLine($0.key.rawValue)) (\($0.error.message))" }.joined(separator: ", ")
         let pending = proof?.pending ?? status.pending.count
         let waits = pending == 1 ? "one change waits to be sent" : "\(pending) changes wait to be sent"
         let outOfStep = status.problem.flatMap { $0.code == .storeOutOfStep ? $0.message : nil }
         notes = []
         exitStatus = .outOfStep
-        if let problem = status.problem, problem.code != .storeOutOfStep {
+        let problem = status.problem ?? failure
+        if let problem, problem.code != .storeOutOfStep {
             state = .problem
-            line = "out of step at \(token): \(problem.message)"
+            line = "out of step at \(token): \(Self.words(problem))"
             exitStatus = ExitStatus.of(problem)
+            cause = problem
         } else if proof.map({ !$0.agrees }) ?? (outOfStep != nil) {
             state = .outOfStep
             line = "out of step at \(token)" + (proof == nil ? outOfStep.map { ": \($0)" } ?? "" : ".")
@@ -49,6 +55,11 @@ struct Standing: Equatable {
         } else if pending > 0 {
             state = .pending
             line = "out of step at \(token): \(waits)."
+            if let blocking = status.pending.first(where: { $0.state == .blocked })?.error {
+                line = "out of step at \(token): \(Self.words(blocking))"
+                exitStatus = ExitStatus.of(blocking)
+                cause = blocking
+            }
         } else if proof == nil, !status.agrees {
             state = .notCompared
             line = "the store at \(token) has not been compared with the server's yet."
@@ -65,7 +76,26 @@ struct Standing: Equatable {
     }
 
     /// The line and the notes, as sentences.
-    var text: String { ([Self.sentence(line) + (state == .inSync ? "." : "")] + notes).joined(separator: "\n") }
+    var text: String { ([headline] + notes).joined(separator: "\n") }
+
+    /// The line alone, as a sentence.
+    var headline: String { Self.sentence(line) + (state == .inSync ? "." : "") }
+
+    /// Whether the same keeps the store from being in sync; how much waits meanwhile is nothing else.
+    func isSameCause(as other: Standing) -> Bool {
+        guard state == other.state, cause?.code == other.cause?.code, cause?.message == other.cause?.message else {
+            return false
+        }
+        return state == .problem || state == .pending || notes == other.notes
+    }
+
+    /// An error of the store's as a person reads it, who knows of no calls.
+    static func words(_ error: CloudError) -> String {
+        switch error.code {
+        case .serverResponseLost, .deadlineExceeded: "The server has not answered in time."
+        default: error.message
+        }
+    }
 
     /// What there is to say beside that it is in sync; nil: nothing.
     var reason: String? { state == .inSync ? nil : ([line] + notes).joined(separator: " ") }

@@ -9,9 +9,9 @@ struct WatchCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "watch", abstract: "Print changes by other devices as they arrive, until Ctrl-C.",
         discussion: """
-            Prints what this device missed first, then "in sync", or what keeps it from that; and again when that \
-            changes. With --bus it is an operator's tap on the events \
-            of all services; it needs the operator's secret.
+            Prints what this device missed first, then "in sync", or what keeps it from that (nobody answers at the \
+            server's address, the disk is full); and again when that changes. With --bus it is an operator's tap on \
+            the events of all services; it needs the operator's secret.
             """)
 
     @Flag(help: "The services' events instead of this device's notifications.") var bus = false
@@ -42,10 +42,7 @@ struct WatchCommand: AsyncParsableCommand {
             let said = Said()
             try await withThrowingTaskGroup(of: Void.self) { group in
                 group.addTask { try await printEvents(events, store, session, said) }
-                group.addTask {
-                    while try await !Self.becameCurrent(store) {}
-                    try await waitUntilTurnedAway(store, said)
-                }
+                group.addTask { try await keepLooking(at: store, said) }
                 group.addTask {
                     for await notice in notices { try show(notice) }
                     // The session has ended, and the events with it.
@@ -72,16 +69,20 @@ struct WatchCommand: AsyncParsableCommand {
                 try show(change, names)
                 if change.reason == .serverChange { printed += 1 }
                 if let exitAfter, printed >= exitAfter { return }
-                if change.reason == .quotaViolationChange { try await show(store.status(), said) }
-            case .didFetchChanges(let status): try show(status, said)
+                if change.reason == .quotaViolationChange { try await show(store.status(), said, isInOrder: true) }
+            case .didFetchChanges(let status): try show(status, said, isInOrder: true)
             }
         }
     }
 
     /// Says where the store stands, once for each change of that.
-    private func show(_ status: StoreStatus, _ said: Said) throws {
-        let standing = Standing(status)
-        guard said.isNews(standing) else { return }
+    ///
+    /// - Parameter isInOrder: What came before it has been printed.
+    private func show(
+        _ status: StoreStatus, _ said: Said, failure: CloudError? = nil, isInOrder: Bool = false
+    ) throws {
+        let standing = Standing(status, failure: failure)
+        guard said.isNews(standing, isInOrder: isInOrder) else { return }
         var facts = [
             "state": standing.state.rawValue, "token": status.head.description, "digest": status.digest.description,
         ]
@@ -90,30 +91,39 @@ struct WatchCommand: AsyncParsableCommand {
             facts, text: (["\(Self.time) \(standing.line)"] + standing.notes.map { "  \($0)" }).joined(separator: "\n"))
     }
 
-    /// Ends the watch when nothing can arrive any more: the device was revoked or signed out.
+    /// How often the server is asked, which may be gone without a word.
+    private static let askPause: Duration = .seconds(5)
+    /// A server that answers later than this is one that does not.
+    private static let silenceMax: Duration = .seconds(8)
+
+    /// Says what no event tells: that the server is gone, that a write was sent or a refused one dismissed. Offline is
+    /// normal, and so is a disk without room; both are said, and waited for.
     ///
-    /// - Throws: ``CloudError`` with the reason.
-    private func waitUntilTurnedAway(_ store: KeyValueStore, _ said: Said) async throws {
+    /// - Throws: ``CloudError`` with the reason when nothing can arrive any more: the device was revoked or signed out.
+    private func keepLooking(at store: KeyValueStore, _ said: Said) async throws {
+        var askAt = ContinuousClock.now
+        var silence: (since: ContinuousClock.Instant, error: CloudError)?
         while !Task.isCancelled {
+            let problem = try await store.status().problem
+            // What else is wrong is tried again by itself, as seldom as the server has asked for.
+            if askAt <= .now, problem.map({ ExitStatus.of($0) == .unreachable }) ?? true {
+                let start = ContinuousClock.now
+                // Short, since nothing can cancel it.
+                do throws(CloudError) {
+                    try await store.waitUntilCurrent(timeout: .seconds(3), isImpatient: true)
+                    silence = nil
+                } catch {
+                    if ExitStatus.of(error) == .unreachable { silence = (silence?.since ?? start, error) }
+                }
+                askAt = .now + Self.askPause
+            }
             let status = try await store.status()
             if let problem = status.problem, ExitStatus.of(problem) == .refused { throw problem }
-            // No fetch tells that a write was sent, or a refused one dismissed.
-            if said.isDue { try show(status, said) }
+            if let since = silence?.since, said.hasFetched(since: since) { silence = nil }
+            let failure = silence.flatMap { $0.since.duration(to: .now) >= Self.silenceMax ? $0.error : nil }
+            if said.isDue || status.problem != nil || failure != nil { try show(status, said, failure: failure) }
             try await Task.sleep(for: .milliseconds(500))
         }
-    }
-
-    /// Waits on while nobody can be reached: offline is normal, and no reason to end.
-    private static func becameCurrent(_ store: KeyValueStore) async throws -> Bool {
-        do {
-            try await store.waitUntilCurrent(timeout: .seconds(10), isImpatient: true)
-            return true
-        } catch {
-            guard ExitStatus.of(error) == .unreachable else { throw error }
-        }
-        // Not within the wait itself, which nothing can cancel.
-        try await Task.sleep(for: .seconds(1))
-        return false
     }
 
     private func show(_ notice: StorageNotice) throws {
@@ -186,19 +196,44 @@ struct WatchCommand: AsyncParsableCommand {
 
 /// What a watch has said of where the store stands.
 private final class Said: Sendable {
-    private let last = Mutex<(standing: Standing?, isDue: Bool)>((nil, false))
+    private struct Last {
+        var said: Standing?
+        /// What it was when it was looked at last, and since when.
+        var seen: (standing: Standing, since: ContinuousClock.Instant)?
+        var fetched: ContinuousClock.Instant?
+    }
 
-    /// Whether it was not in sync when it was looked at last, so that somebody waits to hear that it is.
-    var isDue: Bool { last.withLock { $0.isDue } }
+    private let last = Mutex(Last())
+
+    /// Whether it was not in sync when it was looked at last, or is so unsaid: somebody waits to hear that it is.
+    var isDue: Bool {
+        last.withLock { last in
+            guard let seen = last.seen?.standing else { return false }
+            return seen.state != .inSync || last.said?.state != .inSync
+        }
+    }
+
+    /// Whether the server has been heard since.
+    func hasFetched(since time: ContinuousClock.Instant) -> Bool {
+        last.withLock { $0.fetched.map { $0 > time } ?? false }
+    }
 
     /// Whether this has to be said. What only passes is no news: a write on its way, a comparison that goes on.
-    func isNews(_ standing: Standing) -> Bool {
+    ///
+    /// - Parameter isInOrder: All that came before it has been printed; else events may still be on their way.
+    func isNews(_ standing: Standing, isInOrder: Bool) -> Bool {
         last.withLock { last in
-            last.isDue = standing.state != .inSync
-            guard [.inSync, .refused, .outOfStep].contains(standing.state),
-                last.standing?.state != standing.state || last.standing?.notes != standing.notes
-            else { return false }
-            last.standing = standing
+            if isInOrder { last.fetched = .now }
+            if last.seen?.standing.isSameCause(as: standing) != true { last.seen = (standing, .now) }
+            let age = last.seen.map { $0.since.duration(to: .now) } ?? .zero
+            let patience: Duration =
+                switch standing.state {
+                case .refused, .outOfStep, .problem: .zero
+                case .inSync: isInOrder ? .zero : .milliseconds(400)
+                case .pending, .notFetched, .notCompared: .seconds(3)
+                }
+            guard age >= patience, last.said?.isSameCause(as: standing) != true else { return false }
+            last.said = standing
             return true
         }
     }

@@ -6,10 +6,12 @@ import NephosKit
 struct WhyCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "why",
-        abstract: "Why a key is not in sync, or everything that waits: state, reason, who blocks it.")
+        abstract: "Why a key is not in sync, or everything that waits: state, reason, who blocks it.",
+        discussion: "Asks the server first, so that the reason is the one of now. The exit code is that of kv sync.")
 
     @Argument(help: "A key (default: everything that waits or was refused).") var key: String?
     @OptionGroup var store: StoreOptions
+    @OptionGroup var wait: WaitOptions
     @OptionGroup var output: OutputOptions
 
     private struct Report: Encodable {
@@ -21,8 +23,10 @@ struct WhyCommand: AsyncParsableCommand {
             var attempts: Int
             var nextAttempt: UInt64?
             var operation: String
+            /// What became of the last attempt.
             var error: String?
         }
+        var state: String
         var inSync: Bool
         var initialSyncFinished: Bool
         var following: Bool
@@ -33,36 +37,56 @@ struct WhyCommand: AsyncParsableCommand {
 
     func run() async throws {
         try await store.withStore { store, _ in
+            let silence = try await Self.ask(store, within: wait.duration)
             let status = try await store.status()
+            let standing = Standing(status, failure: silence)
+            // Where the status knows of nothing, nothing was heard.
+            let unheard = status.problem == nil ? silence.map(Standing.words) : nil
             var items = status.pending.map { pending in
-                Report.Item(
-                    keys: pending.keys, state: pending.state.rawValue, reason: pending.reason,
-                    blocker: pending.blocker.rawValue, attempts: pending.attempts,
-                    nextAttempt: pending.nextAttempt?.milliseconds, operation: pending.id.description,
-                    error: pending.error?.description)
+                let reason = pending.state == .blocked || pending.state == .deferred ? nil : unheard
+                return Report.Item(
+                    keys: pending.keys, state: pending.state.rawValue, reason: reason ?? pending.reason,
+                    blocker: reason == nil ? pending.blocker.rawValue : Blocker.network.rawValue,
+                    attempts: pending.attempts, nextAttempt: pending.nextAttempt?.milliseconds,
+                    operation: pending.id.description, error: pending.error.map(Standing.words))
             }
             items += status.refused.map { refused in
                 Report.Item(
                     keys: [refused.key], state: "refused", reason: refused.error.message, blocker: "quota", attempts: 1,
-                    nextAttempt: nil, operation: "-", error: refused.error.description)
+                    nextAttempt: nil, operation: "-", error: refused.error.message)
             }
             if let key { items = items.filter { $0.keys.contains { $0.rawValue == key } } }
             let report = Report(
-                inSync: status.isInSync, initialSyncFinished: status.initialSyncFinished,
+                state: standing.state.rawValue, inSync: standing.state == .inSync,
+                initialSyncFinished: status.initialSyncFinished,
                 following: status.isFollowing, token: status.head.description,
-                problem: status.problem?.description, items: items)
-            try output.print(report, text: Self.text(report, key: key))
-            if let problem = status.problem { throw ExitStatus.of(problem) }
+                problem: standing.cause.map(Standing.words), items: items)
+            try output.print(report, text: Self.text(report, standing, key: key))
+            if standing.cause != nil { try standing.end() }
             if !items.isEmpty { throw ExitStatus.outOfStep }
         }
     }
 
-    private static func text(_ report: Report, key: String?) -> String {
+    /// Lets what waits be sent, as any command does, so that what is in the way of that is known.
+    ///
+    /// - Returns: Why the server was not heard; nil: it was.
+    private static func ask(_ store: KeyValueStore, within limit: Duration) async throws -> CloudError? {
+        do throws(CloudError) {
+            try await store.waitUntilCurrent(timeout: limit, isImpatient: true)
+            try await store.waitUntilSent(timeout: limit, isImpatient: true)
+            return nil
+        } catch {
+            return ExitStatus.of(error) == .unreachable ? error : nil
+        }
+    }
+
+    private static func text(_ report: Report, _ standing: Standing, key: String?) -> String {
         var lines: [String] = []
-        if let problem = report.problem { lines.append("The store: \(problem)") }
+        if standing.cause != nil { lines.append(standing.headline) }
         if !report.initialSyncFinished { lines.append("The store has not been fetched yet.") }
         for item in report.items {
-            lines.append("\(item.keys.map(\.rawValue).joined(separator: ", ")): \(item.state)")
+            let keys = item.keys.map { inLine($0.rawValue) }
+            lines.append("\(keys.joined(separator: ", ")): \(item.state)")
             lines.append("  reason        \(item.reason)")
             lines.append("  blocked by    \(item.blocker)")
             lines.append("  attempts      \(item.attempts)")
@@ -70,13 +94,14 @@ struct WhyCommand: AsyncParsableCommand {
                 lines.append("  next attempt  \(describe(Timestamp(milliseconds: next)))")
             }
             if item.state == "refused" {
-                lines.append("  dismiss with  nephos kv discard \(item.keys.map(\.rawValue).joined(separator: " "))")
+                lines.append("  dismiss with  nephos kv discard \(keys.joined(separator: " "))")
             } else {
                 lines.append("  operation     \(item.operation)")
             }
         }
         if lines.isEmpty {
-            lines.append(key.map { "Nothing holds \($0) up." } ?? "Nothing waits. The store is at \(report.token).")
+            lines.append(
+                key.map { "Nothing holds \(inLine($0)) up." } ?? "Nothing waits. The store is at \(report.token).")
         }
         return lines.joined(separator: "\n")
     }
@@ -120,7 +145,9 @@ struct VerifyCommand: AsyncParsableCommand {
                 pending: proof.pending, refused: status.refused.map(\.key.rawValue),
                 differences: Dictionary(proof.differences.map { ($0.key.rawValue, $0.kind.rawValue) }) { $1 })
             var lines = [standing.text, "  here    \(report.localDigest)", "  server  \(report.serverDigest)"]
-            for difference in proof.differences { lines.append("  \(difference.key): \(difference.kind.rawValue)") }
+            for difference in proof.differences {
+                lines.append("  \(inLine(difference.key.rawValue)): \(difference.kind.rawValue)")
+            }
             try output.print(report, text: lines.joined(separator: "\n"))
             try standing.end()
         }

@@ -44,6 +44,11 @@ public struct SignInRequest: Sendable {
 extension DeviceEngine {
     /// Signs this home in. Another account's cached content is discarded.
     public func signIn(_ request: SignInRequest, _ completion: @escaping (Result<SessionRecord, CloudError>) -> Void) {
+        let secrets = secrets
+        let completion: (Result<SessionRecord, CloudError>) -> Void = { result in
+            secrets.releaseRoom()
+            completion(result)
+        }
         do throws(CloudError) {
             try local.requireWritable()
             if !request.discardsUnsent {
@@ -61,6 +66,10 @@ extension DeviceEngine {
             do {
                 client = try SignInClient(self, request.identity, keys: kept)
             } catch { throw CloudError(wrapping: error) }
+            do throws(CloudError) { try secrets.reserveRoom() } catch {
+                client.close()
+                throw error
+            }
             signIn(request, client, keys: kept, id: makeOperationID(), completion)
         } catch {
             loop.schedule(after: .zero) { completion(.failure(error)) }
@@ -119,12 +128,12 @@ extension DeviceEngine {
         _ database: Database, unless isSame: (SessionRecord) -> Bool
     ) throws {
         guard let session = try Facts(database).session, !isSame(session) else { return }
-        let count = try LocalStore.unsentCount(of: session.accountID, database)
-        guard count > 0 else { return }
+        let unsent = try LocalStore.unsent(of: session, database)
+        guard unsent.count > 0 else { return }
         throw CloudError(
             .constraintViolation,
             "Changes of the account that was signed in before were never sent. Sign in to it once more, or give them up (--discard-unsent).",
-            details: ["account": session.accountName, "unsent": "\(count)"])
+            details: ["account": session.accountName, "unsent": "\(unsent.count)", "apps": unsent.apps])
     }
 
     /// The switch: the new secrets are saved beside the old ones, and the session that names them is committed with
@@ -146,6 +155,7 @@ extension DeviceEngine {
         kept.refreshOperation = nil
         kept.accessTokens = [app.appID: tokens.stamp(reply.accessToken)]
         let (session, secrets) = (next, kept)
+        self.secrets.releaseRoom()
         let previous = try local.write { database in
             let previous = try Facts(database).session
             // Something may have been written while the server was asked.
@@ -196,12 +206,12 @@ extension DeviceEngine {
                 return
             }
             try local.requireWritable()
-            let unsent = try local.read { try LocalStore.unsentCount(of: session.accountID, $0) }
-            guard keepsUnsent || unsent == 0 else {
+            let unsent = try local.read { try LocalStore.unsent(of: session, $0) }
+            guard keepsUnsent || unsent.count == 0 else {
                 throw CloudError(
                     .constraintViolation,
-                    "Changes were never sent. Connect and wait (kv sync), or keep them here until this account signs in again (--keep-unsent).",
-                    details: ["account": session.accountName, "unsent": "\(unsent)"])
+                    "Changes were never sent. Connect and wait (kv sync --app APP), or keep them here until this account signs in again (--keep-unsent).",
+                    details: ["account": session.accountName, "unsent": "\(unsent.count)", "apps": unsent.apps])
             }
             var isOver = false
             var timer: (any LoopTimer)?
@@ -287,10 +297,23 @@ extension SessionRecord.Service {
 }
 
 extension LocalStore {
-    /// Changes of an account that wait to be sent.
-    static func unsentCount(of account: AccountID, _ database: Database) throws -> Int {
-        try Int.fetchOne(
-            database, sql: "SELECT COUNT(*) FROM pending WHERE account = ?", arguments: [account.rawValue]) ?? 0
+    /// Changes of an account that wait to be sent: how many, and how many of which app.
+    static func unsent(of session: SessionRecord, _ database: Database) throws -> (count: Int, apps: String) {
+        let rows = try Row.fetchAll(
+            database,
+            sql: "SELECT store, COUNT(*) AS count FROM pending WHERE account = ? GROUP BY store ORDER BY store",
+            arguments: [session.accountID.rawValue])
+        var count = 0
+        var apps: [String] = []
+        for row in rows {
+            let (store, waiting): (String, Int) = (row["store"], row["count"])
+            count += waiting
+            // Apps may share a store; any of them can send what waits there.
+            let sharing = session.storeIDs.filter { $0.value == store }.keys.sorted()
+            let app = sharing.first { $0 == session.defaultApp.rawValue } ?? sharing.first
+            apps.append("\(app ?? StoreScope.provisionalApp(of: store) ?? store): \(waiting)")
+        }
+        return (count, apps.joined(separator: ", "))
     }
 
     /// Forgets what was cached for an account.

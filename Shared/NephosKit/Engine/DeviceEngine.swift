@@ -140,11 +140,13 @@ public final class DeviceEngine {
     /// Calls a method as this device, with a valid access token for the app;
     /// renews the token once if the server finds it expired, and the id if it finds this device's clock wrong.
     ///
-    /// - Parameter id: Pass the first call's id to repeat it.
+    /// - Parameters:
+    ///   - id: Pass the first call's id to repeat it.
+    ///   - onSend: Called when there is a token, so that the connection is what may be in the way from then on.
     public func call<Request: SwiftProtobuf.Message, Response: SwiftProtobuf.Message>(
         _ service: ServiceName, _ request: Request, as type: Response.Type, app: AppID, id: OperationID? = nil,
         timeout: Duration? = nil, endsWhenRefused: Bool = false, renewing: Bool = true,
-        _ completion: @escaping (Result<Response, CloudError>, Budget?) -> Void
+        onSend: (() -> Void)? = nil, _ completion: @escaping (Result<Response, CloudError>, Budget?) -> Void
     ) {
         let given = id
         let id = given ?? makeOperationID()
@@ -153,6 +155,7 @@ public final class DeviceEngine {
             switch result {
             case .failure(let error): completion(.failure(error), nil)
             case .success(let token):
+                onSend?()
                 self.send(
                     service, request, token: token, id: id, timeout: timeout, endsWhenRefused: endsWhenRefused
                 ) { [weak self] reply in
@@ -163,7 +166,7 @@ public final class DeviceEngine {
                         self.tokens.discard(token, of: app)
                         self.call(
                             service, request, as: type, app: app, id: id, timeout: timeout,
-                            endsWhenRefused: endsWhenRefused, renewing: false, completion)
+                            endsWhenRefused: endsWhenRefused, renewing: false, onSend: onSend, completion)
                         return
                     }
                     // Its maker decides about an id that was given.
@@ -172,7 +175,7 @@ public final class DeviceEngine {
                     {
                         self.call(
                             service, request, as: type, app: app, id: self.makeOperationID(), timeout: timeout,
-                            renewing: renewing, completion)
+                            renewing: renewing, onSend: onSend, completion)
                         return
                     }
                     self.noteRevocation(reply.result)
@@ -201,6 +204,9 @@ public final class DeviceEngine {
             loop.schedule(after: .zero) { completion(ReplyEnvelope(id: id, result: .failure(error))) }
         }
     }
+
+    /// Whether the service, or its machine, has been heard on this connection.
+    func hasHeard(_ service: ServiceName) -> Bool { clients[service]?.lastHeard != nil }
 
     func learnTime(_ reply: ReplyEnvelope) {
         guard case .failure(let error) = reply.result else { return }

@@ -104,7 +104,8 @@ extension KeyValueSync {
 
     private func pullFailed(_ error: CloudError) {
         pullAttempts += 1
-        note(error)
+        // Who is at the server's address, or nobody, says more than that a call was in vain.
+        if !(problem?.code == .networkUnavailable && Self.isSilence(error)) { note(error) }
         guard !engine.stopped, error.code != .deviceRevoked, error.code != .notSignedIn else { return }
         if let pause = error.retryAfter { endWaiters(pausedFor: pause, pulling: true, because: error) }
         let pause = min(error.retryAfter ?? engine.backoff(attempts: pullAttempts), Self.pauseMax)
@@ -113,6 +114,11 @@ extension KeyValueSync {
             self?.pullTimer = nil
             self?.pull()
         }
+    }
+
+    /// Whether the server has not said anything.
+    static func isSilence(_ error: CloudError) -> Bool {
+        [.networkUnavailable, .networkFailure, .serverResponseLost].contains(error.code)
     }
 
     // MARK: Applying

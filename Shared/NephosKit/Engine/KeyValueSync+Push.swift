@@ -43,7 +43,10 @@ extension KeyValueSync {
             guard !chosen.isEmpty else { return }
             let frozen = try engine.local.write { database in
                 let store = StoreTransaction(database, scope)
-                return try chosen.compactMap { try store.freeze($0, makeID: self.engine.makeOperationID) }
+                let isHeard = self.isServerHeard
+                return try chosen.compactMap {
+                    try store.freeze($0, counts: isHeard, makeID: self.engine.makeOperationID)
+                }
             }
             for operation in frozen { send(operation, scope: scope) }
             changed()
@@ -127,10 +130,20 @@ extension KeyValueSync {
             return write
         }
         let generation = generation
-        engine.call(.keyValue, wire, as: WirePushKeysReply.self, app: app, id: operation.id) {
+        var isHandedOver = false
+        engine.call(
+            .keyValue, wire, as: WirePushKeysReply.self, app: app, id: operation.id, onSend: { isHandedOver = true }
+        ) {
             [weak self] result, budget in
             guard let self, generation == self.generation else { return }
             self.inFlight.remove(operation.position)
+            var operation = operation
+            var wasSent = isHandedOver
+            if case .failure(let error) = result {
+                wasSent = wasSent && error.code != .networkUnavailable && error.code != .networkFailure
+            }
+            if wasSent != operation.isCounted { operation.attempts += wasSent ? 1 : -1 }
+            self.noteConnection(result, wasSent: wasSent)
             if let budget { self.pacing.observe(budget, now: self.engine.loop.monotonicNow) }
             do throws(CloudError) {
                 switch result {
@@ -140,6 +153,18 @@ extension KeyValueSync {
             } catch { self.note(error) }
             self.pump()
             self.changed()
+        }
+    }
+
+    /// What a write's end says of the connection.
+    private func noteConnection(_ result: Result<WirePushKeysReply, CloudError>, wasSent: Bool) {
+        if case .failure(let error) = result, Self.isSilence(error) {
+            guard !wasSent, problem == nil else { return }
+            note(error)
+            // Whoever noted it has to hear when it is over.
+            if !pulling, pullTimer == nil { pull() }
+        } else if wasSent, let problem, Self.isSilence(problem) {
+            note(nil)
         }
     }
 
@@ -205,7 +230,7 @@ extension KeyValueSync {
     /// A timestamp that the server has cut back tells its time.
     private func noteCut(_ operation: PendingOperation, _ outcomes: [WireKeyOutcome]) {
         // A later attempt may be answered with what became of an earlier one, long ago.
-        guard operation.attempts == 1 else { return }
+        guard operation.isFirst else { return }
         for (write, outcome) in zip(operation.writes, outcomes) where !outcome.superseded && outcome.hasCurrent {
             let stored = HybridTimestamp(rawValue: outcome.current.timestamp)
             guard stored < write.timestamp else { continue }
@@ -241,7 +266,7 @@ extension KeyValueSync {
 
     private func pushFailed(_ operation: PendingOperation, _ error: CloudError, scope: StoreScope) throws(CloudError) {
         let outcome = PushRules.outcome(
-            of: error, pause: engine.backoff(attempts: operation.attempts),
+            of: error, pause: engine.backoff(attempts: max(operation.attempts, pullAttempts, 1)),
             isOutdated: ServerTime.isOutdated(operation.id, now: engine.now))
         var operation = operation
         operation.error = error
@@ -314,14 +339,20 @@ extension StoreTransaction {
     ///
     /// It gets its id only now: a home that was restored from a copy may hold,
     /// under an id that was sent since, what the operation was before.
-    func freeze(_ operation: PendingOperation, makeID: () -> OperationID) throws -> PendingOperation? {
+    ///
+    /// - Parameter counts: Whether the server is there, so that this is an attempt; else that is known by its end.
+    func freeze(
+        _ operation: PendingOperation, counts: Bool = true, makeID: () -> OperationID
+    ) throws -> PendingOperation? {
         guard var current = try pending(limit: 1, where: "position = \(operation.position)").first else { return nil }
+        current.isFirst = current.state == .unsent && current.attempts == 0
+        current.isCounted = counts
         if current.state == .unsent {
             current.id = makeID()
             current.head = try state().head
         }
         current.state = .sent
-        current.attempts += 1
+        if counts { current.attempts += 1 }
         try update(current)
         return current
     }

@@ -29,12 +29,18 @@ extension KeyValueSync {
         return problem
     }
 
+    private static let unanswered = "It was sent, and no answer has come. It is sent again."
+
+    /// Whether what is handed over now is sent, as far as that can be known.
+    var isServerHeard: Bool { engine.hasHeard(.keyValue) && problem.map(Self.isSilence) != true }
+
     private func describe(_ operation: PendingOperation, synced: Bool, now: Timestamp) -> StoreStatus.Pending {
         var pending = StoreStatus.Pending(
             id: operation.id, keys: operation.writes.map(\.key), state: .waiting,
             reason: "It is about to be sent.", blocker: .thisDevice, attempts: operation.attempts, nextAttempt: nil,
             since: operation.created, error: operation.error)
-        if let problem = storeProblem, problem.code.retry == .never {
+        let problem = storeProblem
+        if let problem, Self.needsSomebody(problem) {
             pending.state = .blocked
             pending.reason = problem.message
             pending.blocker = PushRules.blocker(of: problem)
@@ -45,12 +51,18 @@ extension KeyValueSync {
             pending.state = .blocked
             pending.reason = operation.error?.message ?? "The server does not accept it."
             pending.blocker = operation.error.map(PushRules.blocker) ?? .policy
+        } else if let problem, problem.code != .storeOutOfStep {
+            // What is known of the store is newer than what became of the last attempt.
+            pending.reason = problem.message
+            pending.blocker = PushRules.blocker(of: problem)
+            let wait = wait(for: operation)
+            if wait > .zero { pending.nextAttempt = now.advanced(by: wait) }
         } else if inFlight.contains(operation.position) {
             pending.state = .inFlight
-            pending.reason = "It was sent; the answer has not arrived."
+            pending.reason = isServerHeard ? "It was sent; the answer has not arrived." : "It is being sent."
             pending.blocker = .network
         } else if let error = operation.error, wait(for: operation) > .zero {
-            pending.reason = error.message
+            pending.reason = error.code == .serverResponseLost ? Self.unanswered : error.message
             pending.blocker = PushRules.blocker(of: error)
             pending.nextAttempt = now.advanced(by: wait(for: operation))
         } else if deferred {
@@ -59,7 +71,7 @@ extension KeyValueSync {
             pending.blocker = .server
             pending.nextAttempt = now.advanced(by: pacing.wait(now: engine.loop.monotonicNow))
         } else if operation.attempts > 0 {
-            pending.reason = "It was sent, and no answer has come. It is sent again."
+            pending.reason = Self.unanswered
             pending.blocker = .network
         } else if inFlight.count >= engine.options.pushesInFlightMax {
             pending.reason = "It waits for those before it."

@@ -70,13 +70,16 @@ extension KeyValueSync {
         return error
     }
 
-    /// Whether a person has to do something first: sign in, unlock the account, allow the app.
-    private static func needsSomebody(_ problem: CloudError) -> Bool {
-        problem.code.retry == .never || problem.code == .accountTemporarilyUnavailable
+    /// Whether a person has to do something first: sign in, unlock the account, allow the app, make room on the disk.
+    static func needsSomebody(_ problem: CloudError) -> Bool {
+        problem.code.retry == .never || problem.code == .accountTemporarilyUnavailable || LocalFailure.lasts(problem)
     }
 
     /// Nobody listens at the server's address: those who asked to know do.
     func waitsInVain(_ error: CloudError) {
+        if problem.map(Self.needsSomebody) != true { note(error) }
+        // Whoever noted it has to hear when it is over, also where only a write was on its way.
+        if !pulling, pullTimer == nil { pull() }
         for (number, waiter) in waiters.sorted(by: { $0.key < $1.key }) where waiter.isImpatient {
             end(number, waiter, .failure(error))
         }

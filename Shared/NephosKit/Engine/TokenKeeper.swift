@@ -191,10 +191,7 @@ final class TokenKeeper {
 
     private static let lockUsual: Duration = .seconds(1)
     private static let lockPatience: Duration = .seconds(10)
-    private static let locked = CloudError(
-        .storageFailure,
-        "Another process holds the lock of this device's sign-in (refresh.lock in its home) and does not let go. End it."
-    )
+    private static let locked = CloudError(.storageFailure, LocalFailure.locked)
 
     private func refreshed(_ result: Result<WireRefreshTokenReply, CloudError>, app: AppID) {
         do throws(CloudError) {

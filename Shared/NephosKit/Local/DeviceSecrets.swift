@@ -53,6 +53,18 @@ public protocol SecretStore: AnyObject, Sendable {
     /// - Throws: ``CloudError`` `.storageFailure` when nobody can have it.
     func tryLock() throws(CloudError) -> Bool
     func unlock()
+    /// Takes the room that a new sign-in's secrets need, before the server is asked for them: what it has given it
+    /// does not take back, and the sign-in before would end with that.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure` when there is none.
+    func reserveRoom() throws(CloudError)
+    /// Gives it up again, for the secrets themselves or because there are none.
+    func releaseRoom()
+}
+
+extension SecretStore {
+    public func reserveRoom() throws(CloudError) {}
+    public func releaseRoom() {}
 }
 
 /// Secrets in memory, for simulations.
@@ -139,10 +151,36 @@ public final class SecretFile: SecretStore {
         let encoder = JSONEncoder()
         encoder.outputFormatting = [.sortedKeys, .prettyPrinted]
         do { try AtomicFile.write(encoder.encode(secrets), to: path(name), mode: 0o600) } catch {
-            throw CloudError(
-                .storageFailure, "The device's secret file cannot be written.", details: ["path": path(name)])
+            throw failure(error, path(name))
         }
     }
+
+    private func failure(_ error: any Error, _ path: String) -> CloudError {
+        let number = Self.number(of: error as NSError)
+        return LocalFailure.error(ofNumber: number, at: path)
+            ?? CloudError(.storageFailure, LocalFailure.secretUnwritable, details: ["path": path])
+    }
+
+    /// What the system said; 0: it did not.
+    private static func number(of error: NSError) -> Int32 {
+        let cause = error.userInfo[NSUnderlyingErrorKey] as? NSError ?? error
+        if cause.domain == NSPOSIXErrorDomain { return Int32(truncatingIfNeeded: cause.code) }
+        return error.domain == NSCocoaErrorDomain && error.code == CocoaError.Code.fileWriteOutOfSpace.rawValue
+            ? ENOSPC : 0
+    }
+
+    /// Among the secrets, so that one that a crash has left goes with those that nobody needs.
+    private var roomPath: String { path("room") }
+    /// The secrets and the transaction that names them are much smaller.
+    private static let roomBytes = 256 << 10
+
+    public func reserveRoom() throws(CloudError) {
+        do { try AtomicFile.write(Data(repeating: 1, count: Self.roomBytes), to: roomPath, mode: 0o600) } catch {
+            throw failure(error, roomPath)
+        }
+    }
+
+    public func releaseRoom() { unlink(roomPath) }
 
     public func hasOthers(than name: String?) -> Bool { !others(than: name).isEmpty }
 
@@ -173,7 +211,7 @@ public final class SecretFile: SecretStore {
 
     private func unlockable(_ number: Int32) -> CloudError {
         CloudError(
-            .storageFailure, "The lock file of the device's home cannot be used, so its sign-in cannot be renewed.",
+            .storageFailure, LocalFailure.unlockable,
             details: ["path": lockPath, "reason": String(cString: strerror(number))])
     }
 

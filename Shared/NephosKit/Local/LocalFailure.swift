@@ -6,13 +6,36 @@ import GRDB
 ///
 /// SQLite's own codes tell what it was about to do rather than what is wrong, so the disk is asked too.
 enum LocalFailure {
-    static let full = "The disk of the device's home is full. Nothing was changed. Make room."
-    static let readOnly = "The disk of the device's home is mounted read-only. Nothing was changed."
+    static let full = "The disk of the device's home is full. Make room."
+    static let readOnly = "The disk of the device's home is mounted read-only."
     static let notPermitted = "This user may not use a file of the device's home. Run this as its owner."
     static let damaged =
         "The device's database is damaged. Move the home away and sign in again: what the server has comes back."
     static let busy = "Another process holds the device's database and does not let go. End it."
-    static let unusable = "The device's database could not be used. Nothing was changed."
+    static let unusable = "The device's database could not be used."
+
+    static let secretUnwritable = "The device's secret file cannot be written."
+    static let unlockable = "The lock file of the device's home cannot be used, so its sign-in cannot be renewed."
+    static let locked =
+        "Another process holds the lock of this device's sign-in (refresh.lock in its home) and does not let go. End it."
+
+    /// Whether the error is of this device's home, and not of the server's disk.
+    static func isHere(_ error: CloudError) -> Bool { lasts(error) || error.message == locked }
+
+    /// Whether it stays so until somebody does something about the home.
+    static func lasts(_ error: CloudError) -> Bool {
+        [full, readOnly, notPermitted, damaged, busy, unusable, secretUnwritable, unlockable].contains(error.message)
+    }
+
+    /// Why a file of the home cannot be written, by the system's number; nil: for none of the usual reasons.
+    static func error(ofNumber number: Int32, at path: String) -> CloudError? {
+        switch number {
+        case ENOSPC, EDQUOT: CloudError(.storageFailure, full, details: ["path": path])
+        case EROFS: CloudError(.storageFailure, readOnly, details: ["path": path])
+        case EACCES, EPERM: CloudError(.permissionFailure, notPermitted, details: ["path": path])
+        default: nil
+        }
+    }
 
     /// - Parameter path: Where the database is; nil: in memory.
     static func error(of error: any Error, at path: String?) -> CloudError {

@@ -107,11 +107,11 @@ extension LocalStore {
         _ writes: [LocalWrite], app: AppID, id: OperationID, writer: Int64, now: Timestamp
     ) throws(CloudError) {
         guard !writes.isEmpty else { return }
-        for write in writes { try write.key.check() }
+        for write in writes { try Self.naming(write.key) { () throws(CloudError) in try write.key.check() } }
         for write in writes where (write.value?.depth ?? 0) > PropertyValue.depthMax {
             throw CloudError(
                 .invalidArguments, "The value nests arrays and dictionaries too deeply.",
-                details: ["depth_max": "\(PropertyValue.depthMax)"])
+                details: ["depth_max": "\(PropertyValue.depthMax)", "key": write.key.rawValue])
         }
         try write { database in
             let facts = Facts(database)
@@ -149,14 +149,25 @@ extension LocalStore {
         }
     }
 
+    /// Of many keys that are written at once, says which one is meant.
+    private static func naming(_ key: ItemName, _ check: () throws(CloudError) -> Void) throws(CloudError) {
+        do throws(CloudError) { try check() } catch {
+            var error = error
+            error.details["key"] = key.rawValue
+            throw error
+        }
+    }
+
     private static func check(_ writes: [LocalWrite], in store: StoreTransaction, limits: KeyValueLimits) throws {
         var bytes = 0
         var added: [ItemName] = []
         for write in writes {
             let size = write.value?.canonicalBytes.count ?? 0
             // A key that is too long can only be deleted.
-            if write.value != nil { try limits.check(keyBytes: write.key.utf8.count, valueBytes: size) }
             guard write.value != nil else { continue }
+            try naming(write.key) { () throws(CloudError) in
+                try limits.check(keyBytes: write.key.utf8.count, valueBytes: size)
+            }
             added.append(write.key)
             bytes += size
         }

@@ -15,7 +15,14 @@ public struct StoreScope: Hashable, Sendable {
     /// The area of an app's content written while signed out. An app's store id
     /// is only known from the server, so the app's own id stands in.
     public static func signedOut(app: AppID) -> StoreScope {
-        StoreScope(account: nil, store: StoreID("app:" + app.rawValue))
+        StoreScope(account: nil, store: StoreID(provisionalPrefix + app.rawValue))
+    }
+
+    private static let provisionalPrefix = "app:"
+
+    /// The app whose writes wait under its own name, since the server has not told its store.
+    static func provisionalApp(of store: String) -> String? {
+        store.hasPrefix(provisionalPrefix) ? String(store.dropFirst(provisionalPrefix.count)) : nil
     }
 }
 
@@ -48,10 +55,15 @@ public struct PendingOperation: Sendable {
     /// Names the process that wrote it.
     public var writer: Int64
     public var created: Timestamp
+    /// How often it was sent, as far as that is known: a process may end before it knows.
     public var attempts: Int
     /// Not before this; 0: at once.
     public var nextAttempt: Timestamp
     public var error: CloudError?
     /// The keys' new states; their sequences are 0.
     public var writes: [KeyValueItem]
+    /// While it is on its way: nothing can have been sent under its id before.
+    var isFirst = false
+    /// While it is on its way: ``attempts`` has it.
+    var isCounted = false
 }

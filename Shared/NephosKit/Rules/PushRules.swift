@@ -50,8 +50,10 @@ enum PushRules {
         switch error.code {
         case .networkUnavailable, .networkFailure, .serverResponseLost: .network
         case .quotaExceeded, .limitExceeded: .quota
-        case .notSignedIn, .storageFailure, .wrongCredentials: .thisDevice
-        case .missingEntitlement, .permissionFailure, .deviceRevoked, .notAuthenticated, .tokenNotBound,
+        case .notSignedIn, .wrongCredentials: .thisDevice
+        case .storageFailure: LocalFailure.isHere(error) ? .thisDevice : .server
+        case .accountTemporarilyUnavailable, .missingEntitlement, .permissionFailure, .deviceRevoked, .notAuthenticated,
+            .tokenNotBound,
             .incompatibleVersion:
             .policy
         default: .server

@@ -1,0 +1,223 @@
+import Core
+import Foundation
+import ServiceKit
+import Testing
+
+/// Whatever keeps a store from being in sync: each command names that, and nothing else.
+@Suite(.serialized) struct CauseTests {
+    @Test func whyNamesWhatIsInTheWayNow() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            #expect(try await house.nephos.run("app", "create", "TEST.notes").status == 0)
+            #expect(try await house.person.run("kv", "set", "k", "1").status == 0)
+            #expect(try await house.person.run("kv", "set", "k", "1", "--app", "TEST.notes").status == 0)
+
+            #expect(try await house.nephos.run("down").status == 0)
+            #expect(try await house.person.run("kv", "set", "k", "2", "--offline").status == 0)
+            for _ in 1...2 {
+                let away = try await house.person.run("why")
+                #expect(away.status == 5, "\(away)")
+                #expect(away.output.contains("nothing answers at its address"), "\(away)")
+                #expect(away.output.contains("attempts      0"), "\(away)")
+                #expect(!away.output.contains("It was sent"), "\(away)")
+            }
+            #expect(try await house.nephos.run("up").status == 0)
+            let sent = try await house.person.run("why")
+            #expect(sent.status == 0 && sent.output.contains("Nothing waits"), "\(sent)")
+
+            #expect(try await house.nephos.run("account", "lock", Household.accountName).status == 0)
+            while try await house.person.run("kv", "sync").status == 0 {}
+            #expect(try await house.person.run("kv", "set", "k", "3", "--offline").status == 0)
+            let locked = try await house.person.run("why")
+            #expect(locked.status == 7 && locked.output.contains("locked"), "\(locked)")
+            #expect(!locked.output.contains("blocked by    network"), "\(locked)")
+            #expect(!locked.output.contains("accountTemporarilyUnavailable"), "\(locked)")
+            #expect(try await house.person.run("why", "--json").output.contains(#""state":"problem""#))
+            #expect(try await house.nephos.run("account", "unlock", Household.accountName).status == 0)
+            while try await house.person.run("kv", "sync").status != 0 {}
+
+            #expect(try await house.nephos.run("app", "remove", "TEST.notes").status == 0)
+            #expect(
+                try await house.person.run("kv", "set", "k", "2", "--app", "TEST.notes", "--offline").status == 0)
+            let unsent = try await house.person.run("sign-out")
+            #expect(unsent.status == 1 && unsent.errors.contains("apps: TEST.notes: 1"), "\(unsent)")
+            #expect(try await house.person.run("sign-out", "--keep-unsent").status == 0)
+            let nobody = try await house.person.run("why")
+            #expect(nobody.status == 4 && !nobody.output.contains("notSignedIn"), "\(nobody)")
+        }
+    }
+
+    @Test func anotherKeyAtTheAddressIsNamedAndNothingIsPromised() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            #expect(try await house.person.run("kv", "sync").status == 0)
+            for more in [[], ["--switch", "--force"]] {
+                #expect(try await house.nephos.run(["secrets", "rotate-service-keys"] + more).status == 0)
+            }
+            let set = try await house.person.run("kv", "set", "z1", "red")
+            #expect(set.status == 0, "\(set)")
+            #expect(set.output.contains("does not have the server's key"), "\(set)")
+            #expect(!set.output.contains("server_key") && !set.output.contains("The next command"), "\(set)")
+            let why = try await house.person.run("why")
+            #expect(why.status == 5 && why.output.contains("does not have the server's key"), "\(why)")
+            try await watch(house.person, until: "does not have the server's key")
+        }
+    }
+
+    @Test func aWatchSaysWhatKeepsItFromBeingInSyncOnce() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            #expect(try await house.person.run("kv", "sync").status == 0)
+            #expect(try await house.nephos.run("down").status == 0)
+            let watch = try house.person.start(["watch"])
+            defer { watch.signal(SIGKILL) }
+            func lines(_ text: String) -> Int { watch.output.components(separatedBy: text).count - 1 }
+            try await eventually("it is away") { lines("nothing answers at its address") == 1 }
+            try await Task.sleep(for: .seconds(4))
+            #expect(lines("out of step") == 1, "\(watch.output)")
+            #expect(try await house.nephos.run("up").status == 0)
+            try await eventually("it is in sync") { lines(" in sync at") == 1 }
+            #expect(try await house.nephos.run("down").status == 0)
+            let gone = ContinuousClock.now
+            try await eventually("it is away again") { lines("nothing answers at its address") == 2 }
+            #expect(gone.duration(to: .now) < .seconds(15))
+            watch.signal(SIGINT)
+            _ = await watch.outcome()
+        }
+    }
+
+    @Test(.enabled(if: HomeDisk.isAvailable, "Only the superuser may mount a small disk."))
+    func aHomeWithoutRoomIsTheCauseAtOnce() async throws {
+        try await withHousehold { house in
+            let disk = try HomeDisk(at: house.folder + "/home")
+            defer { disk.remove() }
+            try await house.begin()
+            #expect(try await house.person.run("kv", "set", "k", "1").status == 0)
+            for isFull in [true, false] {
+                if isFull { try disk.fill() } else { try disk.setReadOnly() }
+                let cause = isFull ? "is full" : "read-only"
+                let before = ContinuousClock.now
+                for command in [["kv", "sync"], ["verify"], ["kv", "get", "k", "--fresh"], ["why"]] {
+                    let outcome = try await house.person.run(command)
+                    #expect(outcome.status == 8, "\(command): \(outcome)")
+                    #expect((outcome.output + outcome.errors).contains(cause), "\(command): \(outcome)")
+                }
+                #expect(before.duration(to: .now) < .seconds(10))
+                try await watch(house.person, until: cause)
+                if isFull { try disk.empty() }
+            }
+        }
+    }
+
+    /// Waits until `nephos watch` of the device says it.
+    private func watch(_ device: Program, until text: String) async throws {
+        let watch = try device.start(["watch"])
+        defer { watch.signal(SIGKILL) }
+        try await eventually("it is said: \(text)") { watch.output.contains(text) }
+        watch.signal(SIGINT)
+        _ = await watch.outcome()
+    }
+
+    @Test func whatIsPrintedOfAKeyIsOneLineAndTrue() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            #expect(try await house.person.run("kv", "set", "a\nb\tc", "1").output == "Set a\\u{a}b\\u{9}c.\n")
+            let delete = try await house.person.run("kv", "delete", "a\nb\tc", "never-was")
+            #expect(delete.status == 0 && delete.output == "Deleted a\\u{a}b\\u{9}c. There was no never-was.\n")
+            let wide = house.folder + "/wide.json"
+            let values = ["fine": "1", "large": String(repeating: "x", count: 1_100_000)]
+            try JSONEncoder().encode(values).write(to: URL(fileURLWithPath: wide))
+            let refused = try await house.person.run("kv", "import", wide)
+            #expect(refused.status == 3 && refused.errors.contains("key: large"), "\(refused)")
+            for command in [["kv", "set", "k", "--from", "/nonexistent"], ["kv", "import", "/nonexistent"]] {
+                let missing = try await house.person.run(command)
+                #expect(missing.status == 8, "\(missing)")
+                #expect(missing.errors.contains("reason: No such file"), "\(missing)")
+            }
+            #expect(try await house.nephos.run("plan", "save", "tiny", "1MB").status == 0)
+            #expect(try await house.nephos.run("plan", "assign", "tiny", "--app", "T9.nope").status == 2)
+        }
+    }
+
+    @Test func aDeploymentWithoutASecretIsNotStarted() async throws {
+        try await withHousehold { house in
+            let identity = house.deployment + "/identity.secret.json"
+            try FileManager.default.moveItem(atPath: identity, toPath: identity + ".away")
+            let missing = try await house.nephos.run("up")
+            #expect(missing.status == 8 && missing.errors.contains("identity.secret.json"), "\(missing)")
+            try FileManager.default.moveItem(atPath: identity + ".away", toPath: identity)
+            let readable = house.deployment + "/keyvalue.secret.json"
+            let good = try #require(FileManager.default.contents(atPath: readable))
+            try Data("garbage".utf8).write(to: URL(fileURLWithPath: readable))
+            let damaged = try await house.nephos.run("up")
+            #expect(damaged.status == 8 && damaged.errors.contains("damaged"), "\(damaged)")
+            try good.write(to: URL(fileURLWithPath: readable))
+            chmod(readable, 0o644)
+            let open = try await house.nephos.run("up")
+            #expect(open.status == 8 && open.errors.contains("chmod 600"), "\(open)")
+            #expect(house.held.isEmpty)
+        }
+    }
+
+    @Test func aStartThatIsInterruptedInItsLastMomentIsTakenBackToo() async throws {
+        try await withHousehold { house in
+            let up = try house.nephos.start(["up"])
+            try await eventually("one runs that can be kept from answering") {
+                guard let pid = house.run.holder(of: .service(.documents)) else { return false }
+                return kill(pid, SIGSTOP) == 0
+            }
+            try await eventually("all run") { house.held.count == 6 }
+            // So that the question that they are asked now is answered, after the signal.
+            try await Task.sleep(for: .milliseconds(500))
+            up.signal(SIGTERM)
+            kill(try house.holder(.documents), SIGCONT)
+            let outcome = await up.outcome()
+            #expect(outcome.status == 130, "\(outcome)")
+            #expect(house.held.isEmpty)
+        }
+    }
+}
+
+/// A small disk in the place of a device's home.
+private struct HomeDisk {
+    let folder: String
+    private var junk: String { folder + "/junk" }
+
+    static let isAvailable: Bool = {
+        guard getuid() == 0, let disk = try? HomeDisk(at: NSTemporaryDirectory() + "nephos-disk-\(UUID().uuidString)")
+        else { return false }
+        disk.remove()
+        return true
+    }()
+
+    init(at folder: String) throws {
+        self.folder = folder
+        try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+        try Self.run("mount", ["-t", "tmpfs", "-o", "size=4m,mode=700", "tmpfs", folder])
+    }
+
+    func remove() {
+        try? Self.run("umount", ["-l", folder])
+        try? FileManager.default.removeItem(atPath: folder)
+    }
+
+    func fill() throws {
+        try #require(FileManager.default.createFile(atPath: junk, contents: nil))
+        let file = try #require(FileHandle(forWritingAtPath: junk))
+        defer { try? file.close() }
+        while (try? file.write(contentsOf: Data(repeating: 1, count: 4096))) != nil {}
+    }
+
+    func empty() throws { try FileManager.default.removeItem(atPath: junk) }
+    func setReadOnly() throws { try Self.run("mount", ["-o", "remount,ro", folder]) }
+
+    private static func run(_ program: String, _ arguments: [String]) throws {
+        let process = Process()
+        process.executableURL = URL(fileURLWithPath: "/usr/bin/env")
+        process.arguments = [program] + arguments
+        process.standardError = FileHandle.nullDevice
+        try process.run()
+        process.waitUntilExit()
+        try #require(process.terminationStatus == 0)
+    }
+}
