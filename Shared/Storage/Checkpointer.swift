@@ -15,7 +15,7 @@ final class Checkpointer: Sendable {
     /// Pages (of 4 KiB) in the log at which a checkpoint is asked for: 16 MiB.
     private static let requestPages: Int32 = 4096
     /// A log longer than this many pages is cut: 64 MiB.
-    private static let truncatePages: Int32 = 16384
+    static let truncatePages: Int32 = 16384
     /// So few pages are left to the writer: 1 MiB.
     private static let remainderPages: Int32 = 256
     private static let roundsMax = 4

@@ -20,6 +20,8 @@ public final class SQLiteEngine: StorageEngine {
     private var isClosed = false
     public let snapshots: any Snapshots
     private let files: SQLiteSnapshots?
+    /// Whether readers wait for the log to be cut.
+    private var isHolding = false
 
     /// Opens the database, and creates it (readable by its owner only) if it is not there.
     ///
@@ -145,6 +147,7 @@ public final class SQLiteEngine: StorageEngine {
             let result = try body(transaction)
             try transaction.commit()
             checkpointer?.committed(log.pages, on: connection)
+            noteLog()
             return result
         } catch {
             let lacksRoom = transaction.lacksRoom
@@ -152,6 +155,14 @@ public final class SQLiteEngine: StorageEngine {
             if lacksRoom { reserve?.giveUp() }
             throw error
         }
+    }
+
+    /// A log that is too long is cut before anybody reads it again.
+    private func noteLog() {
+        let isTooLong = log.pages > Checkpointer.truncatePages
+        guard isTooLong || isHolding, let files else { return }
+        isHolding = isTooLong
+        if isTooLong { files.hold() } else { files.release() }
     }
 
     public var isShortOfRoom: Bool { reserve?.isGivenUp == true }
@@ -189,7 +200,11 @@ public final class SQLiteEngine: StorageEngine {
         sqlite3_busy_timeout(connection, 0)
         let code = sqlite3_wal_checkpoint_v2(connection, nil, SQLITE_CHECKPOINT_TRUNCATE, nil, nil)
         sqlite3_busy_timeout(connection, Checkpointer.busyMilliseconds)
-        if code == SQLITE_BUSY { return false }
+        if code == SQLITE_BUSY {
+            files?.hold()
+            return false
+        }
+        files?.release()
         guard code == SQLITE_OK else { throw SQLiteFailure.error(code) }
         return true
     }

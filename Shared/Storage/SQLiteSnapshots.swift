@@ -3,6 +3,8 @@ internal import GRDB
 internal import GRDBSQLite
 private import Synchronization
 
+private import func Foundation.usleep
+
 /// Snapshots of one SQLite file, each on a connection that is opened read-only.
 final class SQLiteSnapshots: Snapshots {
     /// A connection that cannot write.
@@ -48,10 +50,24 @@ final class SQLiteSnapshots: Snapshots {
     private let path: String
     /// Nil: closed.
     private let free = Mutex<[Reader]?>([])
+    /// Until then no snapshot begins.
+    private let heldUntil = Mutex<ContinuousClock.Instant?>(nil)
 
     init(path: String) { self.path = path }
 
+    /// Lets no snapshot begin for as long as one may last: the log begins anew, or is cut, only while nobody reads it,
+    /// and of many readers there would always be one.
+    func hold() { heldUntil.withLock { $0 = .now + snapshotDurationMax } }
+
+    /// The log was cut.
+    func release() { heldUntil.withLock { $0 = nil } }
+
+    private func waitForTurn() {
+        while let end = heldUntil.withLock({ $0 }), end > .now { usleep(2000) }
+    }
+
     func read<Result>(_ body: (any ReadTransaction) throws -> Result) throws -> Result {
+        waitForTurn()
         let reader = try take()
         defer { giveBack(reader) }
         reader.deadline.end = .now + snapshotDurationMax

@@ -153,7 +153,7 @@ struct GroupCommit {
             return .success(Self.nothing)
         }
         if let deadline = item.deadline, deadline < time {
-            throw CloudError(.deadlineExceeded, "The caller's time was up before the request was handled.")
+            throw CloudError.late
         }
         if let principal = item.principal,
             let reply = try group.reply(

@@ -71,3 +71,9 @@ final class GroupItem {
         self.completion = completion
     }
 }
+
+extension CloudError {
+    /// Nobody waits for the answer any more.
+    static let late = CloudError(
+        .deadlineExceeded, "The caller's time was up before the request was handled.")
+}

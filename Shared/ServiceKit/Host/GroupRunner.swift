@@ -25,6 +25,10 @@ final class GroupRunner {
     private var queued: [GroupItem] = []
     private var heavy = HeavyQueue()
     private var reads = BulkReads()
+    /// Those that no thread has taken up yet; one of each connection at most.
+    private var waitingReads: [(item: GroupItem, reading: Router.Bulk.Reading)] = []
+    private var readsInFlight = 0
+    private static let readsMax = 4
     private var heavyTimer: (any LoopTimer)?
     private var slowGroups = SlowGroups()
     /// Requests with long work that are not answered yet. A repeat of one of
@@ -202,8 +206,25 @@ final class GroupRunner {
 
     /// Reads a snapshot for the item; what its connection sends meanwhile waits.
     private func read(_ item: GroupItem, _ reading: Router.Bulk.Reading) {
-        let history = groups.cache.history
         item.rowsBefore = item.rows
+        waitingReads.append((item, reading))
+        startReads()
+    }
+
+    private func startReads() {
+        while readsInFlight < Self.readsMax, !waitingReads.isEmpty, !isClosed {
+            let (item, reading) = waitingReads.removeFirst()
+            guard item.deadline.map({ $0 < loop.monotonicNow }) != true else {
+                end(item, .failure(.late))
+                continue
+            }
+            startRead(item, reading)
+        }
+    }
+
+    private func startRead(_ item: GroupItem, _ reading: Router.Bulk.Reading) {
+        readsInFlight += 1
+        let history = groups.cache.history
         loop.offload(to: .reading) { [snapshots, read = reading.read] in
             try snapshots.read { snapshot in
                 let feed = FeedSnapshot(snapshot, history: history)
@@ -211,6 +232,7 @@ final class GroupRunner {
             }
         } then: { [weak self] result in
             guard let self, !isClosed else { return }
+            readsInFlight -= 1
             do {
                 let read = try result.get()
                 item.rows = read.rows
@@ -219,13 +241,18 @@ final class GroupRunner {
                     throw CloudError(
                         .serviceBusy, "Another history began meanwhile. Try again.", retryAfter: .milliseconds(10))
                 }
-                item.outcome = .success(try reading.finish(read.value))
+                end(item, .success(try reading.finish(read.value)))
             } catch {
-                item.outcome = .failure(CloudError(wrapping: error))
+                end(item, .failure(CloudError(wrapping: error)))
             }
-            answer(item)
-            release(item)
+            startReads()
         }
+    }
+
+    private func end(_ item: GroupItem, _ outcome: GroupItem.Outcome) {
+        item.outcome = outcome
+        answer(item)
+        release(item)
     }
 
     /// Lets what has waited behind the read go on, in a turn of its own.

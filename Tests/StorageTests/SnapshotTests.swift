@@ -1,0 +1,112 @@
+import Core
+import Foundation
+import Storage
+import Synchronization
+import Testing
+
+/// Reads beside the loop, of a database in a file.
+@Suite(.serialized) struct SnapshotTests {
+    private static let migration = Migration(
+        name: "test-001", statements: ["CREATE TABLE numbers (number BIGINT NOT NULL, bytes BLOB NOT NULL)"])
+    private static let insert = SQL("INSERT INTO numbers (number, bytes) VALUES (?1, ?2)")
+    private static let replace = SQL("UPDATE numbers SET bytes = ?1 WHERE number = 1")
+    private static let count = SQL("SELECT COUNT(*) FROM numbers")
+    private static let numbers = SQL("SELECT number FROM numbers ORDER BY number")
+
+    private func withEngine(_ body: (SQLiteEngine, _ path: String) throws -> Void) throws {
+        let folder = NSTemporaryDirectory() + "nephos-snapshots-" + UUID().uuidString
+        try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+        defer { try? FileManager.default.removeItem(atPath: folder) }
+        let engine = try SQLiteEngine(path: folder + "/test.sqlite")
+        defer { engine.close() }
+        try engine.migrate([Self.migration])
+        try body(engine, folder + "/test.sqlite")
+    }
+
+    private func count(_ transaction: any ReadTransaction) throws -> Int64 {
+        try transaction.first(Self.count) { $0.integer(0) } ?? -1
+    }
+
+    @Test func aSnapshotIsOneStateAndHasAllThatWasCommittedBefore() throws {
+        try withEngine { engine, _ in
+            func add() throws { _ = try engine.write { try $0.execute(Self.insert, [.integer(1), .blob([1])]) } }
+            try add()
+            try engine.snapshots.read { snapshot in
+                let seen = try count(snapshot)
+                #expect(seen == 1)
+                try add()
+                let still = try count(snapshot)
+                #expect(still == 1)
+            }
+            let later = try engine.snapshots.read(count)
+            #expect(later == 2)
+        }
+    }
+
+    @Test func aSnapshotCannotBeWritten() throws {
+        try withEngine { engine, _ in
+            let snapshots = engine.snapshots
+            #expect(throws: CloudError.self) {
+                // However one gets at it.
+                try snapshots.read {
+                    _ = try ($0 as? any Transaction)?.execute(Self.insert, [.integer(1), .blob([1])])
+                }
+            }
+            let written = try engine.write { try count($0) }
+            #expect(written == 0)
+        }
+    }
+
+    @Test func whatTakesTooLongIsEnded() throws {
+        try withEngine { engine, _ in
+            try engine.write {
+                for number in 0..<2000 { try $0.execute(Self.insert, [.integer(Int64(number)), .blob([])]) }
+            }
+            // 2000^4 rows.
+            let endless = SQL(
+                "SELECT COUNT(*) FROM numbers a, numbers b, numbers c, numbers d WHERE a.number + b.number + c.number + d.number < 0"
+            )
+            let start = ContinuousClock.now
+            do {
+                _ = try engine.snapshots.read { try $0.first(endless) { $0.integer(0) } }
+                Issue.record("It came to an end.")
+            } catch let error as CloudError {
+                #expect(error.code == .serviceBusy)
+            }
+            #expect(ContinuousClock.now - start < .seconds(10))
+            let all = try engine.snapshots.read(count)
+            #expect(all == 2000)
+        }
+    }
+
+    /// Of two that read all the time one always reads.
+    @Test func readersDoNotMakeTheLogGrow() throws {
+        try withEngine { engine, path in
+            _ = try engine.write { try $0.execute(Self.insert, [.integer(1), .blob([])]) }
+            let isOver = Atomic(false)
+            let done = DispatchSemaphore(value: 0)
+            let snapshots = engine.snapshots
+            for _ in 0..<3 {
+                Thread.detachNewThread {
+                    while !isOver.load(ordering: .relaxed) {
+                        try? snapshots.read { snapshot in
+                            try snapshot.query(Self.numbers, []) { _ in true }
+                            usleep(30_000)
+                        }
+                    }
+                    done.signal()
+                }
+            }
+            var longest = 0
+            for round in 0..<400 {
+                let bytes = [UInt8](repeating: UInt8(round & 0xff), count: 1 << 20)
+                _ = try engine.write { try $0.execute(Self.replace, [.blob(bytes)]) }
+                let log = try FileManager.default.attributesOfItem(atPath: path + "-wal")[.size] as? Int
+                longest = max(longest, log ?? 0)
+            }
+            isOver.store(true, ordering: .relaxed)
+            for _ in 0..<3 { done.wait() }
+            #expect(longest < 200 << 20, "\(longest >> 20) MiB of log")
+        }
+    }
+}
