@@ -79,4 +79,38 @@ import Wire
             #expect(try process.store?.status().isInSync == false)
         }
     }
+
+    @Test func whoCallsAgainWhenTheAccountChangesIsAnswered() throws {
+        let cloud = try TestCloud(seed: 4)
+        defer { cloud.close() }
+        try cloud.createAccount("other")
+        let first = try cloud.addDevice(isShared: true)
+        let second = try cloud.addProcess(of: first)
+        #expect(cloud.settle())
+        cloud.crash(.keyValue)
+        let engine = try #require(second.engine)
+        let app = try #require(second.session?.defaultApp)
+        var failure: CloudError?
+        var listed: Result<WireListKeyHistoryReply, CloudError>?
+        func list(_ completion: @escaping (Result<WireListKeyHistoryReply, CloudError>, Budget?) -> Void) {
+            var request = WireListKeyHistory()
+            request.storeID = engine.session?.storeIDs[app.rawValue] ?? ""
+            engine.call(
+                .keyValue, request, as: WireListKeyHistoryReply.self, app: app, timeout: .seconds(60),
+                completion)
+        }
+        list { result, _ in
+            if case .failure(let error) = result { failure = error }
+            list { result, _ in listed = result }
+        }
+        // The call waits for the service that is away when the home passes to another account.
+        cloud.network.run(for: .seconds(1))
+        try first.signIn(as: "other")
+        #expect(cloud.network.run(within: .seconds(2)) { failure != nil })
+        #expect(failure?.code == .networkFailure)
+        try cloud.start(.keyValue)
+        #expect(cloud.network.run(within: .seconds(90)) { listed != nil })
+        #expect(throws: Never.self) { try listed?.get() }
+        #expect(cloud.settle())
+    }
 }

@@ -107,8 +107,7 @@ public final class DeviceEngine {
         tokens.stop()
         follower.stop()
         for store in stores.values { store.end() }
-        for client in clients.values { client.close() }
-        clients = [:]
+        closeClients()
     }
 
     /// The sync of this app's key-value store; begins to follow it.
@@ -226,6 +225,14 @@ public final class DeviceEngine {
         return client
     }
 
+    /// Calls in flight fail at once. Who is told may call again, on a connection of its own: those that are closed are
+    /// out of the way before.
+    private func closeClients() {
+        let closing = clients.sorted { $0.key.rawValue < $1.key.rawValue }.map(\.value)
+        clients = [:]
+        for client in closing { client.close() }
+    }
+
     /// Nobody listens where the service should be. Those who wait are told; the attempts go on.
     private func refused(_ service: ServiceName, _ error: CloudError) {
         guard service == .keyValue || service == .identity && tokens.refreshing else { return }
@@ -315,10 +322,11 @@ public final class DeviceEngine {
     /// Everything is connected anew, for another session or other addresses.
     func reconnect(session: SessionRecord?) {
         self.session = session
-        for client in clients.values { client.close() }
-        clients = [:]
+        // Before the calls end: what fails with them is no news for what begins.
+        for store in openStores { store.end() }
+        closeClients()
         follower.restart()
-        for store in openStores { store.restart() }
+        for store in openStores { store.begin() }
     }
 
     /// The addresses that the server published last.

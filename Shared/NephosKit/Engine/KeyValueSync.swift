@@ -98,11 +98,6 @@ public final class KeyValueSync {
         pacing = PushPacing()
     }
 
-    func restart() {
-        end()
-        begin()
-    }
-
     /// Tries now what would be tried later by itself: what failed may succeed by now.
     func synchronize() {
         if let scope {

@@ -203,7 +203,9 @@ public final class ServiceHost: ServiceRuntime {
         isClosed = true
         heartbeat?.cancel()
         maintenance.close()
-        for client in clients.values { client.close() }
+        let closing = clients.values
+        clients = [:]
+        for client in closing { client.close() }
         service.stop()
         requests?.close()
         events?.close()
@@ -212,7 +214,6 @@ public final class ServiceHost: ServiceRuntime {
         events = nil
         publisher = nil
         followers = []
-        clients = [:]
     }
 
     /// A group is on disk: those who follow hear of it.
