@@ -115,13 +115,18 @@ struct Enrolment {
         let tokens = try call(renewal, keys: device.keys, returning: WireRefreshTokenReply.self)
         device.accessToken = tokens.accessToken.token
         device.refreshToken = tokens.refreshToken
-        var request = WirePullKeys()
-        request.storeID = store
-        let reply = try call(
-            request, to: keyValue, keys: device.keys, accessToken: device.accessToken,
-            returning: WirePullKeysReply.self)
+        var reading = ChangesReading(.scope(store), after: .zero)
         var values: [ItemName: PropertyValue] = [:]
-        for item in reply.items { values[ItemName(item.key)] = try KeyValueItem(item).value }
+        var reply: WireReadChangesReply
+        repeat {
+            reply = try call(
+                reading.request, to: keyValue, keys: device.keys, accessToken: device.accessToken,
+                returning: WireReadChangesReply.self)
+            for change in reply.changes {
+                let item = try KeyValueItem(WireKeyValueItem(serializedBytes: change.body))
+                values[item.key] = item.value
+            }
+        } while try !reading.take(reply)
         guard let digest = SetDigest(bytes: Array(reply.digest)) else {
             throw CloudError(.internalError, "The server's digest is not one.")
         }

@@ -55,7 +55,7 @@ struct HostileRun {
                 })
         }
         let pull = pull(pullers)
-        for device in pulling[0..<4] { try attack("pulls", pullers, device, "PullKeys") { _ in pull } }
+        for device in pulling[0..<4] { try attack("pulls", pullers, device, "ReadChanges") { _ in pull } }
         let big = push(pushers.store, keys: (0..<1270).map { "big-\($0)" }, bytes: 1000)
         for device in pushing[0..<2] { try attack("refused pushes", pushers, device, "PushKeys") { _ in big } }
         let deletes = (0..<8).map { round in
@@ -159,7 +159,7 @@ struct HostileRun {
                 for _ in 0..<900 {
                     let id = OperationID(at: Timestamp(milliseconds: UInt64(Date().timeIntervalSince1970 * 1000)))
                     let envelope = RequestEnvelope(
-                        method: "PullKeys", id: id, accessToken: device.accessToken, body: body)
+                        method: "ReadChanges", id: id, accessToken: device.accessToken, body: body)
                     _ = socket.send(envelope.encoded())
                 }
             }
@@ -167,9 +167,7 @@ struct HostileRun {
     }
 
     private func pull(_ enrolment: Enrolment) -> Frame {
-        var pull = WirePullKeys()
-        pull.storeID = enrolment.store
-        return Frame(encoding: pull)
+        Frame(encoding: ChangesReading(.scope(enrolment.store), after: .zero).request)
     }
 
     private func push(_ store: String, keys: [String], bytes: Int? = nil, age: UInt64 = 0) -> Frame {

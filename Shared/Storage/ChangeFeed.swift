@@ -69,6 +69,9 @@ public struct ScopeName: Hashable, Sendable {
         self.name = name
     }
 
+    /// As the scope is named among others.
+    public var path: String { "\(account.rawValue)/\(name.rawValue)" }
+
     /// Which of the 64 partitions the account lies in: FNV-1a of its id, so that every language agrees.
     public var partition: Int {
         var hash: UInt64 = 0xcbf2_9ce4_8422_2325
@@ -115,10 +118,8 @@ public protocol FeedReader: ReadTransaction {
     /// Every item changed after the sequence, tombstones included, in the order of (sequence, name).
     func items(_ scope: ScopeName, after sequence: UInt64, _ item: (FeedItem) throws -> Bool) throws
 
-    /// The items after one of them, up to a sequence, in the same order: for a reader that goes on with a scope.
-    func items(
-        _ scope: ScopeName, after sequence: UInt64, _ name: ItemName, through last: UInt64,
-        _ item: (FeedItem) throws -> Bool) throws
+    /// The items after one of them, in the same order: for a reader that goes on.
+    func items(_ scope: ScopeName, after sequence: UInt64, _ name: ItemName, _ item: (FeedItem) throws -> Bool) throws
 
     /// Heads of the partition's scopes changed after the sequence, in the order of their heads.
     func scopes(inPartition partition: Int, after sequence: UInt64, limit: Int) throws -> [(ScopeName, ScopeHead)]

@@ -285,13 +285,10 @@ public final class Feed: FeedTransaction {
     }
 
     public func items(
-        _ scope: ScopeName, after sequence: UInt64, _ name: ItemName, through last: UInt64,
-        _ item: (FeedItem) throws -> Bool
+        _ scope: ScopeName, after sequence: UInt64, _ name: ItemName, _ item: (FeedItem) throws -> Bool
     ) throws {
         guard let id = try self.scope(scope).id else { return }
-        let values: [SQLValue] = [
-            .integer(id), .integer(Int64(clamping: sequence)), .text(name.rawValue), .integer(Int64(clamping: last)),
-        ]
+        let values: [SQLValue] = [.integer(id), .integer(Int64(clamping: sequence)), .text(name.rawValue)]
         try query(FeedStatements.itemsAfterItem, values) { try item(FeedItem(row: $0)) }
     }
 

@@ -65,7 +65,7 @@ enum FeedStatements {
     static let itemsAfterItem = SQL(
         """
         SELECT name, sequence, deleted_at, size, digest, body FROM feed_items
-        WHERE scope_id = ?1 AND (sequence, name) > (?2, ?3) AND sequence <= ?4 ORDER BY sequence, name
+        WHERE scope_id = ?1 AND (sequence, name) > (?2, ?3) ORDER BY sequence, name
         """)
     static let liveShares = SQL("SELECT size, digest FROM feed_items WHERE scope_id = ?1 AND deleted_at = 0")
 

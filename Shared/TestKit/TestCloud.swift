@@ -22,6 +22,8 @@ public final class TestCloud {
     /// Makes a service, each time that it starts, from a seed of its own.
     public typealias ServiceFactory = @Sendable (UInt64) throws -> any CloudService
 
+    /// Items of one page of what devices fetch that are started from now on; 0: as many as a service gives.
+    public var pageItemsMax: UInt32 = 0
     public let network: SimulatedNetwork
     let transport: InProcessTransport
     let logger: Logger

@@ -58,6 +58,7 @@ public final class TestDevice {
         var options = DeviceOptions()
         options.seed = generator.next()
         options.fault = fault
+        options.pageItemsMax = cloud.pageItemsMax
         if isShared { options.foreignPoll = .milliseconds(250) }
         let transport = cloud.transport
         let made = Unshared(Holder())

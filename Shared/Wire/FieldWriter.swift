@@ -81,6 +81,10 @@ public struct FieldWriter: Sendable {
         withUnsafeBytes(of: (id.high.bigEndian, id.low.bigEndian)) { storage.append(contentsOf: $0) }
     }
 
+    /// Fields of a message that is encoded already.
+    @inlinable
+    public mutating func append(encoded fields: [UInt8]) { storage.append(contentsOf: fields) }
+
     /// Fields that were written apart.
     @inlinable
     public mutating func append(_ fields: FieldWriter) { storage.append(contentsOf: fields.storage) }

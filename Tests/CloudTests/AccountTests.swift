@@ -36,10 +36,10 @@ import Wire
         return try client.call("SignIn", request, at: .requests(.identity))
     }
 
-    private func pull(_ client: TestClient, _ token: WireAccessToken) throws -> WirePullKeysReply {
-        var request = WirePullKeys()
-        request.storeID = token.app.storeID
-        return try client.call("PullKeys", request, at: .requests(.keyValue), accessToken: token.token)
+    private func pull(_ client: TestClient, _ token: WireAccessToken) throws -> WireReadChangesReply {
+        var request = WireReadChanges()
+        request.scope = token.app.storeID
+        return try client.call("ReadChanges", request, at: .requests(.keyValue), accessToken: token.token)
     }
 
     private func subscribe(_ client: TestClient, _ token: WireAccessToken) throws {

@@ -273,8 +273,8 @@ import Wire
         let value = PropertyValue.string(String(repeating: "x", count: 1_000_000))
         #expect(try guest.ask(guest.push([guest.write("large", value)])).code == nil)
         cloud.network.run(for: .seconds(10))
-        var pull = WirePullKeys()
-        pull.storeID = guest.session.accessToken.app.storeID
+        var pull = WireReadChanges()
+        pull.scope = guest.session.accessToken.app.storeID
         for _ in 0..<900 { try guest.send(pull) }
         cloud.network.run(for: .milliseconds(500))
         let answers = guest.takeReplies()

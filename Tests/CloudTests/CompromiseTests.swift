@@ -3,6 +3,7 @@ import Core
 import NephosKit
 import ServiceKit
 import Storage
+import SwiftProtobuf
 import TestKit
 import Testing
 import Wire
@@ -66,16 +67,18 @@ import Wire
         #expect(cloud.settle())
         let account = try #require(cloud.devices[0].session?.accountID)
         let thief = try cloud.makeClient(asService: .records)
-        var read = WireReadEvents()
+        var read = WireReadChanges()
         read.partition = UInt32(ScopeName(account: account, name: "").partition)
-        let reply: WireReadEventsReply = try thief.call("ReadEvents", read, at: .requests(.keyValue))
-        #expect(reply.events.map(\.accountID) == [account.rawValue])
-        #expect(reply.events.allSatisfy { $0.notification.changes.isEmpty })
-        // Without a token it cannot pull what changed.
-        var pull = WirePullKeys()
-        pull.storeID = "default"
+        let reply: WireReadChangesReply = try thief.call("ReadChanges", read, at: .requests(.keyValue))
+        #expect(reply.changes.map(\.item) == ["\(account.rawValue)/default"])
+        let head = try WireScopeHead(serializedBytes: reply.changes[0].body)
+        #expect(head.scope == "default" && head.token.sequence == 1)
+        #expect(!"\(reply)".contains("diary"))
+        // Without a token it cannot read what changed.
+        read.scope = "default"
+        read.owner = account.rawValue
         #expect(
-            code { try thief.call("PullKeys", pull, at: .requests(.keyValue), as: WirePullKeysReply.self) }
-                == .notAuthenticated)
+            code { try thief.call("ReadChanges", read, at: .requests(.keyValue), as: WireReadChangesReply.self) }
+                == .permissionFailure)
     }
 }

@@ -104,12 +104,12 @@ final class Guest {
         return write
     }
 
-    func pull(after token: ChangeToken = .zero) throws -> Result<WirePullKeysReply, CloudError> {
-        var pull = WirePullKeys()
-        pull.storeID = session.accessToken.app.storeID
+    func pull(after token: ChangeToken = .zero) throws -> Result<WireReadChangesReply, CloudError> {
+        var pull = WireReadChanges()
+        pull.scope = session.accessToken.app.storeID
         pull.after = WireChangeToken(token)
         return try ask(pull).result.flatMap { body in
-            Result { () throws(CloudError) in try body.decode(WirePullKeysReply.self) }
+            Result { () throws(CloudError) in try body.decode(WireReadChangesReply.self) }
         }
     }
 }

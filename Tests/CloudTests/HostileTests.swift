@@ -159,7 +159,7 @@ private final class Siege {
             try stranger.send(frames.isEmpty ? [Frame([])] : frames, to: door())
         case .mutilated:
             // Stolen from the wire, if that were possible, and changed on the way.
-            var raw = request("PullKeys", pull(), token: annToken).encoded()[0].bytes
+            var raw = request("ReadChanges", pull(), token: annToken).encoded()[0].bytes
             for _ in 0...Int.random(in: 0...8, using: &generator) {
                 guard !raw.isEmpty else { break }
                 let place = Int.random(in: raw.indices, using: &generator)
@@ -179,10 +179,10 @@ private final class Siege {
             envelope.body = Frame(bytes(0...400))
             try stranger.send(envelope.encoded(), to: door())
         case .badToken:
-            try send(stranger, "PullKeys", pull(), token: badToken(), to: .requests(.keyValue))
+            try send(stranger, "ReadChanges", pull(), token: badToken(), to: .requests(.keyValue))
         case .badDigest:
             // Of a token that others' connections have carried.
-            var envelope = request("PullKeys", pull(), token: "")
+            var envelope = request("ReadChanges", pull(), token: "")
             envelope.accessTokenDigest = TokenDigest(
                 of: [annToken, malloryToken, badToken()].randomElement(using: &generator) ?? "")
             try stranger.send(envelope.encoded(), to: .requests(.keyValue))
@@ -225,13 +225,13 @@ private final class Siege {
             var settle = WireSettleAllotment()
             settle.ownerID = "acct_x"
             settle.wantedBytes = .max
-            var events = WireReadEvents()
+            var events = WireReadChanges()
             events.partition = .random(in: 0...100, using: &generator)
             switch Int.random(in: 0..<3, using: &generator) {
             case 0: try send(mallory, "SettleAllotment", settle, token: malloryToken, to: .requests(.identity))
             case 1:
                 try send(mallory, "ReportClosure", WireReportClosure(), token: malloryToken, to: .requests(.identity))
-            default: try send(mallory, "ReadEvents", events, token: malloryToken)
+            default: try send(mallory, "ReadChanges", events, token: malloryToken)
             }
         case .strangeTime:
             // A write whose id is of another age.
@@ -260,7 +260,7 @@ private final class Siege {
             }
         case .otherApp:
             var pull = pull()
-            pull.storeID =
+            pull.scope =
                 ["T.other", "T.*", "*", "", "../default", text(1...50)].randomElement(using: &generator) ?? ""
             var scope = WireSubscribedScope()
             scope.service = ["keyvalue", "documents", "records", "identity", ""].randomElement(using: &generator) ?? ""
@@ -268,7 +268,7 @@ private final class Siege {
             var subscribe = WireSubscribe()
             subscribe.scopes = [scope]
             if Bool.random(using: &generator) {
-                try send(mallory, "PullKeys", pull, token: malloryToken, to: .requests(.keyValue))
+                try send(mallory, "ReadChanges", pull, token: malloryToken, to: .requests(.keyValue))
             } else {
                 try send(mallory, "Subscribe", subscribe, token: malloryToken, to: .subscriptions)
             }
@@ -281,7 +281,7 @@ private final class Siege {
     }
 
     private var methods: [String] {
-        ["PushKeys", "PullKeys", "ListKeyHistory", "WhoAmI", "ListDevices", "RefreshToken", "SignIn", "Subscribe"]
+        ["PushKeys", "ReadChanges", "ListKeyHistory", "WhoAmI", "ListDevices", "RefreshToken", "SignIn", "Subscribe"]
     }
 
     private func door() -> TestClient.Door { Self.doors.randomElement(using: &generator) ?? .subscriptions }
@@ -300,9 +300,9 @@ private final class Siege {
             accessToken: token, body: Frame(encoding: body))
     }
 
-    private func pull() -> WirePullKeys {
-        var pull = WirePullKeys()
-        pull.storeID = "default"
+    private func pull() -> WireReadChanges {
+        var pull = WireReadChanges()
+        pull.scope = "default"
         return pull
     }
 

@@ -107,13 +107,13 @@ import Wire
         let token = reply.accessToken.token
         // The Kelvin sign, which Swift's strings take for a K.
         for (store, expected) in [("T.Kiosk", nil), ("T.\u{212A}iosk", CloudError.Code.missingEntitlement)] {
-            var pull = WirePullKeys()
-            pull.storeID = store
+            var pull = WireReadChanges()
+            pull.scope = store
             var subscribe = WireSubscribe()
             subscribe.scopes = [.with { ($0.service, $0.scope) = ("keyvalue", store) }]
             let pulled = code {
                 try client.call(
-                    "PullKeys", pull, at: .requests(.keyValue), accessToken: token, as: WirePullKeysReply.self)
+                    "ReadChanges", pull, at: .requests(.keyValue), accessToken: token, as: WireReadChangesReply.self)
             }
             let subscribed = code {
                 try client.call(

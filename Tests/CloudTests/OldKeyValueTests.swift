@@ -158,12 +158,12 @@ import Wire
         defer { cloud.close() }
         let guest = try Guest(of: cloud)
         let held = try lose(cloud, guest)
-        var pull = WirePullKeys()
-        pull.storeID = guest.session.accessToken.app.storeID
+        var pull = WireReadChanges()
+        pull.scope = guest.session.accessToken.app.storeID
         pull.held = WireChangeToken(held)
         #expect(try guest.ask(pull).code == .serviceBusy)
         cloud.network.run(for: .seconds(1))
-        let reply = try guest.ask(pull).decoded(as: WirePullKeysReply.self)
+        let reply = try guest.ask(pull).decoded(as: WireReadChangesReply.self)
         #expect(reply.complete && reply.items.map(\.key) == ["base"])
         #expect(reply.token.epoch > held.epoch && reply.epochStart == held.sequence - 1)
     }

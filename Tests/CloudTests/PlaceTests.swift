@@ -41,10 +41,11 @@ import Wire
 
     /// What the store gives out by key; nothing when it gives out nothing.
     private func values(_ speaker: Speaker) -> [String: String] {
-        var request = WirePullKeys()
-        request.storeID = speaker.token.app.storeID
+        var request = WireReadChanges()
+        request.scope = speaker.token.app.storeID
         let reply = try? speaker.client.call(
-            "PullKeys", request, at: .requests(.keyValue), accessToken: speaker.token.token, as: WirePullKeysReply.self)
+            "ReadChanges", request, at: .requests(.keyValue), accessToken: speaker.token.token,
+            as: WireReadChangesReply.self)
         return (reply?.items ?? []).reduce(into: [:]) { $0[$1.key] = $1.hasValue ? $1.value.string : nil }
     }
 

@@ -14,14 +14,14 @@ import Wire
         return cloud
     }
 
-    private func wholePull(_ guest: Guest) -> WirePullKeys {
-        var pull = WirePullKeys()
-        pull.storeID = guest.session.accessToken.app.storeID
+    private func wholePull(_ guest: Guest) -> WireReadChanges {
+        var pull = WireReadChanges()
+        pull.scope = guest.session.accessToken.app.storeID
         return pull
     }
 
     private func pulled(_ guest: Guest) throws -> [String] {
-        let replies = guest.takeReplies().compactMap { try? $0.decoded(as: WirePullKeysReply.self) }
+        let replies = guest.takeReplies().compactMap { try? $0.decoded(as: WireReadChangesReply.self) }
         return try #require(replies.first { $0.complete }).items.map(\.key)
     }
 
@@ -66,7 +66,7 @@ import Wire
         cloud.network.run(for: .milliseconds(500))
         let replies = large.takeReplies()
         try #require(replies.count == 2)
-        let pulled = try replies[0].decoded(as: WirePullKeysReply.self)
+        let pulled = try replies[0].decoded(as: WireReadChangesReply.self)
         #expect(pulled.complete && pulled.items.count == 101)
         #expect(try replies[1].decoded(as: WirePushKeysReply.self).previousSequence == pulled.token.sequence)
     }
@@ -85,7 +85,7 @@ import Wire
         let replies = guest.takeReplies()
         try #require(replies.count == 80)
         for number in 1..<40 {
-            let items = try replies[2 * number].decoded(as: WirePullKeysReply.self).items
+            let items = try replies[2 * number].decoded(as: WireReadChangesReply.self).items
             #expect(items.first { $0.key == "number" }?.value.integer == Int64(number - 1))
         }
     }

@@ -85,6 +85,7 @@ final class History {
     @discardableResult
     func run() throws -> String {
         defer { cloud.close() }
+        if flip(0.5) { cloud.pageItemsMax = .random(in: 1...3, using: &generator) }
         let deviceCount = 2 + Int.random(in: 0..<4, using: &generator)
         hasSwitches = flip(0.3)
         if hasSwitches { try cloud.createAccount(Self.accounts[1]) }

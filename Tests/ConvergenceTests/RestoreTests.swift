@@ -57,6 +57,7 @@ final class RestoreHistory {
     @discardableResult
     func run() throws -> String {
         defer { cloud.close() }
+        if flip(0.5) { cloud.pageItemsMax = .random(in: 1...3, using: &generator) }
         for _ in 0..<Int.random(in: 2...4, using: &generator) { try cloud.addDevice() }
         guard cloud.settle() else { throw Violation("The devices did not begin: \(state())") }
         cloud.network.faults = Faults(

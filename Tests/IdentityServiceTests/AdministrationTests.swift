@@ -23,13 +23,12 @@ import Wire
         let house = try IdentityHouse()
         let apps: WireListAppsReply = try house.call(WireListApps(), by: house.operatorKey)
         #expect(apps.apps.map(\.appID) == ["default"])
-        var read = WireReadEvents()
-        read.partition = UInt32(directoryScope.partition)
-        let feed: WireReadEventsReply = try house.cloud.makeClient(asService: .keyValue).call(
-            "ReadEvents", read, at: .requests(.identity))
-        let event = try #require(feed.events.first).notification
-        #expect(event.changes.first?.item == "app/default")
-        #expect(event.scope == "directory")
+        var read = WireReadChanges()
+        read.scope = directoryScope.name.rawValue
+        read.owner = directoryScope.account.rawValue
+        let feed: WireReadChangesReply = try house.cloud.makeClient(asService: .keyValue).call(
+            "ReadChanges", read, at: .requests(.identity))
+        #expect(feed.changes.first?.item == "app/default")
     }
 
     @Test func anAppsStoreIsItsOwnUnlessItNamesAnother() throws {

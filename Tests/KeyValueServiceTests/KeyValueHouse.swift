@@ -216,8 +216,8 @@ final class KeyValueHouse {
 
     /// A call of each method on a store.
     func requests(on store: String) -> [any SwiftProtobuf.Message] {
-        var pull = WirePullKeys()
-        pull.storeID = store
+        var pull = WireReadChanges()
+        pull.scope = store
         var history = WireListKeyHistory()
         history.storeID = store
         var digests = WireListKeyDigests()
@@ -230,11 +230,11 @@ final class KeyValueHouse {
         try call(push(writes, store: caller.store.rawValue), by: caller, id: id, WirePushKeysReply.self)
     }
 
-    func pull(_ caller: Caller, after token: WireChangeToken = WireChangeToken()) throws -> WirePullKeysReply {
-        var pull = WirePullKeys()
-        pull.storeID = caller.store.rawValue
+    func pull(_ caller: Caller, after token: WireChangeToken = WireChangeToken()) throws -> WireReadChangesReply {
+        var pull = WireReadChanges()
+        pull.scope = caller.store.rawValue
         pull.after = token
-        return try call(pull, by: caller, WirePullKeysReply.self)
+        return try call(pull, by: caller, WireReadChangesReply.self)
     }
 
     func values(_ caller: Caller) throws -> [ItemName: PropertyValue] {

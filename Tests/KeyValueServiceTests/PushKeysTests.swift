@@ -2,6 +2,7 @@ import Bus
 import Core
 import Storage
 import SwiftProtobuf
+import TestKit
 import Testing
 import Wire
 

@@ -1,5 +1,6 @@
 import Bus
 import Core
+import TestKit
 import Testing
 import Wire
 

@@ -40,7 +40,7 @@ import Wire
         let device = try Device.ready()
         let token = try #require(device.engine.session?.ubiquityIdentityToken)
         let archived = try JSONEncoder().encode([token])
-        device.cloud.lossy = ["PushKeys", "PullKeys", "Subscribe", "RefreshToken", "SignOut"]
+        device.cloud.lossy = ["PushKeys", "ReadChanges", "Subscribe", "RefreshToken", "SignOut"]
         try device.restart()
         #expect(device.engine.session?.ubiquityIdentityToken == token)
         #expect(try JSONDecoder().decode([UbiquityIdentityToken].self, from: archived) == [token])
@@ -274,6 +274,6 @@ import Wire
         device.loop.advance(.seconds(10))
         // The store, and after it the account.
         #expect(device.cloud.requests("Subscribe").count == 2)
-        #expect(device.cloud.requests("PullKeys").isEmpty)
+        #expect(device.cloud.requests("ReadChanges").isEmpty)
     }
 }

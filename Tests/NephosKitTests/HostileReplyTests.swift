@@ -1,5 +1,6 @@
 import Bus
 import Core
+import TestKit
 import Testing
 import Wire
 
@@ -19,17 +20,17 @@ import Wire
     }
 
     /// A device whose first pull brings these items.
-    private func device(_ items: [WireKeyValueItem], edit: (inout WirePullKeysReply) -> Void = { _ in }) throws
+    private func device(_ items: [WireKeyValueItem], edit: (inout WireReadChangesReply) -> Void = { _ in }) throws
         -> Device
     {
         let device = try Device()
-        var reply = WirePullKeysReply()
+        var reply = WireReadChangesReply()
         reply.items = items
         reply.complete = true
         reply.token = WireChangeToken(ChangeToken(epoch: 1, sequence: 1))
         edit(&reply)
         let frame = Frame(encoding: reply)
-        device.cloud.overrides["PullKeys"] = { _ in .success(frame) }
+        device.cloud.overrides["ReadChanges"] = { _ in .success(frame) }
         try device.signIn()
         device.loop.advance(.seconds(5))
         return device

@@ -9,7 +9,7 @@ import Wire
 @Suite struct KeyValueSyncTests {
     @Test func firstPullFinishesWithInitialSyncAlsoForAnEmptyStore() throws {
         let device = try Device()
-        device.cloud.overrides["PullKeys"] = { _ in .failure(CloudError(.internalError, "Not yet.")) }
+        device.cloud.overrides["ReadChanges"] = { _ in .failure(CloudError(.internalError, "Not yet.")) }
         try device.signIn()
         #expect(try device.store.read("a") == .notDownloadedYet)
         device.cloud.overrides = [:]
@@ -112,7 +112,7 @@ import Wire
 
     @Test func writesAreHeldUntilTheFirstPull() throws {
         let device = try Device()
-        device.cloud.overrides["PullKeys"] = { _ in .failure(CloudError(.internalError, "Not yet.")) }
+        device.cloud.overrides["ReadChanges"] = { _ in .failure(CloudError(.internalError, "Not yet.")) }
         try device.signIn()
         try device.store.set("mine", forKey: "a")
         device.loop.advance(.milliseconds(500))
@@ -129,7 +129,7 @@ import Wire
         device.loop.advance(.milliseconds(200))
         #expect(try device.state().head == device.cloud.head)
         #expect(try device.state().digest == device.cloud.digest)
-        #expect(device.cloud.requests("PullKeys").isEmpty)
+        #expect(device.cloud.requests("ReadChanges").isEmpty)
         #expect(device.changes.isEmpty)
         #expect(try device.store.status().isInSync)
     }
@@ -176,7 +176,7 @@ import Wire
         #expect(device.changes.map(\.reason) == [.serverChange])
         #expect(device.changes.first?.changedKeys == ["a"])
         #expect(device.changes.first?.device == DeviceID("dev_other"))
-        #expect(device.cloud.requests("PullKeys").isEmpty)
+        #expect(device.cloud.requests("ReadChanges").isEmpty)
     }
 
     @Test func gapIsFilledByAPull() throws {
@@ -185,7 +185,7 @@ import Wire
         device.cloud.deliver([device.cloud.write("seen", 2, at: device.now)])
         device.loop.advance(.milliseconds(200))
         #expect(try device.store.dictionary() == ["missed": 1, "seen": 2])
-        #expect(device.cloud.requests("PullKeys").count == 1)
+        #expect(device.cloud.requests("ReadChanges").count == 1)
         #expect(try device.state().head == device.cloud.head)
     }
 
@@ -198,7 +198,7 @@ import Wire
         device.cloud.deliver([first])
         device.loop.advance(.milliseconds(200))
         #expect(try device.state().head == device.cloud.head)
-        #expect(device.cloud.requests("PullKeys").isEmpty)
+        #expect(device.cloud.requests("ReadChanges").isEmpty)
     }
 
     @Test func heartbeatThatIsAheadCausesAPull() throws {
@@ -301,7 +301,7 @@ import Wire
     @Test func whoWouldWaitInVainIsToldAtOnceAndSynchronizeTriesAgain() throws {
         let device = try Device.ready()
         let locked = CloudError(.accountTemporarilyUnavailable, "Locked.", retryAfter: .seconds(60))
-        device.cloud.overrides = ["PushKeys": { _ in .failure(locked) }, "PullKeys": { _ in .failure(locked) }]
+        device.cloud.overrides = ["PushKeys": { _ in .failure(locked) }, "ReadChanges": { _ in .failure(locked) }]
         var results: [Result<Void, CloudError>] = []
         try device.store.set(1, forKey: "a")
         device.store.whenSent(timeout: .seconds(10)) { results.append($0) }
@@ -350,8 +350,8 @@ import Wire
         device.cloud.write("a", 1, at: device.now)
         device.cloud.overrides["PushKeys"] = { _ in .failure(CloudError(.internalError, "Later.")) }
         try device.store.set("mine", forKey: "b")
-        device.cloud.overrides["PullKeys"] = { request in
-            (try? request.body.decode(WirePullKeys.self))?.after.epoch == 0
+        device.cloud.overrides["ReadChanges"] = { request in
+            (try? request.body.decode(WireReadChanges.self))?.after.epoch == 0
                 ? nil : .failure(CloudError(.changeTokenExpired, "Too old."))
         }
         device.store.pull()
@@ -387,22 +387,22 @@ import Wire
         try device.local.write { try $0.execute(sql: "UPDATE stores SET digest = zeroblob(32)") }
         device.store.pull()
         device.loop.advance(.milliseconds(200))
-        #expect(device.cloud.requests("PullKeys").count == 2)
+        #expect(device.cloud.requests("ReadChanges").count == 2)
         #expect(try device.local.read { try StoreTransaction($0, scope).state().digest } == device.cloud.digest)
         #expect(try device.store.status().problem == nil)
     }
 
     @Test func lastingDifferenceIsReportedAfterOneFullFetch() throws {
         let device = try Device.ready()
-        device.cloud.overrides["PullKeys"] = { [weak cloud = device.cloud] _ in
-            var reply = WirePullKeysReply()
+        device.cloud.overrides["ReadChanges"] = { [weak cloud = device.cloud] request in
+            var reply = WireReadChangesReply()
             reply.token = WireChangeToken(cloud?.head ?? .zero)
-            reply.complete = true
+            reply.complete = (try? request.body.decode(WireReadChanges.self))?.after.sequence == 0
             return .success(Frame(encoding: reply))
         }
         device.store.pull()
         device.loop.advance(.milliseconds(500))
-        #expect(device.cloud.requests("PullKeys").count == 2)
+        #expect(device.cloud.requests("ReadChanges").count == 2)
         #expect(try device.store.status().problem?.code == .storeOutOfStep)
     }
 }

@@ -1,6 +1,7 @@
 import Bus
 import Core
 import SwiftProtobuf
+import TestKit
 import Wire
 
 import struct Foundation.Data
@@ -66,7 +67,7 @@ final class ScriptedCloud {
                 let reply = Frame(encoding: push(try request.body.decode(WirePushKeys.self)))
                 answers[request.id] = reply
                 return .success(reply)
-            case "PullKeys": return .success(Frame(encoding: try pull(request.body.decode(WirePullKeys.self))))
+            case "ReadChanges": return .success(Frame(encoding: try pull(request.body.decode(WireReadChanges.self))))
             default: return .failure(CloudError(.unknownMethod, "The script has no such method."))
             }
         } catch { return .failure(CloudError(wrapping: error)) }
@@ -135,15 +136,15 @@ final class ScriptedCloud {
         return reply
     }
 
-    private func pull(_ request: WirePullKeys) throws -> WirePullKeysReply {
+    private func pull(_ request: WireReadChanges) throws -> WireReadChangesReply {
         let after = ChangeToken(request.after)
         guard after == .zero || after.epoch == head.epoch else {
             throw CloudError(.changeTokenExpired, "Fetch everything.")
         }
-        var reply = WirePullKeysReply()
+        var reply = WireReadChangesReply()
         reply.token = WireChangeToken(head)
-        reply.complete = after == .zero
-        reply.items = items.values.filter { $0.sequence > after.sequence || after == .zero }.map(WireKeyValueItem.init)
+        reply.complete = after.sequence == 0
+        reply.items = items.values.filter { $0.sequence > after.sequence || reply.complete }.map(WireKeyValueItem.init)
         reply.digest = Data(digest.bytes)
         reply.digestKey = Data(digestKey)
         reply.epochStart = epochStart

@@ -26,7 +26,7 @@ import Testing
     @Test func whatIsInTheWayOfAllIsTheReasonOfEachWrite() throws {
         let device = try Device.ready()
         let locked = CloudError(.accountTemporarilyUnavailable, "Locked.", retryAfter: .seconds(60))
-        device.cloud.overrides = ["PushKeys": { _ in .failure(locked) }, "PullKeys": { _ in .failure(locked) }]
+        device.cloud.overrides = ["PushKeys": { _ in .failure(locked) }, "ReadChanges": { _ in .failure(locked) }]
         try device.store.set(1, forKey: "a")
         device.store.pull()
         device.loop.advance(.seconds(1))

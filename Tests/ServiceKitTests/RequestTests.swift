@@ -212,7 +212,7 @@ struct RequestTests {
                 method: "CreateAccount", id: OperationID(at: now.advanced(by: .seconds(2 * 3600))), body: Frame([])
             ).encoded(),
             RequestEnvelope(method: "RevokeDevice", id: OperationID(at: now), body: Frame([])).encoded(),
-            RequestEnvelope(method: "ReadEvents", id: OperationID(at: now), body: Frame([])).encoded(),
+            RequestEnvelope(method: "ReadPositions", id: OperationID(at: now), body: Frame([])).encoded(),
         ]
         for message in messages {
             _ = socket.send(message)

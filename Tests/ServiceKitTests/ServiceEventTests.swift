@@ -74,12 +74,6 @@ import Wire
             let events = try ServiceEvent.batch(Frame(encoding: batch))
             #expect(events.count == batch.events.count)
             for (event, wire) in zip(events, batch.events) { try expectSame(event, wire) }
-            var reply = WireReadEventsReply()
-            reply.events = batch.events
-            reply.position = token(&random)
-            reply.more = true
-            reply.place.scope = "scope"
-            #expect(try ServiceEvent.batch(Frame(encoding: reply)).count == events.count)
         }
     }
 

@@ -14,10 +14,14 @@ import Testing
 
     struct Sabotage: Error {}
 
-    /// A reader that follows a scope by its token alone.
+    /// A reader that follows a scope by its token, a page at a time.
     struct Follower {
-        var token = ChangeToken.zero
+        var query: FeedQuery
         var items: [ItemName: [UInt8]] = [:]
+        /// What pages have brought, until all have come.
+        var staged: [ItemName: FeedItem] = [:]
+
+        init(_ scope: ScopeName) { query = FeedQuery(scope) }
     }
 
     static let seeds = Array(UInt64(1)...300)
@@ -28,7 +32,7 @@ import Testing
         let cache = FeedCache()
         let scopes = (0..<3).map { ScopeName(account: "account_\($0 / 2)", name: "scope_\($0)") }
         var models = scopes.map { _ in Model() }
-        var followers = scopes.map { _ in Follower() }
+        var followers = scopes.map(Follower.init)
         var time: UInt64 = 1000
 
         for _ in 0..<12 {
@@ -49,7 +53,7 @@ import Testing
             try agree(engine, scopes, models, seed)
             try agree(engine, cache, scopes, models, seed)
             let place = Int.random(in: 0..<scopes.count, using: &random)
-            try follow(engine, scopes[place], models[place], &followers[place], seed)
+            try follow(engine, models[place], &followers[place], &random, seed)
         }
     }
 
@@ -128,26 +132,35 @@ import Testing
         }
     }
 
-    /// After any number of steps a follower that reads pages holds what the scope holds.
+    /// After the last page, whatever was written since the first, a follower holds what the scope holds.
     private func follow(
-        _ engine: SQLiteEngine, _ scope: ScopeName, _ model: Model, _ follower: inout Follower, _ seed: UInt64
+        _ engine: SQLiteEngine, _ model: Model, _ follower: inout Follower, _ random: inout SplitMix64, _ seed: UInt64
     ) throws {
-        var more = true
-        while more {
-            let token = follower.token
+        for _ in 0..<Int.random(in: 1...4, using: &random) {
+            let query = follower.query
+            let bounds = FeedBounds(
+                items: .random(in: 1...3, using: &random), bytes: .random(in: 1...60, using: &random))
             do {
-                let page = try engine.group { try $0.page(of: scope, after: token, limit: 2) }
-                for item in page.items {
-                    #expect(item.sequence > token.sequence, "seed \(seed)")
-                    follower.items[item.name] = item.deleted ? nil : item.body
+                let page = try engine.group { feed in
+                    try feed.page(query, within: bounds) { follower.staged[$0.name] = $0 }
                 }
-                (follower.token, more) = (page.token, page.hasMore)
+                if let next = page.next {
+                    #expect((query.place?.sequence ?? query.after.sequence) <= next.sequence, "seed \(seed)")
+                    follower.query.place = next
+                    continue
+                }
+                if page.isListing { follower.items = [:] }
+                for item in follower.staged.values { follower.items[item.name] = item.deleted ? nil : item.body }
+                follower.staged = [:]
+                follower.query = FeedQuery(query.scope, after: page.head.token)
+                let live = model.items.filter { !$0.value.deleted }.mapValues(\.body)
+                #expect(follower.items == live, "seed \(seed)")
             } catch let error as CloudError where error.code == .changeTokenExpired {
-                #expect(token.sequence < model.floor, "seed \(seed)")
-                follower = Follower()
+                // Never without need: of the transaction that a page ended in, a deletion may have been left.
+                let read = query.place.map { max($0.start.sequence, $0.sequence - 1) } ?? query.after.sequence
+                #expect(read < model.floor, "seed \(seed)")
+                follower = Follower(query.scope)
             }
         }
-        let live = model.items.filter { !$0.value.deleted }.mapValues(\.body)
-        #expect(follower.items == live, "seed \(seed)")
     }
 }

@@ -8,13 +8,33 @@ import Testing
     init() throws { engine = try .fresh() }
 
     func changes(after token: ChangeToken) throws -> ([ItemName], ChangeToken) {
+        let (items, page) = try page(FeedQuery(notes, after: token))
+        #expect(page.next == nil)
+        return (items.map(\.name), page.head.token)
+    }
+
+    func page(_ query: FeedQuery, within bounds: FeedBounds = .page) throws -> ([FeedItem], FeedPage) {
         try engine.group { feed in
-            var names: [ItemName] = []
-            let head = try feed.changes(in: notes, after: token) {
-                names.append($0.name)
-                return true
-            }
-            return (names, head.token)
+            var items: [FeedItem] = []
+            let page = try feed.page(query, within: bounds) { items.append($0) }
+            return (items, page)
+        }
+    }
+
+    /// Reads to the end; `between` runs after each page but the last.
+    func read(
+        after token: ChangeToken = .zero, _ bounds: FeedBounds, between: (Int) throws -> Void = { _ in }
+    ) throws -> (items: [ItemName: FeedItem], sizes: [Int], head: ScopeHead) {
+        var query = FeedQuery(notes, after: token)
+        var items: [ItemName: FeedItem] = [:]
+        var sizes: [Int] = []
+        while true {
+            let (some, page) = try page(query, within: bounds)
+            for item in some { items[item.name] = item }
+            sizes.append(some.count)
+            guard let next = page.next else { return (items, sizes, page.head) }
+            query.place = next
+            try between(sizes.count)
         }
     }
 
@@ -63,36 +83,109 @@ import Testing
         #expect(code { _ = try changes(after: ChangeToken(epoch: 1, sequence: .max)) } == .changeTokenExpired)
     }
 
-    @Test func pagesEndBetweenTransactions() throws {
-        for round in 0..<5 {
-            try engine.group { _ = try $0.put(notes, (0..<3).map { item("\(round)-\($0)", "x") }) }
+    @Test func aPageEndsInsideATransaction() throws {
+        for round in 0..<3 {
+            try engine.group { _ = try $0.put(notes, (0..<5).map { item("\(round)-\($0)", "x") }) }
         }
-        var token = ChangeToken.zero
-        var sizes: [Int] = []
-        var more = true
-        while more {
-            let page = try engine.group { try $0.page(of: notes, after: token, limit: 4) }
-            #expect(Set(page.items.map(\.sequence)).count * 3 == page.items.count)
-            sizes.append(page.items.count)
-            (token, more) = (page.token, page.hasMore)
-        }
-        #expect(sizes == [6, 6, 3])
-        #expect(token == ChangeToken(epoch: 1, sequence: 5))
+        let (items, sizes, head) = try read(FeedBounds(items: 4, bytes: .max))
+        #expect(sizes == [4, 4, 4, 3])
+        #expect(items.count == 15 && head.token == ChangeToken(epoch: 1, sequence: 3))
     }
 
-    @Test func tombstonesThatWentLongAgoDoNotStopANewReader() throws {
-        for round in 0..<6 { try engine.group { _ = try $0.put(notes, [item("\(round)", "x")]) } }
+    @Test func aPageIsBoundedInBytesAndHoldsOneItemAtLeast() throws {
+        let bodies = [10, 10, 500, 10, 10, 10].map { String(repeating: "x", count: $0) }
+        for (number, body) in bodies.enumerated() {
+            try engine.group { _ = try $0.put(notes, [item(ItemName("\(number)"), body)]) }
+        }
+        let (items, sizes, _) = try read(FeedBounds(items: 100, bytes: 24))
+        #expect(sizes == [2, 1, 2, 1])
+        #expect(items.count == 6)
+    }
+
+    /// What is written between two pages is in the state that the last page shows.
+    @Test func whatChangesMeanwhileIsReadOnceMore() throws {
+        try engine.group { _ = try $0.put(notes, (0..<6).map { item(ItemName("\($0)"), "old") }) }
+        let (items, _, head) = try read(FeedBounds(items: 2, bytes: .max)) { page in
+            guard page <= 2 else { return }
+            try engine.group {
+                _ = try $0.put(notes, [item("0", "new \(page)"), item("1", "", deleted: true), item("5", "new")])
+            }
+        }
+        let live = items.filter { !$0.value.deleted }.mapValues { String(decoding: $0.body, as: UTF8.self) }
+        #expect(live == ["0": "new 2", "2": "old", "3": "old", "4": "old", "5": "new"])
+        #expect(head.token.sequence == 3 && head.liveCount == 5)
+    }
+
+    @Test func aListingLeavesOutOnlyDeletionsFromBeforeItBegan() throws {
+        for round in 0..<6 { try engine.group { _ = try $0.put(notes, [item(ItemName("\(round)"), "x")]) } }
         try engine.group { _ = try $0.put(notes, [item("5", "", deleted: true)]) }
         _ = try engine.group { try $0.compactTombstones(before: Timestamp(milliseconds: 5000), limit: 9) }
         #expect(try engine.group { try $0.head(notes) }.floor == 7)
-        var names: [ItemName] = []
-        var token = ChangeToken.zero
-        var more = true
-        while more {
-            let page = try engine.group { try $0.page(of: notes, after: token, limit: 2) }
-            names += page.items.map(\.name)
-            (token, more) = (page.token, page.hasMore)
+        try engine.group { _ = try $0.put(notes, [item("4", "", deleted: true)]) }
+        let (items, _, _) = try read(FeedBounds(items: 2, bytes: .max)) { page in
+            guard page == 1 else { return }
+            try engine.group { _ = try $0.put(notes, [item("0", "", deleted: true)]) }
         }
-        #expect(names == ["0", "1", "2", "3", "4"])
+        #expect(items.mapValues(\.deleted) == ["0": true, "1": false, "2": false, "3": false])
+    }
+
+    @Test func deletionsForgottenDuringAReadingEndIt() throws {
+        for round in 0..<6 { try engine.group { _ = try $0.put(notes, [item(ItemName("\(round)"), "x")]) } }
+        let bounds = FeedBounds(items: 2, bytes: .max)
+        func forgetting(_ name: ItemName, after token: ChangeToken) throws {
+            _ = try read(after: token, bounds) { page in
+                guard page == 1 else { return }
+                try engine.group(at: 2000) { _ = try $0.put(notes, [item(name, "", deleted: true)]) }
+                _ = try engine.group { try $0.compactTombstones(before: Timestamp(milliseconds: 5000), limit: 9) }
+            }
+        }
+        #expect(code { try forgetting("0", after: .zero) } == .changeTokenExpired)
+        // Begun anew, it comes to its end.
+        let (items, _, head) = try read(bounds)
+        #expect(items.keys.sorted() == ["1", "2", "3", "4", "5"])
+        try engine.group { _ = try $0.put(notes, (3..<6).map { item(ItemName("\($0)"), "y") }) }
+        #expect(code { try forgetting("3", after: head.token) } == .changeTokenExpired)
+    }
+
+    @Test func aDeletionForgottenInTheTransactionThatAPageEndedInEndsTheReading() throws {
+        try engine.group { _ = try $0.put(notes, [item("a", "x"), item("b", "x"), item("c", "x")]) }
+        let token = try engine.group { try $0.head(notes) }.token
+        try engine.group(at: 2000) {
+            _ = try $0.put(notes, [item("a", "y"), item("b", "", deleted: true), item("c", "y")])
+        }
+        #expect(
+            code {
+                _ = try read(after: token, FeedBounds(items: 1, bytes: .max)) { _ in
+                    _ = try engine.group { try $0.compactTombstones(before: Timestamp(milliseconds: 5000), limit: 9) }
+                }
+            } == .changeTokenExpired)
+    }
+
+    @Test func aPlaceOfAnotherHistoryHasExpired() throws {
+        for round in 0..<6 { try engine.group { _ = try $0.put(notes, [item(ItemName("\(round)"), "x")]) } }
+        let bounds = FeedBounds(items: 2, bytes: .max)
+        #expect(code { _ = try read(bounds) { _ in try engine.raiseEpoch() } } == .changeTokenExpired)
+        // Places that nobody was given.
+        var query = FeedQuery(notes)
+        let head = try engine.group { try $0.head(notes) }.token
+        query.place = FeedPlace(start: head, sequence: .max, name: "\u{10ffff}")
+        #expect(code { _ = try page(query) } == .changeTokenExpired)
+        query.place = FeedPlace(start: ChangeToken(epoch: head.epoch, sequence: .max), sequence: 1, name: "")
+        #expect(code { _ = try page(query) } == .changeTokenExpired)
+        query.place = FeedPlace(start: .zero, sequence: 1, name: "")
+        #expect(code { _ = try page(query) } == .changeTokenExpired)
+    }
+
+    /// A steady writer does not keep a reader from its end, and pages of deletions alone make progress.
+    @Test func aReadingEndsWhileOthersWrite() throws {
+        for round in 0..<40 { try engine.group { _ = try $0.put(notes, [item(ItemName("\(round)"), "x")]) } }
+        for round in 0..<30 {
+            try engine.group { _ = try $0.put(notes, [item(ItemName("\(round)"), "", deleted: true)]) }
+        }
+        let (items, sizes, _) = try read(FeedBounds(items: 3, bytes: .max)) { page in
+            try engine.group { _ = try $0.put(notes, [item("busy", "\(page)")]) }
+        }
+        #expect(sizes.contains(0))
+        #expect(items.count == 11 && sizes.count < 25)
     }
 }

@@ -8,10 +8,7 @@ extension KeyValueService {
             WirePushKeys.self, bytesMax: PushLimits.bytesMax, remembersReply: false, makesRoom: true,
             rows: PushRequest.rows(in:), decoding: PushRequest.init(decoding:), encoding: pushKeys)
         router.bulk(
-            WirePullKeys.self, reserves: PullRule.reserves, begin: beginPullKeys, read: { try $0.reply(from: $1) },
-            finish: finishPullKeys)
-        router.bulk(
-            WireListKeyHistory.self, reserves: PullRule.reserves, begin: beginListKeyHistory,
+            WireListKeyHistory.self, reserves: Self.historyReserves, begin: beginListKeyHistory,
             read: Self.readKeyHistory, finish: { $0 })
         router.bulk(
             WireListKeyDigests.self, reserves: RequestCost.heavy, begin: beginListKeyDigests,

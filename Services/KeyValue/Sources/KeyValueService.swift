@@ -51,8 +51,12 @@ public final class KeyValueService: CloudService {
     func openStore(
         _ storeID: String, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> KeyStore {
-        let caller = try context.requireCaller()
-        let store = ItemName(storeID)
+        try openStore(ItemName(storeID), context.requireCaller(), transaction)
+    }
+
+    func openStore(
+        _ store: ItemName, _ caller: Caller, _ transaction: any HandlerTransaction
+    ) throws -> KeyStore {
         guard caller.entitlements.include(store, of: name) else {
             throw CloudError(
                 .missingEntitlement, "The app has no such key-value store. Ask for the store that the app lists.")

@@ -50,6 +50,12 @@ final class AccountFollower {
     }
 
     func receive(_ notification: WireNotification) {
+        // Several changes in one, or one too large to travel along.
+        if notification.changes.isEmpty
+            || notification.changes.contains(where: { $0.item == "storage" && $0.body.isEmpty })
+        {
+            fetch()
+        }
         for change in notification.changes where change.item == "storage" {
             guard let state = try? WireStorageState(serializedBytes: change.body) else { continue }
             tell(

@@ -28,6 +28,8 @@ public struct DeviceOptions: Sendable {
     public var pushesInFlightMax = 32
     /// How long to wait for what may just have been overtaken before fetching it.
     public var gapGrace: Duration = .milliseconds(50)
+    /// Items of one page of what is fetched; 0: as many as the service gives (4096).
+    public var pageItemsMax: UInt32 = 0
     /// Where operation ids and jitter come from; nil: the system's random numbers.
     public var seed: UInt64?
     /// Called at each named step between two things that are saved; a test ends the process there by throwing.

@@ -67,7 +67,7 @@ extension KeyValueSync {
     /// Fetches what changed since the local head. One at a time; a call during
     /// one makes another follow.
     func pull(everything: Bool = false) {
-        guard let scope, engine.session?.revoked == false else { return }
+        guard scope != nil, engine.session?.revoked == false else { return }
         guard !pulling else {
             pullAgain = true
             return
@@ -75,32 +75,64 @@ extension KeyValueSync {
         pulling = true
         pullAgain = false
         pulls += 1
-        let number = pulls
         pullTimer?.cancel()
         pullTimer = nil
-        let held: ChangeToken
-        do throws(CloudError) { held = try engine.local.read { try StoreTransaction($0, scope).state().head } } catch {
+        do throws(CloudError) { read(try nextReading(everything: everything), number: pulls) } catch {
             pulling = false
-            return pullFailed(error)
+            pullFailed(error)
         }
-        var wire = WirePullKeys()
-        wire.storeID = scope.store.rawValue
-        let after = everything ? .zero : held
-        wire.after = WireChangeToken(after)
-        if everything, held.sequence > 0 { wire.held = WireChangeToken(held) }
+    }
+
+    /// The one that is not finished, unless that is too little; else a new one from where this device is.
+    private func nextReading(everything: Bool) throws(CloudError) -> ChangesReading {
+        if let reading, reading.isListing || !everything { return reading }
+        guard let scope else { throw CloudError(.operationCancelled, "The store was left.") }
+        let held = try engine.local.read { try StoreTransaction($0, scope).state().head }
+        return ChangesReading(.scope(scope.store.rawValue), after: everything ? .zero : held, held: held)
+    }
+
+    /// - Parameter number: Of the pull that waits for it.
+    private func read(_ reading: ChangesReading, number: Int) {
+        var request = reading.request
+        request.itemsMax = engine.options.pageItemsMax
         let generation = generation
-        engine.call(.keyValue, wire, as: WirePullKeysReply.self, app: app) { [weak self] result, _ in
+        engine.call(.keyValue, request, as: WireReadChangesReply.self, app: app) { [weak self] result, _ in
             guard let self, generation == self.generation else { return }
-            self.pulling = false
-            switch result {
-            case .failure(let error) where error.code == .changeTokenExpired && !everything:
-                self.pull(everything: true)
-            case .failure(let error): self.pullFailed(error)
-            case .success(let reply):
-                self.pulled(reply, after: after) { self.pullsApplied = number }
+            do throws(CloudError) {
+                try self.read(try result.get(), of: reading, number: number)
+            } catch {
+                self.pulling = false
+                if error.code == .changeTokenExpired || error.code == .malformedRequest { self.reading = nil }
+                if error.code == .changeTokenExpired, !reading.isListing { return self.pull(everything: true) }
+                self.pullFailed(error)
             }
         }
     }
+
+    /// A page has come.
+    private func read(_ page: WireReadChangesReply, of reading: ChangesReading, number: Int) throws(CloudError) {
+        guard let scope else { return }
+        var reading = reading
+        guard try !reading.take(page) else {
+            self.reading = nil
+            pulling = false
+            return pulled(page, of: reading) { pullsApplied = number }
+        }
+        let isFirst = reading.pageCount == 1
+        let count = try engine.local.write { database in
+            let store = StoreTransaction(database, scope)
+            try store.stage(page.changes, isFirst: isFirst)
+            return try store.stagedCount()
+        }
+        guard count <= Self.stagedMax else {
+            throw CloudError(.malformedRequest, "The server has more keys in the store than any store may have.")
+        }
+        self.reading = reading
+        read(reading, number: number)
+    }
+
+    /// Items of one reading; a store has 1024 keys, and some thousand deletions.
+    private static let stagedMax = 1 << 15
 
     private func pullFailed(_ error: CloudError) {
         pullAttempts += 1
@@ -132,14 +164,14 @@ extension KeyValueSync {
         var damaged: [ItemName] = []
     }
 
-    private func pulled(_ reply: WirePullKeysReply, after: ChangeToken, applied markApplied: () -> Void) {
+    private func pulled(_ last: WireReadChangesReply, of reading: ChangesReading, applied markApplied: () -> Void) {
         guard let scope else { return }
         do throws(CloudError) {
-            let applied = try engine.local.write { try self.apply(reply, after: after, $0, scope) }
+            let applied = try engine.local.write { try self.apply(last, of: reading, $0, scope) }
             pullAttempts = 0
             if applied.needsEverything { return pull(everything: true) }
             // A reply that continues another tells only of what has changed since.
-            if reply.complete { damaged = [] }
+            if reading.isListing { damaged = [] }
             damaged.formUnion(applied.damaged)
             markApplied()
             awaitsPull = false
@@ -187,28 +219,38 @@ extension KeyValueSync {
             details: ["damaged": "\(damaged)"])
     }
 
+    /// - Parameter last: The page that the reading has ended with.
     private func apply(
-        _ reply: WirePullKeysReply, after: ChangeToken, _ database: Database, _ scope: StoreScope
+        _ last: WireReadChangesReply, of reading: ChangesReading, _ database: Database, _ scope: StoreScope
     ) throws -> Applied {
         let store = StoreTransaction(database, scope)
         var state = try store.state()
-        let token = ChangeToken(reply.token)
+        let token = ChangeToken(last.token)
         var applied = Applied(head: token)
+        var changes = last.changes
+        if reading.pageCount > 0 {
+            try store.stage(last.changes, isFirst: false)
+            changes = try store.staged()
+            try store.clearStage()
+        }
         // Another process, or a notification, was quicker.
-        if state.synced, !reply.complete, token.epoch == state.head.epoch, token.sequence < state.head.sequence {
+        if state.synced, !reading.isListing, token.epoch == state.head.epoch, token.sequence < state.head.sequence {
             applied.head = state.head
             return applied
         }
         let local = try store.items()
-        // What cannot be read here is left out and does not keep the rest away: the digest tells that something is
-        // missing, and `verify` what.
-        let items = reply.items.compactMap { try? KeyValueItem($0) }
-        let pulled = PulledState(
-            token: token, complete: reply.complete, items: items, epochStart: reply.epochStart,
-            damaged: reply.damaged.compactMap { try? KeyValueItem($0) }, comparing: reply.complete && comparisons > 0)
+        var pulled = PulledState(
+            token: token, complete: reading.isListing, epochStart: last.epochStart,
+            comparing: reading.isListing && comparisons > 0)
+        for change in changes {
+            // What cannot be read here is left out and does not keep the rest away: the digest tells that something is
+            // missing, and `verify` what.
+            guard let item = try? KeyValueItem(WireKeyValueItem(serializedBytes: change.body)) else { continue }
+            if change.damaged { pulled.damaged.append(item) } else { pulled.items.append(item) }
+        }
         applied.damaged = pulled.damaged.map(\.key)
         // What is incremental continues `after`, and nothing else.
-        guard reply.complete || !state.synced || state.head >= after,
+        guard reading.isListing || !state.synced || state.head >= reading.after,
             let plan = PullRules.plan(pulled, local: local, head: state.head, now: engine.now)
         else {
             applied.needsEverything = true
@@ -220,16 +262,16 @@ extension KeyValueSync {
         if !first { for key in touched { before[key] = .some(try store.visible(key)) } }
 
         if plan.replaces { try store.removeItems(&state) }
-        try setDigestKey([UInt8](reply.digestKey), in: store, &state)
+        try setDigestKey([UInt8](last.digestKey), in: store, &state)
         try Facts(database).withClock { clock in for item in plan.puts { clock.observe(item.timestamp) } }
         for item in plan.puts { try store.put(item, &state) }
         try offer(plan.offers, in: store)
         state.head = token.epoch == state.head.epoch && state.head > token ? state.head : token
         state.synced = true
-        if reply.hasUsage { state.limits = KeyValueLimits(reply.usage) }
+        if !last.info.isEmpty { state.limits = KeyValueLimits(try WireKeyValueUsage(serializedBytes: last.info)) }
         try store.save(state)
         if try store.greatestSequence() <= token.sequence, state.head == token {
-            applied.digestAgrees = state.digest.bytes == [UInt8](reply.digest)
+            applied.digestAgrees = state.digest.bytes == [UInt8](last.digest)
         }
         if first {
             let keys = try store.visibleItems().filter { $0.value.value != nil }

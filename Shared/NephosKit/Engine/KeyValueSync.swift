@@ -17,6 +17,8 @@ public final class KeyValueSync {
     var pulling = false
     var pullAgain = false
     var pullAttempts = 0
+    /// What is being pulled, page by page; kept when a page does not come, so that the next pull goes on with it.
+    var reading: ChangesReading?
     /// Pulls begun, and the last of them that was applied.
     var pulls = 0
     var pullsApplied = 0
@@ -83,6 +85,7 @@ public final class KeyValueSync {
         gapTimer = nil
         pushTimer = nil
         pulling = false
+        reading = nil
         pullAgain = false
         pullAttempts = 0
         pumpScheduled = false

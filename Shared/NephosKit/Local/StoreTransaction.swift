@@ -9,8 +9,8 @@ import Wire
 struct StoreTransaction {
     let database: Database
     let scope: StoreScope
-    private var account: String { scope.account?.rawValue ?? "" }
-    private var store: String { scope.store.rawValue }
+    var account: String { scope.account?.rawValue ?? "" }
+    var store: String { scope.store.rawValue }
 
     init(_ database: Database, _ scope: StoreScope) {
         self.database = database
@@ -335,7 +335,7 @@ struct StoreTransaction {
         }
     }
 
-    private func cached(_ sql: String) throws -> Statement { try database.cachedStatement(sql: sql) }
+    func cached(_ sql: String) throws -> Statement { try database.cachedStatement(sql: sql) }
 
     private static func item(_ row: Row) throws -> KeyValueItem {
         KeyValueItem(

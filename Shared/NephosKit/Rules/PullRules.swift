@@ -5,7 +5,7 @@ import Wire
 struct PulledState {
     var token: ChangeToken
     var complete: Bool
-    var items: [KeyValueItem]
+    var items: [KeyValueItem] = []
     /// How far the history that was pulled and the one that this device knows are the same.
     var epochStart: UInt64
     /// Keys whose value the server cannot read any more; without values.

@@ -35,11 +35,28 @@ final class Follower {
         var target = ChangeToken.zero
         /// Being read, or waiting for it: events on the bus are left to the read.
         var isReading = false
+        /// The cursor stays where it is until all of it is applied.
+        var reading: Reading?
+    }
+
+    /// The feed of a partition, while it is read: the heads of its scopes, and
+    /// then, of identity's, what has changed in the directory. Each page is
+    /// applied as it comes; those who hear of it bear hearing it again.
+    private struct Reading {
         /// What was learned before may be outdated.
-        var restarts = false
-        /// Where the reading stands that one reply did not hold. The cursor stays where it was until all of it is
-        /// stored: scopes change in turn.
-        var place: WireScopePlace?
+        var restarts: Bool
+        var after: ChangeToken
+        /// Of the partition, and from ``end`` on of the directory.
+        var pages: ChangesReading
+        var meetsDirectory = false
+        /// The partition's head that is reached with the last page; nil: its scopes are being read.
+        var end: ChangeToken?
+
+        init(_ partition: Int, after cursor: ChangeToken?) {
+            restarts = cursor == nil
+            after = cursor ?? .zero
+            pages = ChangesReading(.partition(UInt32(partition)), after: after)
+        }
     }
 
     /// A part of what is applied in one transaction.
@@ -244,54 +261,65 @@ final class Follower {
 
     private func readNext(_ partition: Int) {
         let state = partitions[partition] ?? Partition()
-        let restarts = state.restarts || state.cursor == nil
-        var request = WireReadEvents()
-        request.partition = UInt32(partition)
-        request.after = WireChangeToken(restarts ? .zero : state.cursor ?? .zero)
-        if let place = state.place { request.place = place }
-        client?.call("ReadEvents", body: Frame(encoding: request)) { [weak self] reply in
+        let reading = state.reading ?? Reading(partition, after: state.cursor)
+        client?.call("ReadChanges", body: Frame(encoding: reading.pages.request)) { [weak self] reply in
             guard let self, !isClosed else { return }
             readsInFlight -= 1
-            switch reply.result {
-            case .success(let body): applyRead(body, of: partition, restarts: restarts)
-            case .failure(let error) where error.code == .changeTokenExpired && !restarts:
+            switch reply.result.decoded(as: WireReadChangesReply.self) {
+            case .success(let page): applyRead(page, of: partition, reading)
+            case .failure(let error) where error.code == .changeTokenExpired:
                 host.count("follower.restarts", by: 1)
-                partitions[partition]?.restarts = true
-                partitions[partition]?.place = nil
-                waitingReads.append(partition)
+                partitions[partition]?.reading = Reading(partition, after: nil)
+                // One that has begun anew and expires all the same need not be hurried.
+                if reading.restarts { readLater(partition) } else { waitingReads.append(partition) }
             case .failure: readLater(partition)
             }
             startReads()
         }
     }
 
-    private func applyRead(_ body: Frame, of partition: Int, restarts: Bool) {
-        guard let reply = try? body.decode(WireReadEventsReply.self), reply.more == reply.hasPlace,
-            !reply.more || reply.place != partitions[partition]?.place,
-            // They lie in it as in a batch of events.
-            let events = try? ServiceEvent.batch(body)
-        else {
+    private func applyRead(_ page: WireReadChangesReply, of partition: Int, _ before: Reading) {
+        var reading = before
+        var steps: [Step] = []
+        let isLast: Bool
+        do throws(CloudError) { isLast = try reading.pages.take(page) } catch {
             host.count("follower.malformed", by: 1)
+            partitions[partition]?.reading = nil
             return readLater(partition)
         }
-        let end = ChangeToken(reply.position)
-        var steps: [Step] = []
-        if restarts { steps.append(Step(partition: partition, restarts: true)) }
-        for event in events {
-            let items = try? Directory.items(in: event)
-            if items == nil { host.count("follower.skipped", by: 1) }
-            steps.append(Step(partition: partition, event: event, items: items ?? []))
+        if reading.restarts, before.end == nil, before.pages.pageCount == 0 {
+            steps.append(Step(partition: partition, restarts: true))
         }
-        if !reply.more { steps.append(Step(partition: partition, cursor: end)) }
+        for change in page.changes {
+            if reading.end != nil {
+                steps.append(Step(partition: partition, items: [FeedItem(change)]))
+            } else if change.item == directoryScope.path {
+                reading.meetsDirectory = service == .identity
+            } else if let event = ServiceEvent(of: service, partition: partition, head: change) {
+                steps.append(Step(partition: partition, event: event))
+            } else {
+                host.count("follower.skipped", by: 1)
+            }
+        }
+        var isWhole = isLast
+        if isLast, reading.end == nil {
+            reading.end = ChangeToken(page.token)
+            if reading.meetsDirectory {
+                isWhole = false
+                reading.pages = ChangesReading(
+                    .scope(directoryScope.name.rawValue), of: directoryScope.account.rawValue, after: reading.after)
+            }
+        }
+        guard isWhole, let end = reading.end else {
+            guard apply(steps) else { return readLater(partition) }
+            partitions[partition]?.reading = reading
+            return waitingReads.append(partition)
+        }
+        steps.append(Step(partition: partition, cursor: end))
         guard apply(steps) else { return readLater(partition) }
-        if restarts, reply.more {
-            // Still at the very beginning, and not to begin anew with each page.
-            partitions[partition]?.cursor = ChangeToken(epoch: end.epoch, sequence: 0)
-        }
-        partitions[partition]?.restarts = false
-        partitions[partition]?.place = reply.hasPlace ? reply.place : nil
+        partitions[partition]?.reading = nil
         let target = partitions[partition]?.target ?? .zero
-        if reply.more || (target.epoch == end.epoch && target > end) {
+        if target.epoch == end.epoch && target > end {
             waitingReads.append(partition)
         } else {
             partitions[partition]?.target = end

@@ -78,7 +78,29 @@ public struct ServiceEvent: Sendable {
         public func decoded() throws(CloudError) -> WireNotification { try encoded.decode(WireNotification.self) }
     }
 
-    /// The events of an `EventBatch`, or of a `ReadEventsReply`, where they have the same place.
+    /// What a partition's page says of a scope: several changes in one, so that
+    /// whoever is behind the head has missed some of them.
+    ///
+    /// - Returns: Nil for an item that is no scope's head.
+    init?(of service: ServiceName, partition: Int, head change: WireChange) {
+        guard let slash = change.item.firstIndex(of: "/"), let head = try? WireScopeHead(serializedBytes: change.body)
+        else { return nil }
+        var notification = WireNotification()
+        notification.service = service.rawValue
+        notification.scope = head.scope
+        notification.token = head.token
+        notification.previousSequence = head.token.sequence
+        notification.digest = head.digest
+        guard let notification = try? Notification(decoding: Frame(encoding: notification)) else { return nil }
+        self.service = service.rawValue
+        self.partition = partition
+        self.notification = notification
+        account = AccountID(String(change.item[..<slash]))
+        position = notification.token
+        previousSequence = notification.token.sequence
+    }
+
+    /// The events of an `EventBatch`.
     ///
     /// - Throws: ``CloudError`` `.malformedRequest`: nothing of the batch can be used.
     public static func batch(_ frame: Frame) throws(CloudError) -> [ServiceEvent] {

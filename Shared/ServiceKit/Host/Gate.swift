@@ -148,9 +148,10 @@ final class Gate {
             return nil
         case .device:
             return try verifier.verify(envelope, of: peer, now: now)
-        case .account:
+        case .account, .reader:
             let hasToken = !envelope.accessToken.isEmpty || envelope.accessTokenDigest != nil
             if !hasToken, peer.publicKey == operatorKey { return nil }
+            if !hasToken, access == .reader, servicePeers.contains(peer.publicKey) { return nil }
             return try verifier.verify(envelope, of: peer, now: now)
         case .operatorOnly:
             guard peer.publicKey == operatorKey else {

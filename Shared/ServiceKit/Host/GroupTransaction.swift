@@ -131,10 +131,9 @@ final class GroupTransaction: HandlerTransaction {
     }
 
     func items(
-        _ scope: ScopeName, after sequence: UInt64, _ name: ItemName, through last: UInt64,
-        _ item: (FeedItem) throws -> Bool
+        _ scope: ScopeName, after sequence: UInt64, _ name: ItemName, _ item: (FeedItem) throws -> Bool
     ) throws {
-        try feed.items(scope, after: sequence, name, through: last) {
+        try feed.items(scope, after: sequence, name) {
             rows += 1
             return try item($0)
         }

@@ -11,6 +11,8 @@ public enum Access: Sendable {
     case device
     /// A device with a valid access token for its own account, or the operator for a named one.
     case account
+    /// A device with a valid access token, for its own account, or a service on the roster or the operator, for any.
+    case reader
     /// A connection with the operator's key.
     case operatorOnly
     /// A connection with the key of a service on the roster, or the operator's.
@@ -22,7 +24,8 @@ public struct RequestContext: Sendable {
     public var id: OperationID
     public var causeID: OperationID?
     public var peer: Peer
-    /// Set when the method's access is ``Access/device``, or ``Access/account`` and it is not the operator who calls.
+    /// Set when the method's access is ``Access/device``, or ``Access/account`` or ``Access/reader`` and it is neither the
+    /// operator nor a service who calls.
     public var caller: Caller?
     /// The server's wall clock when the group began.
     public var now: Timestamp

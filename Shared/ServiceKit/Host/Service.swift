@@ -20,9 +20,19 @@ public protocol CloudService: AnyObject {
     func start(_ host: any ServiceRuntime) throws
     /// Called on the loop when the host closes: closes the sockets that the service opened by itself.
     func stop()
+    /// How the caller reads its account's scope of this name, if its app may see it.
+    ///
+    /// - Throws: ``CloudError`` `.missingEntitlement`, alike for a scope that is another app's and one that does not
+    ///   exist.
+    func presenter(
+        of scope: ItemName, for caller: Caller, in transaction: any HandlerTransaction
+    ) throws -> any ScopePresenter
+    /// Called on the loop when reading has shown that something stored in the scope is damaged.
+    func found(_ damage: ScopeDamage, in scope: ScopeName)
     /// Called with an event of a service that it follows, in a transaction that
     /// also moves the cursor. Must be harmless when called twice with one event.
-    /// Identity's directory comes as facts instead.
+    /// Identity's directory comes as facts instead. What was missed comes as one event for each scope that has changed,
+    /// with its head and without its changes.
     func handle(_ event: ServiceEvent, in transaction: any HandlerTransaction) throws
     /// Called with what identity has said, once that is stored and heeded at the gate.
     func learned(_ fact: DirectoryFact)
@@ -48,6 +58,12 @@ extension CloudService {
     public var eventsCarryItems: Bool { name == .identity }
     public func start(_ host: any ServiceRuntime) throws {}
     public func stop() {}
+    public func presenter(
+        of scope: ItemName, for caller: Caller, in transaction: any HandlerTransaction
+    ) throws -> any ScopePresenter {
+        throw CloudError(.missingEntitlement, "The app has no such scope.")
+    }
+    public func found(_ damage: ScopeDamage, in scope: ScopeName) {}
     public func handle(_ event: ServiceEvent, in transaction: any HandlerTransaction) throws {}
     public func learned(_ fact: DirectoryFact) {}
     public func uncountedUsage(

@@ -164,7 +164,9 @@ public final class ServiceHost: ServiceRuntime {
     private func router() -> Router {
         var router = Router()
         service.register(on: &router)
-        FeedMethods.register(on: &router, of: service.name, itemsIncluded: service.eventsCarryItems)
+        FeedMethods.register(on: &router)
+        ReadChanges(service: service) { [unowned self] damage, scope in service.found(damage, in: scope) }
+            .register(on: &router)
         router.read(WireListUsage.self) { [unowned self] _, context, transaction in
             try usage(of: try context.requireCaller().account, in: transaction)
         }

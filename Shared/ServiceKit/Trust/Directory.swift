@@ -49,9 +49,16 @@ struct Directory {
     }
 
     static func items(in notification: ServiceEvent.Notification) throws(CloudError) -> [FeedItem] {
-        try notification.decoded().changes.map {
-            FeedItem(name: ItemName($0.item), deleted: $0.deleted, digest: .empty, size: 0, body: [UInt8]($0.body))
-        }
+        try notification.decoded().changes.map { FeedItem($0) }
+    }
+}
+
+extension FeedItem {
+    /// An item as it was told.
+    init(_ change: WireChange) {
+        self.init(
+            name: ItemName(change.item), sequence: change.sequence, deleted: change.deleted, digest: .empty, size: 0,
+            body: [UInt8](change.body))
     }
 }
 

@@ -102,6 +102,13 @@ public nonisolated struct WireChange: Sendable {
   /// Empty: fetch it.
   public var body: Data = Data()
 
+  /// Where in the scope's feed it stands. 0 in a notification: at its token.
+  public var sequence: UInt64 = 0
+
+  /// What is stored cannot be read any more. The item is there, and in the
+  /// digest; whoever has it still offers it again as it was.
+  public var damaged: Bool = false
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -225,16 +232,45 @@ public nonisolated struct WireEvent: @unchecked Sendable {
   fileprivate var _storage = _StorageClass.defaultInstance
 }
 
-/// Asks a service for the events of one partition after a token. Where several
-/// changes hit one scope, the reply has one event with the newest state.
-/// Allowed to services on the roster and to the operator.
-public nonisolated struct WireReadEvents: Sendable {
+/// Reads what has changed in a scope after a token, or everything that lives in
+/// it, in pages. Every service answers it: to devices for the scopes that their
+/// app may see, to services and the operator also for partitions.
+///
+/// Items come in the order of (sequence, name). One that changes again moves to
+/// the head and is met there once more, so a reader keeps the pages apart from
+/// what it has, the newest state of each item, until a reply has no `place`:
+/// what it has read is then exactly the state at that reply's `token`, however
+/// much was written meanwhile.
+public nonisolated struct WireReadChanges: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  public var partition: UInt32 = 0
+  public var source: WireReadChanges.OneOf_Source? = nil
 
+  /// A store, a zone, a container.
+  public var scope: String {
+    get {
+      if case .scope(let v)? = source {return v}
+      return String()
+    }
+    set {source = .scope(newValue)}
+  }
+
+  /// A partition of the service's feed. Its items are the scopes that have
+  /// changed, named `owner/scope`, and an item's body is a ScopeHead.
+  public var partition: UInt32 {
+    get {
+      if case .partition(let v)? = source {return v}
+      return 0
+    }
+    set {source = .partition(newValue)}
+  }
+
+  /// Whose scope it is, for services and the operator. Empty: the caller's account.
+  public var owner: String = String()
+
+  /// Sequence 0 asks for everything.
   public var after: WireChangeToken {
     get {_after ?? WireChangeToken()}
     set {_after = newValue}
@@ -244,11 +280,19 @@ public nonisolated struct WireReadEvents: Sendable {
   /// Clears the value of `after`. Subsequent reads from it will return its default value.
   public mutating func clearAfter() {self._after = nil}
 
-  /// Goes on where the reply before ended. `after` is the same as it was then:
-  /// scopes change in turn, and what one has from before another's head is not
-  /// to be passed over.
-  public var place: WireScopePlace {
-    get {_place ?? WireScopePlace()}
+  /// With sequence 0, and else not looked at: the head of what the reader holds already.
+  public var held: WireChangeToken {
+    get {_held ?? WireChangeToken()}
+    set {_held = newValue}
+  }
+  /// Returns true if `held` has been explicitly set.
+  public var hasHeld: Bool {self._held != nil}
+  /// Clears the value of `held`. Subsequent reads from it will return its default value.
+  public mutating func clearHeld() {self._held = nil}
+
+  /// Goes on where the reply before ended, with the other fields as they were.
+  public var place: WireChangesPlace {
+    get {_place ?? WireChangesPlace()}
     set {_place = newValue}
   }
   /// Returns true if `place` has been explicitly set.
@@ -256,39 +300,53 @@ public nonisolated struct WireReadEvents: Sendable {
   /// Clears the value of `place`. Subsequent reads from it will return its default value.
   public mutating func clearPlace() {self._place = nil}
 
+  /// Smaller pages than the service's own, of 4096 items and 2 MiB. 0: those.
+  public var itemsMax: UInt32 = 0
+
+  public var bytesMax: UInt32 = 0
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public nonisolated enum OneOf_Source: Equatable, Sendable {
+    /// A store, a zone, a container.
+    case scope(String)
+    /// A partition of the service's feed. Its items are the scopes that have
+    /// changed, named `owner/scope`, and an item's body is a ScopeHead.
+    case partition(UInt32)
+
+  }
 
   public init() {}
 
   fileprivate var _after: WireChangeToken? = nil
-  fileprivate var _place: WireScopePlace? = nil
+  fileprivate var _held: WireChangeToken? = nil
+  fileprivate var _place: WireChangesPlace? = nil
 }
 
-/// A reply holds about 1 MiB of items, 4096 items and 256 scopes at most.
-public nonisolated struct WireReadEventsReply: Sendable {
+public nonisolated struct WireReadChangesReply: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  public var events: [WireEvent] = []
-
-  /// The partition's head that the reply leads up to, once `more` is false.
-  public var position: WireChangeToken {
-    get {_position ?? WireChangeToken()}
-    set {_position = newValue}
+  /// The head of the state that this page was read from.
+  public var token: WireChangeToken {
+    get {_token ?? WireChangeToken()}
+    set {_token = newValue}
   }
-  /// Returns true if `position` has been explicitly set.
-  public var hasPosition: Bool {self._position != nil}
-  /// Clears the value of `position`. Subsequent reads from it will return its default value.
-  public mutating func clearPosition() {self._position = nil}
+  /// Returns true if `token` has been explicitly set.
+  public var hasToken: Bool {self._token != nil}
+  /// Clears the value of `token`. Subsequent reads from it will return its default value.
+  public mutating func clearToken() {self._token = nil}
 
-  /// Ask again, with `place`. Only once everything is stored may the reader move,
-  /// to `position`.
-  public var more: Bool = false
+  /// Everything was asked for: what is in none of the pages is not in the scope.
+  /// False: they are what was changed or deleted after the token.
+  public var complete: Bool = false
 
-  /// Set if there is more.
-  public var place: WireScopePlace {
-    get {_place ?? WireScopePlace()}
+  public var changes: [WireChange] = []
+
+  /// There is more: ask again with it.
+  public var place: WireChangesPlace {
+    get {_place ?? WireChangesPlace()}
     set {_place = newValue}
   }
   /// Returns true if `place` has been explicitly set.
@@ -296,38 +354,45 @@ public nonisolated struct WireReadEventsReply: Sendable {
   /// Clears the value of `place`. Subsequent reads from it will return its default value.
   public mutating func clearPlace() {self._place = nil}
 
+  /// The digest of the live items at `token`. (Of scopes; not of partitions, like all that follows.)
+  public var digest: Data = Data()
+
+  /// Mixed into each item's hash, so that digests at rest tell nothing.
+  public var digestKey: Data = Data()
+
+  /// How far the history that the reader knows (`after`, `held`) is this one's
+  /// too. What it holds above that may have been lost with a copy, and is offered again.
+  public var epochStart: UInt64 = 0
+
+  /// What the service says of the scope besides (for a store: KeyValueUsage).
+  public var info: Data = Data()
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
 
-  fileprivate var _position: WireChangeToken? = nil
-  fileprivate var _place: WireScopePlace? = nil
+  fileprivate var _token: WireChangeToken? = nil
+  fileprivate var _place: WireChangesPlace? = nil
 }
 
-/// Where a reading has got to: scopes are read in the order of their heads.
-/// What changes meanwhile moves above `until`, and is met there.
-public nonisolated struct WireScopePlace: Sendable {
+/// Where a page has ended. Its reader gives it back and need not look at it.
+public nonisolated struct WireChangesPlace: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  /// The scope of which only some items were read; empty: none.
-  public var accountID: String = String()
-
-  public var scope: String = String()
-
-  /// The head, when its reading began, of that scope, or of the last one that
-  /// was read whole.
-  public var until: WireChangeToken {
-    get {_until ?? WireChangeToken()}
-    set {_until = newValue}
+  /// Where the reading began: at `after`, or where the head was when everything
+  /// was asked for. Deletions up to there are not in the pages.
+  public var start: WireChangeToken {
+    get {_start ?? WireChangeToken()}
+    set {_start = newValue}
   }
-  /// Returns true if `until` has been explicitly set.
-  public var hasUntil: Bool {self._until != nil}
-  /// Clears the value of `until`. Subsequent reads from it will return its default value.
-  public mutating func clearUntil() {self._until = nil}
+  /// Returns true if `start` has been explicitly set.
+  public var hasStart: Bool {self._start != nil}
+  /// Clears the value of `start`. Subsequent reads from it will return its default value.
+  public mutating func clearStart() {self._start = nil}
 
-  /// The last item that was read.
+  /// The last item that was looked at.
   public var sequence: UInt64 = 0
 
   public var item: String = String()
@@ -336,7 +401,40 @@ public nonisolated struct WireScopePlace: Sendable {
 
   public init() {}
 
-  fileprivate var _until: WireChangeToken? = nil
+  fileprivate var _start: WireChangeToken? = nil
+}
+
+/// A scope's head: in a partition's page, and where devices are told of it.
+public nonisolated struct WireScopeHead: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var service: String = String()
+
+  public var scope: String = String()
+
+  public var token: WireChangeToken {
+    get {_token ?? WireChangeToken()}
+    set {_token = newValue}
+  }
+  /// Returns true if `token` has been explicitly set.
+  public var hasToken: Bool {self._token != nil}
+  /// Clears the value of `token`. Subsequent reads from it will return its default value.
+  public mutating func clearToken() {self._token = nil}
+
+  /// The first 8 bytes of the scope's digest at `token`, if they are known.
+  public var digest: Data = Data()
+
+  /// The service that has the scope did not answer: there is no token. Pull; a
+  /// heartbeat tells the head once it is known.
+  public var unknown: Bool = false
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+
+  fileprivate var _token: WireChangeToken? = nil
 }
 
 /// The heads of all partitions that have ever changed.
@@ -469,7 +567,7 @@ nonisolated extension WireChangeToken: SwiftProtobuf.Message, SwiftProtobuf._Mes
 
 nonisolated extension WireChange: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".Change"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}item\0\u{1}deleted\0\u{1}body\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}item\0\u{1}deleted\0\u{1}body\0\u{1}sequence\0\u{1}damaged\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -480,6 +578,8 @@ nonisolated extension WireChange: SwiftProtobuf.Message, SwiftProtobuf._MessageI
       case 1: try { try decoder.decodeSingularStringField(value: &self.item) }()
       case 2: try { try decoder.decodeSingularBoolField(value: &self.deleted) }()
       case 3: try { try decoder.decodeSingularBytesField(value: &self.body) }()
+      case 4: try { try decoder.decodeSingularUInt64Field(value: &self.sequence) }()
+      case 5: try { try decoder.decodeSingularBoolField(value: &self.damaged) }()
       default: break
       }
     }
@@ -495,6 +595,12 @@ nonisolated extension WireChange: SwiftProtobuf.Message, SwiftProtobuf._MessageI
     if !self.body.isEmpty {
       try visitor.visitSingularBytesField(value: self.body, fieldNumber: 3)
     }
+    if self.sequence != 0 {
+      try visitor.visitSingularUInt64Field(value: self.sequence, fieldNumber: 4)
+    }
+    if self.damaged != false {
+      try visitor.visitSingularBoolField(value: self.damaged, fieldNumber: 5)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -502,6 +608,8 @@ nonisolated extension WireChange: SwiftProtobuf.Message, SwiftProtobuf._MessageI
     if lhs.item != rhs.item {return false}
     if lhs.deleted != rhs.deleted {return false}
     if lhs.body != rhs.body {return false}
+    if lhs.sequence != rhs.sequence {return false}
+    if lhs.damaged != rhs.damaged {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -716,9 +824,9 @@ nonisolated extension WireEvent: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
   }
 }
 
-nonisolated extension WireReadEvents: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
-  public static let protoMessageName: String = _protobuf_package + ".ReadEvents"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}partition\0\u{1}after\0\u{1}place\0")
+nonisolated extension WireReadChanges: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".ReadChanges"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}scope\0\u{1}partition\0\u{1}owner\0\u{1}after\0\u{1}held\0\u{1}place\0\u{3}items_max\0\u{3}bytes_max\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -726,9 +834,28 @@ nonisolated extension WireReadEvents: SwiftProtobuf.Message, SwiftProtobuf._Mess
       // allocates stack space for every case branch when no optimizations are
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
-      case 1: try { try decoder.decodeSingularUInt32Field(value: &self.partition) }()
-      case 2: try { try decoder.decodeSingularMessageField(value: &self._after) }()
-      case 3: try { try decoder.decodeSingularMessageField(value: &self._place) }()
+      case 1: try {
+        var v: String?
+        try decoder.decodeSingularStringField(value: &v)
+        if let v = v {
+          if self.source != nil {try decoder.handleConflictingOneOf()}
+          self.source = .scope(v)
+        }
+      }()
+      case 2: try {
+        var v: UInt32?
+        try decoder.decodeSingularUInt32Field(value: &v)
+        if let v = v {
+          if self.source != nil {try decoder.handleConflictingOneOf()}
+          self.source = .partition(v)
+        }
+      }()
+      case 3: try { try decoder.decodeSingularStringField(value: &self.owner) }()
+      case 4: try { try decoder.decodeSingularMessageField(value: &self._after) }()
+      case 5: try { try decoder.decodeSingularMessageField(value: &self._held) }()
+      case 6: try { try decoder.decodeSingularMessageField(value: &self._place) }()
+      case 7: try { try decoder.decodeSingularUInt32Field(value: &self.itemsMax) }()
+      case 8: try { try decoder.decodeSingularUInt32Field(value: &self.bytesMax) }()
       default: break
       }
     }
@@ -739,30 +866,54 @@ nonisolated extension WireReadEvents: SwiftProtobuf.Message, SwiftProtobuf._Mess
     // allocates stack space for every if/case branch local when no optimizations
     // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
     // https://github.com/apple/swift-protobuf/issues/1182
-    if self.partition != 0 {
-      try visitor.visitSingularUInt32Field(value: self.partition, fieldNumber: 1)
+    switch self.source {
+    case .scope?: try {
+      guard case .scope(let v)? = self.source else { preconditionFailure() }
+      try visitor.visitSingularStringField(value: v, fieldNumber: 1)
+    }()
+    case .partition?: try {
+      guard case .partition(let v)? = self.source else { preconditionFailure() }
+      try visitor.visitSingularUInt32Field(value: v, fieldNumber: 2)
+    }()
+    case nil: break
+    }
+    if !self.owner.isEmpty {
+      try visitor.visitSingularStringField(value: self.owner, fieldNumber: 3)
     }
     try { if let v = self._after {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 4)
+    } }()
+    try { if let v = self._held {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 5)
     } }()
     try { if let v = self._place {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 6)
     } }()
+    if self.itemsMax != 0 {
+      try visitor.visitSingularUInt32Field(value: self.itemsMax, fieldNumber: 7)
+    }
+    if self.bytesMax != 0 {
+      try visitor.visitSingularUInt32Field(value: self.bytesMax, fieldNumber: 8)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
-  public static func ==(lhs: WireReadEvents, rhs: WireReadEvents) -> Bool {
-    if lhs.partition != rhs.partition {return false}
+  public static func ==(lhs: WireReadChanges, rhs: WireReadChanges) -> Bool {
+    if lhs.source != rhs.source {return false}
+    if lhs.owner != rhs.owner {return false}
     if lhs._after != rhs._after {return false}
+    if lhs._held != rhs._held {return false}
     if lhs._place != rhs._place {return false}
+    if lhs.itemsMax != rhs.itemsMax {return false}
+    if lhs.bytesMax != rhs.bytesMax {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
 }
 
-nonisolated extension WireReadEventsReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
-  public static let protoMessageName: String = _protobuf_package + ".ReadEventsReply"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}events\0\u{1}position\0\u{1}more\0\u{1}place\0")
+nonisolated extension WireReadChangesReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".ReadChangesReply"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}token\0\u{1}complete\0\u{1}changes\0\u{1}place\0\u{1}digest\0\u{3}digest_key\0\u{3}epoch_start\0\u{1}info\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -770,10 +921,14 @@ nonisolated extension WireReadEventsReply: SwiftProtobuf.Message, SwiftProtobuf.
       // allocates stack space for every case branch when no optimizations are
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
-      case 1: try { try decoder.decodeRepeatedMessageField(value: &self.events) }()
-      case 2: try { try decoder.decodeSingularMessageField(value: &self._position) }()
-      case 3: try { try decoder.decodeSingularBoolField(value: &self.more) }()
+      case 1: try { try decoder.decodeSingularMessageField(value: &self._token) }()
+      case 2: try { try decoder.decodeSingularBoolField(value: &self.complete) }()
+      case 3: try { try decoder.decodeRepeatedMessageField(value: &self.changes) }()
       case 4: try { try decoder.decodeSingularMessageField(value: &self._place) }()
+      case 5: try { try decoder.decodeSingularBytesField(value: &self.digest) }()
+      case 6: try { try decoder.decodeSingularBytesField(value: &self.digestKey) }()
+      case 7: try { try decoder.decodeSingularUInt64Field(value: &self.epochStart) }()
+      case 8: try { try decoder.decodeSingularBytesField(value: &self.info) }()
       default: break
       }
     }
@@ -784,34 +939,50 @@ nonisolated extension WireReadEventsReply: SwiftProtobuf.Message, SwiftProtobuf.
     // allocates stack space for every if/case branch local when no optimizations
     // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
     // https://github.com/apple/swift-protobuf/issues/1182
-    if !self.events.isEmpty {
-      try visitor.visitRepeatedMessageField(value: self.events, fieldNumber: 1)
-    }
-    try { if let v = self._position {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
+    try { if let v = self._token {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 1)
     } }()
-    if self.more != false {
-      try visitor.visitSingularBoolField(value: self.more, fieldNumber: 3)
+    if self.complete != false {
+      try visitor.visitSingularBoolField(value: self.complete, fieldNumber: 2)
+    }
+    if !self.changes.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.changes, fieldNumber: 3)
     }
     try { if let v = self._place {
       try visitor.visitSingularMessageField(value: v, fieldNumber: 4)
     } }()
+    if !self.digest.isEmpty {
+      try visitor.visitSingularBytesField(value: self.digest, fieldNumber: 5)
+    }
+    if !self.digestKey.isEmpty {
+      try visitor.visitSingularBytesField(value: self.digestKey, fieldNumber: 6)
+    }
+    if self.epochStart != 0 {
+      try visitor.visitSingularUInt64Field(value: self.epochStart, fieldNumber: 7)
+    }
+    if !self.info.isEmpty {
+      try visitor.visitSingularBytesField(value: self.info, fieldNumber: 8)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
-  public static func ==(lhs: WireReadEventsReply, rhs: WireReadEventsReply) -> Bool {
-    if lhs.events != rhs.events {return false}
-    if lhs._position != rhs._position {return false}
-    if lhs.more != rhs.more {return false}
+  public static func ==(lhs: WireReadChangesReply, rhs: WireReadChangesReply) -> Bool {
+    if lhs._token != rhs._token {return false}
+    if lhs.complete != rhs.complete {return false}
+    if lhs.changes != rhs.changes {return false}
     if lhs._place != rhs._place {return false}
+    if lhs.digest != rhs.digest {return false}
+    if lhs.digestKey != rhs.digestKey {return false}
+    if lhs.epochStart != rhs.epochStart {return false}
+    if lhs.info != rhs.info {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
 }
 
-nonisolated extension WireScopePlace: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
-  public static let protoMessageName: String = _protobuf_package + ".ScopePlace"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}account_id\0\u{1}scope\0\u{1}until\0\u{1}sequence\0\u{1}item\0")
+nonisolated extension WireChangesPlace: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".ChangesPlace"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}start\0\u{1}sequence\0\u{1}item\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -819,11 +990,9 @@ nonisolated extension WireScopePlace: SwiftProtobuf.Message, SwiftProtobuf._Mess
       // allocates stack space for every case branch when no optimizations are
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
-      case 1: try { try decoder.decodeSingularStringField(value: &self.accountID) }()
-      case 2: try { try decoder.decodeSingularStringField(value: &self.scope) }()
-      case 3: try { try decoder.decodeSingularMessageField(value: &self._until) }()
-      case 4: try { try decoder.decodeSingularUInt64Field(value: &self.sequence) }()
-      case 5: try { try decoder.decodeSingularStringField(value: &self.item) }()
+      case 1: try { try decoder.decodeSingularMessageField(value: &self._start) }()
+      case 2: try { try decoder.decodeSingularUInt64Field(value: &self.sequence) }()
+      case 3: try { try decoder.decodeSingularStringField(value: &self.item) }()
       default: break
       }
     }
@@ -834,30 +1003,76 @@ nonisolated extension WireScopePlace: SwiftProtobuf.Message, SwiftProtobuf._Mess
     // allocates stack space for every if/case branch local when no optimizations
     // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
     // https://github.com/apple/swift-protobuf/issues/1182
-    if !self.accountID.isEmpty {
-      try visitor.visitSingularStringField(value: self.accountID, fieldNumber: 1)
-    }
-    if !self.scope.isEmpty {
-      try visitor.visitSingularStringField(value: self.scope, fieldNumber: 2)
-    }
-    try { if let v = self._until {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
+    try { if let v = self._start {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 1)
     } }()
     if self.sequence != 0 {
-      try visitor.visitSingularUInt64Field(value: self.sequence, fieldNumber: 4)
+      try visitor.visitSingularUInt64Field(value: self.sequence, fieldNumber: 2)
     }
     if !self.item.isEmpty {
-      try visitor.visitSingularStringField(value: self.item, fieldNumber: 5)
+      try visitor.visitSingularStringField(value: self.item, fieldNumber: 3)
     }
     try unknownFields.traverse(visitor: &visitor)
   }
 
-  public static func ==(lhs: WireScopePlace, rhs: WireScopePlace) -> Bool {
-    if lhs.accountID != rhs.accountID {return false}
-    if lhs.scope != rhs.scope {return false}
-    if lhs._until != rhs._until {return false}
+  public static func ==(lhs: WireChangesPlace, rhs: WireChangesPlace) -> Bool {
+    if lhs._start != rhs._start {return false}
     if lhs.sequence != rhs.sequence {return false}
     if lhs.item != rhs.item {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireScopeHead: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".ScopeHead"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}service\0\u{1}scope\0\u{1}token\0\u{1}digest\0\u{1}unknown\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.service) }()
+      case 2: try { try decoder.decodeSingularStringField(value: &self.scope) }()
+      case 3: try { try decoder.decodeSingularMessageField(value: &self._token) }()
+      case 4: try { try decoder.decodeSingularBytesField(value: &self.digest) }()
+      case 5: try { try decoder.decodeSingularBoolField(value: &self.unknown) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    if !self.service.isEmpty {
+      try visitor.visitSingularStringField(value: self.service, fieldNumber: 1)
+    }
+    if !self.scope.isEmpty {
+      try visitor.visitSingularStringField(value: self.scope, fieldNumber: 2)
+    }
+    try { if let v = self._token {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
+    } }()
+    if !self.digest.isEmpty {
+      try visitor.visitSingularBytesField(value: self.digest, fieldNumber: 4)
+    }
+    if self.unknown != false {
+      try visitor.visitSingularBoolField(value: self.unknown, fieldNumber: 5)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireScopeHead, rhs: WireScopeHead) -> Bool {
+    if lhs.service != rhs.service {return false}
+    if lhs.scope != rhs.scope {return false}
+    if lhs._token != rhs._token {return false}
+    if lhs.digest != rhs.digest {return false}
+    if lhs.unknown != rhs.unknown {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -8,11 +8,6 @@
 // For information on using the generated types, please see the documentation:
 //   https://github.com/apple/swift-protobuf/
 
-#if canImport(FoundationEssentials)
-public import FoundationEssentials
-#else
-public import Foundation
-#endif
 public import SwiftProtobuf
 
 // If the compiler emits an error on this type, it is because this file
@@ -70,38 +65,6 @@ public nonisolated struct WireSubscribeReply: Sendable {
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
-}
-
-public nonisolated struct WireScopeHead: Sendable {
-  // SwiftProtobuf.Message conformance is added in an extension below. See the
-  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
-  // methods supported on all messages.
-
-  public var service: String = String()
-
-  public var scope: String = String()
-
-  public var token: WireChangeToken {
-    get {_token ?? WireChangeToken()}
-    set {_token = newValue}
-  }
-  /// Returns true if `token` has been explicitly set.
-  public var hasToken: Bool {self._token != nil}
-  /// Clears the value of `token`. Subsequent reads from it will return its default value.
-  public mutating func clearToken() {self._token = nil}
-
-  /// The first 8 bytes of the scope's digest at `token`, if they are known.
-  public var digest: Data = Data()
-
-  /// The service that has the scope did not answer: there is no token. Pull; a
-  /// heartbeat tells the head once it is known.
-  public var unknown: Bool = false
-
-  public var unknownFields = SwiftProtobuf.UnknownStorage()
-
-  public init() {}
-
-  fileprivate var _token: WireChangeToken? = nil
 }
 
 public nonisolated struct WireUnsubscribe: Sendable {
@@ -263,60 +226,6 @@ nonisolated extension WireSubscribeReply: SwiftProtobuf.Message, SwiftProtobuf._
   public static func ==(lhs: WireSubscribeReply, rhs: WireSubscribeReply) -> Bool {
     if lhs.heads != rhs.heads {return false}
     if lhs.heartbeatMilliseconds != rhs.heartbeatMilliseconds {return false}
-    if lhs.unknownFields != rhs.unknownFields {return false}
-    return true
-  }
-}
-
-nonisolated extension WireScopeHead: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
-  public static let protoMessageName: String = _protobuf_package + ".ScopeHead"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}service\0\u{1}scope\0\u{1}token\0\u{1}digest\0\u{1}unknown\0")
-
-  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
-    while let fieldNumber = try decoder.nextFieldNumber() {
-      // The use of inline closures is to circumvent an issue where the compiler
-      // allocates stack space for every case branch when no optimizations are
-      // enabled. https://github.com/apple/swift-protobuf/issues/1034
-      switch fieldNumber {
-      case 1: try { try decoder.decodeSingularStringField(value: &self.service) }()
-      case 2: try { try decoder.decodeSingularStringField(value: &self.scope) }()
-      case 3: try { try decoder.decodeSingularMessageField(value: &self._token) }()
-      case 4: try { try decoder.decodeSingularBytesField(value: &self.digest) }()
-      case 5: try { try decoder.decodeSingularBoolField(value: &self.unknown) }()
-      default: break
-      }
-    }
-  }
-
-  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    // The use of inline closures is to circumvent an issue where the compiler
-    // allocates stack space for every if/case branch local when no optimizations
-    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
-    // https://github.com/apple/swift-protobuf/issues/1182
-    if !self.service.isEmpty {
-      try visitor.visitSingularStringField(value: self.service, fieldNumber: 1)
-    }
-    if !self.scope.isEmpty {
-      try visitor.visitSingularStringField(value: self.scope, fieldNumber: 2)
-    }
-    try { if let v = self._token {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
-    } }()
-    if !self.digest.isEmpty {
-      try visitor.visitSingularBytesField(value: self.digest, fieldNumber: 4)
-    }
-    if self.unknown != false {
-      try visitor.visitSingularBoolField(value: self.unknown, fieldNumber: 5)
-    }
-    try unknownFields.traverse(visitor: &visitor)
-  }
-
-  public static func ==(lhs: WireScopeHead, rhs: WireScopeHead) -> Bool {
-    if lhs.service != rhs.service {return false}
-    if lhs.scope != rhs.scope {return false}
-    if lhs._token != rhs._token {return false}
-    if lhs.digest != rhs.digest {return false}
-    if lhs.unknown != rhs.unknown {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -6,6 +6,8 @@ private import SwiftProtobuf
 internal import Wire
 
 extension KeyValueService {
+    /// What a page of the history may cost, in calls: 1 MiB, and 1024 rows.
+    static let historyReserves = 320
     /// Entries in one reply, if the request does not say.
     private static let historyLimit = 100
     private static let historyLimitMax = 1000

@@ -15,7 +15,7 @@ extension KeyValueService {
     ) throws -> Frame {
         let store = try openStore(request.storeID, context, transaction)
         if case .lost(_, isNews: true) = try transaction.judge(request.head, in: store.partition) {
-            throw Self.oldCopy
+            throw CloudError.oldCopy
         }
         if let reply = try StoredReplies.reply(to: request, context, of: store) { return reply }
 
