@@ -130,6 +130,22 @@ def digest(items, digest_key):
     return struct.pack("<4Q", *lanes)
 
 
+def read(door, scope, token, after=None, items_max=0, between=lambda page: None):
+    """What has changed after the token, or all that is there: the newest state of each item, and the last reply."""
+    request = changes_pb2.ReadChanges(scope=scope, after=after, items_max=items_max)
+    items, pages = {}, 0
+    while True:
+        reply = door.call(request, changes_pb2.ReadChangesReply, token)
+        pages += 1
+        for change in reply.changes:
+            items[change.item] = keyvalue_pb2.KeyValueItem()
+            items[change.item].ParseFromString(change.body)
+        if not reply.HasField("place"):
+            return items, reply, pages
+        request.place.CopyFrom(reply.place)
+        between(pages)
+
+
 def check(condition, what):
     if not condition:
         raise AssertionError(what)
@@ -167,10 +183,43 @@ def main(connection, account, password):
     check(notification.device_id == writer.device_id, "it names the device that wrote")
     check(notification.token == first.token, "its token is the push's")
 
-    pull = reader.door("keyvalue").call(
-        keyvalue_pb2.PullKeys(store_id=reader.store_id), keyvalue_pb2.PullKeysReply, reader.token)
-    check(pull.complete and any(i.key == "greeting" for i in pull.items), "the reader pulls the store")
-    check(digest(pull.items, pull.digest_key) == pull.digest, "the digest is the documented one")
+    store.call(
+        keyvalue_pb2.PushKeys(
+            store_id=writer.store_id,
+            writes=[
+                keyvalue_pb2.KeyWrite(key=f"page-{number}", value=value, timestamp=writer.timestamp())
+                for number in range(7)]),
+        keyvalue_pb2.PushKeysReply, writer.token)
+
+    def rewrite(page):
+        # Between two pages one key changes that was read, and one that was not is deleted.
+        if page == 2:
+            store.call(
+                keyvalue_pb2.PushKeys(
+                    store_id=writer.store_id,
+                    writes=[
+                        keyvalue_pb2.KeyWrite(
+                            key="greeting", value=values_pb2.PropertyValue(string="again"),
+                            timestamp=writer.timestamp()),
+                        keyvalue_pb2.KeyWrite(key="page-6", timestamp=writer.timestamp())]),
+                keyvalue_pb2.PushKeysReply, writer.token)
+
+    items, last, pages = read(
+        reader.door("keyvalue"), reader.store_id, reader.token, items_max=2, between=rewrite)
+    live = {item.key: item for item in items.values() if item.HasField("value")}
+    check(pages >= 4 and last.complete, "the reader reads the store in pages")
+    check(
+        sorted(live) == ["greeting"] + [f"page-{number}" for number in range(6)]
+        and live["greeting"].value.string == "again",
+        "what changes between two pages is in what was read")
+    check(digest(live.values(), last.digest_key) == last.digest, "the digest is the documented one")
+    usage = keyvalue_pb2.KeyValueUsage()
+    usage.ParseFromString(last.info)
+    check(usage.key_count == 7, "the last page says how full the store is")
+    changes, last, _ = read(reader.door("keyvalue"), reader.store_id, reader.token, after=first.token)
+    check(
+        not last.complete and sorted(changes) == ["greeting"] + [f"page-{number}" for number in range(7)],
+        "from a token it gets what has changed since")
 
     try:
         store.call(
@@ -185,8 +234,7 @@ def main(connection, account, password):
             "a key of 65 bytes is refused, and the reply tells by how much")
 
     try:
-        reader.door("keyvalue").call(
-            keyvalue_pb2.PullKeys(store_id=reader.store_id), keyvalue_pb2.PullKeysReply, writer.token)
+        read(reader.door("keyvalue"), reader.store_id, writer.token)
         check(False, "a stolen token is refused")
     except CallFailed as error:
         check(error.failure.code == errors_pb2.ERROR_CODE_TOKEN_NOT_BOUND, "another device's token is refused")

@@ -188,4 +188,15 @@ import Testing
         #expect(sizes.contains(0))
         #expect(items.count == 11 && sizes.count < 25)
     }
+
+    @Test func oneChangeOfManyItemsIsReadInPages() throws {
+        let count = 20_000
+        let body = String(repeating: "x", count: 200)
+        try engine.group { _ = try $0.put(notes, (0..<count).map { item(ItemName("\($0)"), body) }) }
+        let (items, sizes, head) = try read(.page)
+        #expect(items.count == count && head.liveCount == count)
+        #expect(sizes.max() == FeedBounds.page.items)
+        let (_, some, _) = try read(FeedBounds(items: .max, bytes: 100_000))
+        #expect(try #require(some.max()) * body.utf8.count <= 100_000)
+    }
 }
