@@ -4,7 +4,7 @@ public import Core
 //
 // A *scope* is one store, zone or directory of one account. It holds *items*,
 // each with one live row: writing an item moves its row to the scope's head.
-// All scopes of an account lie in one of 64 *partitions*; a partition has one
+// All scopes of an account lie in one of 1024 *partitions*; a partition has one
 // sequence, and each transaction that changes something takes one number of
 // it. So a reader with a token gets every item changed after it, once, in
 // order, and never half a transaction.
@@ -72,7 +72,7 @@ public struct ScopeName: Hashable, Sendable {
     /// As the scope is named among others.
     public var path: String { "\(account.rawValue)/\(name.rawValue)" }
 
-    /// Which of the 64 partitions the account lies in: FNV-1a of its id, so that every language agrees.
+    /// Which of the 1024 partitions the account lies in: FNV-1a of its id, so that every language agrees.
     public var partition: Int {
         var hash: UInt64 = 0xcbf2_9ce4_8422_2325
         for byte in account.rawValue.utf8 { hash = (hash ^ UInt64(byte)) &* 0x0000_0100_0000_01b3 }
@@ -80,8 +80,9 @@ public struct ScopeName: Hashable, Sendable {
     }
 }
 
-/// The number of partitions; fixed for the life of a deployment.
-public let partitionCount = 64
+/// The number of partitions; fixed for the life of a deployment. Partitions are what instances of a service may one day
+/// divide among themselves: enough for some hundred instances.
+public let partitionCount = 1024
 
 /// What one request changed in one scope; becomes the event that is published after the commit.
 public struct ScopeChange: Sendable {
@@ -126,6 +127,9 @@ public protocol FeedReader: ReadTransaction {
 
     /// The bytes of each of the account's scopes.
     func scopeSizes(of account: AccountID) throws -> [(name: ItemName, bytes: Int)]
+
+    /// The heads of all partitions that have ever changed, in their order.
+    func positions() throws -> [(partition: Int, token: ChangeToken)]
 
     /// The partition's head; (current epoch, 0) if nothing was written there.
     func position(ofPartition partition: Int) throws -> ChangeToken

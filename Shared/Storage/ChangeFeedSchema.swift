@@ -2,7 +2,7 @@
 ///
 /// - `feed_epoch`: one row.
 /// - `feed_runs`: where each partition's sequence was when each run of the
-///   service began, 64 times 8 bytes (see ``FeedHistory``).
+///   service began, 1024 times 8 bytes (see ``FeedHistory``).
 /// - `feed_partitions`: where each partition's sequence was when the epoch
 ///   began, and how many scopes it has had. The sequence itself is the greatest
 ///   of its scopes' heads; the row has it only for the time after they are gone.

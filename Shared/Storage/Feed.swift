@@ -66,15 +66,27 @@ public final class Feed: FeedTransaction {
         _ = try epoch()
         if let state = heads.partitions[number] { return state }
         let state =
-            try first(FeedStatements.partition, [.integer(Int64(number))]) {
-                // Its own row says more only when the scope that was ahead is gone.
-                PartitionState(
-                    sequence: UInt64(bitPattern: max($0.integer(0), $0.integer(3))),
-                    epochStart: UInt64(bitPattern: $0.integer(1)),
-                    scopeCount: $0.integer(2))
-            } ?? PartitionState()
+            try first(FeedStatements.partition, [.integer(Int64(number))], Self.partitionState) ?? PartitionState()
         heads.add(state, at: number)
         return state
+    }
+
+    /// Reads what is known of all partitions, at once. Those that have no row have never changed.
+    func loadPartitions() throws {
+        _ = try epoch()
+        guard !heads.hasAllPartitions else { return }
+        let stored = try all(FeedStatements.partitions) { (Int($0.integer(4)), Self.partitionState($0)) }
+        for (number, state) in stored where heads.partitions.indices.contains(number) {
+            if heads.partitions[number] == nil { heads.add(state, at: number) }
+        }
+        heads.noteAllPartitions()
+    }
+
+    private static func partitionState(_ row: any SQLRow) -> PartitionState {
+        // Its own row says more only when the scope that was ahead is gone.
+        PartitionState(
+            sequence: UInt64(bitPattern: max(row.integer(0), row.integer(3))),
+            epochStart: UInt64(bitPattern: row.integer(1)), scopeCount: row.integer(2))
     }
 
     /// Where the scope lies among the group's heads; reads it when it is not there yet.
@@ -119,6 +131,9 @@ public final class Feed: FeedTransaction {
         return id
     }
 
+    /// A scope's id says where it lies.
+    static func partition(ofScopeWithID id: Int64) -> Int { Int((id - 1) % Int64(partitionCount)) }
+
     public func head(_ scope: ScopeName) throws -> ScopeHead { try head(self.scope(scope)) }
 
     public func setMetadata(_ scope: ScopeName, _ metadata: [UInt8]) throws {
@@ -126,6 +141,14 @@ public final class Feed: FeedTransaction {
         _ = try identify(place)
         heads.change(scope: place) {
             $0.metadata = metadata
+        }
+    }
+
+    public func positions() throws -> [(partition: Int, token: ChangeToken)] {
+        try loadPartitions()
+        return try heads.partitions.indices.compactMap { number in
+            guard let sequence = heads.partitions[number]?.sequence, sequence > 0 else { return nil }
+            return (number, try token(sequence, in: number))
         }
     }
 

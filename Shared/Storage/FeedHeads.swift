@@ -37,6 +37,8 @@ final class FeedHeads {
     private(set) var changedPartitions: [Int] = []
     private var places: [ScopeName: Int] = [:]
     private var latest = 0
+    /// Each partition that has a row is among them.
+    private(set) var hasAllPartitions = false
 
     /// A request asks for the same scope several times, and so do its neighbours.
     func place(of name: ScopeName) -> Int? {
@@ -53,6 +55,12 @@ final class FeedHeads {
     }
 
     func add(_ partition: PartitionState, at number: Int) { partitions[number] = partition }
+
+    /// All rows were read: what is not there has never changed.
+    func noteAllPartitions() {
+        for number in partitions.indices where partitions[number] == nil { partitions[number] = PartitionState() }
+        hasAllPartitions = true
+    }
 
     func change(scope place: Int, _ change: (inout ScopeState) -> Void) {
         if !scopes[place].isChanged {
@@ -75,9 +83,19 @@ final class FeedHeads {
     /// Its scopes' rows will say so.
     func advance(partition number: Int, to sequence: UInt64) { partitions[number]?.sequence = sequence }
 
+    /// Not while something of it waits to be written.
+    func forget(partition number: Int) {
+        partitions[number] = nil
+        hasAllPartitions = false
+        scopes.removeAll { $0.partition == number }
+        places = scopes.indices.reduce(into: [:]) { $0[scopes[$1].name] = $1 }
+        latest = 0
+    }
+
     func removeAll() {
         scopes.removeAll(keepingCapacity: true)
         for number in partitions.indices { partitions[number] = nil }
+        hasAllPartitions = false
         changedScopes.removeAll(keepingCapacity: true)
         changedPartitions.removeAll(keepingCapacity: true)
         places.removeAll(keepingCapacity: true)

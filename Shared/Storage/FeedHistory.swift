@@ -133,10 +133,9 @@ extension Feed {
     ) throws -> FeedHistory {
         let feed = Feed(over: transaction, at: now)
         let epoch = UniqueNumber.next(after: max(try feed.epoch(), token.epoch), at: now, random: random >> 32)
-        for number in 0..<partitionCount {
-            let head = try feed.partition(number).sequence
-            try feed.beginEpoch(
-                inPartition: number, at: min(head, history.end(of: token.check.run, in: number, at: head)))
+        for (number, head) in try feed.positions() {
+            let end = history.end(of: token.check.run, in: number, at: head.sequence)
+            try feed.beginEpoch(inPartition: number, at: min(head.sequence, end))
         }
         try feed.flush()
         try transaction.execute(FeedStatements.setEpoch, [.integer(Int64(bitPattern: epoch))])
@@ -155,13 +154,14 @@ extension Feed {
         to history: FeedHistory, after seen: UInt64, at now: Timestamp, random: UInt64
     ) throws -> FeedHistory {
         var runs = history.runs
-        let starts = try (0..<partitionCount).map { try partition($0).sequence }
+        try loadPartitions()
+        let starts = heads.partitions.map { $0?.sequence ?? 0 }
         let id = UniqueNumber.next(after: max(seen, runs.last?.id ?? 0), at: now, random: random)
         // No token names a run that wrote nothing.
         if let last = runs.last, last.starts == starts { try remove(&runs, at: runs.count - 1) }
         while runs.count >= FeedHistory.runsMax { try remove(&runs, at: 0) }
         runs.append(FeedHistory.Run(id: id, starts: starts))
-        let bytes = starts.flatMap { withUnsafeBytes(of: $0.littleEndian) { [UInt8]($0) } }
+        let bytes = starts.map(\.littleEndian).withUnsafeBytes { [UInt8]($0) }
         try execute(FeedStatements.insertRun, [.integer(Int64(bitPattern: id)), .blob(bytes)])
         return history.with(runs)
     }
@@ -171,9 +171,16 @@ extension Feed {
     }
 
     private static func starts(_ bytes: [UInt8]) -> [UInt64] {
-        (0..<partitionCount).map { number in
-            bytes.dropFirst(number * 8).prefix(8).reversed().reduce(0) { $0 << 8 | UInt64($1) }
+        // There may be a thousand runs: as a whole, and not number by number. One that is damaged knows of nothing.
+        let starts = [UInt64](unsafeUninitializedCapacity: partitionCount) { starts, count in
+            starts.initialize(repeating: 0)
+            bytes.withUnsafeBytes {
+                UnsafeMutableRawBufferPointer(starts).copyMemory(
+                    from: UnsafeRawBufferPointer(rebasing: $0.prefix(8 * partitionCount)))
+            }
+            count = partitionCount
         }
+        return 1.littleEndian == 1 ? starts : starts.map(\.byteSwapped)
     }
 }
 

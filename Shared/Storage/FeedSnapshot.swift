@@ -68,6 +68,8 @@ public final class FeedSnapshot: FeedReader {
         try feed.scopeSizes(of: account)
     }
 
+    public func positions() throws -> [(partition: Int, token: ChangeToken)] { try feed.positions() }
+
     public func position(ofPartition partition: Int) throws -> ChangeToken {
         try feed.position(ofPartition: partition)
     }

@@ -15,6 +15,12 @@ enum FeedStatements {
             (SELECT MAX(sequence) FROM feed_scopes WHERE partition_number = ?1)
         FROM feed_partitions WHERE number = ?1
         """)
+    static let partitions = SQL(
+        """
+        SELECT sequence, epoch_start, scope_count,
+            (SELECT MAX(sequence) FROM feed_scopes WHERE partition_number = feed_partitions.number), number
+        FROM feed_partitions ORDER BY number
+        """)
     static let storePartition = SQL(
         """
         INSERT INTO feed_partitions (number, sequence, epoch_start, scope_count) VALUES (?1, ?2, ?3, ?4)

@@ -31,7 +31,7 @@ import Testing
 
     @Test func sequencesOnlyRiseAndAreSharedByAPartition() throws {
         let other = try #require(
-            (0..<1000).lazy.map { ScopeName(account: "account_\($0)", name: "x") }
+            (0..<50_000).lazy.map { ScopeName(account: "account_\($0)", name: "x") }
                 .first { $0.partition == notes.partition })
         let changes = try engine.group { feed in
             [
@@ -54,6 +54,32 @@ import Testing
         #expect(scopes.map(\.1.token.sequence) == [3, 4])
         #expect(try engine.group { try $0.scopes(inPartition: notes.partition, after: 3, limit: 10) }.count == 1)
         #expect(try engine.group { try $0.scopes(inPartition: notes.partition, after: 0, limit: 1) }.count == 1)
+    }
+
+    @Test func whatIsKnownOfOnePartitionCanBeForgotten() throws {
+        let other = try #require(
+            (0..<100).lazy.map { ScopeName(account: "account_\($0)", name: "x") }
+                .first { $0.partition != notes.partition })
+        let cache = FeedCache()
+        func seen(_ scope: ScopeName) throws -> [String] {
+            try engine.group(cache: cache) { feed in
+                let body = try feed.item(scope, "a")?.body ?? []
+                return [
+                    "\(try feed.head(scope).token.sequence)", String(decoding: body, as: UTF8.self),
+                    "\(try feed.position(ofPartition: scope.partition).sequence)",
+                ]
+            }
+        }
+        for scope in [notes, other] { try engine.group(cache: cache) { _ = try $0.put(scope, [item("a", "1")]) } }
+        _ = try engine.group(cache: cache) { try $0.positions() }
+        // Somebody else, for a while the writer of both.
+        for scope in [notes, other] { try engine.group { _ = try $0.put(scope, [item("a", "2")]) } }
+        #expect(try seen(notes) == ["1", "1", "1"])
+        cache.forget(partition: notes.partition)
+        #expect(try seen(notes) == ["2", "2", "2"])
+        #expect(try seen(other) == ["1", "1", "1"])
+        cache.forget(partition: other.partition)
+        #expect(try engine.group(cache: cache) { try $0.positions() }.map(\.token.sequence) == [2, 2])
     }
 
     @Test func aPartitionsSequenceOutlivesItsScopes() throws {

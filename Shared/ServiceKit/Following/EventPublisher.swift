@@ -4,29 +4,41 @@ internal import Storage
 internal import Wire
 
 /// Puts a service's events on its PUB, and repeats the heads of its partitions
-/// as heartbeats, so that a follower notices even the loss of a last event.
+/// as a heartbeat, so that a follower notices even the loss of a last event.
 struct EventPublisher {
     static let heartbeat: Duration = .seconds(1)
     /// A batch that is larger goes out, and the next events in another.
     private static let batchBytesMax = 256 << 10
 
-    /// The heads of the partitions that have ever changed.
-    var heads: [Int: ChangeToken]
+    /// The heads of the partitions that have ever changed, in this epoch.
+    private var heads: [Int: ChangeToken]
+    private var epoch: UInt64
     private let service: ServiceName
     private let socket: any PublishSocket
     private let topics: [Frame]
+    private let headsTopic: Frame
 
-    init(service: ServiceName, socket: any PublishSocket, heads: [Int: ChangeToken]) {
+    init(service: ServiceName, socket: any PublishSocket, heads: [Int: ChangeToken], epoch: UInt64) {
         self.service = service
         self.socket = socket
         self.heads = heads
+        self.epoch = epoch
+        headsTopic = Frame([UInt8](Self.headsTopic(service).utf8))
         topics = (0..<partitionCount).map { Frame([UInt8](Self.topic(service, $0).utf8)) }
     }
 
-    /// Such as `keyvalue/017/`.
+    /// Such as `keyvalue/0017/`.
     static func topic(_ service: ServiceName, _ partition: Int) -> String {
         let digits = "\(partition)"
-        return service.rawValue + "/" + String(repeating: "0", count: max(0, 3 - digits.count)) + digits + "/"
+        return service.rawValue + "/" + String(repeating: "0", count: max(0, 4 - digits.count)) + digits + "/"
+    }
+
+    static func headsTopic(_ service: ServiceName) -> String { service.rawValue + "/heads/" }
+
+    /// Another epoch has begun, with these heads.
+    mutating func begin(epoch: UInt64, heads: [Int: ChangeToken]) {
+        self.epoch = epoch
+        self.heads = heads
     }
 
     /// Publishes what a group left to be published. It is on disk already.
@@ -56,18 +68,18 @@ struct EventPublisher {
         socket.publish([topics[partition], Frame(events.bytes)])
     }
 
+    /// Repeats all heads in one frame, a `ReadPositionsReply`; also while there are none, as a sign of life.
     func beat() {
+        var beat = FieldWriter(reserving: 48 * heads.count + 16)
         // In order, as everything that a simulation must be able to repeat.
         for (partition, head) in heads.sorted(by: { $0.key < $1.key }) {
-            var batch = FieldWriter()
-            batch.message(1) {
-                $0.text(1, service.rawValue)
-                $0.number(2, UInt64(partition))
-                $0.token(3, head)
-                $0.number(4, head.sequence)
+            beat.message(1) {
+                $0.number(1, UInt64(partition))
+                $0.token(2, head)
             }
-            send(batch, of: partition)
         }
+        beat.number(2, epoch)
+        socket.publish([headsTopic, Frame(beat.bytes)])
     }
 
     private func append(_ outgoing: OutgoingEvent, to batch: inout FieldWriter) {

@@ -10,14 +10,12 @@ enum FeedMethods {
     static func register(on router: inout Router) {
         router.read(WireReadPositions.self, access: .service) { _, _, transaction in
             var reply = WireReadPositionsReply()
-            for partition in 0..<partitionCount {
-                let token = try transaction.position(ofPartition: partition)
-                reply.epoch = token.epoch
-                guard token.sequence > 0 else { continue }
+            reply.epoch = try transaction.position(ofPartition: 0).epoch
+            reply.positions = try transaction.positions().map { partition, token in
                 var position = WireReadPositionsReply.Position()
                 position.partition = UInt32(partition)
                 position.token = WireChangeToken(token)
-                reply.positions.append(position)
+                return position
             }
             return reply
         }

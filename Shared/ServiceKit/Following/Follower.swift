@@ -70,6 +70,7 @@ final class Follower {
     }
 
     private let following: Following
+    private let headsTopic: [UInt8]
     private unowned let host: ServiceHost
     /// Nil: only the host itself takes note of the events.
     private let handler: (any CloudService)?
@@ -95,6 +96,7 @@ final class Follower {
         self.host = host
         self.handler = handler
         service = following.service
+        headsTopic = [UInt8](EventPublisher.headsTopic(following.service).utf8)
     }
 
     func start(_ engine: any StorageEngine) throws {
@@ -137,8 +139,7 @@ final class Follower {
             guard let self, !isClosed else { return }
             isPolling = false
             // Without an answer the watch asks again.
-            guard case .success(let body) = reply.result, let heads = try? body.decode(WireReadPositionsReply.self)
-            else { return }
+            guard case .success(let heads) = reply.result.decoded(as: WireReadPositionsReply.self) else { return }
             lastHeard = host.loop.monotonicNow
             epoch = heads.epoch
             var empty = Set(partitions.keys)
@@ -175,7 +176,21 @@ final class Follower {
         /// Cursors as they will be after the steps.
         var cursors: [Int: ChangeToken] = [:]
         var heads: [Int: ChangeToken] = [:]
-        for event in messages.flatMap(events) {
+        for news in messages.flatMap(news) {
+            let event: ServiceEvent
+            switch news {
+            case .event(let published): event = published
+            case .heads(let beat):
+                // Of partitions that are empty in it no head is told.
+                if beat.epoch > epoch { poll() }
+                for position in beat.positions where position.partition < partitionCount {
+                    let (partition, head) = (Int(position.partition), ChangeToken(position.token))
+                    let cursor = cursors[partition] ?? partitions[partition]?.cursor
+                    // One that is behind is an old copy's, perhaps.
+                    if cursor?.isSamePlace(as: head) != true { heads[partition] = head }
+                }
+                continue
+            }
             guard event.service == service.rawValue, event.partition < partitionCount else {
                 host.count("follower.malformed", by: 1)
                 continue
@@ -197,12 +212,8 @@ final class Follower {
                 continue
             }
             if position.sequence == event.previousSequence, position.sequence <= cursor.sequence {
-                // Stores nothing: a heartbeat, or news that is only told. One that is behind is an old copy's, perhaps.
-                if event.notification != nil {
-                    steps.append(Step(partition: partition, event: event, items: items))
-                } else if !position.isSamePlace(as: cursor) {
-                    heads[partition] = position
-                }
+                // Stores nothing: it is only told.
+                steps.append(Step(partition: partition, event: event, items: items))
             } else if position.sequence <= cursor.sequence {
                 continue
             } else if event.previousSequence == cursor.sequence {
@@ -226,12 +237,26 @@ final class Follower {
         }
     }
 
-    private func events(_ message: Bus.Message) -> [ServiceEvent] {
-        guard message.count == 2, let events = try? ServiceEvent.batch(message[1]) else {
-            host.count("follower.malformed", by: 1)
-            return []
+    /// What comes from the other side.
+    private enum News {
+        case event(ServiceEvent)
+        /// A heartbeat.
+        case heads(WireReadPositionsReply)
+    }
+
+    private func news(_ message: Bus.Message) -> [News] {
+        guard message.count == 2 else { return malformed() }
+        if message[0].count == headsTopic.count, message[0].bytes == headsTopic {
+            guard let beat = try? message[1].decode(WireReadPositionsReply.self) else { return malformed() }
+            return [.heads(beat)]
         }
-        return events
+        guard let events = try? ServiceEvent.batch(message[1]) else { return malformed() }
+        return events.map { .event($0) }
+    }
+
+    private func malformed() -> [News] {
+        host.count("follower.malformed", by: 1)
+        return []
     }
 
     // MARK: Reading the feed

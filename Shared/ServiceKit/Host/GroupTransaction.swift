@@ -147,6 +147,8 @@ final class GroupTransaction: HandlerTransaction {
         try feed.scopeSizes(of: account)
     }
 
+    func positions() throws -> [(partition: Int, token: ChangeToken)] { try feed.positions() }
+
     func position(ofPartition partition: Int) throws -> ChangeToken { try feed.position(ofPartition: partition) }
 
     func token(_ sequence: UInt64, in partition: Int) throws -> ChangeToken { try feed.token(sequence, in: partition) }

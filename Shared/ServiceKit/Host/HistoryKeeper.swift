@@ -33,13 +33,8 @@ final class HistoryKeeper {
     }
 
     private func heads(_ feed: Feed) throws -> [Int: ChangeToken] {
-        var heads: [Int: ChangeToken] = [:]
-        for partition in 0..<partitionCount {
-            let head = try feed.position(ofPartition: partition)
-            epoch = head.epoch
-            if head.sequence > 0 { heads[partition] = head }
-        }
-        return heads
+        epoch = try feed.position(ofPartition: 0).epoch
+        return try feed.positions().reduce(into: [:]) { $0[$1.partition] = $1.token }
     }
 
     /// The database is an old copy: from now on it is another history. What

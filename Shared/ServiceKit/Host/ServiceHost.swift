@@ -141,7 +141,8 @@ public final class ServiceHost: ServiceRuntime {
             PublishSocketOptions(endpoint: entry.events, keys: keys, admission: .roster(gate.followers)))
         self.events = events
         eventsEndpoint = events.endpoint
-        publisher = EventPublisher(service: service.name, socket: events, heads: known.heads)
+        publisher = EventPublisher(
+            service: service.name, socket: events, heads: known.heads, epoch: history.epoch)
         runner.committed = { [unowned self] in committed($0) }
         let router = router()
         try service.start(self)
@@ -230,7 +231,7 @@ public final class ServiceHost: ServiceRuntime {
     private func beginEpoch(shownBy proof: ChangeToken) {
         guard let heads = history.beginEpoch(shownBy: proof, at: loop.wallClock.now, random: generator.next())
         else { return }
-        publisher?.heads = heads
+        publisher?.begin(epoch: history.epoch, heads: heads)
         counters.add("epochs.begun")
     }
 

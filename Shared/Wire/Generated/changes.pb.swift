@@ -163,7 +163,8 @@ public nonisolated struct WireNotification: Sendable {
 
 /// What a service publishes after it has committed: all events of one partition
 /// from one commit, in order. Frames: topic, EventBatch. The topic is
-/// `service/partition/`, such as `keyvalue/017/`.
+/// `service/partition/`, such as `keyvalue/0017/`. Once a second a service
+/// repeats its heads, under the topic `service/heads/`, as a ReadPositionsReply.
 public nonisolated struct WireEventBatch: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
@@ -204,7 +205,7 @@ public nonisolated struct WireEvent: @unchecked Sendable {
 
   /// The partition's head before it: a follower that is not there has a gap.
   /// Equal to position.sequence for an event that stores nothing (a quota
-  /// violation) and for a heartbeat.
+  /// violation).
   public var previousSequence: UInt64 {
     get {_storage._previousSequence}
     set {_uniqueStorage()._previousSequence = newValue}
@@ -215,7 +216,6 @@ public nonisolated struct WireEvent: @unchecked Sendable {
     set {_uniqueStorage()._accountID = newValue}
   }
 
-  /// Absent in a heartbeat, which only repeats the head.
   public var notification: WireNotification {
     get {_storage._notification ?? WireNotification()}
     set {_uniqueStorage()._notification = newValue}
