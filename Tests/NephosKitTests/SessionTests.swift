@@ -12,7 +12,10 @@ import Wire
         let session = try await Session.open(home: home)
         let store = try session.keyValueStore(app: AppID("app.one"))
         try store.set("x", forKey: "a")
-        try store.transaction { $0 = ["b": 2, "c": true] }
+        try store.transaction {
+            $0["b"] = 2
+            $0["c"] = true
+        }
         #expect(store.string(forKey: "a") == "x")
         #expect(store.longLong(forKey: "b") == 2)
         #expect(store.bool(forKey: "c"))

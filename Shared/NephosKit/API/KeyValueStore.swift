@@ -1,14 +1,11 @@
 public import Core
 
-public import struct Foundation.Data
-public import struct Foundation.Date
-
 /// A key-value store that is the same on all of an account's devices, shaped
 /// like `NSUbiquitousKeyValueStore`.
 ///
 /// Reads are local and never wait. Writes are on this device's disk when the
 /// call returns, also while offline, and are sent when they can be.
-public final class KeyValueStore: Sendable {
+public final class KeyValueStore: KeyValueWriting, Sendable {
     public let app: AppID
     let session: Session
 
@@ -31,61 +28,8 @@ public final class KeyValueStore: Sendable {
     /// All names and values, as this device sees them.
     public func values() throws(CloudError) -> [ItemName: PropertyValue] { try session.local.dictionary(app: app) }
 
-    /// The value, or nil if there is none or it cannot be read.
+    /// The value, or nil if there is none or it cannot be read; ``read(_:)`` tells which.
     public func object(forKey key: String) -> PropertyValue? { (try? read(key))?.value }
-
-    public func string(forKey key: String) -> String? {
-        if case .string(let value) = object(forKey: key) { value } else { nil }
-    }
-
-    /// False where there is no boolean or number.
-    public func bool(forKey key: String) -> Bool {
-        switch object(forKey: key) {
-        case .boolean(let value): value
-        case .integer(let value): value != 0
-        case .real(let value): value != 0
-        default: false
-        }
-    }
-
-    /// 0 where there is no number.
-    public func longLong(forKey key: String) -> Int64 {
-        switch object(forKey: key) {
-        case .integer(let value): value
-        case .real(let value): Int64(exactly: value.rounded(.towardZero)) ?? 0
-        case .boolean(let value): value ? 1 : 0
-        default: 0
-        }
-    }
-
-    /// 0 where there is no number.
-    public func double(forKey key: String) -> Double {
-        switch object(forKey: key) {
-        case .real(let value): value
-        case .integer(let value): Double(value)
-        case .boolean(let value): value ? 1 : 0
-        default: 0
-        }
-    }
-
-    public func data(forKey key: String) -> Data? {
-        if case .data(let value) = object(forKey: key) { value } else { nil }
-    }
-
-    public func date(forKey key: String) -> Date? {
-        if case .date(let value) = object(forKey: key) { value } else { nil }
-    }
-
-    public func array(forKey key: String) -> [PropertyValue]? {
-        if case .array(let value) = object(forKey: key) { value } else { nil }
-    }
-
-    /// By Swift's own strings. Of keys that those take for one, the first in the order of bytes stands for all;
-    /// ``object(forKey:)`` has them all.
-    public func dictionary(forKey key: String) -> [String: PropertyValue]? {
-        guard case .dictionary(let value) = object(forKey: key) else { return nil }
-        return Dictionary(value.sorted { $0.key < $1.key }.map { ($0.key.rawValue, $0.value) }) { first, _ in first }
-    }
 
     /// All keys and values, as this device sees them. Empty if they cannot be read.
     public var dictionaryRepresentation: [String: PropertyValue] { (try? dictionary()) ?? [:] }
@@ -100,30 +44,24 @@ public final class KeyValueStore: Sendable {
 
     // MARK: Writing
 
-    /// Stores a value.
+    /// Stores a value; nil deletes the key.
+    ///
+    /// What is on this device's disk when this returns is sent when it can be. It counts toward the store's limits
+    /// (``KeyValueLimits``: 1 MiB in all and a value, 1024 keys, names of 64 bytes, where the server says no other).
     ///
     /// - Throws: ``CloudError`` `.quotaExceeded` (details name the limit and by how much it is
-    ///   passed; the previous value stays), `.invalidArguments`, `.storageFailure`.
-    public func set(_ value: PropertyValue, forKey key: String) throws(CloudError) {
+    ///   passed; the previous value stays: store less, or delete something), `.invalidArguments` (a key that is empty,
+    ///   a value that nests deeper than ``PropertyValue/depthMax``, a date too far from now), `.serviceBusy` (100,000
+    ///   changes wait to be sent: connect), `.storageFailure` (this device's disk: the message says what to do).
+    public func set(_ value: PropertyValue?, forKey key: String) throws(CloudError) {
         try write([LocalWrite(text: key, value: value)])
     }
 
-    public func set(_ value: String, forKey key: String) throws(CloudError) { try set(.string(value), forKey: key) }
-    public func set(_ value: Bool, forKey key: String) throws(CloudError) { try set(.boolean(value), forKey: key) }
-    public func set(_ value: Int64, forKey key: String) throws(CloudError) { try set(.integer(value), forKey: key) }
-    public func set(_ value: Double, forKey key: String) throws(CloudError) { try set(.real(value), forKey: key) }
-    public func set(_ value: Data, forKey key: String) throws(CloudError) { try set(.data(value), forKey: key) }
-
-    /// Deletes a key. Never refused.
+    /// Deletes a key. Never refused for want of room.
+    ///
+    /// - Throws: ``CloudError`` as ``set(_:forKey:)-(PropertyValue?,_)`` does.
     public func removeObject(forKey key: String) throws(CloudError) {
         try write([LocalWrite(text: key, value: nil)])
-    }
-
-    /// Writes several keys, all or none: no device ever sees some of them without the others.
-    public func transaction(_ body: (inout [String: PropertyValue?]) -> Void) throws(CloudError) {
-        var changes: [String: PropertyValue?] = [:]
-        body(&changes)
-        try write(changes.sorted { $0.key < $1.key }.map { LocalWrite(text: $0.key, value: $0.value) })
     }
 
     /// Writes several keys, all or none.
