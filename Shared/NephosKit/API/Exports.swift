@@ -20,6 +20,6 @@
 @_exported public import struct Core.SetDigest
 @_exported public import struct Core.StoreID
 @_exported public import struct Core.Timestamp
-@_exported public import struct Foundation.Data
-@_exported public import struct Foundation.Date
+@_exported public import struct FoundationEssentials.Data
+@_exported public import struct FoundationEssentials.Date
 @_exported public import struct Wire.KeyValueItem
