@@ -6,11 +6,15 @@ public import struct Foundation.Date
 /// What can be read by key: a ``KeyValueStore``, and what a transaction sees of it.
 ///
 /// What is stored under a key may be of another type than the one asked for, since any device and any language may
-/// have written it. Then the answer is that of Apple's `NSUbiquitousKeyValueStore`, where that has the call: nil where
-/// it gives an object ("nil if the key was not found or its value is not an NSString object"), false or 0 where it gives
-/// a number (`bool`, `double`, `longLong`), which is converted as `NSNumber` does. What only this SDK has
-/// (``integer(forKey:)``, ``date(forKey:)``, ``value(_:forKey:)``) gives nil where there is nothing, so that nobody
-/// takes what is not there, or not downloaded yet, for a 0.
+/// have written it. Then the answer is that of Apple's `NSUbiquitousKeyValueStore`, where that has the call
+/// (developer.apple.com/documentation/foundation/nsubiquitouskeyvaluestore): nil where it gives an object (`string`,
+/// `data`, `array`, `dictionary`), false or 0 where it gives a number (`bool`, `longLong`, `double`); booleans,
+/// integers and reals are converted into one another. Not so texts: by Apple's present pages the text "123" is the number 123,
+/// and the other way round, by its older ones it is none ("nil if the key was not found or its value is not an NSArray
+/// object"). Here it is none, so that what is wrong shows, and no "007" becomes a 7.
+///
+/// What only this SDK has (``integer(forKey:)``, ``date(forKey:)``, ``value(_:forKey:)``) gives nil where there is
+/// nothing, so that nobody takes what is not there, or not downloaded yet, for a 0.
 public protocol KeyValueReading: ~Copyable {
     /// The value; nil: there is none, none has been downloaded yet, or it could not be read.
     func object(forKey key: String) -> PropertyValue?
@@ -45,8 +49,8 @@ extension KeyValueReading where Self: ~Copyable {
         }
     }
 
-    /// The integer, a real without its fraction, or 1 for true; 0 where there is no number, as Apple's gives, and for
-    /// a real that has no place in 64 bits.
+    /// The integer, a real without its fraction (2.67 is 2, and -2.67 is -2), or 1 for true; 0 where there is no
+    /// number, as Apple's gives, and for a real that has no place in 64 bits.
     ///
     /// ``integer(forKey:)`` gives nil where there is nothing.
     public func longLong(forKey key: String) -> Int64 {

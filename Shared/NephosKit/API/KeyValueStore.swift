@@ -6,6 +6,7 @@ public import Core
 /// Reads are local and never wait. Writes are on this device's disk when the
 /// call returns, also while offline, and are sent when they can be.
 public final class KeyValueStore: KeyValueWriting, Sendable {
+    /// Whose store it is.
     public let app: AppID
     let session: Session
 
@@ -20,12 +21,18 @@ public final class KeyValueStore: KeyValueWriting, Sendable {
 
     /// What this device knows of a key; tells a key that does not exist from
     /// one that nobody here knows of yet.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`: this device's database cannot be read; the message says what to do.
     public func read(_ key: String) throws(CloudError) -> ReadResult { try session.local.read(text: key, app: app) }
 
     /// The same for exactly this name.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`.
     public func read(_ name: ItemName) throws(CloudError) -> ReadResult { try session.local.read(name, app: app) }
 
     /// All names and values, as this device sees them.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`.
     public func values() throws(CloudError) -> [ItemName: PropertyValue] { try session.local.dictionary(app: app) }
 
     /// The value, or nil if there is none or it cannot be read; ``read(_:)`` tells which.
@@ -64,7 +71,9 @@ public final class KeyValueStore: KeyValueWriting, Sendable {
         try write([LocalWrite(text: key, value: nil)])
     }
 
-    /// Writes several keys, all or none.
+    /// Writes several keys, all or none: what a transaction does that reads nothing.
+    ///
+    /// - Throws: ``CloudError`` as ``set(_:forKey:)-(PropertyValue?,_)`` does: nothing is stored.
     public func write(_ writes: [LocalWrite]) throws(CloudError) {
         let (id, now, writer) = session.engine.stamp
         let app = app
@@ -81,6 +90,7 @@ public final class KeyValueStore: KeyValueWriting, Sendable {
     /// ``signedOutKeys()`` until the server has taken it.
     ///
     /// - Returns: The keys offered.
+    /// - Throws: ``CloudError`` `.notSignedIn`, `.storageFailure`.
     @discardableResult
     public func adoptSignedOutContent() async throws(CloudError) -> [ItemName] {
         let app = app
@@ -90,12 +100,15 @@ public final class KeyValueStore: KeyValueWriting, Sendable {
     }
 
     /// Keys written while nobody was signed in, which wait to be offered to an account.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`.
     public func signedOutKeys() throws(CloudError) -> [ItemName] { try session.local.signedOutKeys(app: app) }
 
     /// Dismisses refused writes: they are not listed any more. What the keys hold stays as it is.
     ///
     /// - Parameter keys: Nil: all of them.
     /// - Returns: The keys whose refused write was dismissed.
+    /// - Throws: ``CloudError`` `.storageFailure`.
     @discardableResult
     public func dismissRefused(_ keys: [ItemName]? = nil) throws(CloudError) -> [ItemName] {
         let dismissed = try session.local.dismissRefused(keys, app: app)
@@ -118,7 +131,9 @@ public final class KeyValueStore: KeyValueWriting, Sendable {
         return (try? session.account) != nil
     }
 
-    /// Where the store stands, and why anything in it waits.
+    /// Where the store stands, and why anything in it waits. Needs no network.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`; `.operationCancelled` when the session is closed.
     public func status() async throws(CloudError) -> StoreStatus {
         let app = app
         return try await session.engine.perform { engine, completion in
@@ -128,8 +143,10 @@ public final class KeyValueStore: KeyValueWriting, Sendable {
 
     /// Waits until this device has what the server has now, by a fetch that begins now.
     ///
-    /// - Parameter isImpatient: Whether to give up as soon as it is known to be in vain for now: nobody listens at the
-    ///   server's address, or a person has to do something first (sign in, unlock the account, allow the app).
+    /// - Parameters:
+    ///   - timeout: How long to wait at most.
+    ///   - isImpatient: Whether to give up as soon as it is known to be in vain for now: nobody listens at the
+    ///     server's address, or a person has to do something first (sign in, unlock the account, allow the app).
     /// - Throws: ``CloudError`` `.deadlineExceeded`, with the reason in its details, or at once what made it vain.
     public func waitUntilCurrent(
         timeout: Duration = .seconds(30), isImpatient: Bool = false
@@ -142,6 +159,9 @@ public final class KeyValueStore: KeyValueWriting, Sendable {
 
     /// Waits until the first download has finished; not at all if it has, or if nobody is signed in.
     ///
+    /// ``ready(timeout:)`` is made for apps: it says when there is nobody to wait for, and ends with its task.
+    ///
+    /// - Parameter timeout: How long to wait at most.
     /// - Throws: ``CloudError`` `.storeOutOfStep` when it has not in time, with the reason in its details.
     public func waitUntilDownloaded(timeout: Duration = .seconds(10)) async throws(CloudError) {
         guard try session.account != nil, try await !status().initialSyncFinished else { return }
@@ -155,8 +175,10 @@ public final class KeyValueStore: KeyValueWriting, Sendable {
 
     /// Waits until nothing of this store waits to be sent.
     ///
-    /// - Parameter isImpatient: Whether to give up as soon as it is known to be in vain for now: nobody listens at the
-    ///   server's address, or a person has to do something first (sign in, unlock the account, allow the app).
+    /// - Parameters:
+    ///   - timeout: How long to wait at most.
+    ///   - isImpatient: Whether to give up as soon as it is known to be in vain for now: nobody listens at the
+    ///     server's address, or a person has to do something first (sign in, unlock the account, allow the app).
     /// - Throws: ``CloudError`` `.deadlineExceeded`, with the reason in its details, or at once what made it vain.
     public func waitUntilSent(
         timeout: Duration = .seconds(30), isImpatient: Bool = false

@@ -72,8 +72,8 @@ extension KeyValueWriting where Self: ~Copyable {
     /// the key.
     ///
     /// What comes back from ``KeyValueReading/value(_:forKey:)`` is equal to what was stored: 64 bits of an integer,
-    /// every bit of a real, a date to the microsecond. A property list has no nil: an optional member that is nil is left
-    /// out, and an element that is nil is stored as the dictionary `{"$null": true}`.
+    /// every bit of a real, a date to the microsecond. A property list has no nil: an optional member that is nil is
+    /// left out, and an element that is nil is stored as the dictionary `{"$null": true}`.
     ///
     /// - Throws: ``CloudError`` as for a text; `.invalidArguments` when the value does not fit: an integer beyond 64
     ///   bits, more than 24 arrays and dictionaries inside one another, what the type itself refuses. The details name

@@ -12,11 +12,12 @@ extension Session {
     ///   - deviceName: What the account's other devices list this one as, at most 256 bytes; nil: the host's name.
     ///   - app: The app to sign in as; nil: the deployment's default app.
     ///   - discardsUnsent: Whether changes of another account that wait to be sent may be thrown away.
-    ///   - code: From ``allowSignIn()`` on another device, when others guess at the password.
+    ///   - code: From `nephos devices allow-sign-in` on another device, when others guess at the password.
     ///   - timeout: How long to wait for the answer.
     /// - Returns: Who is signed in now.
     /// - Throws: ``CloudError`` `.invalidArguments` for a text that is no connection string, before anything is asked
-    ///   or changed: get it anew from the operator. Else as ``signIn(connection:account:password:deviceName:deviceModel:policyClass:app:discardsUnsent:code:timeout:)``.
+    ///   or changed: get it anew from the operator. Else as with a
+    ///   ``ConnectionString``.
     @discardableResult
     public func signIn(
         connection: String, account: String, password: String, deviceName: String? = nil, app: AppID? = nil,

@@ -16,14 +16,19 @@ public enum ReadResult: Hashable, Sendable {
 
 /// A write that the server refused. The previous value stayed.
 public struct RefusedWrite: Sendable {
+    /// What it would have changed.
     public var key: ItemName
+    /// When the server refused it, by this device's clock.
     public var at: Timestamp
+    /// Why, with what to do.
     public var error: CloudError
 }
 
 /// A key's new value; nil deletes it.
 public struct LocalWrite: Sendable {
+    /// What is written.
     public var key: ItemName
+    /// Nil deletes.
     public var value: PropertyValue?
 
     /// Whether the key is any that Swift's strings take for equal.
