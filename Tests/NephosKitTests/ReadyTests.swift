@@ -54,7 +54,7 @@ import Wire
             house.cloud.crash(.keyValue)
             let session = try await house.openSignedIn()
             let store = try session.keyValueStore()
-            let waiting = Task { try await store.ready(timeout: .seconds(3600)) }
+            let waiting = Task { try await store.ready(timeout: .seconds(300)) }
             house.run(for: .seconds(1))
             waiting.cancel()
             let before = house.cloud.network.now
@@ -64,7 +64,7 @@ import Wire
             // And one that was cancelled before it began.
             let late = Task {
                 while !Task.isCancelled { await Task.yield() }
-                try await store.ready(timeout: .seconds(3600))
+                try await store.ready(timeout: .seconds(300))
             }
             late.cancel()
             let lateError = await #expect(throws: CloudError.self) { try await house.wait { try await late.value } }
@@ -77,7 +77,7 @@ import Wire
             house.cloud.crash(.keyValue)
             let session = try await house.openSignedIn()
             let store = try session.keyValueStore()
-            let waiting = Task { try await store.ready(timeout: .seconds(3600)) }
+            let waiting = Task { try await store.ready(timeout: .seconds(300)) }
             house.run(for: .seconds(1))
             var revoke = WireRevokeDevice()
             revoke.accountName = TestCloud.accountName
@@ -95,7 +95,7 @@ import Wire
             house.cloud.crash(.keyValue)
             let session = try await house.openSignedIn()
             let store = try session.keyValueStore()
-            let waiting = Task { try await store.ready(timeout: .seconds(3600)) }
+            let waiting = Task { try await store.ready(timeout: .seconds(300)) }
             house.run(for: .seconds(1))
             try await house.wait { try await session.signOut() }
             let error = await #expect(throws: CloudError.self) { try await house.wait { try await waiting.value } }
