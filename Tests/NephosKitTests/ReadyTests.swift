@@ -56,7 +56,7 @@ import Wire
             let session = try await house.openSignedIn()
             let store = try session.keyValueStore()
             let waiting = Task { try await store.ready(timeout: .seconds(300)) }
-            house.run(for: .seconds(1))
+            try await house.letBegin()
             waiting.cancel()
             let before = house.cloud.network.now
             let error = await #expect(throws: CloudError.self) { try await house.wait { try await waiting.value } }
@@ -79,7 +79,7 @@ import Wire
             let session = try await house.openSignedIn()
             let store = try session.keyValueStore()
             let waiting = Task { try await store.ready(timeout: .seconds(300)) }
-            house.run(for: .seconds(1))
+            try await house.letBegin()
             var revoke = WireRevokeDevice()
             revoke.accountName = TestCloud.accountName
             revoke.deviceID = try #require(try session.account?.deviceID.rawValue)
@@ -97,7 +97,7 @@ import Wire
             let session = try await house.openSignedIn()
             let store = try session.keyValueStore()
             let waiting = Task { try await store.ready(timeout: .seconds(300)) }
-            house.run(for: .seconds(1))
+            try await house.letBegin()
             try await house.wait { try await session.signOut() }
             let error = await #expect(throws: CloudError.self) { try await house.wait { try await waiting.value } }
             #expect(error?.code == .notSignedIn)
