@@ -32,7 +32,7 @@ func write(store: KeyValueStore) throws {
     try store.set(3, forKey: "starts")
     try store.set(Date(), forKey: "last")
     try store.set(["anna": 3, "bert": 5], forKey: "scores")
-    try store.set(["size": 12, "font": "Serif"] as [String: PropertyValue], forKey: "text")
+    try store.set(["size": 12, "font": "Serif"], forKey: "text")
     try store.set(nil, forKey: "isNew")
 }
 

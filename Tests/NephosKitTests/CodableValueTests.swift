@@ -190,8 +190,15 @@ import Testing
     @Test func aTypeWithoutMembersComesBack() throws {
         struct Empty: Codable, Equatable {}
         struct Around: Codable, Equatable { var empty = Empty() }
+        struct Silent: Codable, Equatable {
+            init() {}
+            init(from decoder: any Decoder) throws {}
+            func encode(to encoder: any Encoder) throws {}
+        }
         try expectSame(Empty())
         try expectSame(Around())
+        // And is told from one that is not there.
+        try expectSame([Silent(), nil])
     }
 
     // MARK: What does not fit

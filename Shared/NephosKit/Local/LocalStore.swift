@@ -123,8 +123,8 @@ public final class LocalStore: Sendable {
     /// Whether this is called by an app from inside its own transaction. The database cannot begin another there, and
     /// would end the process.
     private var isInsideTransaction: Bool {
-        let thread = ObjectIdentifier(Thread.current)
-        return transacting.withLock { $0 == thread }
+        guard let thread = transacting.withLock({ $0 }) else { return false }
+        return thread == ObjectIdentifier(Thread.current)
     }
 
     /// Runs an app's part of a transaction.
