@@ -1,10 +1,11 @@
 import Bus
 import Core
 import Foundation
-import NephosKit
 import TestKit
 import Testing
 import Wire
+
+@testable import NephosKit
 
 @Suite struct ReadyTests {
     @Test func aStoreIsReadyOnceItWasDownloadedAndFromThenOnAlsoOffline() async throws {
@@ -101,6 +102,22 @@ import Wire
             try await house.wait { try await session.signOut() }
             let error = await #expect(throws: CloudError.self) { try await house.wait { try await waiting.value } }
             #expect(error?.code == .notSignedIn)
+        }
+    }
+
+    @Test func aSignOutEndsTheWaitingAlsoWhenNothingElseHappens() throws {
+        let device = try Device()
+        device.cloud.overrides["PullKeys"] = { _ in .failure(CloudError(.serviceBusy, "Later.")) }
+        try device.signIn()
+        device.loop.advance(.seconds(5))
+        var result: Result<Void, CloudError>?
+        _ = device.store.whenDownloaded(timeout: .seconds(300)) { result = $0 }
+        device.loop.advance(.seconds(5))
+        #expect(result == nil)
+        device.engine.signOut { _ in }
+        device.loop.advance(.seconds(5))
+        #expect(throws: CloudError(.notSignedIn, "This home has no account signed in. Sign in.")) {
+            try #require(result).get()
         }
     }
 }

@@ -21,6 +21,7 @@ import Wire
         #expect(store.bool(forKey: "c"))
         #expect(!store.synchronize())
         #expect(try await store.status().problem?.code == .notSignedIn)
+        #expect(await #expect(throws: CloudError.self) { try await store.ready() }?.code == .notSignedIn)
         await #expect(throws: CloudError.self) { try await session.whoAmI() }
         session.close()
         let again = try await Session.open(home: home)
