@@ -133,6 +133,8 @@ let package = Package(
                 path: "Clients/LoadTest",
                 swiftSettings: strict
             ),
+            // As an app is: on NephosKit alone.
+            tests("AppTests", ["NephosKit"]),
             tests("CoreTests", ["TestKit", "Core"]),
             tests("BusTests", ["Bus", "Core"]),
             tests(

@@ -12,12 +12,16 @@ import Wire
         let session = try await Session.open(home: home)
         let store = try session.keyValueStore(app: AppID("app.one"))
         try store.set("x", forKey: "a")
-        try store.transaction { $0 = ["b": 2, "c": true] }
+        try store.transaction {
+            $0["b"] = 2
+            $0["c"] = true
+        }
         #expect(store.string(forKey: "a") == "x")
         #expect(store.longLong(forKey: "b") == 2)
         #expect(store.bool(forKey: "c"))
         #expect(!store.synchronize())
         #expect(try await store.status().problem?.code == .notSignedIn)
+        #expect(await #expect(throws: CloudError.self) { try await store.ready() }?.code == .notSignedIn)
         await #expect(throws: CloudError.self) { try await session.whoAmI() }
         session.close()
         let again = try await Session.open(home: home)

@@ -99,7 +99,7 @@ struct KeyValueCommand: AsyncParsableCommand {
             try await store.withStore { store, _ in
                 // Sent all the same: the server, or another device, may have one that is not known here.
                 let absent = try keys.filter { try store.read($0) == .absent }
-                try store.transaction { changes in for key in keys { changes[key] = .some(nil) } }
+                try store.transaction { changes in for key in keys { changes.removeValue(forKey: key) } }
                 try await Sent.wait(
                     store, keys: keys, absent: absent, network: network, output: output,
                     done: Self.sentence(keys.filter { !absent.contains($0) }, absent))

@@ -11,14 +11,21 @@ public enum DevicePolicyClass: String, Codable, Sendable {
 
 /// A device as the server knows it.
 public struct DeviceInformation: Sendable, Hashable {
+    /// Names it for good, also when it is called otherwise.
     public var id: DeviceID
+    /// What people call it: given at sign-in, changed by ``Session/rename(_:to:)``.
     public var name: String
+    /// As it said at sign-in; may be empty.
     public var model: String
+    /// As it said at sign-in, such as `linux`.
     public var platform: String
+    /// When its key was first signed in, by the server's clock.
     public var enrolled: Timestamp
     /// When it last signed in or renewed its tokens: to within about ten minutes of use.
     public var lastSeen: Timestamp
+    /// Whether it can neither read nor write any more.
     public var isRevoked: Bool
+    /// How it is treated where room matters.
     public var policyClass: DevicePolicyClass
     /// CURVE public key, Z85.
     public var publicKey: String
@@ -38,10 +45,15 @@ public struct DeviceInformation: Sendable, Hashable {
 
 /// An account, seen from one of its devices.
 public struct AccountInformation: Sendable, Hashable {
+    /// Names the account for good.
     public var accountID: AccountID
+    /// What it signs in with.
     public var accountName: String
+    /// This device.
     public var device: DeviceInformation
+    /// The app that signed in.
     public var app: AppID
+    /// That app's key-value store; other apps may have the same.
     public var store: StoreID
 }
 
@@ -49,15 +61,20 @@ public struct AccountInformation: Sendable, Hashable {
 public struct AuditEntry: Sendable, Hashable {
     /// Rises; names the entry.
     public var number: UInt64
+    /// By the server's clock.
     public var time: Timestamp
     /// Such as `sign-in` or `device.revoked`. Stable across releases.
     public var event: String
     /// The device that did it, or tried; nil: it is not one of the account's.
     public var device: DeviceID?
+    /// What that device was called then; empty: not known.
     public var deviceName: String
+    /// Whether the operator did it, and none of the account's devices.
     public var byOperator: Bool
+    /// The varying facts; keys are snake_case.
     public var details: [String: String]
 
+    /// As the server tells it.
     public init(_ wire: WireAuditEntry) {
         number = wire.number
         time = Timestamp(milliseconds: wire.time)
@@ -73,10 +90,13 @@ public struct AuditEntry: Sendable, Hashable {
 public struct StorageInformation: Sendable, Hashable {
     /// What one service stores.
     public struct Service: Sendable, Hashable {
+        /// Which service.
         public var service: ServiceName
+        /// In all, as it counts.
         public var bytes: UInt64
         /// Key-value content does not.
         public var countsOnPlan: Bool
+        /// What of it is whose.
         public var items: [Item]
     }
 
@@ -86,10 +106,13 @@ public struct StorageInformation: Sendable, Hashable {
         public var app: String
         /// Empty: not kept.
         public var device: String
+        /// As it counts.
         public var bytes: UInt64
     }
 
+    /// The plan's name.
     public var plan: String
+    /// How much may be stored.
     public var planBytes: UInt64
     /// What counts on the plan, as the services last told identity.
     public var usedBytes: UInt64
@@ -99,7 +122,9 @@ public struct StorageInformation: Sendable, Hashable {
 
 /// The plan has become fuller than a threshold, or emptier.
 public struct StorageNotice: Sendable, Hashable {
+    /// How much may be stored.
     public var planBytes: UInt64
+    /// How much is.
     public var usedBytes: UInt64
     /// In percent: 0, 80, 90, 95, or 100 when nothing is left.
     public var level: Int

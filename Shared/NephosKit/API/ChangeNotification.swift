@@ -15,7 +15,10 @@ public enum ChangeReason: Int, Sendable, Hashable, Codable {
 
 /// What an app is told when a store changes from outside.
 public struct ChangeNotification: Sendable {
+    /// Why the app is told.
     public var reason: ChangeReason
+    /// The keys, in order. None when another account is signed in: read everything again. When a write was refused,
+    /// those that it would have changed.
     public var changedKeys: [ItemName]
     /// The new states of the changed keys, as far as they are known. A nil value: deleted.
     public var items: [KeyValueItem]
@@ -26,6 +29,7 @@ public struct ChangeNotification: Sendable {
     /// Why a write was refused.
     public var error: CloudError?
 
+    /// One of an app's own making, for its tests.
     public init(
         reason: ChangeReason, changedKeys: [ItemName], items: [KeyValueItem] = [], device: DeviceID? = nil,
         token: ChangeToken = .zero, error: CloudError? = nil

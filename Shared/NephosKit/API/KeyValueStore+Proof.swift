@@ -9,7 +9,9 @@ public struct KeyHistoryEntry: Sendable, Hashable {
     public var damaged = false
     /// It never became current: a newer write was there already.
     public var lostConflict: Bool
+    /// When what is there instead was written.
     public var winnerTimestamp: HybridTimestamp
+    /// Which device wrote it.
     public var winnerDevice: DeviceID
     /// By the server's clock.
     public var recorded: Timestamp
@@ -17,24 +19,34 @@ public struct KeyHistoryEntry: Sendable, Hashable {
 
 /// What a comparison with the server found.
 public struct Verification: Sendable {
+    /// A key that is not the same on both sides.
     public struct Difference: Sendable, Hashable {
+        /// What is the matter with it.
         public enum Kind: String, Sendable {
+            /// The server has it, this device does not.
             case missingHere
+            /// This device has it, the server does not.
             case missingOnServer
+            /// Both have it, with other values or of other writes.
             case differs
             /// The server has it, and cannot read its value any more. It heals
             /// when a device that has it synchronises.
             case damagedOnServer
         }
 
+        /// The key.
         public var key: ItemName
+        /// What is the matter with it.
         public var kind: Kind
     }
 
     /// The server's head that was compared with.
     public var token: ChangeToken
+    /// Of what this device has from the server, without what waits to be sent.
     public var localDigest: SetDigest
+    /// Of what the server has.
     public var serverDigest: SetDigest
+    /// The keys that differ, in order.
     public var differences: [Difference]
     /// Writes that the server does not have yet.
     public var pending: Int
@@ -49,6 +61,8 @@ extension KeyValueStore {
     /// - Parameters:
     ///   - key: Nil: of all keys. Of names that Swift's strings take for equal to it all are meant.
     ///   - limit: However many; they are fetched in pages.
+    ///   - timeout: How long one page may take; nil: as long as any call of this session.
+    /// - Throws: ``CloudError`` `.notSignedIn`, `.networkUnavailable` and the like (try again), or the service's own.
     public func history(
         forKey key: String? = nil, limit: Int = 100, timeout: Duration? = nil
     ) async throws(CloudError) -> [KeyHistoryEntry] {
@@ -82,6 +96,10 @@ extension KeyValueStore {
     /// Compares this device's copy with the server's, down to the keys that differ.
     ///
     /// The copy is brought up to date first. Changes nothing.
+    ///
+    /// - Parameter timeout: How long to wait for the server at most, each time that it is asked.
+    /// - Throws: ``CloudError`` `.notSignedIn`, `.deadlineExceeded`, `.networkUnavailable` (try again when the server
+    ///   can be reached), or the service's own.
     public func verify(timeout: Duration = .seconds(30)) async throws(CloudError) -> Verification {
         try await waitUntilCurrent(timeout: timeout, isImpatient: true)
         let scope = try serverStore()

@@ -1,14 +1,12 @@
 public import Core
 
-public import struct Foundation.Data
-public import struct Foundation.Date
-
 /// A key-value store that is the same on all of an account's devices, shaped
 /// like `NSUbiquitousKeyValueStore`.
 ///
 /// Reads are local and never wait. Writes are on this device's disk when the
 /// call returns, also while offline, and are sent when they can be.
-public final class KeyValueStore: Sendable {
+public final class KeyValueStore: KeyValueWriting, Sendable {
+    /// Whose store it is.
     public let app: AppID
     let session: Session
 
@@ -23,69 +21,22 @@ public final class KeyValueStore: Sendable {
 
     /// What this device knows of a key; tells a key that does not exist from
     /// one that nobody here knows of yet.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`: this device's database cannot be read; the message says what to do.
     public func read(_ key: String) throws(CloudError) -> ReadResult { try session.local.read(text: key, app: app) }
 
     /// The same for exactly this name.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`.
     public func read(_ name: ItemName) throws(CloudError) -> ReadResult { try session.local.read(name, app: app) }
 
     /// All names and values, as this device sees them.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`.
     public func values() throws(CloudError) -> [ItemName: PropertyValue] { try session.local.dictionary(app: app) }
 
-    /// The value, or nil if there is none or it cannot be read.
+    /// The value, or nil if there is none or it cannot be read; ``read(_:)`` tells which.
     public func object(forKey key: String) -> PropertyValue? { (try? read(key))?.value }
-
-    public func string(forKey key: String) -> String? {
-        if case .string(let value) = object(forKey: key) { value } else { nil }
-    }
-
-    /// False where there is no boolean or number.
-    public func bool(forKey key: String) -> Bool {
-        switch object(forKey: key) {
-        case .boolean(let value): value
-        case .integer(let value): value != 0
-        case .real(let value): value != 0
-        default: false
-        }
-    }
-
-    /// 0 where there is no number.
-    public func longLong(forKey key: String) -> Int64 {
-        switch object(forKey: key) {
-        case .integer(let value): value
-        case .real(let value): Int64(exactly: value.rounded(.towardZero)) ?? 0
-        case .boolean(let value): value ? 1 : 0
-        default: 0
-        }
-    }
-
-    /// 0 where there is no number.
-    public func double(forKey key: String) -> Double {
-        switch object(forKey: key) {
-        case .real(let value): value
-        case .integer(let value): Double(value)
-        case .boolean(let value): value ? 1 : 0
-        default: 0
-        }
-    }
-
-    public func data(forKey key: String) -> Data? {
-        if case .data(let value) = object(forKey: key) { value } else { nil }
-    }
-
-    public func date(forKey key: String) -> Date? {
-        if case .date(let value) = object(forKey: key) { value } else { nil }
-    }
-
-    public func array(forKey key: String) -> [PropertyValue]? {
-        if case .array(let value) = object(forKey: key) { value } else { nil }
-    }
-
-    /// By Swift's own strings. Of keys that those take for one, the first in the order of bytes stands for all;
-    /// ``object(forKey:)`` has them all.
-    public func dictionary(forKey key: String) -> [String: PropertyValue]? {
-        guard case .dictionary(let value) = object(forKey: key) else { return nil }
-        return Dictionary(value.sorted { $0.key < $1.key }.map { ($0.key.rawValue, $0.value) }) { first, _ in first }
-    }
 
     /// All keys and values, as this device sees them. Empty if they cannot be read.
     public var dictionaryRepresentation: [String: PropertyValue] { (try? dictionary()) ?? [:] }
@@ -100,33 +51,29 @@ public final class KeyValueStore: Sendable {
 
     // MARK: Writing
 
-    /// Stores a value.
+    /// Stores a value; nil deletes the key.
+    ///
+    /// What is on this device's disk when this returns is sent when it can be. It counts toward the store's limits
+    /// (``KeyValueLimits``: 1 MiB in all and a value, 1024 keys, names of 64 bytes, where the server says no other).
     ///
     /// - Throws: ``CloudError`` `.quotaExceeded` (details name the limit and by how much it is
-    ///   passed; the previous value stays), `.invalidArguments`, `.storageFailure`.
-    public func set(_ value: PropertyValue, forKey key: String) throws(CloudError) {
+    ///   passed; the previous value stays: store less, or delete something), `.invalidArguments` (a key that is empty,
+    ///   a value that nests deeper than ``PropertyValue/depthMax``, a date too far from now), `.serviceBusy` (100,000
+    ///   changes wait to be sent: connect), `.storageFailure` (this device's disk: the message says what to do).
+    public func set(_ value: PropertyValue?, forKey key: String) throws(CloudError) {
         try write([LocalWrite(text: key, value: value)])
     }
 
-    public func set(_ value: String, forKey key: String) throws(CloudError) { try set(.string(value), forKey: key) }
-    public func set(_ value: Bool, forKey key: String) throws(CloudError) { try set(.boolean(value), forKey: key) }
-    public func set(_ value: Int64, forKey key: String) throws(CloudError) { try set(.integer(value), forKey: key) }
-    public func set(_ value: Double, forKey key: String) throws(CloudError) { try set(.real(value), forKey: key) }
-    public func set(_ value: Data, forKey key: String) throws(CloudError) { try set(.data(value), forKey: key) }
-
-    /// Deletes a key. Never refused.
+    /// Deletes a key. Never refused for want of room.
+    ///
+    /// - Throws: ``CloudError`` as ``set(_:forKey:)-(PropertyValue?,_)`` does.
     public func removeObject(forKey key: String) throws(CloudError) {
         try write([LocalWrite(text: key, value: nil)])
     }
 
-    /// Writes several keys, all or none: no device ever sees some of them without the others.
-    public func transaction(_ body: (inout [String: PropertyValue?]) -> Void) throws(CloudError) {
-        var changes: [String: PropertyValue?] = [:]
-        body(&changes)
-        try write(changes.sorted { $0.key < $1.key }.map { LocalWrite(text: $0.key, value: $0.value) })
-    }
-
-    /// Writes several keys, all or none.
+    /// Writes several keys, all or none: what a transaction does that reads nothing.
+    ///
+    /// - Throws: ``CloudError`` as ``set(_:forKey:)-(PropertyValue?,_)`` does: nothing is stored.
     public func write(_ writes: [LocalWrite]) throws(CloudError) {
         let (id, now, writer) = session.engine.stamp
         let app = app
@@ -143,6 +90,7 @@ public final class KeyValueStore: Sendable {
     /// ``signedOutKeys()`` until the server has taken it.
     ///
     /// - Returns: The keys offered.
+    /// - Throws: ``CloudError`` `.notSignedIn`, `.storageFailure`.
     @discardableResult
     public func adoptSignedOutContent() async throws(CloudError) -> [ItemName] {
         let app = app
@@ -152,12 +100,15 @@ public final class KeyValueStore: Sendable {
     }
 
     /// Keys written while nobody was signed in, which wait to be offered to an account.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`.
     public func signedOutKeys() throws(CloudError) -> [ItemName] { try session.local.signedOutKeys(app: app) }
 
     /// Dismisses refused writes: they are not listed any more. What the keys hold stays as it is.
     ///
     /// - Parameter keys: Nil: all of them.
     /// - Returns: The keys whose refused write was dismissed.
+    /// - Throws: ``CloudError`` `.storageFailure`.
     @discardableResult
     public func dismissRefused(_ keys: [ItemName]? = nil) throws(CloudError) -> [ItemName] {
         let dismissed = try session.local.dismissRefused(keys, app: app)
@@ -180,7 +131,9 @@ public final class KeyValueStore: Sendable {
         return (try? session.account) != nil
     }
 
-    /// Where the store stands, and why anything in it waits.
+    /// Where the store stands, and why anything in it waits. Needs no network.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`; `.operationCancelled` when the session is closed.
     public func status() async throws(CloudError) -> StoreStatus {
         let app = app
         return try await session.engine.perform { engine, completion in
@@ -190,8 +143,10 @@ public final class KeyValueStore: Sendable {
 
     /// Waits until this device has what the server has now, by a fetch that begins now.
     ///
-    /// - Parameter isImpatient: Whether to give up as soon as it is known to be in vain for now: nobody listens at the
-    ///   server's address, or a person has to do something first (sign in, unlock the account, allow the app).
+    /// - Parameters:
+    ///   - timeout: How long to wait at most.
+    ///   - isImpatient: Whether to give up as soon as it is known to be in vain for now: nobody listens at the
+    ///     server's address, or a person has to do something first (sign in, unlock the account, allow the app).
     /// - Throws: ``CloudError`` `.deadlineExceeded`, with the reason in its details, or at once what made it vain.
     public func waitUntilCurrent(
         timeout: Duration = .seconds(30), isImpatient: Bool = false
@@ -204,6 +159,9 @@ public final class KeyValueStore: Sendable {
 
     /// Waits until the first download has finished; not at all if it has, or if nobody is signed in.
     ///
+    /// ``ready(timeout:)`` is made for apps: it says when there is nobody to wait for, and ends with its task.
+    ///
+    /// - Parameter timeout: How long to wait at most.
     /// - Throws: ``CloudError`` `.storeOutOfStep` when it has not in time, with the reason in its details.
     public func waitUntilDownloaded(timeout: Duration = .seconds(10)) async throws(CloudError) {
         guard try session.account != nil, try await !status().initialSyncFinished else { return }
@@ -217,8 +175,10 @@ public final class KeyValueStore: Sendable {
 
     /// Waits until nothing of this store waits to be sent.
     ///
-    /// - Parameter isImpatient: Whether to give up as soon as it is known to be in vain for now: nobody listens at the
-    ///   server's address, or a person has to do something first (sign in, unlock the account, allow the app).
+    /// - Parameters:
+    ///   - timeout: How long to wait at most.
+    ///   - isImpatient: Whether to give up as soon as it is known to be in vain for now: nobody listens at the
+    ///     server's address, or a person has to do something first (sign in, unlock the account, allow the app).
     /// - Throws: ``CloudError`` `.deadlineExceeded`, with the reason in its details, or at once what made it vain.
     public func waitUntilSent(
         timeout: Duration = .seconds(30), isImpatient: Bool = false

@@ -47,6 +47,7 @@ extension Session {
     /// - Parameters:
     ///   - number: Only what was before this entry; nil: from the newest.
     ///   - limit: At most 1000.
+    /// - Throws: ``CloudError`` `.notSignedIn`, `.networkUnavailable` and the like (try again).
     public func audit(before number: UInt64? = nil, limit: Int = 100) async throws(CloudError) -> [AuditEntry] {
         var request = WireListAudit()
         request.before = number ?? 0
@@ -55,6 +56,8 @@ extension Session {
     }
 
     /// How full the account's plan is, and with what.
+    ///
+    /// - Throws: ``CloudError`` `.notSignedIn`, `.networkUnavailable` and the like (try again).
     public func storage() async throws(CloudError) -> StorageInformation {
         let reply = try await call(.identity, WireReadStorage(), as: WireReadStorageReply.self)
         var services: [StorageInformation.Service] = []

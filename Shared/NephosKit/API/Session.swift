@@ -26,7 +26,11 @@ public final class Session: Sendable {
     /// Opens a home, signed in or not, and creates it if it does not exist.
     /// Needs no network.
     ///
-    /// - Parameter transport: Nil: ZeroMQ.
+    /// - Parameters:
+    ///   - home: The device's folder. Its database and secrets are its user's alone.
+    ///   - transport: Nil: ZeroMQ.
+    ///   - options: Nil: as devices behave; others are for tests.
+    ///   - logger: Where the session says what it does. Never what is stored.
     /// - Throws: ``CloudError`` `.storageFailure` or `.configurationInvalid`; the details name the path.
     public static func open(
         home: String = Session.defaultHome, transport: (any Transport)? = nil, options: DeviceOptions? = nil,
@@ -84,7 +88,9 @@ public final class Session: Sendable {
 
     // MARK: Who is signed in
 
-    /// Who is signed in on this home; nil: nobody.
+    /// Who is signed in on this home; nil: nobody. Needs no network.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`.
     public var account: SessionRecord? {
         get throws(CloudError) {
             let session = try local.read { try Facts($0).session }
@@ -94,6 +100,8 @@ public final class Session: Sendable {
 
     /// Stands for the account: the same as long as the same one is signed in, and
     /// there while offline. Nil: nobody is. ``accountChanges`` tells of its change.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`.
     public var ubiquityIdentityToken: UbiquityIdentityToken? {
         get throws(CloudError) { try account?.ubiquityIdentityToken }
     }
@@ -102,8 +110,16 @@ public final class Session: Sendable {
     ///
     /// - Parameters:
     ///   - connection: As the deployment's operator hands it out.
+    ///   - account: The account's name.
+    ///   - password: The account's password. It is not kept.
+    ///   - deviceName: What the account's other devices list this one as, at most 256 bytes.
+    ///   - deviceModel: What kind of device it is, for people; may be empty.
+    ///   - policyClass: How it is treated where room matters.
+    ///   - app: The app to sign in as; nil: the deployment's default app.
     ///   - discardsUnsent: Whether changes of another account that wait to be sent may be thrown away.
-    ///   - code: From ``allowSignIn()`` on another device, when others guess at the password.
+    ///   - code: From `nephos devices allow-sign-in` on another device, when others guess at the password.
+    ///   - timeout: How long to wait for the answer.
+    /// - Returns: Who is signed in now.
     /// - Throws: ``CloudError`` `.wrongCredentials`; `.requestRateLimited` after too many of those, with the time
     ///   to wait; `.networkFailure` when the server cannot be reached; `.constraintViolation` when changes of
     ///   another account were never sent.
@@ -132,7 +148,10 @@ public final class Session: Sendable {
         try await engine.perform { engine, completion in engine.signOut(keepsUnsent: keepsUnsent, completion) }
     }
 
-    /// The account and device as the server knows them.
+    /// The account and device as the server knows them. Asks the server.
+    ///
+    /// - Throws: ``CloudError`` `.notSignedIn`, `.deviceRevoked` (sign in); `.networkUnavailable` and the like (try
+    ///   again).
     public func whoAmI() async throws(CloudError) -> AccountInformation {
         let reply = try await call(.identity, WireWhoAmI(), as: WireWhoAmIReply.self)
         return AccountInformation(
@@ -140,7 +159,9 @@ public final class Session: Sendable {
             device: DeviceInformation(reply.device), app: AppID(reply.app.appID), store: StoreID(reply.app.storeID))
     }
 
-    /// The account's devices.
+    /// The account's devices, those that were revoked included. Asks the server.
+    ///
+    /// - Throws: ``CloudError`` as ``whoAmI()`` does.
     public func devices() async throws(CloudError) -> [DeviceInformation] {
         var devices: [DeviceInformation] = []
         var request = WireListDevices()
@@ -153,6 +174,8 @@ public final class Session: Sendable {
     }
 
     /// Revokes a device: within seconds it can neither read nor write any more.
+    ///
+    /// - Throws: ``CloudError`` `.unknownItem` when the account has no such device; else as ``whoAmI()`` does.
     @discardableResult
     public func revoke(_ device: DeviceID) async throws(CloudError) -> DeviceInformation {
         var request = WireRevokeDevice()
@@ -162,7 +185,7 @@ public final class Session: Sendable {
 
     // MARK: Stores and events
 
-    /// An app's key-value store; nil: the app that signed in.
+    /// An app's key-value store; nil: the app that signed in. Needs no network, and is followed from now on.
     ///
     /// - Throws: ``CloudError`` `.notSignedIn` when no app is named and nobody has ever signed in.
     public func keyValueStore(app: AppID? = nil) throws(CloudError) -> KeyValueStore {

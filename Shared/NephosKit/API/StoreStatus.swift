@@ -5,6 +5,7 @@ public import Core
 public struct StoreStatus: Sendable {
     /// A write that waits, and why.
     public struct Pending: Sendable {
+        /// How far it is.
         public enum State: String, Sendable {
             /// Will be sent as soon as what it waits for is there.
             case waiting
@@ -16,22 +17,33 @@ public struct StoreStatus: Sendable {
             case blocked
         }
 
+        /// The request's, under which it is repeated.
         public var id: OperationID
+        /// What it writes, all or none.
         public var keys: [ItemName]
+        /// How far it is.
         public var state: State
         /// A constant sentence.
         public var reason: String
+        /// Who has to do something before it can go on.
         public var blocker: Blocker
+        /// How often it was sent.
         public var attempts: Int
+        /// When it is tried again, by this device's clock; nil: as soon as it can be.
         public var nextAttempt: Timestamp?
+        /// When it was written, by this device's clock.
         public var since: Timestamp
+        /// What came of the last attempt; nil: nothing yet.
         public var error: CloudError?
     }
 
     /// The first download has finished.
     public var initialSyncFinished: Bool
+    /// This device's place in the store's feed.
     public var head: ChangeToken
+    /// Of what this device has from the server; equal digests mean equal content.
     public var digest: SetDigest
+    /// Writes that wait, the oldest first; at most 1000 of them.
     public var pending: [Pending]
     /// Writes that the server refused. Each stays until it is dismissed (``KeyValueStore/dismissRefused(_:)``) or its
     /// key is written again.

@@ -8,14 +8,17 @@ public struct UbiquityIdentityToken: Hashable, Sendable, Codable, CustomStringCo
 
     init(_ opaque: String) { self.opaque = opaque }
 
+    /// A token that was kept.
     public init(from decoder: any Decoder) throws {
         opaque = try decoder.singleValueContainer().decode(String.self)
     }
 
+    /// The token, to be kept.
     public func encode(to encoder: any Encoder) throws {
         var container = encoder.singleValueContainer()
         try container.encode(opaque)
     }
 
+    /// A text that says nothing of the account.
     public var description: String { opaque }
 }

@@ -7,6 +7,8 @@ struct StoreWaiter {
     enum Goal: Hashable {
         /// The pull of this number, or a later one, has been applied.
         case pulled(Int)
+        /// The first download has finished, whenever.
+        case downloaded
         case sent
     }
 
@@ -42,10 +44,25 @@ extension KeyValueSync {
         settleWaiters()
     }
 
+    /// Completes when the first download has finished, or a person has to do something before it can.
+    ///
+    /// - Returns: Names the waiter, for ``endWaiter(_:_:)``.
+    func whenDownloaded(timeout: Duration, _ completion: @escaping (Result<Void, CloudError>) -> Void) -> Int {
+        let number = wait(for: .downloaded, timeout: timeout, false, completion)
+        settleWaiters()
+        return number
+    }
+
+    /// Ends one that waits, if it still does.
+    func endWaiter(_ number: Int, _ result: Result<Void, CloudError>) {
+        if let waiter = waiters[number] { end(number, waiter, result) }
+    }
+
+    @discardableResult
     private func wait(
         for goal: StoreWaiter.Goal, timeout: Duration, _ isImpatient: Bool,
         _ completion: @escaping (Result<Void, CloudError>) -> Void
-    ) {
+    ) -> Int {
         waiterCount += 1
         let number = waiterCount
         let timer = engine.loop.schedule(after: timeout) { [weak self] in
@@ -55,6 +72,7 @@ extension KeyValueSync {
         waiters[number] = StoreWaiter(
             goal: goal, deadline: engine.loop.monotonicNow + timeout, timer: timer, isImpatient: isImpatient,
             completion: completion)
+        return number
     }
 
     private func tooLate() -> CloudError {
@@ -105,11 +123,14 @@ extension KeyValueSync {
     /// Tells those whose goal is reached.
     func settleWaiters() {
         guard !waiters.isEmpty else { return }
+        // First, since what is here already stays here, whoever is in the way of more.
+        endDownloadedWaiters()
         endHopelessWaiters()
         var empty: Bool?
         for (number, waiter) in waiters.sorted(by: { $0.key < $1.key }) {
             switch waiter.goal {
             case .pulled(let goal): guard pullsApplied >= goal else { continue }
+            case .downloaded: continue
             case .sent:
                 if empty == nil { empty = hasNothingToSend() }
                 guard empty == true else { continue }
@@ -118,9 +139,16 @@ extension KeyValueSync {
         }
     }
 
+    private func endDownloadedWaiters() {
+        let waiting = waiters.filter { $0.value.goal == .downloaded }
+        guard let scope, !waiting.isEmpty else { return }
+        guard (try? engine.local.read { try StoreTransaction($0, scope).state().synced }) == true else { return }
+        for (number, waiter) in waiting.sorted(by: { $0.key < $1.key }) { end(number, waiter, .success(())) }
+    }
+
     /// Ends those whose goal is out of reach until somebody does something.
     private func endHopelessWaiters() {
-        let impatient = waiters.filter(\.value.isImpatient)
+        let impatient = waiters.filter { $0.value.isImpatient || $0.value.goal == .downloaded }
         guard !impatient.isEmpty, let status = try? status() else { return }
         let blocked = status.pending.first { $0.state == .blocked }?.error
         for (number, waiter) in impatient.sorted(by: { $0.key < $1.key }) {

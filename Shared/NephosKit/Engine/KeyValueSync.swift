@@ -63,7 +63,8 @@ public final class KeyValueSync {
     // MARK: Life
 
     func begin() {
-        guard let session = engine.session, session.signedIn else { return }
+        // Who waits for what an account has need not wait when there is none.
+        guard let session = engine.session, session.signedIn else { return settleWaiters() }
         guard let scope = session.scope(of: app) else { return learnScope() }
         self.scope = scope
         do throws(CloudError) {

@@ -16,14 +16,19 @@ public enum ReadResult: Hashable, Sendable {
 
 /// A write that the server refused. The previous value stayed.
 public struct RefusedWrite: Sendable {
+    /// What it would have changed.
     public var key: ItemName
+    /// When the server refused it, by this device's clock.
     public var at: Timestamp
+    /// Why, with what to do.
     public var error: CloudError
 }
 
 /// A key's new value; nil deletes it.
 public struct LocalWrite: Sendable {
+    /// What is written.
     public var key: ItemName
+    /// Nil deletes.
     public var value: PropertyValue?
 
     /// Whether the key is any that Swift's strings take for equal.
@@ -64,18 +69,12 @@ extension LocalStore {
     }
 
     func read(_ key: ItemName, app: AppID) throws(CloudError) -> ReadResult {
-        try read { database in
-            let store = try store(of: app, database)
-            if let item = try store.visible(key), let value = item.value { return .value(value) }
-            if store.scope.account == nil { return .absent }
-            return try store.state().synced ? .absent : .notDownloadedYet
-        }
+        try read { try store(of: app, $0).result(of: key) }
     }
 
     /// As ``read(_:app:)``, of the newest of the names that Swift's strings take for equal to this text.
     func read(text: String, app: AppID) throws(CloudError) -> ReadResult {
-        let key = try read { database in try store(of: app, database).names(like: text).first }
-        return try read(key ?? ItemName(text), app: app)
+        try read { try store(of: app, $0).result(ofText: text) }
     }
 
     /// The names under which this text may be known to the server.
@@ -84,14 +83,7 @@ extension LocalStore {
     }
 
     /// The store by Swift's own strings; of names that those take for equal the newest stands for all.
-    func texts(app: AppID) throws(CloudError) -> [String: PropertyValue] {
-        try read { database in
-            let newestFirst = try store(of: app, database).visibleItems().values.sorted(by: StoreTransaction.isNewer)
-            return Dictionary(newestFirst.compactMap { item in item.value.map { (item.key.rawValue, $0) } }) {
-                first, _ in first
-            }
-        }
-    }
+    func texts(app: AppID) throws(CloudError) -> [String: PropertyValue] { try read { try store(of: app, $0).texts() } }
 
     func dictionary(app: AppID) throws(CloudError) -> [ItemName: PropertyValue] {
         try read { try store(of: app, $0).visibleItems().compactMapValues(\.value) }
@@ -107,46 +99,64 @@ extension LocalStore {
         _ writes: [LocalWrite], app: AppID, id: OperationID, writer: Int64, now: Timestamp
     ) throws(CloudError) {
         guard !writes.isEmpty else { return }
-        for write in writes { try Self.naming(write.key) { () throws(CloudError) in try write.key.check() } }
+        try Self.check(writes)
+        try write { try accept(writes, app: app, id: id, writer: writer, now: now, $0) }
+    }
+
+    /// Checks what does not depend on the store.
+    ///
+    /// - Throws: ``CloudError`` `.invalidArguments`, which names the key.
+    static func check(_ writes: [LocalWrite]) throws(CloudError) {
+        for write in writes { try naming(write.key) { () throws(CloudError) in try write.key.check() } }
         for write in writes where (write.value?.depth ?? 0) > PropertyValue.depthMax {
             throw CloudError(
                 .invalidArguments, "The value nests arrays and dictionaries too deeply.",
                 details: ["depth_max": "\(PropertyValue.depthMax)", "key": write.key.rawValue])
         }
-        try write { database in
-            let facts = Facts(database)
-            let session = try facts.session
-            let store = StoreTransaction(database, Self.scope(of: app, session: session))
-            let writes = try store.named(writes)
-            var state = try store.state()
-            try Self.check(writes, in: store, limits: state.limits)
-            let signedIn = store.scope.account != nil
-            let replaced = signedIn && writes.count == 1 ? try store.coalescible(writes[0].key) : nil
-            // What waits of these keys was written before this, whatever the clock said then.
-            let earlier = signedIn ? try store.greatestPending(writes.map(\.key), except: replaced) : .zero
-            let timestamp = try facts.withClock { $0.tick(now: now, after: earlier) }
-            let items = writes.map {
-                KeyValueItem(
-                    key: $0.key, value: $0.value, timestamp: timestamp,
-                    deviceID: signedIn ? session?.deviceID ?? DeviceID("") : DeviceID(""))
-            }
-            for item in items { try store.clearRefusal(item.key) }
-            guard signedIn else {
-                for item in items { try store.put(item, &state) }
-                try store.save(state)
-                return
-            }
-            if let replaced {
-                try store.put(items[0], at: replaced)
-                return
-            }
-            guard try store.pendingCount() < Self.pendingMax else {
-                throw CloudError(
-                    .serviceBusy, "Too many changes wait to be sent. Connect, and try again.",
-                    details: ["pending_max": "\(Self.pendingMax)"])
-            }
-            try store.append(items, id: id, writer: writer, now: now)
+        for write in writes where write.value?.hasStorableDates == false {
+            throw CloudError(
+                .invalidArguments, "A date is too far from now to be kept, or none. Nothing was stored.",
+                details: ["key": write.key.rawValue])
         }
+    }
+
+    /// As ``accept(_:app:id:writer:now:)``, inside a transaction that was begun; ``check(_:)`` came before.
+    func accept(
+        _ writes: [LocalWrite], app: AppID, id: OperationID, writer: Int64, now: Timestamp, _ database: Database
+    ) throws {
+        guard !writes.isEmpty else { return }
+        let facts = Facts(database)
+        let session = try facts.session
+        let store = StoreTransaction(database, Self.scope(of: app, session: session))
+        let writes = try store.named(writes)
+        var state = try store.state()
+        try Self.check(writes, in: store, limits: state.limits)
+        let signedIn = store.scope.account != nil
+        let replaced = signedIn && writes.count == 1 ? try store.coalescible(writes[0].key) : nil
+        // What waits of these keys was written before this, whatever the clock said then.
+        let earlier = signedIn ? try store.greatestPending(writes.map(\.key), except: replaced) : .zero
+        let timestamp = try facts.withClock { $0.tick(now: now, after: earlier) }
+        let items = writes.map {
+            KeyValueItem(
+                key: $0.key, value: $0.value, timestamp: timestamp,
+                deviceID: signedIn ? session?.deviceID ?? DeviceID("") : DeviceID(""))
+        }
+        for item in items { try store.clearRefusal(item.key) }
+        guard signedIn else {
+            for item in items { try store.put(item, &state) }
+            try store.save(state)
+            return
+        }
+        if let replaced {
+            try store.put(items[0], at: replaced)
+            return
+        }
+        guard try store.pendingCount() < Self.pendingMax else {
+            throw CloudError(
+                .serviceBusy, "Too many changes wait to be sent. Connect, and try again.",
+                details: ["pending_max": "\(Self.pendingMax)"])
+        }
+        try store.append(items, id: id, writer: writer, now: now)
     }
 
     /// Of many keys that are written at once, says which one is meant.

@@ -1,6 +1,7 @@
 public import Core
 private import Foundation
 internal import GRDB
+private import Synchronization
 
 /// The database of one device home: everything that must survive this process.
 ///
@@ -13,6 +14,8 @@ public final class LocalStore: Sendable {
     private let path: String?
     /// Why nothing can be written, since it was opened; nil: it can.
     private let unwritable: CloudError?
+    /// The thread on which an app's transaction runs.
+    private let transacting = Mutex<ObjectIdentifier?>(nil)
 
     /// Opens or creates the database file. WAL and `synchronous=FULL`: what a
     /// call has accepted survives a crash. Where nothing can be written (the disk is full, or mounted read-only) what
@@ -112,7 +115,24 @@ public final class LocalStore: Sendable {
 
     /// Reads one consistent state.
     func read<Result>(_ body: (Database) throws -> Result) throws(CloudError) -> Result {
-        do { return try database.read(body) } catch { throw LocalFailure.error(of: error, at: path) }
+        do {
+            return try isInsideTransaction ? database.unsafeReentrantRead(body) : database.read(body)
+        } catch { throw LocalFailure.error(of: error, at: path) }
+    }
+
+    /// Whether this is called by an app from inside its own transaction. The database cannot begin another there, and
+    /// would end the process.
+    private var isInsideTransaction: Bool {
+        guard let thread = transacting.withLock({ $0 }) else { return false }
+        return thread == ObjectIdentifier(Thread.current)
+    }
+
+    /// Runs an app's part of a transaction.
+    func insideTransaction<Result>(_ body: () throws -> Result) rethrows -> Result {
+        let thread = ObjectIdentifier(Thread.current)
+        transacting.withLock { $0 = thread }
+        defer { transacting.withLock { $0 = nil } }
+        return try body()
     }
 
     /// Before the server is told of what could not be kept here.
@@ -123,7 +143,15 @@ public final class LocalStore: Sendable {
     }
 
     /// Runs the body in one transaction, alone among all processes of this home.
+    ///
+    /// - Throws: ``CloudError`` `.constraintViolation` inside an app's transaction.
     func write<Result>(_ body: (Database) throws -> Result) throws(CloudError) -> Result {
+        guard !isInsideTransaction else {
+            throw CloudError(
+                .constraintViolation,
+                "A store was written, or another transaction begun, inside a transaction. Use what the transaction is given."
+            )
+        }
         try requireWritable()
         do {
             return try database.writeWithoutTransaction { database in
@@ -151,6 +179,7 @@ public final class LocalStore: Sendable {
 
     /// Flushes the write-ahead log into the database.
     func checkpoint() {
+        guard !isInsideTransaction else { return }
         // A checkpoint that another process holds up is made later; the log itself is on disk already.
         database.writeWithoutTransaction { _ = try? $0.checkpoint(.passive) }
     }

@@ -2,15 +2,20 @@ public import Core
 
 /// Who is signed in on this home, as it is kept on disk.
 public struct SessionRecord: Codable, Hashable, Sendable {
+    /// Where a service answers, and who it is.
     public struct Service: Codable, Hashable, Sendable {
+        /// Its name on the bus.
         public var service: String
         /// CURVE public key, Z85.
         public var publicKey: String
         /// What the key will be after the next rotation, once that is announced.
         public var nextPublicKey: String?
+        /// Endpoints that take requests, such as `tcp://127.0.0.1:7410`.
         public var requests: [String]
+        /// Endpoints that take subscriptions; most services have none.
         public var subscriptions: [String]
 
+        /// A service as a deployment names it.
         public init(
             service: String, publicKey: String, nextPublicKey: String? = nil, requests: [String],
             subscriptions: [String]
@@ -23,9 +28,13 @@ public struct SessionRecord: Codable, Hashable, Sendable {
         }
     }
 
+    /// Names the account for good.
     public var accountID: AccountID
+    /// What it signs in with.
     public var accountName: String
+    /// Names this device for good.
     public var deviceID: DeviceID
+    /// What this device was called at sign-in.
     public var deviceName: String
     /// Opaque; equal for the same account.
     public var identityToken: String
@@ -35,6 +44,7 @@ public struct SessionRecord: Codable, Hashable, Sendable {
     public var defaultApp: AppID
     /// The store id of each app that this device has had a token for.
     public var storeIDs: [String: String]
+    /// Where the deployment's services answer, as the server published it last.
     public var services: [Service]
     /// The identity service, from the connection string.
     public var identity: Service

@@ -2,10 +2,15 @@ import Core
 
 /// Who has to do something before a pending item can move on.
 public enum Blocker: String, Sendable, Hashable {
+    /// This device, or who uses it: sign in, make room on its disk.
     case thisDevice
+    /// Nobody but the network: it is tried again.
     case network
+    /// The server, or its operator.
     case server
+    /// Whoever can delete something, or give the account more room.
     case quota
+    /// Whoever decides what this device, app or account may do.
     case policy
 }
 

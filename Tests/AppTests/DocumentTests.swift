@@ -1,0 +1,67 @@
+import Foundation
+import Testing
+
+/// What the documents show is what these tests build.
+@Suite struct DocumentTests {
+    private static let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent()
+        .deletingLastPathComponent().deletingLastPathComponent()
+
+    private func lines(_ path: String) throws -> [String] {
+        try String(contentsOf: Self.root.appendingPathComponent(path), encoding: .utf8).components(separatedBy: "\n")
+    }
+
+    /// The blocks of Swift in a document.
+    private func blocks(in path: String) throws -> [String] {
+        var blocks: [String] = []
+        var block: [String]?
+        for line in try lines(path) {
+            if line == "```swift" {
+                block = []
+            } else if line == "```", let lines = block {
+                blocks.append(lines.joined(separator: "\n"))
+                block = nil
+            } else {
+                block?.append(line)
+            }
+        }
+        return blocks
+    }
+
+    /// What stands in a source: types as they are, functions without their first and last lines.
+    private func pieces(of path: String) throws -> [String] {
+        var pieces: [String] = []
+        var piece: [String]?
+        var isFunction = false
+        for line in try lines(path) {
+            if line.hasPrefix("func ") || line.hasPrefix("struct ") {
+                isFunction = line.hasPrefix("func ")
+                piece = isFunction ? [] : [line]
+            } else if line == "}", var lines = piece {
+                if !isFunction { lines.append(line) }
+                pieces.append(lines.joined(separator: "\n"))
+                piece = nil
+            } else if isFunction {
+                piece?.append(line.hasPrefix("    ") ? String(line.dropFirst(4)) : line)
+            } else {
+                piece?.append(line)
+            }
+        }
+        return pieces
+    }
+
+    private func imports(of path: String) throws -> [String] { try lines(path).filter { $0.hasPrefix("import ") } }
+
+    @Test func theExampleInTheReadmeIsTheOneThatIsBuilt() throws {
+        let example = try pieces(of: "Tests/AppTests/ReadmeExample.swift").joined()
+        #expect(try blocks(in: "README.md") == ["import NephosKit\n\n" + example])
+        #expect(try imports(of: "Tests/AppTests/ReadmeExample.swift") == ["import NephosKit"])
+    }
+
+    @Test func theExamplesInTheGuideAreThoseThatAreBuilt() throws {
+        let pieces = try pieces(of: "Tests/AppTests/GuideExamples.swift")
+        let blocks = try blocks(in: "docs/sdk.md")
+        #expect(blocks.count == pieces.count && blocks.count > 5)
+        for (block, piece) in zip(blocks, pieces) { #expect(block == piece) }
+        #expect(try imports(of: "Tests/AppTests/GuideExamples.swift") == ["import NephosKit"])
+    }
+}
