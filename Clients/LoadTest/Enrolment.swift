@@ -133,7 +133,7 @@ struct Enrolment {
         return (values, ChangeToken(reply.token), digest)
     }
 
-    private func call<Request: SwiftProtobuf.Message, Response: SwiftProtobuf.Message>(
+    func call<Request: SwiftProtobuf.Message, Response: SwiftProtobuf.Message>(
         _ request: Request, to service: ServerAddress? = nil, keys: KeyPair, accessToken: String = "",
         returning: Response.Type
     ) throws -> Response {

@@ -28,11 +28,12 @@ struct HostileRun {
         let honestDevice = try honest.devices(1)[0]
         let pulling = try pullers.devices(5)
         let pushing = try pushers.devices(5)
-        try fill(pullers, pulling[4], keys: 1000, bytes: 1000)
-        try fill(pushers, pushing[4], keys: 5, bytes: 100_000)
+        try pullers.fill(as: pulling[4], keys: 1000, bytes: 1000)
+        try pushers.fill(as: pushing[4], keys: 5, bytes: 100_000)
 
         progress.show("the honest device alone")
-        let alone = try measure(honest, honestDevice, for: duration)
+        let writer = PacedWriter(honest, honestDevice, transport: transport)
+        let alone = try writer.run(for: duration)
         let before = memory()
         progress.show("all of them")
         let counts = Shared<[String: [Int]]>([:])
@@ -54,23 +55,26 @@ struct HostileRun {
                     attacker.start()
                 })
         }
-        let pull = pull(pullers)
+        let pull = pullers.wholeRead
         for device in pulling[0..<4] { try attack("pulls", pullers, device, "ReadChanges") { _ in pull } }
-        let big = push(pushers.store, keys: (0..<1270).map { "big-\($0)" }, bytes: 1000)
+        let big = WirePushKeys.body(pushers.store, keys: (0..<1270).map { "big-\($0)" }, bytes: 1000)
         for device in pushing[0..<2] { try attack("refused pushes", pushers, device, "PushKeys") { _ in big } }
         let deletes = (0..<8).map { round in
-            push(pushers.store, keys: (0..<2048).map { "never-\(round)-\($0)" + String(repeating: "x", count: 40) })
+            WirePushKeys.body(
+                pushers.store, keys: (0..<2048).map { "never-\(round)-\($0)" + String(repeating: "x", count: 40) })
         }
         try attack("deletes of nothing", pushers, pushing[2], "PushKeys") { deletes[$0 % deletes.count] }
-        let losing = (0..<8).map { push(pushers.store, keys: (0..<5).map { "full-\($0)" }, bytes: 10 + $0, age: 3600) }
+        let losing = (0..<8).map {
+            WirePushKeys.body(pushers.store, keys: (0..<5).map { "full-\($0)" }, bytes: 10 + $0, age: 3600)
+        }
         try attack("losing pushes", pushers, pushing[3], "PushKeys") { losing[$0 % losing.count] }
         let store = pushers.store
         try attack("overwrites", pushers, pushing[4], "PushKeys") { number in
-            Self.push(store, keys: (0..<1000).map { "over-\($0)" }, bytes: 50 + number % 8)
+            WirePushKeys.body(store, keys: (0..<1000).map { "over-\($0)" }, bytes: 50 + number % 8)
         }
         loops.append(try hold(pullers, pulling[4], until: held))
 
-        let attacked = try measure(honest, honestDevice, for: duration)
+        let attacked = try writer.run(for: duration)
         let after = memory()
         over.state.withLock { $0 = true }
         held.signal()
@@ -90,62 +94,13 @@ struct HostileRun {
         }
     }
 
-    // MARK: The honest device
-
-    private struct Honest: Sendable {
-        var latencies = Latencies()
-        /// How many writes failed, by the code of their error.
-        var failures: [String: Int] = [:]
-        var open = 0
-    }
-
-    private func measure(_ enrolment: Enrolment, _ device: LoadDevice, for duration: Duration) throws -> Honest {
-        let outcome = Shared(Honest())
-        let done = DispatchSemaphore(value: 0)
-        let interval: Duration = .milliseconds(20)
-        let store = enrolment.store
-        let address = enrolment.keyValue
-        let loop = try transport.startLoop(named: "honest") { loop in
-            let client = try RequestClient(
-                loop: loop,
-                socket: RequestSocketOptions(endpoints: [address.endpoint], serverKey: address.key, keys: device.keys))
-            let start = loop.monotonicNow
-            // Each push has its intended time, so that a stall shows in all that it delays.
-            func next(_ number: Int) {
-                let intended = start + interval * number
-                guard intended - start < duration else {
-                    loop.schedule(after: .seconds(5)) { done.signal() }
-                    return
-                }
-                let body = Self.push(store, keys: ["key-\(number % 100)"], bytes: 100)
-                outcome.state.withLock { $0.open += 1 }
-                client.call("PushKeys", body: body, accessToken: device.accessToken, timeout: .seconds(20)) { reply in
-                    outcome.state.withLock {
-                        $0.open -= 1
-                        switch reply.result {
-                        case .success: $0.latencies.record(loop.monotonicNow - intended)
-                        case .failure(let error): $0.failures["\(error.code)", default: 0] += 1
-                        }
-                    }
-                }
-                loop.schedule(after: max(.zero, intended + interval - loop.monotonicNow)) { next(number + 1) }
-            }
-            next(0)
-        }
-        done.wait()
-        loop.stop()
-        var result = outcome.state.withLock { $0 }
-        if result.open > 0 { result.failures["no answer within 5 s of the end"] = result.open }
-        return result
-    }
-
     // MARK: The others
 
     /// Asks for everything, and never takes an answer: its loop stands still with the first.
     private func hold(
         _ enrolment: Enrolment, _ device: LoadDevice, until held: DispatchSemaphore
     ) throws -> any LoopHandle {
-        let body = pull(enrolment)
+        let body = enrolment.wholeRead
         let address = enrolment.keyValue
         return try transport.startLoop(named: "holds") { loop in
             let socket = try loop.makeRequestSocket(
@@ -165,55 +120,6 @@ struct HostileRun {
             }
         }
     }
-
-    private func pull(_ enrolment: Enrolment) -> Frame {
-        Frame(encoding: ChangesReading(.scope(enrolment.store), after: .zero).request)
-    }
-
-    private func push(_ store: String, keys: [String], bytes: Int? = nil, age: UInt64 = 0) -> Frame {
-        Self.push(store, keys: keys, bytes: bytes, age: age)
-    }
-
-    private static func push(_ store: String, keys: [String], bytes: Int?, age: UInt64 = 0) -> Frame {
-        var push = WirePushKeys()
-        push.storeID = store
-        let time = UInt64(Date().timeIntervalSince1970 * 1000) - age * 1000
-        push.writes = keys.map {
-            var write = WireKeyWrite()
-            write.key = $0
-            if let bytes { write.value = WirePropertyValue(.string(String(repeating: "v", count: bytes))) }
-            write.timestamp = time << 16
-            return write
-        }
-        return Frame(encoding: push)
-    }
-
-    private func fill(_ enrolment: Enrolment, _ device: LoadDevice, keys: Int, bytes: Int) throws {
-        let body = push(enrolment.store, keys: (0..<keys).map { "full-\($0)" }, bytes: bytes)
-        let failure = Shared<CloudError?>(nil)
-        let done = DispatchSemaphore(value: 0)
-        let address = enrolment.keyValue
-        let loop = try transport.startLoop(named: "fill") { loop in
-            let client = try RequestClient(
-                loop: loop,
-                socket: RequestSocketOptions(endpoints: [address.endpoint], serverKey: address.key, keys: device.keys))
-            client.call("PushKeys", body: body, accessToken: device.accessToken, timeout: .seconds(20)) { reply in
-                withExtendedLifetime(client) {
-                    if case .failure(let error) = reply.result { failure.state.withLock { $0 = error } }
-                }
-                done.signal()
-            }
-        }
-        done.wait()
-        loop.stop()
-        if let error = failure.state.withLock({ $0 }) { throw error }
-    }
-}
-
-/// What a loop's thread and the command's share.
-private final class Shared<Value: Sendable>: Sendable {
-    let state: Mutex<Value>
-    init(_ value: Value) { state = Mutex(value) }
 }
 
 /// Asks the same again and again, some at a time, as often as its budget lets it.

@@ -12,7 +12,7 @@ struct LoadCommand: ParsableCommand {
             """,
         subcommands: [
             KVWriteCommand.self, KVPropagationCommand.self, FanOutCommand.self, CrashCommand.self,
-            HostileCommand.self, CleanCommand.self,
+            KVReadCommand.self, HostileCommand.self, CleanCommand.self,
         ]
     )
 
