@@ -107,7 +107,7 @@ import Wire
 
     @Test func aSignOutEndsTheWaitingAlsoWhenNothingElseHappens() throws {
         let device = try Device()
-        device.cloud.overrides["PullKeys"] = { _ in .failure(CloudError(.serviceBusy, "Later.")) }
+        device.cloud.overrides["ReadChanges"] = { _ in .failure(CloudError(.serviceBusy, "Later.")) }
         try device.signIn()
         device.loop.advance(.seconds(5))
         var result: Result<Void, CloudError>?

@@ -7,7 +7,7 @@ import Wire
 @testable import KeyValueService
 @testable import ServiceKit
 
-struct PullKeysTests {
+struct ReadStoreTests {
     @Test func changesAfterATokenIncludeTombstones() throws {
         let house = try KeyValueHouse()
         let caller = house.caller("dev_a")
