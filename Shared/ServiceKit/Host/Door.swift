@@ -63,7 +63,9 @@ final class Door {
 
     /// - Returns: False when it needs storage.
     private func answerDirectly(_ item: GroupItem) -> Bool {
-        guard case .request(let method, let body) = item.work, let direct = method.direct else { return false }
+        guard case .request(let method, let body) = item.work, case .direct(let direct) = method.way else {
+            return false
+        }
         do {
             try direct(body, item.context) { [weak self] reply in
                 item.outcome = .success(reply)

@@ -168,17 +168,19 @@ struct GroupCommit {
             .prepared(let method, _) where group.isShortOfRoom && !method.makesRoom:
             throw CloudError.diskFull
         case .request(let method, let body):
-            if let prepared = method.prepared { return .toPrepare(try prepared.begin(body, item.context, group)) }
-            if let bulk = method.bulk {
+            switch method.way {
+            case .inGroup(let run): reply = try run(body, item.context, group)
+            case .prepared(let prepared): return .toPrepare(try prepared.begin(body, item.context, group))
+            case .bulk(let bulk):
                 switch try bulk.begin(body, item.context, group) {
                 case .done(let reply): return .success(reply)
                 case .read(let reading): return .toRead(reading)
                 }
+            // Its door has answered it.
+            case .direct: return .success(Self.nothing)
             }
-            guard let run = method.run else { return .success(Self.nothing) }
-            reply = try run(body, item.context, group)
         case .prepared(let method, let result):
-            guard let prepared = method.prepared else { return .success(Self.nothing) }
+            guard case .prepared(let prepared) = method.way else { return .success(Self.nothing) }
             reply = try prepared.finish(result, item.context, group)
         case .submission:
             return .success(Self.nothing)

@@ -46,7 +46,7 @@ final class GroupItem {
 
     /// Whether it may read so much that it does so off the loop.
     var isBulk: Bool {
-        if case .request(let method, _) = work { method.bulk != nil } else { false }
+        if case .request(let method, _) = work, case .bulk = method.way { true } else { false }
     }
 
     /// The method's name, for the log.

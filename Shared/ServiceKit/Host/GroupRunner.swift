@@ -271,7 +271,7 @@ final class GroupRunner {
     private func preparation(_ item: GroupItem) -> Operation? {
         switch item.work {
         case .request(let method, _), .prepared(let method, _):
-            guard method.prepared != nil else { return nil }
+            guard case .prepared = method.way else { return nil }
             return Operation(id: item.context.id, principal: item.context.principal)
         case .submission: return nil
         }

@@ -165,6 +165,15 @@ public struct Router {
         var begin: (Frame, RequestContext, any HandlerTransaction) throws -> Step
     }
 
+    /// How a method is carried out.
+    enum Way {
+        /// Within a group, as a whole.
+        case inGroup(Run)
+        case direct(Direct)
+        case prepared(Prepared)
+        case bulk(Bulk)
+    }
+
     /// An object: every request holds its own.
     final class Method {
         let name: String
@@ -182,29 +191,22 @@ public struct Router {
         let rows: ((Frame) -> Int)?
         /// Whether it is carried out while the disk is full.
         let makesRoom: Bool
-        let run: Run?
-        let prepared: Prepared?
-        let direct: Direct?
-        let bulk: Bulk?
+        let way: Way
 
         init(
-            name: String, access: Access, mutates: Bool, remembersReply: Bool, idsAge: Bool = true, bytesMax: Int,
-            reserves: Int = 1, makesRoom: Bool = false, rows: ((Frame) -> Int)? = nil, run: Run? = nil,
-            prepared: Prepared? = nil, direct: Direct? = nil, bulk: Bulk? = nil
+            name: String, access: Access, mutates: Bool, remembersReply: Bool, idsAge: Bool, bytesMax: Int,
+            reserves: Int, makesRoom: Bool, rows: ((Frame) -> Int)?, way: Way
         ) {
-            self.bulk = bulk
-            self.direct = direct
-            self.rows = rows
-            self.idsAge = idsAge
-            self.makesRoom = makesRoom
-            self.reserves = reserves
             self.name = name
             self.access = access
             self.mutates = mutates
             self.remembersReply = remembersReply
+            self.idsAge = idsAge
             self.bytesMax = bytesMax
-            self.run = run
-            self.prepared = prepared
+            self.reserves = reserves
+            self.makesRoom = makesRoom
+            self.rows = rows
+            self.way = way
         }
     }
 
@@ -234,10 +236,8 @@ public struct Router {
         encoding handler: @escaping (Request, RequestContext, any HandlerTransaction) throws -> Frame
     ) {
         add(
-            request, access: access, mutates: false, remembersReply: false, bytesMax: bytesMax, reserves: reserves
-        ) {
-            try handler($0.decode(Request.self), $1, $2)
-        }
+            request, access: access, mutates: false, remembersReply: false, bytesMax: bytesMax, reserves: reserves,
+            .inGroup { try handler($0.decode(Request.self), $1, $2) })
     }
 
     /// A method that reads, and may read much: it does so off the loop, from a
@@ -255,24 +255,24 @@ public struct Router {
         read: @escaping @Sendable (Plan, any FeedReader) throws -> Output,
         finish: @escaping (Output) throws -> Frame
     ) {
-        let name = Self.name(of: request)
-        methods[name] = Method(
-            name: name, access: access, mutates: false, remembersReply: false, bytesMax: bytesMax, reserves: reserves,
-            bulk: Bulk { frame, context, transaction in
-                switch try begin(frame.decode(Request.self), context, transaction) {
-                case .done(let reply): return .done(reply)
-                case .read(let plan):
-                    return .read(
-                        Bulk.Reading(
-                            read: { try read(plan, $0) },
-                            finish: { output in
-                                guard let output = output as? Output else {
-                                    throw CloudError(.internalError, "A bulk read returned another type.")
-                                }
-                                return try finish(output)
-                            }))
-                }
-            })
+        add(
+            request, access: access, mutates: false, remembersReply: false, bytesMax: bytesMax, reserves: reserves,
+            .bulk(
+                Bulk { frame, context, transaction in
+                    switch try begin(frame.decode(Request.self), context, transaction) {
+                    case .done(let reply): return .done(reply)
+                    case .read(let plan):
+                        return .read(
+                            Bulk.Reading(
+                                read: { try read(plan, $0) },
+                                finish: { output in
+                                    guard let output = output as? Output else {
+                                        throw CloudError(.internalError, "A bulk read returned another type.")
+                                    }
+                                    return try finish(output)
+                                }))
+                    }
+                }))
     }
 
     /// A method that needs no storage: what it says is in memory, or is asked for elsewhere.
@@ -282,10 +282,9 @@ public struct Router {
         _ request: Request.Type, access: Access = .device, bytesMax: Int = 64 << 10,
         _ handler: @escaping (Request, RequestContext, @escaping (Response) -> Void) throws -> Void
     ) {
-        let name = Self.name(of: request)
-        methods[name] = Method(
-            name: name, access: access, mutates: false, remembersReply: false, bytesMax: bytesMax,
-            direct: { frame, context, answer in
+        add(
+            request, access: access, mutates: false, remembersReply: false, bytesMax: bytesMax,
+            .direct { frame, context, answer in
                 try handler(frame.decode(Request.self), context) { answer(Frame(encoding: $0)) }
             })
     }
@@ -306,10 +305,7 @@ public struct Router {
     ) {
         add(
             request, access: access, mutates: true, remembersReply: remembersReply, idsAge: idsAge, bytesMax: bytesMax,
-            makesRoom: makesRoom
-        ) {
-            Frame(encoding: try handler($0.decode(Request.self), $1, $2))
-        }
+            makesRoom: makesRoom, .inGroup { Frame(encoding: try handler($0.decode(Request.self), $1, $2)) })
     }
 
     /// The same for a handler that decodes its request and encodes its reply itself.
@@ -324,10 +320,7 @@ public struct Router {
     ) {
         add(
             request, access: access, mutates: true, remembersReply: remembersReply, idsAge: idsAge, bytesMax: bytesMax,
-            makesRoom: makesRoom, rows: rows
-        ) {
-            try handler(decode($0), $1, $2)
-        }
+            makesRoom: makesRoom, rows: rows, .inGroup { try handler(decode($0), $1, $2) })
     }
 
     /// A method with long work (password hashing) between reading and writing.
@@ -349,34 +342,33 @@ public struct Router {
         work: @escaping @Sendable (Request, Input) throws -> Output,
         finish: @escaping (Request, Output, RequestContext, any HandlerTransaction) throws -> Response
     ) {
-        let name = Self.name(of: request)
-        methods[name] = Method(
-            name: name, access: access, mutates: true, remembersReply: remembersReply, idsAge: idsAge,
-            bytesMax: bytesMax,
+        add(
+            request, access: access, mutates: true, remembersReply: remembersReply, idsAge: idsAge, bytesMax: bytesMax,
             makesRoom: makesRoom,
-            prepared: Prepared(
-                begin: { frame, context, transaction in
-                    let message = try frame.decode(Request.self)
-                    let input = try begin(message, context, transaction)
-                    return { (message, try work(message, input)) }
-                },
-                finish: { result, context, transaction in
-                    guard let (message, output) = result as? (Request, Output) else {
-                        throw CloudError(.internalError, "The work of a prepared method returned another type.")
-                    }
-                    return Frame(encoding: try finish(message, output, context, transaction))
-                }))
+            .prepared(
+                Prepared(
+                    begin: { frame, context, transaction in
+                        let message = try frame.decode(Request.self)
+                        let input = try begin(message, context, transaction)
+                        return { (message, try work(message, input)) }
+                    },
+                    finish: { result, context, transaction in
+                        guard let (message, output) = result as? (Request, Output) else {
+                            throw CloudError(.internalError, "The work of a prepared method returned another type.")
+                        }
+                        return Frame(encoding: try finish(message, output, context, transaction))
+                    })))
     }
 
     private mutating func add<Request: SwiftProtobuf.Message>(
         _ request: Request.Type, access: Access, mutates: Bool, remembersReply: Bool, idsAge: Bool = true,
         bytesMax: Int, reserves: Int = 1, makesRoom: Bool = false, rows: ((Frame) -> Int)? = nil,
-        _ run: @escaping Run
+        _ way: Way
     ) {
         let name = Self.name(of: request)
         methods[name] = Method(
             name: name, access: access, mutates: mutates, remembersReply: remembersReply, idsAge: idsAge,
-            bytesMax: bytesMax, reserves: reserves, makesRoom: makesRoom, rows: rows, run: run)
+            bytesMax: bytesMax, reserves: reserves, makesRoom: makesRoom, rows: rows, way: way)
     }
 
     private static func name<Request: SwiftProtobuf.Message>(of request: Request.Type) -> String {
