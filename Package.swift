@@ -164,7 +164,7 @@ let package = Package(
                 [
                     "KeyValueService", "TestKit", "ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf,
                 ]),
-            tests("CommandLineTests", ["ServiceKit", "Core", grdb]),
+            tests("CommandLineTests", ["ServiceKit", "TestKit", "Core", grdb]),
             tests("NephosKitTests", ["TestKit", "NephosKit", "Bus", "Wire", "Core", grdb, logging, protobuf]),
         ],
     swiftLanguageModes: [.v6]

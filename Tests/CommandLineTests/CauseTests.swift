@@ -1,6 +1,7 @@
 import Core
 import Foundation
 import ServiceKit
+import TestKit
 import Testing
 
 /// Whatever keeps a store from being in sync: each command names that, and nothing else.
@@ -86,10 +87,10 @@ import Testing
         }
     }
 
-    @Test(.enabled(if: HomeDisk.isAvailable, "Only the superuser may mount a small disk."))
+    @Test(.enabled(if: SmallDisk.isAvailable, "Only the superuser may mount a small disk."))
     func aHomeWithoutRoomIsTheCauseAtOnce() async throws {
         try await withHousehold { house in
-            let disk = try HomeDisk(at: house.folder + "/home")
+            let disk = try SmallDisk(megabytes: 4, at: house.folder + "/home")
             defer { disk.remove() }
             try await house.begin()
             #expect(try await house.person.run("kv", "set", "k", "1").status == 0)
@@ -175,49 +176,5 @@ import Testing
             #expect(outcome.status == 130, "\(outcome)")
             #expect(house.held.isEmpty)
         }
-    }
-}
-
-/// A small disk in the place of a device's home.
-private struct HomeDisk {
-    let folder: String
-    private var junk: String { folder + "/junk" }
-
-    static let isAvailable: Bool = {
-        guard getuid() == 0, let disk = try? HomeDisk(at: NSTemporaryDirectory() + "nephos-disk-\(UUID().uuidString)")
-        else { return false }
-        disk.remove()
-        return true
-    }()
-
-    init(at folder: String) throws {
-        self.folder = folder
-        try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
-        try Self.run("mount", ["-t", "tmpfs", "-o", "size=4m,mode=700", "tmpfs", folder])
-    }
-
-    func remove() {
-        try? Self.run("umount", ["-l", folder])
-        try? FileManager.default.removeItem(atPath: folder)
-    }
-
-    func fill() throws {
-        try #require(FileManager.default.createFile(atPath: junk, contents: nil))
-        let file = try #require(FileHandle(forWritingAtPath: junk))
-        defer { try? file.close() }
-        while (try? file.write(contentsOf: Data(repeating: 1, count: 4096))) != nil {}
-    }
-
-    func empty() throws { try FileManager.default.removeItem(atPath: junk) }
-    func setReadOnly() throws { try Self.run("mount", ["-o", "remount,ro", folder]) }
-
-    private static func run(_ program: String, _ arguments: [String]) throws {
-        let process = Process()
-        process.executableURL = URL(fileURLWithPath: "/usr/bin/env")
-        process.arguments = [program] + arguments
-        process.standardError = FileHandle.nullDevice
-        try process.run()
-        process.waitUntilExit()
-        try #require(process.terminationStatus == 0)
     }
 }
