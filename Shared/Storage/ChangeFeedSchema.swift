@@ -30,7 +30,7 @@ public enum ChangeFeedSchema {
     static func migrations(in dialect: Dialect) -> [Migration] {
         [
             Migration(
-                name: "feed-001",
+                name: "feed-001-partitions-1024",
                 statements: [
                     // Old copy found at: milliseconds since 1970, 0 if never.
                     "CREATE TABLE feed_epoch (epoch BIGINT NOT NULL, old_copy_found_at BIGINT NOT NULL)",

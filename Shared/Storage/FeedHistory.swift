@@ -49,11 +49,19 @@ public struct FeedHistory: Sendable {
     /// The check of a token of this history.
     func check(of token: ChangeToken, in partition: Int) -> TokenCheck {
         guard let last = runs.last, token.sequence > 0 else { return .none }
-        let run =
-            last.starts[partition] < token.sequence
-            ? last.id : runs.last { $0.starts[partition] < token.sequence }?.id ?? 0
+        let run = last.starts[partition] < token.sequence ? last.id : self.run(of: token.sequence, in: partition)
         guard run > 0 else { return .none }
         return TokenCheck(run: run, mark: mark(of: token, run, partition))
+    }
+
+    /// The last run that began before the sequence; 0: it is older than what is remembered. Where runs began only rises.
+    private func run(of sequence: UInt64, in partition: Int) -> UInt64 {
+        var (low, high) = (0, runs.count)
+        while low < high {
+            let middle = (low + high) / 2
+            if runs[middle].starts[partition] < sequence { low = middle + 1 } else { high = middle }
+        }
+        return low == 0 ? 0 : runs[low - 1].id
     }
 
     private func mark(of token: ChangeToken, _ run: UInt64, _ partition: Int) -> UInt64 {

@@ -28,13 +28,13 @@ public struct FeedPlace: Hashable, Sendable {
     /// Where the reading began: at the reader's token, or where the head was
     /// when everything was asked for. Deletions up to there need not be told.
     public var start: ChangeToken
-    /// The last item that was looked at.
-    public var sequence: UInt64
+    /// The last item that was looked at, and where it stands: a token, which proves whether this is its history.
+    public var token: ChangeToken
     public var name: ItemName
 
-    public init(start: ChangeToken, sequence: UInt64, name: ItemName) {
+    public init(start: ChangeToken, token: ChangeToken, name: ItemName) {
         self.start = start
-        self.sequence = sequence
+        self.token = token
         self.name = name
     }
 }
@@ -42,12 +42,15 @@ public struct FeedPlace: Hashable, Sendable {
 /// How much a page may hold.
 public struct FeedBounds: Hashable, Sendable {
     public var items: Int
-    /// Of names and bodies. One item is handed out also if it is larger.
+    /// Of names and bodies.
     public var bytes: Int
+    /// Whether one item is handed out also if it is larger: else a reading of large items would never end.
+    public var admitsOneLarger: Bool
 
-    public init(items: Int, bytes: Int) {
+    public init(items: Int, bytes: Int, admitsOneLarger: Bool = true) {
         self.items = items
         self.bytes = bytes
+        self.admitsOneLarger = admitsOneLarger
     }
 
     /// The largest page.
@@ -63,7 +66,9 @@ public struct FeedPage: Hashable, Sendable {
     public var head: ScopeHead
     /// Everything was asked for, and deletions from before that are left out.
     public var isListing: Bool
-    /// Where the next one begins; nil: with this one the reader has the state at ``head``.
+    /// With this one the reader has the state at ``head``.
+    public var isLast: Bool
+    /// Where the next one begins; nil also where not even one item was within the bounds.
     public var next: FeedPlace?
     /// How far the history that the reader knows and this one are the same:
     /// what it holds from after that may have been lost with an old copy.
@@ -90,19 +95,19 @@ extension FeedReader {
         let start = query.place?.start ?? (isListing ? head.token : query.after)
         try check(query, from: start, head)
 
-        var next: FeedPlace?
-        var last: FeedPlace?
+        var last: (sequence: UInt64, name: ItemName)?
+        var isLast = true
         var (rows, items, bytes) = (0, 0, 0)
         func take(_ row: FeedItem) throws -> Bool {
             let size = row.name.utf8.count + row.body.count
             let isOmitted = isListing && row.deleted && row.sequence <= start.sequence
-            guard rows < bounds.rows, isOmitted || items < bounds.items && (items == 0 || bytes + size <= bounds.bytes)
-            else {
-                next = last
+            let hasRoom = bytes + size <= bounds.bytes || items == 0 && bounds.admitsOneLarger
+            guard rows < bounds.rows, isOmitted || items < bounds.items && hasRoom else {
+                isLast = false
                 return false
             }
             rows += 1
-            last = FeedPlace(start: start, sequence: row.sequence, name: row.name)
+            last = (row.sequence, row.name)
             guard !isOmitted else { return true }
             items += 1
             bytes += size
@@ -110,12 +115,16 @@ extension FeedReader {
             return true
         }
         if let place = query.place {
-            try self.items(query.scope, after: place.sequence, place.name, take)
+            try self.items(query.scope, after: place.token.sequence, place.name, take)
         } else {
             try self.items(query.scope, after: query.after.sequence, take)
         }
+        var next: FeedPlace?
+        if !isLast, let last {
+            next = FeedPlace(start: start, token: try token(last.sequence, in: partition), name: last.name)
+        }
         return FeedPage(
-            head: head, isListing: isListing, next: next,
+            head: head, isListing: isListing, isLast: isLast, next: next,
             commonEnd: Self.commonEnd(try judge(query.known, in: partition), of: query.known, head: head))
     }
 
@@ -125,14 +134,15 @@ extension FeedReader {
         // A partition's token may be used too, which can be ahead of the scope's own.
         let newest = try position(ofPartition: partition).sequence
         // Of the place's own sequence only a part may have been read.
-        let read = query.place.map { max(start.sequence, $0.sequence == 0 ? 0 : $0.sequence - 1) } ?? start.sequence
-        var isOfThisHistory = start.epoch == head.token.epoch
+        let place = query.place?.token ?? start
+        let read =
+            query.place == nil ? start.sequence : max(start.sequence, place.sequence == 0 ? 0 : place.sequence - 1)
+        var isOfThisHistory = start.epoch == head.token.epoch && place.epoch == head.token.epoch
         if query.after.sequence > 0, query.after.epoch != head.token.epoch { isOfThisHistory = false }
-        for token in [query.after, start] where token.sequence > 0 {
+        for token in [query.after, start, place] where token.sequence > 0 {
             if case .lost = try judge(token, in: partition) { isOfThisHistory = false }
         }
-        guard isOfThisHistory, read >= head.floor, start.sequence <= newest,
-            query.place?.sequence ?? 0 <= newest
+        guard isOfThisHistory, read >= head.floor, start.sequence <= newest, place.sequence <= newest
         else {
             throw CloudError(
                 .changeTokenExpired, "The change token has expired. Fetch everything; keep what was not sent.",

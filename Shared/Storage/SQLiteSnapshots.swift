@@ -62,6 +62,7 @@ final class SQLiteSnapshots: Snapshots {
     /// The log was cut.
     func release() { heldUntil.withLock { $0 = nil } }
 
+    /// A condition with a deadline would wait by the wall clock, which may be set; and this is rare, and short.
     private func waitForTurn() {
         while let end = heldUntil.withLock({ $0 }), end > .now { usleep(2000) }
     }

@@ -8,8 +8,9 @@ public import Core
 public struct ChangesReading: Sendable {
     /// What is asked for next.
     public private(set) var request: WireReadChanges
-    /// Pages that have come.
+    /// Pages that have come, but for the last, and the bytes in them.
     public private(set) var pageCount = 0
+    public private(set) var byteCount = 0
 
     /// - Parameters:
     ///   - after: Sequence 0 asks for everything.
@@ -40,12 +41,13 @@ public struct ChangesReading: Sendable {
             return true
         }
         // A service that stands still would be asked for ever.
-        let (new, old) = (reply.place, request.place)
-        guard new.sequence > old.sequence || new.sequence == old.sequence && ItemName(old.item) < ItemName(new.item),
-            new.sequence > request.after.sequence
+        let (new, old) = (reply.place.token.sequence, request.place.token.sequence)
+        guard new > old || new == old && ItemName(request.place.item) < ItemName(reply.place.item),
+            new > request.after.sequence
         else { throw Self.malformed }
         pageCount += 1
-        request.place = new
+        byteCount += reply.changes.reduce(0) { $0 + $1.item.utf8.count + $1.body.count }
+        request.place = reply.place
         return false
     }
 

@@ -179,6 +179,32 @@ import Wire
         #expect(try cloud.health(of: .keyValue).epoch > held.epoch)
     }
 
+    /// Between two pages the database comes back from a copy, and is written on beyond the place.
+    @Test func aPageThatShowsALostPlaceBeginsANewEpoch() throws {
+        let cloud = try TestCloud(seed: 42)
+        defer { cloud.close() }
+        let guest = try Guest(of: cloud)
+        for number in 0..<3 { #expect(try guest.ask(guest.push([guest.write("base\(number)", 1)])).code == nil) }
+        let copy = try cloud.copyStorage(of: .keyValue)
+        for number in 0..<3 { #expect(try guest.ask(guest.push([guest.write("lost\(number)", 1)])).code == nil) }
+        var pull = WireReadChanges()
+        pull.scope = guest.session.accessToken.app.storeID
+        pull.after.epoch = try guest.pull().get().token.epoch
+        pull.after.sequence = 1
+        pull.itemsMax = 4
+        let page = try guest.ask(pull).decoded(as: WireReadChangesReply.self)
+        #expect(page.items.last?.key == "lost1" && page.hasPlace)
+        // It follows the other, and would show what it knows.
+        cloud.crash(.notifications)
+        try cloud.restore(copy, of: .keyValue)
+        cloud.network.run(for: .seconds(1))
+        for number in 0..<5 { #expect(try guest.ask(guest.push([guest.write("on\(number)", 1)])).code == nil) }
+        pull.place = page.place
+        #expect(try guest.ask(pull).code == .changeTokenExpired)
+        cloud.network.run(for: .seconds(1))
+        #expect(try guest.pull().get().token.epoch > page.token.epoch)
+    }
+
     /// What was written is seen all the time, also while it is found out that its place is another.
     @Test func whatIsWrittenAtOnceAfterARestoreStaysInView() throws {
         let cloud = try TestCloud(seed: 39)

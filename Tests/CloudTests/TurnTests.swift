@@ -46,6 +46,30 @@ import Wire
         #expect(try sequences([small, large]) == [3, 4])
     }
 
+    /// One large value is much, also where few items are asked for.
+    @Test(arguments: [0, 1]) func aLargeValueIsReadBesideTheLoop(_ itemsMax: UInt32) throws {
+        let cloud = try makeCloud(seed: 26)
+        defer { cloud.close() }
+        let guest = try Guest(of: cloud)
+        #expect(try guest.ask(largePush(guest)).code == nil)
+        let after = try guest.pull().get().token
+        #expect(try guest.ask(largePush(guest)).code == nil)
+        cloud.network.offloadTime = .seconds(1)
+        for from in [WireChangeToken(), after] {
+            var pull = wholePull(guest)
+            pull.after = from
+            pull.itemsMax = itemsMax
+            if itemsMax > 0 { pull.bytesMax = 1000 }
+            _ = guest.takeReplies()
+            try guest.send(pull)
+            cloud.network.run(for: .milliseconds(500))
+            #expect(guest.takeReplies().isEmpty)
+            cloud.network.run(for: .seconds(1))
+            let reply = try #require(guest.takeReplies().first).decoded(as: WireReadChangesReply.self)
+            #expect(reply.items.map(\.key) == ["large"])
+        }
+    }
+
     /// A pull of more than a little is read off the loop, from a state that has all that was stored before it.
     @Test func aLargePullIsReadBesideTheLoop() throws {
         let cloud = try makeCloud(seed: 26)

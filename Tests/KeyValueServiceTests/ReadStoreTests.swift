@@ -66,6 +66,18 @@ struct ReadStoreTests {
         #expect(try house.pull(caller, after: last).items.isEmpty)
     }
 
+    @Test func whoHasNothingBeginsHereWhateverEpochItHasHeardOf() throws {
+        let house = try KeyValueHouse()
+        let caller = house.caller("dev_a")
+        let token = try house.push(house.write("a", 1), by: caller).token
+        var other = token
+        other.epoch += 1 << 30
+        other.sequence = 0
+        other.check.removeAll()
+        let reply = try house.pull(caller, after: other)
+        #expect(reply.complete && reply.token == token && reply.items.map(\.key) == ["a"])
+    }
+
     @Test func aReaderFarBehindReadsPages() throws {
         let house = try KeyValueHouse()
         let caller = house.caller("dev_a")

@@ -24,7 +24,7 @@ import Wire
         }
         if let next {
             reply.place.start = WireChangeToken(ChangeToken(epoch: 1, sequence: 5))
-            reply.place.sequence = next.0
+            reply.place.token = WireChangeToken(ChangeToken(epoch: 1, sequence: next.0))
             reply.place.item = next.1
         }
         return reply

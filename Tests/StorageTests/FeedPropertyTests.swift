@@ -145,7 +145,7 @@ import Testing
                     try feed.page(query, within: bounds) { follower.staged[$0.name] = $0 }
                 }
                 if let next = page.next {
-                    #expect((query.place?.sequence ?? query.after.sequence) <= next.sequence, "seed \(seed)")
+                    #expect((query.place?.token ?? query.after).sequence <= next.token.sequence, "seed \(seed)")
                     follower.query.place = next
                     continue
                 }
@@ -157,7 +157,7 @@ import Testing
                 #expect(follower.items == live, "seed \(seed)")
             } catch let error as CloudError where error.code == .changeTokenExpired {
                 // Never without need: of the transaction that a page ended in, a deletion may have been left.
-                let read = query.place.map { max($0.start.sequence, $0.sequence - 1) } ?? query.after.sequence
+                let read = query.place.map { max($0.start.sequence, $0.token.sequence - 1) } ?? query.after.sequence
                 #expect(read < model.floor, "seed \(seed)")
                 follower = Follower(query.scope)
             }

@@ -168,11 +168,12 @@ import Testing
         // Places that nobody was given.
         var query = FeedQuery(notes)
         let head = try engine.group { try $0.head(notes) }.token
-        query.place = FeedPlace(start: head, sequence: .max, name: "\u{10ffff}")
+        query.place = FeedPlace(
+            start: head, token: ChangeToken(epoch: head.epoch, sequence: .max), name: "\u{10ffff}")
         #expect(code { _ = try page(query) } == .changeTokenExpired)
-        query.place = FeedPlace(start: ChangeToken(epoch: head.epoch, sequence: .max), sequence: 1, name: "")
+        query.place = FeedPlace(start: ChangeToken(epoch: head.epoch, sequence: .max), token: head, name: "")
         #expect(code { _ = try page(query) } == .changeTokenExpired)
-        query.place = FeedPlace(start: .zero, sequence: 1, name: "")
+        query.place = FeedPlace(start: .zero, token: head, name: "")
         #expect(code { _ = try page(query) } == .changeTokenExpired)
     }
 

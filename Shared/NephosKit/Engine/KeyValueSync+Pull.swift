@@ -118,21 +118,19 @@ extension KeyValueSync {
             pulling = false
             return pulled(page, of: reading) { pullsApplied = number }
         }
+        guard reading.pageCount <= Self.pagesMax, reading.byteCount <= Self.readingBytesMax else {
+            throw CloudError(.malformedRequest, "The server has more in the store than any store may have.")
+        }
         let isFirst = reading.pageCount == 1
-        let count = try engine.local.write { database in
-            let store = StoreTransaction(database, scope)
-            try store.stage(page.changes, isFirst: isFirst)
-            return try store.stagedCount()
-        }
-        guard count <= Self.stagedMax else {
-            throw CloudError(.malformedRequest, "The server has more keys in the store than any store may have.")
-        }
+        try engine.local.write { try StoreTransaction($0, scope).stage(page.changes, isFirst: isFirst) }
         self.reading = reading
         read(reading, number: number)
     }
 
-    /// Items of one reading; a store has 1024 keys, and some thousand deletions.
-    private static let stagedMax = 1 << 15
+    /// Of one reading. A store has 1024 keys, some thousand deletions, and 1 MiB of values; what changes meanwhile comes
+    /// again.
+    private static let pagesMax = 1 << 14
+    private static let readingBytesMax = 64 << 20
 
     private func pullFailed(_ error: CloudError) {
         pullAttempts += 1

@@ -26,12 +26,6 @@ extension StoreTransaction {
         }
     }
 
-    func stagedCount() throws -> Int {
-        try Int.fetchOne(
-            cached("SELECT count(*) FROM temp.staged WHERE account = ?1 AND store = ?2"), arguments: [account, store])
-            ?? 0
-    }
-
     /// In the order of their names.
     func staged() throws -> [WireChange] {
         try Data.fetchAll(

@@ -37,6 +37,8 @@ final class Follower {
         var isReading = false
         /// The cursor stays where it is until all of it is applied.
         var reading: Reading?
+        /// The reading before has found nothing new, though something was heard of.
+        var wasVain = false
     }
 
     /// The feed of a partition, while it is read: the heads of its scopes, and
@@ -157,10 +159,8 @@ final class Follower {
     private func note(_ head: ChangeToken, of partition: Int) {
         var state = partitions[partition] ?? Partition()
         if head.epoch != state.target.epoch || head > state.target { state.target = head }
-        if head.epoch > epoch {
-            epoch = head.epoch
-            poll()
-        }
+        // The answer is what tells the epoch: until it comes, it is asked for.
+        if head.epoch > epoch { poll() }
         let cursor = state.cursor
         partitions[partition] = state
         // A head that is the cursor by its numbers alone is of another history.
@@ -344,10 +344,14 @@ final class Follower {
         guard apply(steps) else { return readLater(partition) }
         partitions[partition]?.reading = nil
         let target = partitions[partition]?.target ?? .zero
-        if target.epoch == end.epoch && target > end {
+        let isVain = end.sequence == reading.after.sequence
+        // What was heard of, and is not there when it is asked for a second time, was lost with an old copy.
+        if target.epoch == end.epoch, target > end, !isVain || partitions[partition]?.wasVain != true {
+            partitions[partition]?.wasVain = isVain
             waitingReads.append(partition)
         } else {
             partitions[partition]?.target = end
+            partitions[partition]?.wasVain = false
             partitions[partition]?.isReading = false
         }
     }
@@ -383,8 +387,9 @@ final class Follower {
             for step in steps {
                 if step.restarts {
                     try handler?.restartFollowing(service, partition: step.partition, in: transaction)
-                    if service == .identity { try host.storage.tellAll(in: transaction) }
+                    // With the directory's partition all others begin anew, and it is always there.
                     if service == .identity, step.partition == directoryScope.partition {
+                        try host.storage.tellAll(in: transaction)
                         try host.directoryReport.begin(in: transaction)
                     }
                 }

@@ -7,7 +7,7 @@ internal import Wire
 /// partition, for services.
 struct ReadChanges {
     /// What is read on the loop; a page of more is read beside it.
-    static let onLoop = FeedBounds(items: 32, bytes: 32 << 10)
+    static let onLoop = FeedBounds(items: 32, bytes: 32 << 10, admitsOneLarger: false)
     /// Scopes in one page of a partition.
     static let scopesMax = 1024
     /// What a page may cost, in calls: 1 MiB and 1024 rows, and a full store is not much more.
@@ -52,10 +52,15 @@ struct ReadChanges {
         if query.after.sequence == 0, case .lost(_, isNews: true) = standing { throw CloudError.oldCopy }
         let bounds = FeedBounds.page.within(items: request.itemsMax, bytes: request.bytesMax)
         let plan = Plan(query: query, bounds: bounds, presenter: presenter)
+        // What a page of everything will be its head tells.
+        let head = try transaction.head(name)
+        let isLarge = head.liveCount > Self.onLoop.items || head.liveBytes > Self.onLoop.bytes
+        let asksForLittle = bounds.items <= Self.onLoop.items && bounds.bytes <= Self.onLoop.bytes
+        guard asksForLittle || query.after.sequence > 0 || query.place != nil || !isLarge else { return .read(plan) }
         var small = plan
-        small.bounds = bounds.within(items: UInt32(Self.onLoop.items), bytes: UInt32(Self.onLoop.bytes))
+        small.bounds = Self.onLoop.within(items: UInt32(clamping: bounds.items), bytes: UInt32(clamping: bounds.bytes))
         let reply = try Reply(small, from: transaction)
-        guard reply.isLast || small.bounds == bounds else { return .read(plan) }
+        guard reply.isLast || asksForLittle && reply.makesProgress else { return .read(plan) }
         return .done(try finish(reply))
     }
 
@@ -92,14 +97,14 @@ struct ReadChanges {
         let after = ChangeToken(request.after)
         let head = try transaction.position(ofPartition: partition)
         let start = request.hasPlace ? ChangeToken(request.place.start) : after.sequence > 0 ? after : head
-        let read = request.hasPlace ? request.place.sequence : after.sequence
-        for token in [after, start] where token.sequence > 0 {
+        let read = request.hasPlace ? ChangeToken(request.place.token) : after
+        for token in [after, start, read] where token.sequence > 0 {
             if case .lost = try transaction.judge(token, in: partition) { throw Self.expired }
             guard token.epoch == head.epoch else { throw Self.expired }
         }
-        guard max(read, after.sequence) <= head.sequence else { throw Self.expired }
+        guard max(read.sequence, after.sequence) <= head.sequence else { throw Self.expired }
         let limit = FeedBounds(items: Self.scopesMax, bytes: .max).within(items: request.itemsMax, bytes: 0).items
-        let scopes = try transaction.scopes(inPartition: partition, after: read, limit: limit)
+        let scopes = try transaction.scopes(inPartition: partition, after: read.sequence, limit: limit)
         var writer = FieldWriter(reserving: 128 * scopes.count + 64)
         writer.token(1, head)
         writer.flag(2, after.sequence == 0)
@@ -115,8 +120,8 @@ struct ReadChanges {
                 change.number(4, head.token.sequence)
             }
         }
-        if scopes.count == limit, let last = scopes.last?.1.token.sequence, last < head.sequence {
-            writer.place(4, FeedPlace(start: start, sequence: last, name: ""))
+        if scopes.count == limit, let last = scopes.last?.1.token, last.sequence < head.sequence {
+            writer.place(4, FeedPlace(start: start, token: last, name: ""))
         }
         return Frame(writer.bytes)
     }
@@ -128,7 +133,8 @@ struct ReadChanges {
         private(set) var damage = ScopeDamage()
         var scope: ScopeName { query.scope }
         /// With it the reader has the whole state.
-        var isLast: Bool { page.next == nil }
+        var isLast: Bool { page.isLast }
+        var makesProgress: Bool { page.next != nil }
         private let query: FeedQuery
         private let digestKey: [UInt8]
         private let page: FeedPage
@@ -157,7 +163,7 @@ struct ReadChanges {
                 if let made = presented.digest, made != item.digest { damage.isOutOfStep = true }
             }
             // Of a state that was read at once its digest is known too.
-            if isListing, query.place == nil, page.next == nil, digest != page.head.digest { damage.isOutOfStep = true }
+            if isListing, query.place == nil, page.isLast, digest != page.head.digest { damage.isOutOfStep = true }
             info = try plan.presenter.info(page.head)
             self.changes = changes
             self.damage = damage
@@ -165,8 +171,9 @@ struct ReadChanges {
 
         func encoded() -> Frame {
             var writer = FieldWriter(reserving: changes.count + info.count + 256)
-            // A token of the partition can be ahead of the scope's own head; a reader never goes back.
-            writer.token(1, max(query.after, page.head.token))
+            // A token of the partition can be ahead of the scope's own head; a reader never goes back. One that has
+            // nothing begins here, whatever epoch it has heard of.
+            writer.token(1, page.isListing ? page.head.token : max(query.after, page.head.token))
             writer.flag(2, page.isListing)
             writer.append(changes)
             if let next = page.next { writer.place(4, next) }
@@ -190,13 +197,13 @@ extension FeedBounds {
     func within(items: UInt32, bytes: UInt32) -> FeedBounds {
         FeedBounds(
             items: items == 0 ? self.items : min(self.items, Int(items)),
-            bytes: bytes == 0 ? self.bytes : min(self.bytes, Int(bytes)))
+            bytes: bytes == 0 ? self.bytes : min(self.bytes, Int(bytes)), admitsOneLarger: admitsOneLarger)
     }
 }
 
 extension FeedPlace {
     init(_ wire: WireChangesPlace) {
-        self.init(start: ChangeToken(wire.start), sequence: wire.sequence, name: ItemName(wire.item))
+        self.init(start: ChangeToken(wire.start), token: ChangeToken(wire.token), name: ItemName(wire.item))
     }
 }
 
@@ -204,7 +211,7 @@ extension FieldWriter {
     fileprivate mutating func place(_ field: UInt8, _ place: FeedPlace) {
         message(field) {
             $0.token(1, place.start)
-            $0.number(2, place.sequence)
+            $0.token(2, place.token)
             $0.text(3, place.name.rawValue)
         }
     }

@@ -83,7 +83,8 @@ public struct ServiceEvent: Sendable {
     ///
     /// - Returns: Nil for an item that is no scope's head.
     init?(of service: ServiceName, partition: Int, head change: WireChange) {
-        guard let slash = change.item.firstIndex(of: "/"), let head = try? WireScopeHead(serializedBytes: change.body)
+        guard let slash = change.item.utf8.firstIndex(of: UInt8(ascii: "/")),
+            let head = try? WireScopeHead(serializedBytes: change.body)
         else { return nil }
         var notification = WireNotification()
         notification.service = service.rawValue

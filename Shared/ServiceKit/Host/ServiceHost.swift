@@ -257,6 +257,7 @@ public final class ServiceHost: ServiceRuntime {
     }
 
     func client(of service: ServiceName) throws -> RequestClient {
+        guard !isClosed else { throw CloudError(.serviceUnavailable, "The service is stopping.") }
         if let client = clients[service] { return client }
         let entry = try roster.entry(of: service)
         let client = try RequestClient(

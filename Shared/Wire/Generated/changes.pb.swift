@@ -241,69 +241,81 @@ public nonisolated struct WireEvent: @unchecked Sendable {
 /// what it has, the newest state of each item, until a reply has no `place`:
 /// what it has read is then exactly the state at that reply's `token`, however
 /// much was written meanwhile.
-public nonisolated struct WireReadChanges: Sendable {
+public nonisolated struct WireReadChanges: @unchecked Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  public var source: WireReadChanges.OneOf_Source? = nil
+  public var source: OneOf_Source? {
+    get {return _storage._source}
+    set {_uniqueStorage()._source = newValue}
+  }
 
   /// A store, a zone, a container.
   public var scope: String {
     get {
-      if case .scope(let v)? = source {return v}
+      if case .scope(let v)? = _storage._source {return v}
       return String()
     }
-    set {source = .scope(newValue)}
+    set {_uniqueStorage()._source = .scope(newValue)}
   }
 
   /// A partition of the service's feed. Its items are the scopes that have
   /// changed, named `owner/scope`, and an item's body is a ScopeHead.
   public var partition: UInt32 {
     get {
-      if case .partition(let v)? = source {return v}
+      if case .partition(let v)? = _storage._source {return v}
       return 0
     }
-    set {source = .partition(newValue)}
+    set {_uniqueStorage()._source = .partition(newValue)}
   }
 
   /// Whose scope it is, for services and the operator. Empty: the caller's account.
-  public var owner: String = String()
+  public var owner: String {
+    get {_storage._owner}
+    set {_uniqueStorage()._owner = newValue}
+  }
 
   /// Sequence 0 asks for everything.
   public var after: WireChangeToken {
-    get {_after ?? WireChangeToken()}
-    set {_after = newValue}
+    get {_storage._after ?? WireChangeToken()}
+    set {_uniqueStorage()._after = newValue}
   }
   /// Returns true if `after` has been explicitly set.
-  public var hasAfter: Bool {self._after != nil}
+  public var hasAfter: Bool {_storage._after != nil}
   /// Clears the value of `after`. Subsequent reads from it will return its default value.
-  public mutating func clearAfter() {self._after = nil}
+  public mutating func clearAfter() {_uniqueStorage()._after = nil}
 
   /// With sequence 0, and else not looked at: the head of what the reader holds already.
   public var held: WireChangeToken {
-    get {_held ?? WireChangeToken()}
-    set {_held = newValue}
+    get {_storage._held ?? WireChangeToken()}
+    set {_uniqueStorage()._held = newValue}
   }
   /// Returns true if `held` has been explicitly set.
-  public var hasHeld: Bool {self._held != nil}
+  public var hasHeld: Bool {_storage._held != nil}
   /// Clears the value of `held`. Subsequent reads from it will return its default value.
-  public mutating func clearHeld() {self._held = nil}
+  public mutating func clearHeld() {_uniqueStorage()._held = nil}
 
   /// Goes on where the reply before ended, with the other fields as they were.
   public var place: WireChangesPlace {
-    get {_place ?? WireChangesPlace()}
-    set {_place = newValue}
+    get {_storage._place ?? WireChangesPlace()}
+    set {_uniqueStorage()._place = newValue}
   }
   /// Returns true if `place` has been explicitly set.
-  public var hasPlace: Bool {self._place != nil}
+  public var hasPlace: Bool {_storage._place != nil}
   /// Clears the value of `place`. Subsequent reads from it will return its default value.
-  public mutating func clearPlace() {self._place = nil}
+  public mutating func clearPlace() {_uniqueStorage()._place = nil}
 
   /// Smaller pages than the service's own, of 4096 items and 2 MiB. 0: those.
-  public var itemsMax: UInt32 = 0
+  public var itemsMax: UInt32 {
+    get {_storage._itemsMax}
+    set {_uniqueStorage()._itemsMax = newValue}
+  }
 
-  public var bytesMax: UInt32 = 0
+  public var bytesMax: UInt32 {
+    get {_storage._bytesMax}
+    set {_uniqueStorage()._bytesMax = newValue}
+  }
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -318,9 +330,7 @@ public nonisolated struct WireReadChanges: Sendable {
 
   public init() {}
 
-  fileprivate var _after: WireChangeToken? = nil
-  fileprivate var _held: WireChangeToken? = nil
-  fileprivate var _place: WireChangesPlace? = nil
+  fileprivate var _storage = _StorageClass.defaultInstance
 }
 
 public nonisolated struct WireReadChangesReply: Sendable {
@@ -392,8 +402,15 @@ public nonisolated struct WireChangesPlace: Sendable {
   /// Clears the value of `start`. Subsequent reads from it will return its default value.
   public mutating func clearStart() {self._start = nil}
 
-  /// The last item that was looked at.
-  public var sequence: UInt64 = 0
+  /// The last item that was looked at, and where in the feed.
+  public var token: WireChangeToken {
+    get {_token ?? WireChangeToken()}
+    set {_token = newValue}
+  }
+  /// Returns true if `token` has been explicitly set.
+  public var hasToken: Bool {self._token != nil}
+  /// Clears the value of `token`. Subsequent reads from it will return its default value.
+  public mutating func clearToken() {self._token = nil}
 
   public var item: String = String()
 
@@ -402,6 +419,7 @@ public nonisolated struct WireChangesPlace: Sendable {
   public init() {}
 
   fileprivate var _start: WireChangeToken? = nil
+  fileprivate var _token: WireChangeToken? = nil
 }
 
 /// A scope's head: in a partition's page, and where devices are told of it.
@@ -828,84 +846,132 @@ nonisolated extension WireReadChanges: SwiftProtobuf.Message, SwiftProtobuf._Mes
   public static let protoMessageName: String = _protobuf_package + ".ReadChanges"
   public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}scope\0\u{1}partition\0\u{1}owner\0\u{1}after\0\u{1}held\0\u{1}place\0\u{3}items_max\0\u{3}bytes_max\0")
 
+  fileprivate class _StorageClass {
+    var _source: WireReadChanges.OneOf_Source?
+    var _owner: String = String()
+    var _after: WireChangeToken? = nil
+    var _held: WireChangeToken? = nil
+    var _place: WireChangesPlace? = nil
+    var _itemsMax: UInt32 = 0
+    var _bytesMax: UInt32 = 0
+
+      // This property is used as the initial default value for new instances of the type.
+      // The type itself is protecting the reference to its storage via CoW semantics.
+      // This will force a copy to be made of this reference when the first mutation occurs;
+      // hence, it is safe to mark this as `nonisolated(unsafe)`.
+      static nonisolated(unsafe) let defaultInstance = _StorageClass()
+
+    private init() {}
+
+    init(copying source: _StorageClass) {
+      _source = source._source
+      _owner = source._owner
+      _after = source._after
+      _held = source._held
+      _place = source._place
+      _itemsMax = source._itemsMax
+      _bytesMax = source._bytesMax
+    }
+  }
+
+  fileprivate mutating func _uniqueStorage() -> _StorageClass {
+    if !isKnownUniquelyReferenced(&_storage) {
+      _storage = _StorageClass(copying: _storage)
+    }
+    return _storage
+  }
+
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
-    while let fieldNumber = try decoder.nextFieldNumber() {
-      // The use of inline closures is to circumvent an issue where the compiler
-      // allocates stack space for every case branch when no optimizations are
-      // enabled. https://github.com/apple/swift-protobuf/issues/1034
-      switch fieldNumber {
-      case 1: try {
-        var v: String?
-        try decoder.decodeSingularStringField(value: &v)
-        if let v = v {
-          if self.source != nil {try decoder.handleConflictingOneOf()}
-          self.source = .scope(v)
+    _ = _uniqueStorage()
+    try withExtendedLifetime(_storage) { (_storage: _StorageClass) in
+      while let fieldNumber = try decoder.nextFieldNumber() {
+        // The use of inline closures is to circumvent an issue where the compiler
+        // allocates stack space for every case branch when no optimizations are
+        // enabled. https://github.com/apple/swift-protobuf/issues/1034
+        switch fieldNumber {
+        case 1: try {
+          var v: String?
+          try decoder.decodeSingularStringField(value: &v)
+          if let v = v {
+            if _storage._source != nil {try decoder.handleConflictingOneOf()}
+            _storage._source = .scope(v)
+          }
+        }()
+        case 2: try {
+          var v: UInt32?
+          try decoder.decodeSingularUInt32Field(value: &v)
+          if let v = v {
+            if _storage._source != nil {try decoder.handleConflictingOneOf()}
+            _storage._source = .partition(v)
+          }
+        }()
+        case 3: try { try decoder.decodeSingularStringField(value: &_storage._owner) }()
+        case 4: try { try decoder.decodeSingularMessageField(value: &_storage._after) }()
+        case 5: try { try decoder.decodeSingularMessageField(value: &_storage._held) }()
+        case 6: try { try decoder.decodeSingularMessageField(value: &_storage._place) }()
+        case 7: try { try decoder.decodeSingularUInt32Field(value: &_storage._itemsMax) }()
+        case 8: try { try decoder.decodeSingularUInt32Field(value: &_storage._bytesMax) }()
+        default: break
         }
-      }()
-      case 2: try {
-        var v: UInt32?
-        try decoder.decodeSingularUInt32Field(value: &v)
-        if let v = v {
-          if self.source != nil {try decoder.handleConflictingOneOf()}
-          self.source = .partition(v)
-        }
-      }()
-      case 3: try { try decoder.decodeSingularStringField(value: &self.owner) }()
-      case 4: try { try decoder.decodeSingularMessageField(value: &self._after) }()
-      case 5: try { try decoder.decodeSingularMessageField(value: &self._held) }()
-      case 6: try { try decoder.decodeSingularMessageField(value: &self._place) }()
-      case 7: try { try decoder.decodeSingularUInt32Field(value: &self.itemsMax) }()
-      case 8: try { try decoder.decodeSingularUInt32Field(value: &self.bytesMax) }()
-      default: break
       }
     }
   }
 
   public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    // The use of inline closures is to circumvent an issue where the compiler
-    // allocates stack space for every if/case branch local when no optimizations
-    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
-    // https://github.com/apple/swift-protobuf/issues/1182
-    switch self.source {
-    case .scope?: try {
-      guard case .scope(let v)? = self.source else { preconditionFailure() }
-      try visitor.visitSingularStringField(value: v, fieldNumber: 1)
-    }()
-    case .partition?: try {
-      guard case .partition(let v)? = self.source else { preconditionFailure() }
-      try visitor.visitSingularUInt32Field(value: v, fieldNumber: 2)
-    }()
-    case nil: break
-    }
-    if !self.owner.isEmpty {
-      try visitor.visitSingularStringField(value: self.owner, fieldNumber: 3)
-    }
-    try { if let v = self._after {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 4)
-    } }()
-    try { if let v = self._held {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 5)
-    } }()
-    try { if let v = self._place {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 6)
-    } }()
-    if self.itemsMax != 0 {
-      try visitor.visitSingularUInt32Field(value: self.itemsMax, fieldNumber: 7)
-    }
-    if self.bytesMax != 0 {
-      try visitor.visitSingularUInt32Field(value: self.bytesMax, fieldNumber: 8)
+    try withExtendedLifetime(_storage) { (_storage: _StorageClass) in
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every if/case branch local when no optimizations
+      // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+      // https://github.com/apple/swift-protobuf/issues/1182
+      switch _storage._source {
+      case .scope?: try {
+        guard case .scope(let v)? = _storage._source else { preconditionFailure() }
+        try visitor.visitSingularStringField(value: v, fieldNumber: 1)
+      }()
+      case .partition?: try {
+        guard case .partition(let v)? = _storage._source else { preconditionFailure() }
+        try visitor.visitSingularUInt32Field(value: v, fieldNumber: 2)
+      }()
+      case nil: break
+      }
+      if !_storage._owner.isEmpty {
+        try visitor.visitSingularStringField(value: _storage._owner, fieldNumber: 3)
+      }
+      try { if let v = _storage._after {
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 4)
+      } }()
+      try { if let v = _storage._held {
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 5)
+      } }()
+      try { if let v = _storage._place {
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 6)
+      } }()
+      if _storage._itemsMax != 0 {
+        try visitor.visitSingularUInt32Field(value: _storage._itemsMax, fieldNumber: 7)
+      }
+      if _storage._bytesMax != 0 {
+        try visitor.visitSingularUInt32Field(value: _storage._bytesMax, fieldNumber: 8)
+      }
     }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireReadChanges, rhs: WireReadChanges) -> Bool {
-    if lhs.source != rhs.source {return false}
-    if lhs.owner != rhs.owner {return false}
-    if lhs._after != rhs._after {return false}
-    if lhs._held != rhs._held {return false}
-    if lhs._place != rhs._place {return false}
-    if lhs.itemsMax != rhs.itemsMax {return false}
-    if lhs.bytesMax != rhs.bytesMax {return false}
+    if lhs._storage !== rhs._storage {
+      let storagesAreEqual: Bool = withExtendedLifetime((lhs._storage, rhs._storage)) { (_args: (_StorageClass, _StorageClass)) in
+        let _storage = _args.0
+        let rhs_storage = _args.1
+        if _storage._source != rhs_storage._source {return false}
+        if _storage._owner != rhs_storage._owner {return false}
+        if _storage._after != rhs_storage._after {return false}
+        if _storage._held != rhs_storage._held {return false}
+        if _storage._place != rhs_storage._place {return false}
+        if _storage._itemsMax != rhs_storage._itemsMax {return false}
+        if _storage._bytesMax != rhs_storage._bytesMax {return false}
+        return true
+      }
+      if !storagesAreEqual {return false}
+    }
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -982,7 +1048,7 @@ nonisolated extension WireReadChangesReply: SwiftProtobuf.Message, SwiftProtobuf
 
 nonisolated extension WireChangesPlace: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ChangesPlace"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}start\0\u{1}sequence\0\u{1}item\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}start\0\u{1}token\0\u{1}item\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -991,7 +1057,7 @@ nonisolated extension WireChangesPlace: SwiftProtobuf.Message, SwiftProtobuf._Me
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularMessageField(value: &self._start) }()
-      case 2: try { try decoder.decodeSingularUInt64Field(value: &self.sequence) }()
+      case 2: try { try decoder.decodeSingularMessageField(value: &self._token) }()
       case 3: try { try decoder.decodeSingularStringField(value: &self.item) }()
       default: break
       }
@@ -1006,9 +1072,9 @@ nonisolated extension WireChangesPlace: SwiftProtobuf.Message, SwiftProtobuf._Me
     try { if let v = self._start {
       try visitor.visitSingularMessageField(value: v, fieldNumber: 1)
     } }()
-    if self.sequence != 0 {
-      try visitor.visitSingularUInt64Field(value: self.sequence, fieldNumber: 2)
-    }
+    try { if let v = self._token {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
+    } }()
     if !self.item.isEmpty {
       try visitor.visitSingularStringField(value: self.item, fieldNumber: 3)
     }
@@ -1017,7 +1083,7 @@ nonisolated extension WireChangesPlace: SwiftProtobuf.Message, SwiftProtobuf._Me
 
   public static func ==(lhs: WireChangesPlace, rhs: WireChangesPlace) -> Bool {
     if lhs._start != rhs._start {return false}
-    if lhs.sequence != rhs.sequence {return false}
+    if lhs._token != rhs._token {return false}
     if lhs.item != rhs.item {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
