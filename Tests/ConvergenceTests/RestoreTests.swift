@@ -46,6 +46,9 @@ final class RestoreHistory {
     private var homes: [String: [HomeCopy]] = [:]
     /// The newest state of each key that some device has held since the last restore.
     private var held: [ItemName: KeyValueItem] = [:]
+    /// The newest deletion of each key that the service was seen to have since it was last restored: whatever is older
+    /// stays deleted, also when the home that deleted it comes back from a copy.
+    private var deleted: [ItemName: KeyValueItem] = [:]
     private var counter = 0
 
     init(seed: UInt64) throws {
@@ -125,12 +128,16 @@ final class RestoreHistory {
         let number = Int.random(in: 0..<count, using: &generator)
         for restored in service.map({ [$0] }) ?? TestCloud.services {
             guard let copy = copies[restored]?[number] else { continue }
+            if restored == .keyValue { deleted = [:] }
             try cloud.restore(copy, of: restored)
         }
     }
 
     /// The key-value service's database is gone, and it starts with an empty one.
-    private func lose() throws { try cloud.restore(nil, of: .keyValue) }
+    private func lose() throws {
+        deleted = [:]
+        try cloud.restore(nil, of: .keyValue)
+    }
 
     /// What only this home had is gone with it.
     private func restoreHome(of device: TestDevice) throws {
@@ -144,8 +151,10 @@ final class RestoreHistory {
     /// The state of each key as a device has it. (What a restored server has and no device is no promise.)
     private func noteHeld() throws {
         for device in cloud.devices {
-            for item in try items(device) where held[item.key].map({ item.wins(over: $0) }) ?? true {
-                held[item.key] = item
+            for item in try items(device) {
+                if held[item.key].map({ item.wins(over: $0) }) ?? true { held[item.key] = item }
+                guard item.value == nil, item.sequence > 0 else { continue }
+                if deleted[item.key].map({ item.wins(over: $0) }) ?? true { deleted[item.key] = item }
             }
         }
     }
@@ -157,11 +166,12 @@ final class RestoreHistory {
                 throw Violation("Contents differ: \(state()); \(try items(first)) and \(try items(device))")
             }
         }
-        // Of a deletion that a listing leaves out, a device keeps the older one that it knew.
         let last = Dictionary(try cloud.devices.flatMap(items).map { ($0.key, $0) }) { $1.wins(over: $0) ? $1 : $0 }
         for (key, item) in held.sorted(by: { $0.key < $1.key }) {
-            guard let now = last[key] else {
-                guard item.value == nil else { throw Violation("\(key) is gone, but a device had \(item)") }
+            guard let now = last[key], now.value != nil else {
+                // Which of two deletions is remembered makes no difference.
+                guard item.value == nil || [deleted[key], last[key]].contains(where: { $0?.wins(over: item) == true })
+                else { throw Violation("\(key) is gone, but a device had \(item)") }
                 continue
             }
             guard !item.wins(over: now) else { throw Violation("\(key) is \(now), but a device had \(item)") }
