@@ -69,6 +69,8 @@ final class RestoreHistory {
         copyAll()
         for _ in 0..<Int.random(in: 20...50, using: &generator) {
             try step()
+            // What is written now may be gone from its device before the next look: a listing leaves deletions out.
+            try noteHeld()
             cloud.network.run(for: .milliseconds(Int64.random(in: 0...400, using: &generator)))
             try noteHeld()
         }

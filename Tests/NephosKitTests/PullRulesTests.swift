@@ -40,7 +40,18 @@ import Wire
         ]
         let plan = try plan(theirs, local: [lost, deleted, newer, loser, older, same])
         #expect(Set(plan.offers.map(\.key)) == ["lost", "newer", "loser"])
-        #expect(plan.puts == theirs)
+        #expect(plan.puts.filter { $0.key != "deleted" } == theirs)
+    }
+
+    @Test func aDeletionOfWhichOnlyTheAbsenceWasSeenIsRemembered() throws {
+        let value = item("a", 1, at: 1, sequence: 3)
+        let kept = try plan([], local: [value]).puts
+        #expect(kept.map(\.key) == ["a"] && kept.allSatisfy { $0.value == nil && $0.sequence == 0 })
+        // A copy from before the deletion comes back: it is deleted there too, and whatever is newer stays.
+        let old = try plan([value], local: kept, epoch: 3, start: 2)
+        #expect(old.offers == kept)
+        let newer = try plan([item("a", 2, at: 2, sequence: 3)], local: kept, epoch: 3, start: 2)
+        #expect(newer.offers.isEmpty)
     }
 
     @Test func deletionsAreRememberedAndOfferedAgainstWhatComesBack() throws {

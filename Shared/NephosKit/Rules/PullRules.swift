@@ -52,6 +52,7 @@ enum PullRules {
             if pulled.complete { plan.puts.append(held) }
         }
         var tombstones: [KeyValueItem] = []
+        var absent: [KeyValueItem] = []
         for item in local {
             if let other = theirs[item.key] {
                 if !isNewer(item, than: other), offers(item, over: other, common: common) { plan.offers.append(item) }
@@ -72,10 +73,13 @@ enum PullRules {
                     tombstones.append(item)
                 } else if item.sequence > common {
                     plan.offers.append(item)
+                } else {
+                    absent.append(deletion(of: item))
                 }
             }
         }
-        plan.puts += remembered(tombstones, restored: restored, now: now)
+        let oldest = HybridTimestamp(now.advanced(by: .zero - tombstoneRetention))
+        plan.puts += remembered(tombstones.filter { $0.timestamp > oldest } + absent, restored: restored)
         return plan
     }
 
@@ -89,16 +93,21 @@ enum PullRules {
 
     /// The newest deletions: a key that comes back from an old copy, or from a
     /// device that missed its deletion, is deleted again by whoever remembers.
-    private static func remembered(_ tombstones: [KeyValueItem], restored: Bool, now: Timestamp) -> [KeyValueItem] {
-        let oldest = HybridTimestamp(now.advanced(by: .zero - tombstoneRetention))
-        return tombstones.filter { $0.timestamp > oldest }.sorted { $0.timestamp > $1.timestamp }
-            .prefix(tombstonesMax)
-            .map { item in
-                var item = item
-                // Before everything in the history that is followed from now on.
-                if restored { item.sequence = 0 }
-                return item
-            }
+    private static func remembered(_ tombstones: [KeyValueItem], restored: Bool) -> [KeyValueItem] {
+        tombstones.sorted { $0.timestamp > $1.timestamp }.prefix(tombstonesMax).map { item in
+            var item = item
+            // Before everything in the history that is followed from now on.
+            if restored { item.sequence = 0 }
+            return item
+        }
+    }
+
+    /// What is known of a deletion of which only the absence was seen: it is newer than the value that was here.
+    private static func deletion(of item: KeyValueItem) -> KeyValueItem {
+        var deletion = item
+        deletion.value = nil
+        deletion.timestamp = item.timestamp.next
+        return deletion
     }
 
     private static func byName(_ items: [KeyValueItem]) -> [ItemName: KeyValueItem] {
