@@ -33,10 +33,7 @@ struct CrashCommand: ParsableCommand {
         let summary = try run.run(kills: kills)
         progress.done()
         if json {
-            let encoder = JSONEncoder()
-            encoder.outputFormatting = [.prettyPrinted, .sortedKeys]
-            encoder.keyEncodingStrategy = .convertToSnakeCase
-            print(String(decoding: try encoder.encode(summary), as: UTF8.self))
+            try printJSON(summary)
             return
         }
         print(

@@ -33,10 +33,7 @@ struct HostileCommand: ParsableCommand {
         let summary = try HostileRun(deployment, isRude: isRude, progress: progress).run(for: .seconds(seconds))
         progress.done()
         if json {
-            let encoder = JSONEncoder()
-            encoder.outputFormatting = [.prettyPrinted, .sortedKeys]
-            encoder.keyEncodingStrategy = .convertToSnakeCase
-            print(String(decoding: try encoder.encode(summary), as: UTF8.self))
+            try printJSON(summary)
         } else {
             print(summary.text)
         }

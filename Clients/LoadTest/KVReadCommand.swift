@@ -36,10 +36,7 @@ struct KVReadCommand: ParsableCommand {
         let summary = try measure(deployment, progress)
         progress.done()
         if json {
-            let encoder = JSONEncoder()
-            encoder.outputFormatting = [.prettyPrinted, .sortedKeys]
-            encoder.keyEncodingStrategy = .convertToSnakeCase
-            print(String(decoding: try encoder.encode(summary), as: UTF8.self))
+            try printJSON(summary)
         } else {
             print(summary.text)
         }

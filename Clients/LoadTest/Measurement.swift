@@ -70,14 +70,18 @@ struct Progress {
     static func say(_ text: String) { _ = Array(text.utf8).withUnsafeBytes { write(2, $0.baseAddress, $0.count) } }
 }
 
+/// Prints one JSON document, with keys in snake case.
+func printJSON(_ value: some Encodable) throws {
+    let encoder = JSONEncoder()
+    encoder.outputFormatting = [.prettyPrinted, .sortedKeys]
+    encoder.keyEncodingStrategy = .convertToSnakeCase
+    print(String(decoding: try encoder.encode(value), as: UTF8.self))
+}
+
 /// Prints results as a table or JSON.
 func report(_ results: [LoadResult], columns: [String], json: Bool) throws {
     if json {
-        let encoder = JSONEncoder()
-        encoder.outputFormatting = [.prettyPrinted, .sortedKeys]
-        encoder.keyEncodingStrategy = .convertToSnakeCase
-        print(String(decoding: try encoder.encode(results), as: UTF8.self))
-        return
+        return try printJSON(results)
     }
     let extras = Set(results.flatMap(\.extra.keys)).sorted()
     let heading = columns + ["PER SECOND", "REPLY p50/p99 ms", "NOTIFIED p50/p99 ms"] + extras + ["FAILED"]

@@ -80,6 +80,10 @@ extension WirePushKeys {
     ///   - bytes: Of each value; nil: they are deleted.
     ///   - age: How old the writes are, in seconds.
     static func body(_ store: String, keys: [String], bytes: Int? = nil, age: UInt64 = 0) -> Frame {
+        Frame(encoding: push(store, keys: keys, bytes: bytes, age: age))
+    }
+
+    static func push(_ store: String, keys: [String], bytes: Int? = nil, age: UInt64 = 0) -> WirePushKeys {
         var push = WirePushKeys()
         push.storeID = store
         let time = UInt64(Date().timeIntervalSince1970 * 1000) - age * 1000
@@ -90,7 +94,7 @@ extension WirePushKeys {
             write.timestamp = time << 16
             return write
         }
-        return Frame(encoding: push)
+        return push
     }
 }
 
@@ -100,10 +104,8 @@ extension Enrolment {
 
     /// Fills the store with so many keys.
     func fill(as device: LoadDevice, keys: Int, bytes: Int) throws {
-        var push = try WirePushKeys(
-            serializedBytes: WirePushKeys.body(store, keys: (0..<keys).map { "full-\($0)" }, bytes: bytes).bytes)
-        push.storeID = store
         _ = try call(
-            push, to: keyValue, keys: device.keys, accessToken: device.accessToken, returning: WirePushKeysReply.self)
+            WirePushKeys.push(store, keys: (0..<keys).map { "full-\($0)" }, bytes: bytes), to: keyValue,
+            keys: device.keys, accessToken: device.accessToken, returning: WirePushKeysReply.self)
     }
 }

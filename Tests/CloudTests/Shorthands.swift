@@ -42,3 +42,9 @@ extension TestDevice {
         try #require(store).set(value, forKey: key)
     }
 }
+
+/// The code of what the body throws.
+func refusal(_ body: () throws -> Void) -> CloudError.Code? {
+    do { try body() } catch { return (error as? CloudError)?.code }
+    return nil
+}

@@ -1,0 +1,151 @@
+import Bus
+import Core
+import NephosKit
+import ServiceKit
+import Storage
+import TestKit
+import Testing
+import Wire
+
+/// What a request costs its caller: about what it costs the service.
+@Suite struct CostTests {
+    @Test func aRequestCostsWhatItCosts() throws {
+        let cloud = try TestCloud(seed: 6, budgets: BudgetConfiguration())
+        defer { cloud.close() }
+        let guest = try Guest(of: cloud)
+        func left(_ reply: ReplyEnvelope) -> Int { reply.budget?.remaining ?? -1 }
+        let small = try guest.ask(guest.push([guest.write("a", "small")]))
+        #expect(left(small) == 999)
+        cloud.network.run(for: .seconds(2))
+
+        let value = PropertyValue.string(String(repeating: "x", count: 1_000_000))
+        let id = guest.operation()
+        let push = guest.push([guest.write("large", value)])
+        let large = try guest.ask(push, id: id)
+        #expect(large.code == nil && (750...757).contains(left(large)))
+        // What is refused, and a repeat.
+        let refused = try guest.ask(guest.push([guest.write("second", value)]))
+        #expect(refused.code == .quotaExceeded && (505...518).contains(left(refused)))
+        let again = try guest.ask(push, id: id)
+        #expect(again.code == nil && (260...280).contains(left(again)))
+        let rowsOnly = try guest.ask(guest.push((0..<800).map { guest.write("never-\($0)", nil) }))
+        #expect(rowsOnly.code == nil && left(rowsOnly) < 230)
+
+        let health: WireCheckHealthReply = try cloud.makeClient().call(
+            "CheckHealth", WireCheckHealth(), at: .requests(.keyValue))
+        #expect(health.budgetBytesPerCall == 4096 && health.budgetRowsPerCall == 16)
+    }
+
+    @Test func whatAListPassesOverIsPaidFor() throws {
+        let cloud = try TestCloud(seed: 18, budgets: BudgetConfiguration())
+        defer { cloud.close() }
+        let guest = try Guest(of: cloud)
+        func left(skipping count: UInt32) throws -> Int? {
+            var list = WireListKeyHistory()
+            list.storeID = guest.session.accessToken.app.storeID
+            list.skip = count
+            let reply = try guest.ask(list)
+            defer { cloud.network.run(for: .seconds(30)) }
+            return reply.code == nil ? reply.budget?.remaining : nil
+        }
+        // What is not there costs nothing.
+        #expect(try left(skipping: .max) == 999)
+        let keys = (0..<800).map { "\($0)" }
+        #expect(try guest.ask(guest.push(keys.map { guest.write($0, 2) })).code == nil)
+        for age: UInt64 in 1...2 {
+            cloud.network.run(for: .seconds(30))
+            let losing = keys.map { key in
+                var write = guest.write(key, 1)
+                write.timestamp -= age * 3_600_000 << 16
+                return write
+            }
+            #expect(try guest.ask(guest.push(losing)).code == nil)
+        }
+        cloud.network.run(for: .seconds(30))
+        #expect((988...994).contains(try left(skipping: 0) ?? 0))
+        #expect((890...900).contains(try left(skipping: 1599) ?? 0))
+        #expect((890...900).contains(try left(skipping: .max) ?? 0))
+    }
+
+    /// What they turn out to cost nobody has taken before they came; so one is carried out, and not all of them.
+    @Test func manySmallRequestsThatCostMuchCannotBeHadForTheirPrice() throws {
+        let cloud = try TestCloud(seed: 21, budgets: BudgetConfiguration())
+        defer { cloud.close() }
+        cloud.network.faults = Faults(latency: .milliseconds(1)...(.milliseconds(1)))
+        let guest = try Guest(of: cloud)
+        let other = try Guest(of: cloud, seed: 2)
+        let value = PropertyValue.string(String(repeating: "x", count: 1_000_000))
+        #expect(try other.ask(other.push([other.write("k", value)])).code == nil)
+        cloud.network.run(for: .seconds(30))
+        var losing = guest.write("k", "small")
+        losing.timestamp -= 3_600_000 << 16
+        for _ in 0..<300 { try guest.send(guest.push([losing])) }
+        cloud.network.run(for: .seconds(1))
+        let codes = guest.takeReplies().map(\.code)
+        #expect(codes.count == 300)
+        #expect((1...5).contains(codes.count { $0 == nil }))
+        #expect(codes.allSatisfy { $0 == nil || $0 == .requestRateLimited })
+        // And nobody is in debt for long.
+        cloud.network.run(for: .seconds(5))
+        #expect(try guest.ask(guest.push([guest.write("a", 1)])).code == nil)
+    }
+
+    /// To learn whether a write lost to its like, what it lost to is read and opened.
+    @Test func whatALosingWriteIsComparedWithIsPaidFor() throws {
+        let cloud = try TestCloud(seed: 20, budgets: BudgetConfiguration())
+        defer { cloud.close() }
+        let guest = try Guest(of: cloud)
+        let value = PropertyValue.string(String(repeating: "x", count: 409_600))
+        #expect(try guest.ask(guest.push([guest.write("k", value)])).code == nil)
+        cloud.network.run(for: .seconds(30))
+        var losing = guest.write("k", "small")
+        losing.timestamp -= 3_600_000 << 16
+        let reply = try guest.ask(guest.push([losing]))
+        #expect(reply.code == nil && reply.budget?.remaining == 900)
+    }
+
+    @Test func valuesThatAreNotInCanonicalFormArePaidFor() throws {
+        let cloud = try TestCloud(seed: 19, budgets: BudgetConfiguration())
+        defer { cloud.close() }
+        let guest = try Guest(of: cloud)
+        // Two entries that share 16,000 bytes.
+        let entries = ["a", "b"].map { key in
+            var entry = WirePropertyDictionary.Entry()
+            entry.key = key
+            entry.value.string = String(repeating: "x", count: 8000)
+            return entry
+        }
+        func left(_ entries: [WirePropertyDictionary.Entry]) throws -> Int? {
+            var write = guest.write("k", nil)
+            write.value.dictionary.entries = entries
+            let reply = try guest.ask(guest.push([write]))
+            defer { cloud.network.run(for: .seconds(30)) }
+            return reply.code == nil ? reply.budget?.remaining : nil
+        }
+        #expect(try left(entries) == 997)
+        // A row for each 16 bytes, and a call for each 16 rows.
+        #expect(try left(entries.reversed()) == 997 - 16_000 / 16 / 16)
+        #expect(try guest.pull().get().items.first?.value.dictionary.entries == entries)
+    }
+
+    @Test func nobodyGetsTheWholeStoreMoreOftenThanTheBudgetPaysFor() throws {
+        let cloud = try TestCloud(seed: 7, budgets: BudgetConfiguration())
+        defer { cloud.close() }
+        let guest = try Guest(of: cloud)
+        let value = PropertyValue.string(String(repeating: "x", count: 1_000_000))
+        #expect(try guest.ask(guest.push([guest.write("large", value)])).code == nil)
+        cloud.network.run(for: .seconds(10))
+        var pull = WireReadChanges()
+        pull.scope = guest.session.accessToken.app.storeID
+        for _ in 0..<900 { try guest.send(pull) }
+        cloud.network.run(for: .milliseconds(500))
+        let answers = guest.takeReplies()
+        #expect((3...5).contains(answers.count { $0.code == nil }))
+        #expect(answers.count { $0.code == .requestRateLimited } > 890)
+        // The debt is paid in time, and others have not paid for it.
+        let other = try Guest(of: cloud, seed: 2)
+        #expect(try other.pull().code == nil)
+        cloud.network.run(for: .seconds(5))
+        #expect(try guest.pull().code == nil)
+    }
+}

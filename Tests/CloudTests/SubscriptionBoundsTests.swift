@@ -1,0 +1,95 @@
+import Bus
+import Core
+import NephosKit
+import ServiceKit
+import Storage
+import TestKit
+import Testing
+import Wire
+
+/// How many and how large subscriptions are, and what their holders are told.
+@Suite struct SubscriptionBoundsTests {
+    @Test func twoDevicesChangesInOneBatchAreToldToTheOther() throws {
+        let cloud = try TestCloud(seed: 11)
+        defer { cloud.close() }
+        let one = try Guest(of: cloud)
+        let two = try Guest(of: cloud, seed: 2)
+        let three = try Guest(of: cloud, seed: 3)
+        for guest in [one, two, three] { try guest.subscribe() }
+        for guest in [one, two] {
+            try guest.send(guest.push([guest.write("warm-\(guest.device)", 1)]))
+            cloud.network.run(for: .seconds(1))
+        }
+        let told = [one, two, three].map(\.client.notifications.count)
+        // Both are on their way before the service takes either.
+        for number in 0..<5 {
+            try one.send(one.push([one.write("one-\(number)", 1)]))
+            try two.send(two.push([two.write("two-\(number)", 2)]))
+        }
+        cloud.network.run(for: .seconds(1))
+        func keys(_ guest: Guest, _ index: Int) -> Set<String> {
+            Set(guest.client.notifications.dropFirst(told[index]).flatMap(\.changes).map(\.item))
+        }
+        let ones = Set((0..<5).map { "one-\($0)" })
+        let twos = Set((0..<5).map { "two-\($0)" })
+        #expect(keys(one, 0) == twos && keys(two, 1) == ones && keys(three, 2) == ones.union(twos))
+    }
+
+    @Test func aServiceThatDoesNotAnswerDropsNoOtherScope() throws {
+        let cloud = try TestCloud(seed: 12)
+        defer { cloud.close() }
+        var app = WireApp()
+        app.appID = "T.app"
+        app.containerIds = ["T.container"]
+        try cloud.createApp(app)
+        let guest = try Guest(of: cloud, app: "T.app")
+        let other = try Guest(of: cloud, app: "T.app", seed: 2)
+        // Nobody answers for documents here.
+        let reply = try guest.subscribe([(.documents, "T.container")])
+        #expect(reply.heads.map(\.unknown) == [false, true])
+        #expect(try other.ask(other.push([other.write("k", 1)])).code == nil)
+        cloud.network.run(for: .seconds(1))
+        #expect(guest.client.notifications.flatMap(\.changes).map(\.item) == ["k"])
+        cloud.network.run(for: .seconds(12))
+        let beats = guest.client.deliveries.filter { $0.notifications.isEmpty && !$0.heads.isEmpty }
+        #expect(!beats.isEmpty && beats.allSatisfy { $0.heads.map(\.service) == ["keyvalue"] })
+    }
+
+    @Test func aScopeThatIsNamedManyTimesIsOne() throws {
+        let cloud = try TestCloud(seed: 20)
+        defer { cloud.close() }
+        let guest = try Guest(of: cloud)
+        let store = guest.session.accessToken.app.storeID
+        let often = Array(repeating: (service: ServiceName.keyValue, scope: store), count: 500)
+        // A head has a hundred bytes, so that a small request would get a large answer, and each heartbeat after it.
+        #expect(try guest.subscribe(often + [(.identity, "account")]).heads.map(\.scope) == [store, "account"])
+        cloud.network.run(for: .seconds(12))
+        let beats = guest.client.deliveries.filter { $0.heartbeat }
+        #expect(!beats.isEmpty && beats.allSatisfy { $0.heads.map(\.scope) == [store, "account"] })
+        let told = guest.client.notifications.count
+        let other = try Guest(of: cloud, seed: 2)
+        #expect(try other.ask(other.push([other.write("k", 1)])).code == nil)
+        cloud.network.run(for: .seconds(1))
+        #expect(guest.client.notifications.dropFirst(told).filter { $0.service == "keyvalue" }.count == 1)
+    }
+
+    @Test func aSubscriptionIsNoLargerThanItMayBe() throws {
+        let cloud = try TestCloud(seed: 17)
+        defer { cloud.close() }
+        let guest = try Guest(of: cloud)
+        func refused(_ bytes: Int) -> CloudError.Code? {
+            refusal { try guest.subscribe([(.keyValue, String(repeating: "x", count: bytes))]) }
+        }
+        #expect(refused(60 << 10) == .missingEntitlement)
+        #expect(refused(65 << 10) == .limitExceeded)
+    }
+
+    @Test func aLoneSubscriberHasOneHeartbeatInEachRound() throws {
+        let cloud = try TestCloud(seed: 13)
+        defer { cloud.close() }
+        let guest = try Guest(of: cloud)
+        try guest.subscribe()
+        cloud.network.run(for: .seconds(60))
+        #expect((11...13).contains(guest.client.deliveries.count { !$0.heads.isEmpty }))
+    }
+}
