@@ -1,0 +1,49 @@
+import Bus
+import Core
+import Foundation
+import Synchronization
+import Testing
+import ZeroMQBus
+
+@Suite struct OffloadTests {
+    private let transport = ZeroMQTransport()
+
+    private func priority() -> Int32 { getpriority(.init(PRIO_PROCESS.rawValue), 0) }
+
+    @Test func longWorkGivesWayToTheLoop() throws {
+        let log = Log<Int32>()
+        let handle = try transport.startLoop(named: "offload") { loop in
+            log.add(priority())
+            for pool in WorkPool.allCases {
+                loop.offload(to: pool, { self.priority() }) { log.add((try? $0.get()) ?? 0) }
+            }
+        }
+        defer { handle.stop() }
+        try eventually { log.all.count == 3 }
+        #expect(log.all.dropFirst().allSatisfy { $0 > log.all[0] })
+    }
+
+    @Test func whatIsAcceptedIsDoneByAFewThreadsAndWhatStillWaitsAtTheEndToo() throws {
+        let running = Mutex((now: 0, most: 0, done: 0))
+        let handle = try transport.startLoop(named: "offload") { loop in
+            for _ in 0..<60 {
+                loop.offload(
+                    to: .computing,
+                    {
+                        running.withLock {
+                            $0.now += 1
+                            $0.most = max($0.most, $0.now)
+                        }
+                        usleep(2000)
+                        running.withLock {
+                            $0.now -= 1
+                            $0.done += 1
+                        }
+                    }, then: { _ in })
+            }
+        }
+        handle.stop()
+        try eventually { running.withLock { $0.done } == 60 }
+        #expect((1...2).contains(running.withLock { $0.most }))
+    }
+}
