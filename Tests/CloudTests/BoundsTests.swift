@@ -112,7 +112,7 @@ import Wire
         close.accountName = TestCloud.accountName
         try cloud.operate("CloseAccount", close, as: WireCloseAccountReply.self)
         cloud.network.run(for: .seconds(10))
-        for table in ["key_history", "key_history_totals", "feed_items", "feed_scopes", "account_closures"] {
+        for table in ["key_history", "key_history_stores", "feed_items", "feed_scopes", "account_closures"] {
             #expect(try rows("SELECT COUNT(*) FROM \(table)", cloud) == 0, "\(table)")
         }
     }

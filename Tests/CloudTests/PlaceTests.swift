@@ -124,9 +124,9 @@ import Wire
         let count = SQL("SELECT COUNT(*) FROM key_history")
         let insert = SQL(
             """
-            INSERT INTO key_history (account, store, item, written, device, mark, lost_conflict, winner_written,
-                winner_device, recorded_at, own, size, sealed)
-            VALUES ('acct_old', 'default', 'key', ?1, 'dev_a', 0, 0, 0, 'dev_b', ?1, 0, 0, NULL)
+            INSERT INTO key_history (store_id, own, number, item, written, device, mark, lost_conflict, winner_written,
+                winner_device, recorded_at, size, sealed)
+            VALUES (1, 0, ?1, 'key', ?1, 'dev_a', 0, 0, 0, 'dev_b', ?1, 0, NULL)
             """)
         let old = SimulatedNetwork.epoch.milliseconds - 31 * 86_400_000
         try disk.write { transaction in

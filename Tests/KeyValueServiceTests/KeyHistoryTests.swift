@@ -43,14 +43,23 @@ struct KeyHistoryTests {
         #expect(Set(values) == ["stood", "lost", "lost too"] && values.count == 3)
     }
 
-    /// Else one key's costs as much as all that the store has.
-    @Test func oneKeysHistoryIsFoundByItsKey() throws {
+    /// Else what is asked of a key costs as much as all that the store has, and what is asked of a store as much as all
+    /// that there is.
+    @Test(arguments: [
+        (KeyHistory.ofKey, 3, "key_history_by_key (store_id=? AND item=?)", 1),
+        (KeyHistory.surplusOfKey, 5, "key_history_by_key (store_id=? AND item=? AND own=?)", 0),
+        (KeyHistory.oldestOfStore, 3, "PRIMARY KEY (own=? AND store_id=?)", 0),
+        (KeyHistory.ofStore, 2, "PRIMARY KEY (own=? AND store_id=?)", 0),
+        (KeyHistory.anyOfStore, 2, "key_history_by_key (store_id=?)", 0),
+    ]) func entriesAreFoundWhereTheyLie(statement: SQL, count: Int, index: String, sorts: Int) throws {
         let house = try KeyValueHouse()
-        let values: [SQLValue] = [.text("a"), .text("s"), .text("k"), .integer(10)]
+        let values = [SQLValue](repeating: .integer(1), count: count)
         let plan = try house.engine.write {
-            try $0.all(SQL("EXPLAIN QUERY PLAN " + KeyHistory.ofKey.text), values) { $0.text(3) }
+            try $0.all(SQL("EXPLAIN QUERY PLAN " + statement.text), values) { $0.text(3) }
         }
-        #expect(plan.contains { $0.contains("account=? AND store=? AND item=?") }, "\(plan)")
+        let searches = plan.filter { $0.contains("SEARCH") || $0.contains("SCAN") }
+        #expect(!searches.isEmpty && searches.allSatisfy { $0.contains(index) }, "\(plan)")
+        #expect(plan.count { $0.contains("TEMP B-TREE") } == sorts, "\(plan)")
     }
 
     @Test func aDamagedEntryIsNamed() throws {

@@ -264,10 +264,10 @@ struct Push: ~Copyable {
 
     /// Tells the write from others under its stamp, as two copies of one device make them.
     private static func mark(_ write: StoredKey, _ value: [UInt8]?, _ digestKey: [UInt8]?) -> Int64 {
-        guard let value else { return 0 }
+        // No value's canonical form is empty: of a deletion it tells the device.
         let digest = KeyValueItem.digest(
             key: digestKey ?? [], of: write.key, timestamp: write.stamp.timestamp, deviceID: write.stamp.device,
-            canonicalValue: value)
+            canonicalValue: value ?? [])
         return Int64(bitPattern: digest.bytes.prefix(8).reduce(0) { $0 << 8 | UInt64($1) })
     }
 }

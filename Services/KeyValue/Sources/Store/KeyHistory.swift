@@ -38,108 +38,122 @@ enum KeyHistory {
         var isOwn: Bool { loser.stamp.device == winner.device }
     }
 
+    /// A store's row: what its entries add up to.
+    private struct Store {
+        var id: Int64
+        var bytes: Int64
+        /// Of the next entry.
+        var number: Int64
+    }
+
+    private static let storeOf = SQL("SELECT id, bytes, next FROM key_history_stores WHERE account = ?1 AND store = ?2")
+    private static let insertStore = SQL(
+        """
+        INSERT INTO key_history_stores (id, account, store, bytes, next)
+        VALUES ((SELECT COALESCE(MAX(id), 0) + 1 FROM key_history_stores), ?1, ?2, 0, 1)
+        """)
+    private static let saveStore = SQL("UPDATE key_history_stores SET bytes = ?2, next = ?3 WHERE id = ?1")
+    private static let takeBytes = SQL("UPDATE key_history_stores SET bytes = bytes - ?2 WHERE id = ?1")
+    private static let storeOfAccount = SQL("SELECT id FROM key_history_stores WHERE account = ?1 ORDER BY id LIMIT 1")
+    private static let removeStore = SQL("DELETE FROM key_history_stores WHERE id = ?1")
+
     private static let insert = SQL(
         """
-        INSERT INTO key_history (account, store, item, written, device, lost_conflict, winner_written, winner_device,
-            recorded_at, own, size, sealed, mark)
+        INSERT INTO key_history (store_id, own, number, item, written, device, mark, lost_conflict, winner_written,
+            winner_device, recorded_at, size, sealed)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
-        ON CONFLICT (account, store, item, written, device, mark) DO NOTHING
+        ON CONFLICT (store_id, item, own, written, mark) DO NOTHING
         """)
-    private static let addBytes = SQL(
-        """
-        INSERT INTO key_history_totals (account, store, bytes) VALUES (?1, ?2, ?3)
-        ON CONFLICT (account, store) DO UPDATE SET bytes = key_history_totals.bytes + ?3
-        """)
-    private static let bytes = SQL("SELECT bytes FROM key_history_totals WHERE account = ?1 AND store = ?2")
     private static let columns =
-        "item, written, device, lost_conflict, winner_written, winner_device, recorded_at, size, mark"
-    private static let ofStore = SQL(
+        "item, written, device, lost_conflict, winner_written, winner_device, recorded_at, size, mark, number, sealed"
+    // Two halves, each of which lies in order.
+    static let ofStore = SQL(
         """
-        SELECT \(columns), sealed FROM key_history WHERE account = ?1 AND store = ?2
-        ORDER BY recorded_at DESC, written DESC, item, device LIMIT ?3
+        SELECT \(columns) FROM key_history WHERE store_id = ?1 AND own = 0
+        UNION ALL SELECT \(columns) FROM key_history WHERE store_id = ?1 AND own = 1
+        ORDER BY number DESC LIMIT ?2
         """)
-    // An expression, since SQLite would read the whole store by the index of its times, for the order of a few.
     static let ofKey = SQL(
+        "SELECT \(columns) FROM key_history WHERE store_id = ?1 AND item = ?2 ORDER BY number DESC LIMIT ?3")
+    static let surplusOfKey = SQL(
         """
-        SELECT \(columns), sealed FROM key_history WHERE account = ?1 AND store = ?2 AND item = ?3
-        ORDER BY recorded_at + 0 DESC, written DESC, device LIMIT ?4
+        SELECT store_id, own, number, size FROM key_history WHERE store_id = ?1 AND item = ?2 AND own = ?3
+        ORDER BY written DESC, mark DESC LIMIT ?4 OFFSET ?5
         """)
-    // Two statements, since `own = ?` would be prepared anew for each value: an index is of `own = 1` alone.
-    private static let surplusOfKey = surplus("own = 0")
-    private static let ownSurplusOfKey = surplus("own = 1")
-    private static func surplus(_ condition: String) -> SQL {
-        SQL(
-            """
-            SELECT account, store, item, written, device, mark, size FROM key_history
-            WHERE account = ?1 AND store = ?2 AND item = ?3 AND \(condition)
-            ORDER BY written DESC, device DESC LIMIT ?4 OFFSET ?5
-            """)
-    }
-    private static let oldestOfStore = SQL(
+    static let oldestOfStore = SQL(
         """
-        SELECT account, store, item, written, device, mark, size FROM key_history
-        WHERE account = ?1 AND store = ?2 ORDER BY recorded_at LIMIT ?3
+        SELECT store_id, own, number, size FROM key_history WHERE store_id = ?1 AND own = ?2 ORDER BY number LIMIT ?3
         """)
-    private static let oldestOwnOfStore = SQL(
-        """
-        SELECT account, store, item, written, device, mark, size FROM key_history
-        WHERE account = ?1 AND store = ?2 AND own = 1 ORDER BY recorded_at LIMIT ?3
-        """)
+    static let anyOfStore = SQL(
+        "SELECT store_id, own, number, size FROM key_history WHERE store_id = ?1 LIMIT ?2")
     private static let oldest = SQL(
         """
-        SELECT account, store, item, written, device, mark, size FROM key_history
-        WHERE recorded_at < ?1 ORDER BY recorded_at LIMIT ?2
+        SELECT store_id, own, number, size FROM key_history WHERE recorded_at < ?1 ORDER BY recorded_at LIMIT ?2
         """)
-    private static let ofAccount = SQL(
-        "SELECT account, store, item, written, device, mark, size FROM key_history WHERE account = ?1 LIMIT ?2")
-    private static let removeTotals = SQL("DELETE FROM key_history_totals WHERE account = ?1")
-    private static let remove = SQL(
-        """
-        DELETE FROM key_history
-        WHERE account = ?1 AND store = ?2 AND item = ?3 AND written = ?4 AND device = ?5
-            AND mark = ?6
-        """)
+    private static let remove = SQL("DELETE FROM key_history WHERE own = ?2 AND store_id = ?1 AND number = ?3")
 
     /// Adds entries, and removes what there are too many of. An entry that is there already is left as it is.
     static func add(_ entries: [Entry], to scope: ScopeName, in transaction: any Transaction) throws {
         guard !entries.isEmpty else { return }
-        let store: [SQLValue] = [.text(scope.account.rawValue), .text(scope.name.rawValue)]
-        var added: Int64 = 0
+        var store = try openStore(scope, in: transaction)
+        let first = store.number
         for entry in entries {
-            let key = store + [.text(entry.loser.key.rawValue)]
+            let key: [SQLValue] = [.integer(store.id), .text(entry.loser.key.rawValue), .integer(entry.isOwn ? 1 : 0)]
             let count = try transaction.execute(
                 insert,
-                key + [
+                [
+                    key[0], key[2], .integer(store.number), key[1],
                     .integer(Int64(bitPattern: entry.loser.stamp.timestamp.rawValue)),
-                    .text(entry.loser.stamp.device.rawValue), .integer(entry.lostConflict ? 1 : 0),
+                    .text(entry.loser.stamp.device.rawValue), .integer(entry.mark),
+                    .integer(entry.lostConflict ? 1 : 0),
                     .integer(Int64(bitPattern: entry.winner.timestamp.rawValue)), .text(entry.winner.device.rawValue),
-                    .integer(Int64(clamping: entry.recordedAt.milliseconds)), .integer(entry.isOwn ? 1 : 0),
-                    .integer(Int64(entry.loser.size)),
-                    entry.loser.sealed.map { .blob($0.bytes) } ?? .null, .integer(entry.mark),
+                    .integer(Int64(clamping: entry.recordedAt.milliseconds)), .integer(Int64(entry.loser.size)),
+                    entry.loser.sealed.map { .blob($0.bytes) } ?? .null,
                 ])
             guard count > 0 else { continue }
-            added += Int64(entryBytes + entry.loser.size)
+            store.number += 1
+            store.bytes += Int64(entryBytes + entry.loser.size)
             let countMax = entry.isOwn ? ownEntriesPerKeyMax : entriesPerKeyMax
-            try removeAll(
-                entry.isOwn ? ownSurplusOfKey : surplusOfKey,
-                key + [.integer(Int64(pruneStep)), .integer(Int64(countMax))], in: transaction)
+            store.bytes -= try removeAll(
+                surplusOfKey, key + [.integer(Int64(pruneStep)), .integer(Int64(countMax))], in: transaction
+            ).bytes
         }
-        guard added > 0 else { return }
-        // Once for all of them: a push may overwrite a thousand keys.
-        try transaction.execute(addBytes, store + [.integer(added)])
-        var bytes = try transaction.first(bytes, store) { $0.integer(0) } ?? 0
-        try removeAll(oldestOwnOfStore, of: store, beyond: ownBytesPerStoreMax, &bytes, in: transaction)
-        try removeAll(oldestOfStore, of: store, beyond: bytesPerStoreMax, &bytes, in: transaction)
+        guard store.number > first else { return }
+        try removeOldest(of: &store, own: true, beyond: ownBytesPerStoreMax, in: transaction)
+        // By now the others' are all that is left.
+        try removeOldest(of: &store, own: false, beyond: bytesPerStoreMax, in: transaction)
+        try transaction.execute(saveStore, [.integer(store.id), .integer(store.bytes), .integer(store.number)])
+    }
+
+    /// The store's row; makes it when there is none.
+    private static func openStore(_ scope: ScopeName, in transaction: any Transaction) throws -> Store {
+        if let store = try find(scope, in: transaction) { return store }
+        try transaction.execute(insertStore, values(scope))
+        guard let store = try find(scope, in: transaction) else {
+            throw CloudError(.storageFailure, "A store's history has no row.")
+        }
+        return store
+    }
+
+    private static func find(_ scope: ScopeName, in transaction: any ReadTransaction) throws -> Store? {
+        try transaction.first(storeOf, values(scope)) {
+            Store(id: $0.integer(0), bytes: $0.integer(1), number: $0.integer(2))
+        }
+    }
+
+    private static func values(_ scope: ScopeName) -> [SQLValue] {
+        [.text(scope.account.rawValue), .text(scope.name.rawValue)]
     }
 
     /// Removes one after the other until no more than so many bytes are left, or nothing that could go.
-    private static func removeAll(
-        _ oldest: SQL, of store: [SQLValue], beyond bytesMax: Int, _ bytes: inout Int64, in transaction: any Transaction
+    private static func removeOldest(
+        of store: inout Store, own: Bool, beyond bytesMax: Int, in transaction: any Transaction
     ) throws {
-        while bytes > bytesMax {
-            let removed = try removeAll(oldest, store + [.integer(1)], in: transaction)
+        while store.bytes > bytesMax {
+            let removed = try removeAll(
+                oldestOfStore, [.integer(store.id), .integer(own ? 1 : 0), .integer(1)], in: transaction)
             guard removed.count > 0 else { return }
-            bytes -= removed.bytes
+            store.bytes -= removed.bytes
         }
     }
 
@@ -148,17 +162,22 @@ enum KeyHistory {
     /// - Returns: Whether there may be more; call again in a later group.
     static func prune(recordedBefore time: Timestamp, limit: Int, in transaction: any Transaction) throws -> Bool {
         let values: [SQLValue] = [.integer(Int64(clamping: time.milliseconds)), .integer(Int64(limit))]
-        return try removeAll(oldest, values, in: transaction).count == limit
+        let removed = try removeAll(oldest, values, in: transaction)
+        for (store, bytes) in removed.bytesOfStores.sorted(by: { $0.key < $1.key }) {
+            try transaction.execute(takeBytes, [.integer(store), .integer(bytes)])
+        }
+        return removed.count == limit
     }
 
     /// Removes at most `limit` of an account's entries.
     ///
     /// - Returns: Whether there may be more; call again in a later group.
     static func remove(_ account: AccountID, limit: Int, in transaction: any Transaction) throws -> Bool {
-        let removed = try removeAll(
-            ofAccount, [.text(account.rawValue), .integer(Int64(limit))], in: transaction)
-        if removed.count < limit { try transaction.execute(removeTotals, [.text(account.rawValue)]) }
-        return removed.count == limit
+        guard let store = try transaction.first(storeOfAccount, [.text(account.rawValue)], { $0.integer(0) })
+        else { return false }
+        let removed = try removeAll(anyOfStore, [.integer(store), .integer(Int64(limit))], in: transaction)
+        if removed.count < limit { try transaction.execute(removeStore, [.integer(store)]) }
+        return true
     }
 
     /// A store's entries, newest first; those of one key, if one is given.
@@ -166,8 +185,10 @@ enum KeyHistory {
         of scope: ScopeName, key: ItemName?, skip: Int = 0, limit: Int, in transaction: any ReadTransaction,
         _ entry: (Entry) throws -> Bool
     ) throws {
-        let store: [SQLValue] = [.text(scope.account.rawValue), .text(scope.name.rawValue)]
-        let values = store + (key.map { [.text($0.rawValue)] } ?? []) + [.integer(Int64(skip + limit))]
+        guard let store = try find(scope, in: transaction) else { return }
+        var values: [SQLValue] = [.integer(store.id)]
+        if let key { values.append(.text(key.rawValue)) }
+        values.append(.integer(Int64(skip + limit)))
         var passed = 0
         try transaction.query(key == nil ? ofStore : ofKey, values) { row in
             // Here, and not by OFFSET, so that they are counted.
@@ -177,7 +198,7 @@ enum KeyHistory {
                 Entry(
                     loser: StoredKey(
                         key: ItemName(row.text(0)), stamp: stamp(row, 1),
-                        sealed: row.isNull(9) ? nil : Sealed(bytes: row.blob(9)), size: Int(row.integer(7))),
+                        sealed: row.isNull(10) ? nil : Sealed(bytes: row.blob(10)), size: Int(row.integer(7))),
                     mark: row.integer(8),
                     lostConflict: row.integer(3) != 0, winner: stamp(row, 4),
                     recordedAt: Timestamp(milliseconds: UInt64(clamping: row.integer(6)))))
@@ -190,22 +211,25 @@ enum KeyHistory {
             device: DeviceID(row.text(column + 1)))
     }
 
-    @discardableResult
+    private struct Removed {
+        var count = 0
+        var bytesOfStores: [Int64: Int64] = [:]
+        var bytes: Int64 { bytesOfStores.values.reduce(0, +) }
+    }
+
+    /// - Parameter selection: Gives store_id, own, number and size.
     private static func removeAll(
         _ selection: SQL, _ values: [SQLValue], in transaction: any Transaction
-    ) throws -> (count: Int, bytes: Int64) {
-        let found = try transaction.all(selection, values) { row in
-            (
-                key: [
-                    SQLValue.text(row.text(0)), .text(row.text(1)), .text(row.text(2)), .integer(row.integer(3)),
-                    .text(row.text(4)), .integer(row.integer(5)),
-                ], bytes: Int64(entryBytes) + row.integer(6)
-            )
+    ) throws -> Removed {
+        var removed = Removed()
+        var keys: [[SQLValue]] = []
+        try transaction.query(selection, values) { row in
+            keys.append([.integer(row.integer(0)), .integer(row.integer(1)), .integer(row.integer(2))])
+            removed.count += 1
+            removed.bytesOfStores[row.integer(0), default: 0] += Int64(entryBytes) + row.integer(3)
+            return true
         }
-        for entry in found {
-            try transaction.execute(remove, entry.key)
-            try transaction.execute(addBytes, [entry.key[0], entry.key[1], .integer(-entry.bytes)])
-        }
-        return (found.count, found.reduce(0) { $0 + $1.bytes })
+        for key in keys { try transaction.execute(remove, key) }
+        return removed
     }
 }

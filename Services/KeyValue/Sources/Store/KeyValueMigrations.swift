@@ -7,9 +7,24 @@ enum KeyValueMigrations {
             name: "keyvalue-001",
             statements: [
                 """
-                CREATE TABLE key_history (
+                CREATE TABLE key_history_stores (
+                    id BIGINT NOT NULL PRIMARY KEY,
                     account TEXT NOT NULL,
                     store TEXT NOT NULL,
+                    -- Of all its entries; one counts at least 256.
+                    bytes BIGINT NOT NULL,
+                    -- The number of the next entry.
+                    next BIGINT NOT NULL,
+                    UNIQUE (account, store))
+                """,
+                // A store's entries lie side by side, in the order in which they were recorded: those of writes that
+                // the same device replaced by themselves, because they go first. (And `own` first, because SQLite
+                // would look for a key's entries among all of its store's.)
+                """
+                CREATE TABLE key_history (
+                    store_id BIGINT NOT NULL,
+                    own BIGINT NOT NULL,
+                    number BIGINT NOT NULL,
                     item TEXT NOT NULL,
                     written BIGINT NOT NULL,
                     device TEXT NOT NULL,
@@ -19,21 +34,12 @@ enum KeyValueMigrations {
                     winner_written BIGINT NOT NULL,
                     winner_device TEXT NOT NULL,
                     recorded_at BIGINT NOT NULL,
-                    own BIGINT NOT NULL,
                     size BIGINT NOT NULL,
                     sealed BLOB,
-                    PRIMARY KEY (account, store, item, written, device, mark))
+                    PRIMARY KEY (own, store_id, number)) WITHOUT ROWID
                 """,
-                "CREATE INDEX key_history_by_store ON key_history (account, store, recorded_at)",
-                "CREATE INDEX key_history_own ON key_history (account, store, recorded_at) WHERE own = 1",
+                "CREATE UNIQUE INDEX key_history_by_key ON key_history (store_id, item, own, written, mark)",
                 "CREATE INDEX key_history_by_time ON key_history (recorded_at)",
-                """
-                CREATE TABLE key_history_totals (
-                    account TEXT NOT NULL,
-                    store TEXT NOT NULL,
-                    bytes BIGINT NOT NULL,
-                    PRIMARY KEY (account, store))
-                """,
                 // One row: how far the service's clock has come, milliseconds since 1970.
                 "CREATE TABLE service_clock (number BIGINT NOT NULL PRIMARY KEY, milliseconds BIGINT NOT NULL)",
             ])
