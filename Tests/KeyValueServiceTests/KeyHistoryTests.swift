@@ -47,7 +47,7 @@ struct KeyHistoryTests {
     /// that there is.
     @Test(arguments: [
         (KeyHistory.ofKey, 3, "key_history_by_key (store_id=? AND item=?)", 1),
-        (KeyHistory.surplusOfKey, 5, "key_history_by_key (store_id=? AND item=? AND own=?)", 0),
+        (KeyHistory.surplusOfKey, 5, "COVERING INDEX key_history_by_key (store_id=? AND item=? AND own=?)", 0),
         (KeyHistory.oldestOfStore, 3, "PRIMARY KEY (own=? AND store_id=?)", 0),
         (KeyHistory.ofStore, 2, "PRIMARY KEY (own=? AND store_id=?)", 0),
         (KeyHistory.anyOfStore, 2, "key_history_by_key (store_id=?)", 0),

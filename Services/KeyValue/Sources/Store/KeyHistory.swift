@@ -62,7 +62,7 @@ enum KeyHistory {
         INSERT INTO key_history (store_id, own, number, item, written, device, mark, lost_conflict, winner_written,
             winner_device, recorded_at, size, sealed)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
-        ON CONFLICT (store_id, item, own, written, mark) DO NOTHING
+        ON CONFLICT (store_id, item, own, written, mark, size) DO NOTHING
         """)
     private static let columns =
         "item, written, device, lost_conflict, winner_written, winner_device, recorded_at, size, mark, number, sealed"
