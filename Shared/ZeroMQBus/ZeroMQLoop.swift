@@ -6,8 +6,8 @@ internal import Synchronization
 
 /// One thread that owns sockets and runs everything that is attached to them.
 ///
-/// A turn: what other threads gave, timers that are due, then each socket's
-/// messages. It waits only when a whole turn found nothing to do, and then
+/// A turn: what other threads gave, each socket's messages, then timers that
+/// are due. It waits only when a whole turn found nothing to do, and then
 /// perhaps looks about for a while before it sleeps (``BusyPoll``).
 final class ZeroMQLoop: BusLoop {
     let context: ZeroMQContext
@@ -18,8 +18,9 @@ final class ZeroMQLoop: BusLoop {
     private var sockets: [any LoopSocket] = []
     private var polled: [pollfd] = []
     private var serials: UInt32 = 0
-    /// Turns in which busy sockets go on before the others are looked at again.
+    /// Turns in which busy sockets go on before the others are looked at again, unless they take long.
     private static let turnsBetweenPolls = 2
+    private static let timeBetweenPolls: Duration = .microseconds(500)
     private let pools: [WorkPool: OffloadPool]
     private var busyPoll: BusyPoll
     let wallClock: any WallClock = SystemClock()
@@ -74,21 +75,26 @@ final class ZeroMQLoop: BusLoop {
 
     private func run() {
         var turnsToPoll = 0
+        var lastPoll = monotonicNow
         while !mailbox.isStopping {
             var progressed = mailbox.runAll(on: self)
-            progressed = runTimers() || progressed
+            // Before timers: large work goes on by them, in shares, and what has come meanwhile does not wait for the
+            // next one too.
             for socket in sockets where socket.core.isOpen && socket.core.mayHaveMore {
                 progressed = socket.receiveReady() || progressed
             }
+            progressed = runTimers() || progressed
             encoder.forget()
             turnsToPoll -= 1
             if !progressed, !sockets.contains(where: { $0.core.mayHaveMore }) {
                 wait()
-                turnsToPoll = Self.turnsBetweenPolls
-            } else if turnsToPoll <= 0 {
+            } else if turnsToPoll <= 0 || monotonicNow - lastPoll > Self.timeBetweenPolls {
                 poll(milliseconds: 0)
-                turnsToPoll = Self.turnsBetweenPolls
+            } else {
+                continue
             }
+            turnsToPoll = Self.turnsBetweenPolls
+            lastPoll = monotonicNow
         }
         // What was given before the stop still runs.
         _ = mailbox.runAll(on: self)
