@@ -59,6 +59,47 @@ public struct FeedItem: Hashable, Sendable {
     }
 }
 
+/// An item's row, valid during the call that hands it out. Its body is read when it is asked for.
+public struct FeedRow {
+    let row: any SQLRow
+    public let name: ItemName
+    public let sequence: UInt64
+    public let deleted: Bool
+    public let bodyBytes: Int
+
+    /// From the columns of ``FeedStatements/itemsAfter``.
+    init(_ row: any SQLRow) {
+        self.row = row
+        name = ItemName(row.text(0))
+        sequence = UInt64(bitPattern: row.integer(1))
+        deleted = row.integer(2) != 0
+        bodyBytes = Int(row.integer(6))
+    }
+
+    public var item: FeedItem { FeedItem(row: row) }
+}
+
+/// What was read of a database, for what requests are charged.
+public struct ReadCost: Hashable, Sendable {
+    public var rows = 0
+    /// Bytes of bodies, sent or not.
+    public var bytes = 0
+
+    public init() {}
+
+    public static func - (left: ReadCost, right: ReadCost) -> ReadCost {
+        var difference = left
+        difference.rows -= right.rows
+        difference.bytes -= right.bytes
+        return difference
+    }
+
+    public mutating func note(_ row: FeedRow, wasWanted: Bool) {
+        rows += 1
+        if wasWanted { bytes += row.bodyBytes }
+    }
+}
+
 /// The names a scope is found by.
 public struct ScopeName: Hashable, Sendable {
     public var account: AccountID
@@ -116,11 +157,12 @@ public protocol FeedReader: ReadTransaction {
     func head(_ scope: ScopeName) throws -> ScopeHead
     func item(_ scope: ScopeName, _ name: ItemName) throws -> FeedItem?
 
-    /// Every item changed after the sequence, tombstones included, in the order of (sequence, name).
-    func items(_ scope: ScopeName, after sequence: UInt64, _ item: (FeedItem) throws -> Bool) throws
-
-    /// The items after one of them, in the same order: for a reader that goes on.
-    func items(_ scope: ScopeName, after sequence: UInt64, _ name: ItemName, _ item: (FeedItem) throws -> Bool) throws
+    /// The row of every item changed after the sequence, tombstones included, in the order of (sequence, name).
+    ///
+    /// - Parameters:
+    ///   - name: Of one of them; given, those after it: for a reader that goes on.
+    ///   - row: Returns false to stop; what such a row holds was not wanted, and is not read.
+    func rows(_ scope: ScopeName, after sequence: UInt64, _ name: ItemName?, _ row: (FeedRow) throws -> Bool) throws
 
     /// Heads of the partition's scopes changed after the sequence, in the order of their heads.
     func scopes(inPartition partition: Int, after sequence: UInt64, limit: Int) throws -> [(ScopeName, ScopeHead)]
@@ -139,6 +181,13 @@ public protocol FeedReader: ReadTransaction {
 
     /// What a token that somebody shows says of this history.
     func judge(_ token: ChangeToken, in partition: Int) throws -> TokenStanding
+}
+
+extension FeedReader {
+    /// Every item changed after the sequence, tombstones included, in the order of (sequence, name).
+    public func items(_ scope: ScopeName, after sequence: UInt64, _ item: (FeedItem) throws -> Bool) throws {
+        try rows(scope, after: sequence, nil) { try item($0.item) }
+    }
 }
 
 /// The feed within one group's transaction. Heads are read once and written

@@ -300,19 +300,15 @@ public final class Feed: FeedTransaction {
             previousSequence: previous, previousPartitionSequence: before, digest: digest)
     }
 
-    public func items(_ scope: ScopeName, after sequence: UInt64, _ item: (FeedItem) throws -> Bool) throws {
-        guard let id = try self.scope(scope).id else { return }
-        try query(FeedStatements.itemsAfter, [.integer(id), .integer(Int64(clamping: sequence))]) {
-            try item(FeedItem(row: $0))
-        }
-    }
-
-    public func items(
-        _ scope: ScopeName, after sequence: UInt64, _ name: ItemName, _ item: (FeedItem) throws -> Bool
+    public func rows(
+        _ scope: ScopeName, after sequence: UInt64, _ name: ItemName?, _ row: (FeedRow) throws -> Bool
     ) throws {
         guard let id = try self.scope(scope).id else { return }
-        let values: [SQLValue] = [.integer(id), .integer(Int64(clamping: sequence)), .text(name.rawValue)]
-        try query(FeedStatements.itemsAfterItem, values) { try item(FeedItem(row: $0)) }
+        var values: [SQLValue] = [.integer(id), .integer(Int64(clamping: sequence))]
+        if let name { values.append(.text(name.rawValue)) }
+        try query(name == nil ? FeedStatements.itemsAfter : FeedStatements.itemsAfterItem, values) {
+            try row(FeedRow($0))
+        }
     }
 
     // MARK: For maintenance

@@ -57,7 +57,8 @@ public struct FeedBounds: Hashable, Sendable {
     public static let page = FeedBounds(items: 4096, bytes: 2 << 20)
 
     /// Rows that are looked at; deletions that a listing leaves out are among them.
-    var rows: Int { items < Int.max / 2 ? 2 * items : .max }
+    var rows: Int { items < Int.max / 2 ? items + Self.omittedMax : .max }
+    private static let omittedMax = 1024
 }
 
 /// What is said of a page beside its items.
@@ -98,8 +99,8 @@ extension FeedReader {
         var last: (sequence: UInt64, name: ItemName)?
         var isLast = true
         var (rows, items, bytes) = (0, 0, 0)
-        func take(_ row: FeedItem) throws -> Bool {
-            let size = row.name.utf8.count + row.body.count
+        func take(_ row: FeedRow) throws -> Bool {
+            let size = row.name.utf8.count + row.bodyBytes
             let isOmitted = isListing && row.deleted && row.sequence <= start.sequence
             let hasRoom = bytes + size <= bounds.bytes || items == 0 && bounds.admitsOneLarger
             guard rows < bounds.rows, isOmitted || items < bounds.items && hasRoom else {
@@ -111,14 +112,10 @@ extension FeedReader {
             guard !isOmitted else { return true }
             items += 1
             bytes += size
-            try item(row)
+            try item(row.item)
             return true
         }
-        if let place = query.place {
-            try self.items(query.scope, after: place.token.sequence, place.name, take)
-        } else {
-            try self.items(query.scope, after: query.after.sequence, take)
-        }
+        try self.rows(query.scope, after: query.place?.token.sequence ?? query.after.sequence, query.place?.name, take)
         var next: FeedPlace?
         if !isLast, let last {
             next = FeedPlace(start: start, token: try token(last.sequence, in: partition), name: last.name)
@@ -142,7 +139,7 @@ extension FeedReader {
         for token in [query.after, start, place] where token.sequence > 0 {
             if case .lost = try judge(token, in: partition) { isOfThisHistory = false }
         }
-        guard isOfThisHistory, read >= head.floor, start.sequence <= newest, place.sequence <= newest
+        guard isOfThisHistory, read >= head.floor, max(query.after.sequence, start.sequence, place.sequence) <= newest
         else {
             throw CloudError(
                 .changeTokenExpired, "The change token has expired. Fetch everything; keep what was not sent.",

@@ -2,8 +2,7 @@ public import Core
 
 /// The feed of a snapshot: what a handler gets that reads beside the loop, and cannot write.
 public final class FeedSnapshot: FeedReader {
-    /// Rows that were read, for what requests are charged.
-    public private(set) var rows = 0
+    public private(set) var cost = ReadCost()
     private let feed: Feed
 
     /// - Parameter history: What tokens are checked by.
@@ -30,7 +29,7 @@ public final class FeedSnapshot: FeedReader {
 
     public func query(_ statement: SQL, _ values: [SQLValue], _ row: (any SQLRow) throws -> Bool) throws {
         try feed.query(statement, values) {
-            rows += 1
+            cost.rows += 1
             return try row($0)
         }
     }
@@ -38,23 +37,17 @@ public final class FeedSnapshot: FeedReader {
     public func head(_ scope: ScopeName) throws -> ScopeHead { try feed.head(scope) }
 
     public func item(_ scope: ScopeName, _ name: ItemName) throws -> FeedItem? {
-        rows += 1
+        cost.rows += 1
         return try feed.item(scope, name)
     }
 
-    public func items(_ scope: ScopeName, after sequence: UInt64, _ item: (FeedItem) throws -> Bool) throws {
-        try feed.items(scope, after: sequence) {
-            rows += 1
-            return try item($0)
-        }
-    }
-
-    public func items(
-        _ scope: ScopeName, after sequence: UInt64, _ name: ItemName, _ item: (FeedItem) throws -> Bool
+    public func rows(
+        _ scope: ScopeName, after sequence: UInt64, _ name: ItemName?, _ row: (FeedRow) throws -> Bool
     ) throws {
-        try feed.items(scope, after: sequence, name) {
-            rows += 1
-            return try item($0)
+        try feed.rows(scope, after: sequence, name) {
+            let wasWanted = try row($0)
+            cost.note($0, wasWanted: wasWanted)
+            return wasWanted
         }
     }
 

@@ -65,12 +65,12 @@ enum FeedStatements {
         """)
     static let itemsAfter = SQL(
         """
-        SELECT name, sequence, deleted_at, size, digest, body FROM feed_items
+        SELECT name, sequence, deleted_at, size, digest, body, LENGTH(body) FROM feed_items
         WHERE scope_id = ?1 AND sequence > ?2 ORDER BY sequence, name
         """)
     static let itemsAfterItem = SQL(
         """
-        SELECT name, sequence, deleted_at, size, digest, body FROM feed_items
+        SELECT name, sequence, deleted_at, size, digest, body, LENGTH(body) FROM feed_items
         WHERE scope_id = ?1 AND (sequence, name) > (?2, ?3) ORDER BY sequence, name
         """)
     static let liveShares = SQL("SELECT size, digest FROM feed_items WHERE scope_id = ?1 AND deleted_at = 0")

@@ -3,17 +3,17 @@ public import Core
 internal import ServiceKit
 public import Wire
 
-/// Hears what a service publishes, as notifications does.
+/// Hears what a service publishes, as notifications does, or another.
 public final class EventListener {
     /// The notifications among what the service has committed and published, in order.
     public private(set) var events: [WireEvent] = []
     private var socket: (any SubscribeSocket)?
 
-    fileprivate init(to service: ServiceName, of cloud: TestCloud) throws {
+    fileprivate init(to service: ServiceName, of cloud: TestCloud, as listener: ServiceName) throws {
         let entry = try cloud.roster.entry(of: service)
         let options = SubscribeSocketOptions(
             endpoints: [entry.events], serverKey: try entry.key,
-            keys: try cloud.makeClient(asService: .notifications).keys, topics: ["\(service)/"])
+            keys: try cloud.makeClient(asService: listener).keys, topics: ["\(service)/"])
         let made = Unshared(Holder())
         let onMessages = Unshared<([Message]) -> Void> { [weak self] messages in
             for message in messages where message.count == 2 {
@@ -21,7 +21,7 @@ public final class EventListener {
                 self?.events += batch.events.filter(\.hasNotification)
             }
         }
-        _ = try cloud.transport.startLoop(named: "listener to \(service)") { loop in
+        _ = try cloud.transport.startLoop(named: "\(listener) listens to \(service)") { loop in
             made.value.socket = try loop.makeSubscribeSocket(options) { onMessages.value($0) }
         }
         socket = made.value.socket
@@ -36,7 +36,9 @@ public final class EventListener {
 
 extension TestCloud {
     /// Listens from now on to what a service publishes.
-    public func makeListener(to service: ServiceName) throws -> EventListener {
-        try EventListener(to: service, of: self)
+    public func makeListener(
+        to service: ServiceName, as listener: ServiceName = .notifications
+    ) throws -> EventListener {
+        try EventListener(to: service, of: self, as: listener)
     }
 }

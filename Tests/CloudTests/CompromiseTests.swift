@@ -59,6 +59,26 @@ import Wire
                 == .unknownItem)
     }
 
+    @Test func whatAServicesEventsCarryIsForNotificationsAlone() throws {
+        let cloud = try TestCloud(seed: 5)
+        defer { cloud.close() }
+        let relay = try cloud.makeListener(to: .keyValue)
+        let thieves = try [ServiceName.documents, .records, .identity].map {
+            try cloud.makeListener(to: .keyValue, as: $0)
+        }
+        let curious = try cloud.makeListener(to: .identity, as: .records)
+        cloud.network.run(for: .seconds(5))
+        try cloud.addDevice()
+        try cloud.devices[0].store?.set("only-ann-may-read-this", forKey: "diary")
+        #expect(cloud.settle())
+        #expect("\(relay.events)".contains("only-ann-may-read-this"))
+        #expect(thieves.allSatisfy { $0.events.isEmpty })
+        // Identity's facts are for all.
+        try cloud.revoke(cloud.devices[0])
+        cloud.network.run(for: .seconds(5))
+        #expect(!curious.events.isEmpty)
+    }
+
     @Test func aServicesFeedTellsOthersThatSomethingChangedAndNotWhat() throws {
         let cloud = try TestCloud(seed: 4)
         defer { cloud.close() }

@@ -1,6 +1,7 @@
 import Bus
 import Core
 import NephosKit
+import SwiftProtobuf
 import TestKit
 import Testing
 import Wire
@@ -178,5 +179,49 @@ import Wire
         #expect(codes.count { $0 == .quotaExceeded } == 55)
         #expect(codes.count { $0 == .serviceBusy } == 5)
         #expect(try guest.pull().code == nil)
+    }
+
+    /// Accounts take turns at what is read off the loop.
+    @Test func anAccountsManyReadsKeepNobodyElseWaiting() throws {
+        let cloud = try makeCloud(seed: 27)
+        defer { cloud.close() }
+        try cloud.createAccount("other")
+        let many = try Guest(of: cloud)
+        let one = try Guest(of: cloud, account: "other", seed: 2)
+        for guest in [many, one] { #expect(try guest.ask(largePush(guest)).code == nil) }
+        let connections = try (0..<140).map { _ in
+            let connection = try cloud.makeRawClient(many.client.keys)
+            try connection.send(request("CheckHealth", WireCheckHealth(), many), to: .requests(.keyValue))
+            return connection
+        }
+        cloud.network.run(for: .seconds(1))
+        for connection in connections { connection.clear() }
+        cloud.network.offloadTime = .milliseconds(100)
+        for connection in connections {
+            try connection.send(request("ReadChanges", wholePull(many), many), to: .requests(.keyValue))
+        }
+        cloud.network.run(for: .milliseconds(10))
+        let before = cloud.network.now
+        #expect(try one.pull().code == nil)
+        // Four are being read; they were there before.
+        #expect(cloud.network.now - before < .milliseconds(250))
+        cloud.network.run(for: .seconds(10))
+        let codes = connections.flatMap { $0.replies.filter { $0.id != nil }.map(\.code) }
+        #expect(codes.count { $0 == nil } == 128)
+        #expect(codes.count { $0 == .serviceBusy } == 12)
+        // Those places are free again.
+        for connection in connections.prefix(128) {
+            connection.clear()
+            try connection.send(request("ReadChanges", wholePull(many), many), to: .requests(.keyValue))
+        }
+        cloud.network.run(for: .seconds(10))
+        #expect(connections.prefix(128).allSatisfy { $0.replies.first?.code == nil })
+    }
+
+    private func request(_ method: String, _ body: some SwiftProtobuf.Message, _ guest: Guest) -> Bus.Message {
+        RequestEnvelope(
+            method: method, id: guest.operation(), accessToken: guest.session.accessToken.token,
+            body: Frame(encoding: body)
+        ).encoded()
     }
 }

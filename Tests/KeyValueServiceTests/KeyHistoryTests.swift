@@ -46,7 +46,7 @@ struct KeyHistoryTests {
     /// Else what is asked of a key costs as much as all that the store has, and what is asked of a store as much as all
     /// that there is.
     @Test(arguments: [
-        (KeyHistory.ofKey, 3, "key_history_by_key (store_id=? AND item=?)", 1),
+        (KeyHistory.ofKey, 3, "COVERING INDEX key_history_by_key (store_id=? AND item=?)", 1),
         (KeyHistory.surplusOfKey, 5, "COVERING INDEX key_history_by_key (store_id=? AND item=? AND own=?)", 0),
         (KeyHistory.oldestOfStore, 3, "PRIMARY KEY (own=? AND store_id=?)", 0),
         (KeyHistory.ofStore, 2, "PRIMARY KEY (own=? AND store_id=?)", 0),

@@ -179,15 +179,18 @@ import Testing
 
     /// A steady writer does not keep a reader from its end, and pages of deletions alone make progress.
     @Test func aReadingEndsWhileOthersWrite() throws {
-        for round in 0..<40 { try engine.group { _ = try $0.put(notes, [item(ItemName("\(round)"), "x")]) } }
-        for round in 0..<30 {
-            try engine.group { _ = try $0.put(notes, [item(ItemName("\(round)"), "", deleted: true)]) }
+        // More deletions than a page passes over, and then ten items.
+        let count = 2200
+        for range in [0..<count, count..<count + 10] {
+            try engine.group { _ = try $0.put(notes, range.map { item(ItemName("\($0)"), "x") }) }
         }
+        try engine.group { _ = try $0.put(notes, (0..<count).map { item(ItemName("\($0)"), "", deleted: true) }) }
+        try engine.group { _ = try $0.put(notes, [item("last", "x")]) }
         let (items, sizes, _) = try read(FeedBounds(items: 3, bytes: .max)) { page in
             try engine.group { _ = try $0.put(notes, [item("busy", "\(page)")]) }
         }
         #expect(sizes.contains(0))
-        #expect(items.count == 11 && sizes.count < 25)
+        #expect(items.count == 12 && sizes.count < 12)
     }
 
     @Test func oneChangeOfManyItemsIsReadInPages() throws {
@@ -199,5 +202,16 @@ import Testing
         #expect(sizes.max() == FeedBounds.page.items)
         let (_, some, _) = try read(FeedBounds(items: .max, bytes: 100_000))
         #expect(try #require(some.max()) * body.utf8.count <= 100_000)
+    }
+
+    @Test func aTokenFromBeyondTheHeadHasExpiredAlsoWithAPlace() throws {
+        try engine.group { _ = try $0.put(notes, [item("a", "1")]) }
+        try engine.group { _ = try $0.put(notes, [item("b", "1")]) }
+        let head = try engine.group { try $0.head(notes) }.token
+        let start = ChangeToken(epoch: head.epoch, sequence: 1)
+        var query = FeedQuery(notes, after: start, place: FeedPlace(start: start, token: start, name: "a"))
+        #expect(try page(query).0.map(\.name) == ["b"])
+        query.after.sequence = 1002
+        #expect(code { _ = try page(query) } == .changeTokenExpired)
     }
 }

@@ -11,7 +11,7 @@ extension KeyValueService {
             WireListKeyHistory.self, reserves: Self.historyReserves, begin: beginListKeyHistory,
             read: Self.readKeyHistory, finish: { $0 })
         router.bulk(
-            WireListKeyDigests.self, reserves: RequestCost.heavy, begin: beginListKeyDigests,
+            WireListKeyDigests.self, reserves: Self.historyReserves, begin: beginListKeyDigests,
             read: Self.readKeyDigests, finish: { $0 })
     }
 }

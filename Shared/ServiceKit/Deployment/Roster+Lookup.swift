@@ -19,14 +19,21 @@ extension Roster {
     ///
     /// - Throws: ``CloudError`` `.configurationInvalid` if one is not Z85.
     var serviceKeys: Set<PublicKey> {
-        get throws(CloudError) {
-            var keys: Set<PublicKey> = []
-            for entry in services {
-                keys.insert(try entry.key)
-                if let next = try entry.nextKey { keys.insert(next) }
-            }
-            return keys
+        get throws(CloudError) { try keys(of: services) }
+    }
+
+    /// The same of one service.
+    func keys(of service: ServiceName) throws(CloudError) -> Set<PublicKey> {
+        try keys(of: services.filter { $0.service == service.rawValue })
+    }
+
+    private func keys(of entries: [Entry]) throws(CloudError) -> Set<PublicKey> {
+        var keys: Set<PublicKey> = []
+        for entry in entries {
+            keys.insert(try entry.key)
+            if let next = try entry.nextKey { keys.insert(next) }
         }
+        return keys
     }
 
     /// The addresses of all instances of a service.

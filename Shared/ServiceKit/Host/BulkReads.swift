@@ -10,10 +10,15 @@ struct BulkReads {
     /// Bytes of what waits behind reads. With more, requests are refused until there is room.
     private static let bytesMax = 64 << 20
     /// Connections that may have a read at one time; each holds little until it is read.
-    private static let connectionsMax = 1000
+    private static let connectionsMax = 8192
+    /// The same of one account, which has at most ``ReadTurns`` turn beside the others: whoever waits, waits for its own.
+    private static let connectionsOfAccountMax = 128
+    /// Requests that may wait behind one read.
+    private static let behindMax = 1000
 
     /// Connections with a read, and what waits behind it.
     private var parked: [UInt64: [GroupItem]] = [:]
+    private var counts: [AccountID: Int] = [:]
     private var bytes = 0
 
     enum Admission {
@@ -32,15 +37,19 @@ struct BulkReads {
         if case .submission = item.work { return .joins }
         let connection = item.context.peer.connection
         guard parked[connection] == nil else {
-            guard bytes + item.bytes <= Self.bytesMax, parked[connection, default: []].count < Self.connectionsMax
+            guard bytes + item.bytes <= Self.bytesMax, parked[connection, default: []].count < Self.behindMax
             else { return .refused }
             bytes += item.bytes
             parked[connection]?.append(item)
             return .waits
         }
         if isBulk {
-            guard parked.count < Self.connectionsMax else { return .refused }
+            let account = item.context.caller?.account
+            guard parked.count < Self.connectionsMax,
+                account.map({ counts[$0, default: 0] < Self.connectionsOfAccountMax }) ?? true
+            else { return .refused }
             parked[connection] = []
+            if let account { counts[account, default: 0] += 1 }
         }
         return .joins
     }
@@ -49,6 +58,10 @@ struct BulkReads {
     ///
     /// - Returns: Whether something has waited behind it, and goes on with ``goOn(_:)``.
     mutating func end(_ item: GroupItem) -> Bool {
+        if let account = item.context.caller?.account {
+            let left = (counts[account] ?? 1) - 1
+            counts[account] = left == 0 ? nil : left
+        }
         let connection = item.context.peer.connection
         guard parked[connection]?.isEmpty == true else { return true }
         parked[connection] = nil

@@ -1,5 +1,6 @@
 internal import Bus
 internal import Core
+private import Storage
 
 /// Lets requests in, at every socket of a service: decodes them, learns who
 /// asks and whether they may, takes what that costs from their budget, and
@@ -31,6 +32,8 @@ final class Gate {
     private var budgets: RequestBudgets
     private var strangers: StrangerBudget
     private let servicePeers: Set<PublicKey>
+    /// Notifications' keys.
+    private let relays: Set<PublicKey>
     private let operatorKey: PublicKey?
     private let loop: any BusLoop
     private let counters: Counters
@@ -38,6 +41,7 @@ final class Gate {
     /// - Throws: ``CloudError`` `.configurationInvalid` for keys in the roster that are none.
     init(roster: Roster, budgets: BudgetConfiguration, loop: any BusLoop, counters: Counters) throws(CloudError) {
         servicePeers = try roster.serviceKeys
+        relays = try roster.keys(of: .notifications)
         operatorKey = PublicKey(z85: roster.operatorKey)
         verifier = try TokenVerifier(roster: roster)
         publishedBudgets = budgets
@@ -48,7 +52,13 @@ final class Gate {
     }
 
     /// Whose connections may follow this service's events.
-    var followers: Set<PublicKey> { operatorKey.map { servicePeers.union([$0]) } ?? servicePeers }
+    ///
+    /// - Parameter service: Whose. Identity's facts are for all of them; what another's events carry is its owners' and
+    ///   theirs alone that they share it with, and notifications relays it to those.
+    func followers(of service: any CloudService) -> Set<PublicKey> {
+        guard service.eventsCarryItems else { return relays }
+        return operatorKey.map { servicePeers.union([$0]) } ?? servicePeers
+    }
 
     /// - Parameters:
     ///   - methods: Those of the socket that it came to.
@@ -179,7 +189,10 @@ final class Gate {
     @discardableResult
     func charge(_ item: GroupItem, replyBytes: Int) -> CloudError? {
         guard let caller = item.context.caller else { return nil }
-        let cost = RequestCost.calls(bytes: item.bytes + replyBytes, rows: item.rowsBefore + item.rows)
+        // What was read and not sent costs as much as what was.
+        let readBytes = item.costBefore.bytes + item.cost.bytes
+        let cost = RequestCost.calls(
+            bytes: item.bytes + max(replyBytes, readBytes), rows: item.costBefore.rows + item.cost.rows)
         guard cost != item.charged else { return nil }
         let hasCostMore = cost > item.charged
         let now = loop.monotonicNow

@@ -65,7 +65,7 @@ struct GroupCommit {
                 var spent = Spent()
                 for item in items where !spent.refuses(item) {
                     group.wrote = false
-                    let rowCount = group.rows
+                    let costBefore = group.cost
                     let mark = group.mark
                     do {
                         item.outcome = try outcome(of: item, in: group, at: time, &effects)
@@ -75,7 +75,7 @@ struct GroupCommit {
                         item.outcome = .failure(CloudError(wrapping: error))
                     }
                     group.publish(group.takeNotices())
-                    item.rows = group.rows - rowCount
+                    item.cost = group.cost - costBefore
                     spent.note(item, charge)
                 }
                 try group.flush()
@@ -121,7 +121,7 @@ struct GroupCommit {
                     defer {
                         notices = group.takeNotices()
                         proof = group.proof
-                        items[index].rows = group.rows
+                        items[index].cost = group.cost
                     }
                     let outcome = try self.outcome(of: items[index], in: group, at: now(), &alone)
                     try group.flush()

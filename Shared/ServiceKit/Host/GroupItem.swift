@@ -1,5 +1,6 @@
 internal import Bus
 internal import Core
+internal import Storage
 
 /// One thing to run in a group: a request, or what someone submitted.
 ///
@@ -37,10 +38,10 @@ final class GroupItem {
     var charged = 1
     /// Bytes of its body.
     var bytes = 0
-    /// Rows that it has read or written in this group.
-    var rows = 0
+    /// What it has read or written in this group, or of a snapshot.
+    var cost = ReadCost()
     /// The same, in the group before its long work.
-    var rowsBefore = 0
+    var costBefore = ReadCost()
     /// Runs after the commit; for submissions.
     var completion: ((CloudError?) -> Void)?
 

@@ -26,7 +26,7 @@ final class GroupRunner {
     private var heavy = HeavyQueue()
     private var reads = BulkReads()
     /// Those that no thread has taken up yet; one of each connection at most.
-    private var waitingReads: [(item: GroupItem, reading: Router.Bulk.Reading)] = []
+    private var waitingReads = ReadTurns()
     private var readsInFlight = 0
     private static let readsMax = 4
     private var heavyTimer: (any LoopTimer)?
@@ -44,7 +44,7 @@ final class GroupRunner {
     /// What was read off the loop.
     private struct Read: Sendable {
         var value: any Sendable
-        var rows: Int
+        var cost: ReadCost
     }
 
     private struct Operation: Hashable {
@@ -206,14 +206,13 @@ final class GroupRunner {
 
     /// Reads a snapshot for the item; what its connection sends meanwhile waits.
     private func read(_ item: GroupItem, _ reading: Router.Bulk.Reading) {
-        item.rowsBefore = item.rows
-        waitingReads.append((item, reading))
+        item.costBefore = item.cost
+        waitingReads.add(item, reading)
         startReads()
     }
 
     private func startReads() {
-        while readsInFlight < Self.readsMax, !waitingReads.isEmpty, !isClosed {
-            let (item, reading) = waitingReads.removeFirst()
+        while readsInFlight < Self.readsMax, !isClosed, let (item, reading) = waitingReads.next() {
             guard item.deadline.map({ $0 < loop.monotonicNow }) != true else {
                 end(item, .failure(.late))
                 continue
@@ -228,14 +227,14 @@ final class GroupRunner {
         loop.offload(to: .reading) { [snapshots, read = reading.read] in
             try snapshots.read { snapshot in
                 let feed = FeedSnapshot(snapshot, history: history)
-                return Read(value: try read(feed), rows: feed.rows)
+                return Read(value: try read(feed), cost: feed.cost)
             }
         } then: { [weak self] result in
             guard let self, !isClosed else { return }
             readsInFlight -= 1
             do {
                 let read = try result.get()
-                item.rows = read.rows
+                item.cost = read.cost
                 // Its tokens would be of a history that has ended meanwhile.
                 guard groups.cache.history?.run == history?.run else {
                     throw CloudError(
@@ -295,7 +294,7 @@ final class GroupRunner {
 
     private func prepare(_ item: GroupItem, _ work: @escaping Router.Prepared.Work) {
         guard case .request(let method, _) = item.work else { return }
-        item.rowsBefore = item.rows
+        item.costBefore = item.cost
         loop.offload(to: .computing, { Prepared(value: try work()) }) { [weak self] result in
             guard let self else { return }
             switch result {

@@ -8,7 +8,7 @@ final class GroupTransaction: HandlerTransaction {
     /// Set by every write. A request that throws with this unset has left nothing behind.
     var wrote = false
     /// Rows that were read or written, for what requests are charged.
-    private(set) var rows = 0
+    private(set) var cost = ReadCost()
     /// What is published once the group is on disk.
     private(set) var events: [OutgoingEvent] = []
     /// The heads of the partitions that the group changed.
@@ -29,7 +29,7 @@ final class GroupTransaction: HandlerTransaction {
         feed = Feed(over: transaction, at: now, operations: operations, cache: cache)
     }
 
-    func charge(rows: Int) { self.rows += max(0, rows) }
+    func charge(rows: Int) { cost.rows += max(0, rows) }
 
     /// Writes what the feed keeps in memory. The last thing before the commit.
     func flush() throws { try feed.flush() }
@@ -73,13 +73,13 @@ final class GroupTransaction: HandlerTransaction {
 
     func execute(_ statement: SQL, _ values: [SQLValue]) throws -> Int {
         wrote = true
-        rows += 1
+        cost.rows += 1
         return try feed.execute(statement, values)
     }
 
     func put(_ scope: ScopeName, _ items: [FeedItem]) throws -> ScopeChange {
         wrote = true
-        rows += items.count
+        cost.rows += items.count
         let change = try feed.put(scope, items)
         heads[change.partition] = change.token
         return change
@@ -111,7 +111,7 @@ final class GroupTransaction: HandlerTransaction {
 
     func query(_ statement: SQL, _ values: [SQLValue], _ row: (any SQLRow) throws -> Bool) throws {
         try feed.query(statement, values) {
-            rows += 1
+            cost.rows += 1
             return try row($0)
         }
     }
@@ -119,23 +119,17 @@ final class GroupTransaction: HandlerTransaction {
     func head(_ scope: ScopeName) throws -> ScopeHead { try feed.head(scope) }
 
     func item(_ scope: ScopeName, _ name: ItemName) throws -> FeedItem? {
-        rows += 1
+        cost.rows += 1
         return try feed.item(scope, name)
     }
 
-    func items(_ scope: ScopeName, after sequence: UInt64, _ item: (FeedItem) throws -> Bool) throws {
-        try feed.items(scope, after: sequence) {
-            rows += 1
-            return try item($0)
-        }
-    }
-
-    func items(
-        _ scope: ScopeName, after sequence: UInt64, _ name: ItemName, _ item: (FeedItem) throws -> Bool
+    func rows(
+        _ scope: ScopeName, after sequence: UInt64, _ name: ItemName?, _ row: (FeedRow) throws -> Bool
     ) throws {
-        try feed.items(scope, after: sequence, name) {
-            rows += 1
-            return try item($0)
+        try feed.rows(scope, after: sequence, name) {
+            let wasWanted = try row($0)
+            cost.note($0, wasWanted: wasWanted)
+            return wasWanted
         }
     }
 

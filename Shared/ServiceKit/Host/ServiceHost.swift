@@ -138,7 +138,7 @@ public final class ServiceHost: ServiceRuntime {
                 metadata: ["epoch": "\(history.epoch)", "found_at": "\(found.milliseconds)"])
         }
         let events = try loop.makePublishSocket(
-            PublishSocketOptions(endpoint: entry.events, keys: keys, admission: .roster(gate.followers)))
+            PublishSocketOptions(endpoint: entry.events, keys: keys, admission: .roster(gate.followers(of: service))))
         self.events = events
         eventsEndpoint = events.endpoint
         publisher = EventPublisher(

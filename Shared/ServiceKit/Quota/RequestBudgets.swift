@@ -6,7 +6,8 @@ public import Core
 /// whether it is refused or not, and a repeat like the first.
 ///
 /// A small request costs one. A larger one costs one for each 4 KiB of its body
-/// and its reply's, and one for each 16 rows that it reads or writes. What a
+/// and of its reply's, or of what was read for it if that is more, and one for
+/// each 16 rows that it reads or writes. What a
 /// request turns out to cost beyond what is left puts the budget into debt: the
 /// next one waits until that is paid.
 public enum RequestCost {

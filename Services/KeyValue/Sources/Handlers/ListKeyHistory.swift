@@ -42,12 +42,13 @@ extension KeyValueService {
     @Sendable static func readKeyHistory(_ page: HistoryPage, _ feed: any FeedReader) throws -> Frame {
         var reply = WireListKeyHistoryReply()
         var bytes = 0
-        try KeyHistory.entries(
-            of: page.opener.scope, key: page.key, skip: page.skip, limit: page.limit + 1, in: feed
-        ) { entry in
-            bytes += entry.loser.size
+        let places = try KeyHistory.places(
+            of: page.opener.scope, key: page.key, skip: page.skip, limit: page.limit + 1, in: feed)
+        for place in places {
+            bytes += place.size
             reply.more = reply.entries.count == page.limit || bytes > historyBytesMax && !reply.entries.isEmpty
-            if reply.more { return false }
+            if reply.more { break }
+            guard let entry = try KeyHistory.entry(at: place, in: feed) else { continue }
             var wire = WireKeyHistoryEntry()
             wire.item = item(entry.loser)
             do {
@@ -62,7 +63,6 @@ extension KeyValueService {
             wire.winnerDeviceID = entry.winner.device.rawValue
             wire.recordedAt = entry.recordedAt.milliseconds
             reply.entries.append(wire)
-            return true
         }
         return Frame(encoding: reply)
     }

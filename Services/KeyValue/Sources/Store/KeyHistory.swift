@@ -64,17 +64,23 @@ enum KeyHistory {
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
         ON CONFLICT (store_id, item, own, written, mark, size) DO NOTHING
         """)
-    private static let columns =
-        "item, written, device, lost_conflict, winner_written, winner_device, recorded_at, size, mark, number, sealed"
-    // Two halves, each of which lies in order.
+    private static let entryAt = SQL(
+        """
+        SELECT item, written, device, lost_conflict, winner_written, winner_device, recorded_at, size, mark, sealed
+        FROM key_history WHERE own = ?2 AND store_id = ?1 AND number = ?3
+        """)
+    // Two halves, each of which lies in order. Of what is passed over no more is read than its place.
     static let ofStore = SQL(
         """
-        SELECT \(columns) FROM key_history WHERE store_id = ?1 AND own = 0
-        UNION ALL SELECT \(columns) FROM key_history WHERE store_id = ?1 AND own = 1
+        SELECT store_id, own, number, size FROM key_history WHERE store_id = ?1 AND own = 0
+        UNION ALL SELECT store_id, own, number, size FROM key_history WHERE store_id = ?1 AND own = 1
         ORDER BY number DESC LIMIT ?2
         """)
     static let ofKey = SQL(
-        "SELECT \(columns) FROM key_history WHERE store_id = ?1 AND item = ?2 ORDER BY number DESC LIMIT ?3")
+        """
+        SELECT store_id, own, number, size FROM key_history WHERE store_id = ?1 AND item = ?2
+        ORDER BY number DESC LIMIT ?3
+        """)
     static let surplusOfKey = SQL(
         """
         SELECT store_id, own, number, size FROM key_history WHERE store_id = ?1 AND item = ?2 AND own = ?3
@@ -180,28 +186,39 @@ enum KeyHistory {
         return true
     }
 
-    /// A store's entries, newest first; those of one key, if one is given.
-    static func entries(
-        of scope: ScopeName, key: ItemName?, skip: Int = 0, limit: Int, in transaction: any ReadTransaction,
-        _ entry: (Entry) throws -> Bool
-    ) throws {
-        guard let store = try find(scope, in: transaction) else { return }
+    /// Where an entry lies.
+    struct Place {
+        fileprivate var key: [SQLValue]
+        /// Bytes of its value.
+        var size: Int
+    }
+
+    /// The places of a store's entries, newest first; those of one key, if one is given.
+    static func places(
+        of scope: ScopeName, key: ItemName?, skip: Int = 0, limit: Int, in transaction: any ReadTransaction
+    ) throws -> [Place] {
+        guard let store = try find(scope, in: transaction) else { return [] }
         var values: [SQLValue] = [.integer(store.id)]
         if let key { values.append(.text(key.rawValue)) }
         values.append(.integer(Int64(skip + limit)))
-        var passed = 0
-        try transaction.query(key == nil ? ofStore : ofKey, values) { row in
-            // Here, and not by OFFSET, so that they are counted.
-            passed += 1
-            guard passed > skip else { return true }
-            return try entry(
-                Entry(
-                    loser: StoredKey(
-                        key: ItemName(row.text(0)), stamp: stamp(row, 1),
-                        sealed: row.isNull(10) ? nil : Sealed(bytes: row.blob(10)), size: Int(row.integer(7))),
-                    mark: row.integer(8),
-                    lostConflict: row.integer(3) != 0, winner: stamp(row, 4),
-                    recordedAt: Timestamp(milliseconds: UInt64(clamping: row.integer(6)))))
+        // Not by OFFSET, so that those that are passed over are counted.
+        let places = try transaction.all(key == nil ? ofStore : ofKey, values) {
+            Place(
+                key: [.integer($0.integer(0)), .integer($0.integer(1)), .integer($0.integer(2))],
+                size: Int($0.integer(3)))
+        }
+        return Array(places.dropFirst(skip))
+    }
+
+    static func entry(at place: Place, in transaction: any ReadTransaction) throws -> Entry? {
+        try transaction.first(entryAt, place.key) { row in
+            Entry(
+                loser: StoredKey(
+                    key: ItemName(row.text(0)), stamp: stamp(row, 1),
+                    sealed: row.isNull(9) ? nil : Sealed(bytes: row.blob(9)), size: Int(row.integer(7))),
+                mark: row.integer(8),
+                lostConflict: row.integer(3) != 0, winner: stamp(row, 4),
+                recordedAt: Timestamp(milliseconds: UInt64(clamping: row.integer(6))))
         }
     }
 
