@@ -291,6 +291,9 @@ struct StatusCommand: ParsableCommand {
     @Flag(help: "Print only the connection string.")
     var connection = false
 
+    /// The state of a service that answers, and takes only what makes room.
+    private static let full = "disk full"
+
     private struct Report: Encodable {
         struct Service: Encodable {
             var service: String
@@ -321,7 +324,7 @@ struct StatusCommand: ParsableCommand {
         let services = try operatorConnection.health(timeout: directory.timeout ?? .seconds(2)).map { health in
             Report.Service(
                 service: health.service.rawValue,
-                state: health.reply == nil ? "not answering" : "up",
+                state: health.reply.map { $0.shortOfRoom ? Self.full : "up" } ?? "not answering",
                 pid: directory.pid(of: health.service),
                 uptimeMilliseconds: health.reply?.uptimeMilliseconds,
                 followerLag: health.reply?.followerLag ?? [:],
@@ -339,7 +342,7 @@ struct StatusCommand: ParsableCommand {
                             separator: ", "),
             ]
         }
-        let isSomethingUp = services.contains { $0.state == "up" }
+        let isSomethingUp = services.contains { $0.state == "up" || $0.state == Self.full }
         let supervisor = directory.supervisor
         let report = Report(
             connection: try operatorConnection.connectionString.description,
@@ -349,12 +352,21 @@ struct StatusCommand: ParsableCommand {
             [table(["SERVICE", "STATE", "PID", "UP", "FOLLOWS"], rows), Self.hint(report, directory)]
             + ["connection  \(report.connection)"]
         try output.print(report, text: text.filter { !$0.isEmpty }.joined(separator: "\n\n"))
-        if services.contains(where: { $0.state != "up" }) { throw ExitStatus.unreachable }
+        if services.contains(where: { $0.state != "up" && $0.state != Self.full }) { throw ExitStatus.unreachable }
+        if services.contains(where: { $0.state == Self.full }) { throw ExitStatus.files }
     }
 
     /// What a person should know or do.
     private static func hint(_ report: Report, _ directory: DeploymentDirectory) -> String {
-        let missing = report.services.filter { $0.state != "up" }
+        let missing = report.services.filter { $0.state != "up" && $0.state != Self.full }
+        let isFull = report.services.contains { $0.state == Self.full }
+        let room = "Where the disk is full only deletes are taken. Make room there; then all goes on by itself."
+        return [isFull ? room : "", cause(missing, report, directory)].filter { !$0.isEmpty }.joined(separator: "\n")
+    }
+
+    private static func cause(
+        _ missing: [Report.Service], _ report: Report, _ directory: DeploymentDirectory
+    ) -> String {
         guard report.supervisorPid == nil else {
             let ended = missing.filter { $0.pid == nil }.map { "  " + directory.log(of: ServiceName($0.service)) }
             let silent = missing.compactMap { service in service.pid.map { silence(service.service, $0, directory) } }

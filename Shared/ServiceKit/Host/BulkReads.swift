@@ -11,7 +11,7 @@ struct BulkReads {
     private static let bytesMax = 64 << 20
     /// Connections that may have a read at one time; each holds little until it is read.
     private static let connectionsMax = 8192
-    /// The same of one account, which has at most ``ReadTurns`` turn beside the others: whoever waits, waits for its own.
+    /// The same of one account. More would only wait for each other (``ReadTurns``).
     private static let connectionsOfAccountMax = 128
     /// Requests that may wait behind one read.
     private static let behindMax = 1000

@@ -21,6 +21,7 @@ extension ServiceHost {
         reply.usesNewestMasterKey = maintenance.hasRewrapped
         reply.epoch = history.epoch
         reply.oldCopyFoundAt = history.oldCopyFound?.milliseconds ?? 0
+        reply.shortOfRoom = engine.isShortOfRoom
         for (number, count) in counters.failures {
             reply.counters["failures.\(CloudError.Code(number: number)?.description ?? "\(number)")"] = count
         }

@@ -37,7 +37,7 @@ public final class ServiceHost: ServiceRuntime {
     let gate: Gate
     let history: HistoryKeeper
     let maintenance: Maintenance
-    private let engine: any StorageEngine
+    let engine: any StorageEngine
     private let runner: GroupRunner
     private var generator: any RandomNumberGenerator
 
@@ -52,6 +52,8 @@ public final class ServiceHost: ServiceRuntime {
     private(set) lazy var directoryReport = DirectoryReport(host: self)
     private lazy var closures = AccountClosures(host: self, engine: engine)
     private(set) var isClosed = false
+    /// What was last said of it in the log.
+    private var wasShortOfRoom = false
 
     /// Opens storage, starts the service, binds its sockets and follows whom it follows.
     ///
@@ -226,6 +228,16 @@ public final class ServiceHost: ServiceRuntime {
         if let proof = effects.proof { beginEpoch(shownBy: proof) }
         if service.name == .identity { directory.learnOwn(effects.events) }
         if !effects.heads.isEmpty { maintenance.noteWritten() }
+        if engine.isShortOfRoom != wasShortOfRoom { noteRoom() }
+    }
+
+    private func noteRoom() {
+        wasShortOfRoom = engine.isShortOfRoom
+        if wasShortOfRoom {
+            logger.error("The disk of the service's data is full. Only deletes are taken until there is room")
+        } else {
+            logger.info("There is room on the disk again")
+        }
     }
 
     private func beginEpoch(shownBy proof: ChangeToken) {

@@ -133,65 +133,100 @@ public nonisolated struct WireCheckHealth: Sendable {
   public init() {}
 }
 
-public nonisolated struct WireCheckHealthReply: Sendable {
+public nonisolated struct WireCheckHealthReply: @unchecked Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  public var service: String = String()
+  public var service: String {
+    get {_storage._service}
+    set {_uniqueStorage()._service = newValue}
+  }
 
-  public var version: String = String()
+  public var version: String {
+    get {_storage._version}
+    set {_uniqueStorage()._version = newValue}
+  }
 
-  public var uptimeMilliseconds: UInt64 = 0
+  public var uptimeMilliseconds: UInt64 {
+    get {_storage._uptimeMilliseconds}
+    set {_uniqueStorage()._uptimeMilliseconds = newValue}
+  }
 
   /// Counters since the start, by name.
-  public var counters: Dictionary<String,UInt64> = [:]
+  public var counters: Dictionary<String,UInt64> {
+    get {_storage._counters}
+    set {_uniqueStorage()._counters = newValue}
+  }
 
   /// How far each service that this one follows has been followed: 0 is in step.
-  public var followerLag: Dictionary<String,UInt64> = [:]
+  public var followerLag: Dictionary<String,UInt64> {
+    get {_storage._followerLag}
+    set {_uniqueStorage()._followerLag = newValue}
+  }
 
   /// Everything is wrapped with the newest master key; older ones may be removed.
-  public var usesNewestMasterKey: Bool = false
+  public var usesNewestMasterKey: Bool {
+    get {_storage._usesNewestMasterKey}
+    set {_uniqueStorage()._usesNewestMasterKey = newValue}
+  }
 
   /// What each device and each account may ask of this service. Capacity 0: no limit.
   public var deviceBudget: WireBudget {
-    get {_deviceBudget ?? WireBudget()}
-    set {_deviceBudget = newValue}
+    get {_storage._deviceBudget ?? WireBudget()}
+    set {_uniqueStorage()._deviceBudget = newValue}
   }
   /// Returns true if `deviceBudget` has been explicitly set.
-  public var hasDeviceBudget: Bool {self._deviceBudget != nil}
+  public var hasDeviceBudget: Bool {_storage._deviceBudget != nil}
   /// Clears the value of `deviceBudget`. Subsequent reads from it will return its default value.
-  public mutating func clearDeviceBudget() {self._deviceBudget = nil}
+  public mutating func clearDeviceBudget() {_uniqueStorage()._deviceBudget = nil}
 
   public var accountBudget: WireBudget {
-    get {_accountBudget ?? WireBudget()}
-    set {_accountBudget = newValue}
+    get {_storage._accountBudget ?? WireBudget()}
+    set {_uniqueStorage()._accountBudget = newValue}
   }
   /// Returns true if `accountBudget` has been explicitly set.
-  public var hasAccountBudget: Bool {self._accountBudget != nil}
+  public var hasAccountBudget: Bool {_storage._accountBudget != nil}
   /// Clears the value of `accountBudget`. Subsequent reads from it will return its default value.
-  public mutating func clearAccountBudget() {self._accountBudget = nil}
+  public mutating func clearAccountBudget() {_uniqueStorage()._accountBudget = nil}
 
   /// The history that the database is in.
-  public var epoch: UInt64 = 0
+  public var epoch: UInt64 {
+    get {_storage._epoch}
+    set {_uniqueStorage()._epoch = newValue}
+  }
 
   /// When somebody's token has last shown that the database was an old copy.
   /// Milliseconds since 1970; 0: never.
-  public var oldCopyFoundAt: UInt64 = 0
+  public var oldCopyFoundAt: UInt64 {
+    get {_storage._oldCopyFoundAt}
+    set {_uniqueStorage()._oldCopyFoundAt = newValue}
+  }
 
   /// What one call pays for: a request costs one for each so many bytes of its
-  /// body and its reply's, and for each so many rows that it reads or writes; at
-  /// least one.
-  public var budgetBytesPerCall: UInt32 = 0
+  /// body and of its reply's (or of the values that were read for it, if those
+  /// are more), and for each so many rows that it reads or writes; at least one.
+  public var budgetBytesPerCall: UInt32 {
+    get {_storage._budgetBytesPerCall}
+    set {_uniqueStorage()._budgetBytesPerCall = newValue}
+  }
 
-  public var budgetRowsPerCall: UInt32 = 0
+  public var budgetRowsPerCall: UInt32 {
+    get {_storage._budgetRowsPerCall}
+    set {_uniqueStorage()._budgetRowsPerCall = newValue}
+  }
+
+  /// The disk is full: only what makes room is taken.
+  public var shortOfRoom: Bool {
+    get {_storage._shortOfRoom}
+    set {_uniqueStorage()._shortOfRoom = newValue}
+  }
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
 
-  fileprivate var _deviceBudget: WireBudget? = nil
-  fileprivate var _accountBudget: WireBudget? = nil
+  fileprivate var _storage = _StorageClass.defaultInstance
 }
 
 // MARK: - Code below here is support for the SwiftProtobuf runtime.
@@ -373,88 +408,153 @@ nonisolated extension WireCheckHealth: SwiftProtobuf.Message, SwiftProtobuf._Mes
 
 nonisolated extension WireCheckHealthReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".CheckHealthReply"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}service\0\u{1}version\0\u{3}uptime_milliseconds\0\u{1}counters\0\u{3}follower_lag\0\u{3}uses_newest_master_key\0\u{3}device_budget\0\u{3}account_budget\0\u{1}epoch\0\u{3}old_copy_found_at\0\u{3}budget_bytes_per_call\0\u{3}budget_rows_per_call\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}service\0\u{1}version\0\u{3}uptime_milliseconds\0\u{1}counters\0\u{3}follower_lag\0\u{3}uses_newest_master_key\0\u{3}device_budget\0\u{3}account_budget\0\u{1}epoch\0\u{3}old_copy_found_at\0\u{3}budget_bytes_per_call\0\u{3}budget_rows_per_call\0\u{3}short_of_room\0")
+
+  fileprivate class _StorageClass {
+    var _service: String = String()
+    var _version: String = String()
+    var _uptimeMilliseconds: UInt64 = 0
+    var _counters: Dictionary<String,UInt64> = [:]
+    var _followerLag: Dictionary<String,UInt64> = [:]
+    var _usesNewestMasterKey: Bool = false
+    var _deviceBudget: WireBudget? = nil
+    var _accountBudget: WireBudget? = nil
+    var _epoch: UInt64 = 0
+    var _oldCopyFoundAt: UInt64 = 0
+    var _budgetBytesPerCall: UInt32 = 0
+    var _budgetRowsPerCall: UInt32 = 0
+    var _shortOfRoom: Bool = false
+
+      // This property is used as the initial default value for new instances of the type.
+      // The type itself is protecting the reference to its storage via CoW semantics.
+      // This will force a copy to be made of this reference when the first mutation occurs;
+      // hence, it is safe to mark this as `nonisolated(unsafe)`.
+      static nonisolated(unsafe) let defaultInstance = _StorageClass()
+
+    private init() {}
+
+    init(copying source: _StorageClass) {
+      _service = source._service
+      _version = source._version
+      _uptimeMilliseconds = source._uptimeMilliseconds
+      _counters = source._counters
+      _followerLag = source._followerLag
+      _usesNewestMasterKey = source._usesNewestMasterKey
+      _deviceBudget = source._deviceBudget
+      _accountBudget = source._accountBudget
+      _epoch = source._epoch
+      _oldCopyFoundAt = source._oldCopyFoundAt
+      _budgetBytesPerCall = source._budgetBytesPerCall
+      _budgetRowsPerCall = source._budgetRowsPerCall
+      _shortOfRoom = source._shortOfRoom
+    }
+  }
+
+  fileprivate mutating func _uniqueStorage() -> _StorageClass {
+    if !isKnownUniquelyReferenced(&_storage) {
+      _storage = _StorageClass(copying: _storage)
+    }
+    return _storage
+  }
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
-    while let fieldNumber = try decoder.nextFieldNumber() {
-      // The use of inline closures is to circumvent an issue where the compiler
-      // allocates stack space for every case branch when no optimizations are
-      // enabled. https://github.com/apple/swift-protobuf/issues/1034
-      switch fieldNumber {
-      case 1: try { try decoder.decodeSingularStringField(value: &self.service) }()
-      case 2: try { try decoder.decodeSingularStringField(value: &self.version) }()
-      case 3: try { try decoder.decodeSingularUInt64Field(value: &self.uptimeMilliseconds) }()
-      case 4: try { try decoder.decodeMapField(fieldType: SwiftProtobuf._ProtobufMap<SwiftProtobuf.ProtobufString,SwiftProtobuf.ProtobufUInt64>.self, value: &self.counters) }()
-      case 5: try { try decoder.decodeMapField(fieldType: SwiftProtobuf._ProtobufMap<SwiftProtobuf.ProtobufString,SwiftProtobuf.ProtobufUInt64>.self, value: &self.followerLag) }()
-      case 6: try { try decoder.decodeSingularBoolField(value: &self.usesNewestMasterKey) }()
-      case 7: try { try decoder.decodeSingularMessageField(value: &self._deviceBudget) }()
-      case 8: try { try decoder.decodeSingularMessageField(value: &self._accountBudget) }()
-      case 9: try { try decoder.decodeSingularUInt64Field(value: &self.epoch) }()
-      case 10: try { try decoder.decodeSingularUInt64Field(value: &self.oldCopyFoundAt) }()
-      case 11: try { try decoder.decodeSingularUInt32Field(value: &self.budgetBytesPerCall) }()
-      case 12: try { try decoder.decodeSingularUInt32Field(value: &self.budgetRowsPerCall) }()
-      default: break
+    _ = _uniqueStorage()
+    try withExtendedLifetime(_storage) { (_storage: _StorageClass) in
+      while let fieldNumber = try decoder.nextFieldNumber() {
+        // The use of inline closures is to circumvent an issue where the compiler
+        // allocates stack space for every case branch when no optimizations are
+        // enabled. https://github.com/apple/swift-protobuf/issues/1034
+        switch fieldNumber {
+        case 1: try { try decoder.decodeSingularStringField(value: &_storage._service) }()
+        case 2: try { try decoder.decodeSingularStringField(value: &_storage._version) }()
+        case 3: try { try decoder.decodeSingularUInt64Field(value: &_storage._uptimeMilliseconds) }()
+        case 4: try { try decoder.decodeMapField(fieldType: SwiftProtobuf._ProtobufMap<SwiftProtobuf.ProtobufString,SwiftProtobuf.ProtobufUInt64>.self, value: &_storage._counters) }()
+        case 5: try { try decoder.decodeMapField(fieldType: SwiftProtobuf._ProtobufMap<SwiftProtobuf.ProtobufString,SwiftProtobuf.ProtobufUInt64>.self, value: &_storage._followerLag) }()
+        case 6: try { try decoder.decodeSingularBoolField(value: &_storage._usesNewestMasterKey) }()
+        case 7: try { try decoder.decodeSingularMessageField(value: &_storage._deviceBudget) }()
+        case 8: try { try decoder.decodeSingularMessageField(value: &_storage._accountBudget) }()
+        case 9: try { try decoder.decodeSingularUInt64Field(value: &_storage._epoch) }()
+        case 10: try { try decoder.decodeSingularUInt64Field(value: &_storage._oldCopyFoundAt) }()
+        case 11: try { try decoder.decodeSingularUInt32Field(value: &_storage._budgetBytesPerCall) }()
+        case 12: try { try decoder.decodeSingularUInt32Field(value: &_storage._budgetRowsPerCall) }()
+        case 13: try { try decoder.decodeSingularBoolField(value: &_storage._shortOfRoom) }()
+        default: break
+        }
       }
     }
   }
 
   public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    // The use of inline closures is to circumvent an issue where the compiler
-    // allocates stack space for every if/case branch local when no optimizations
-    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
-    // https://github.com/apple/swift-protobuf/issues/1182
-    if !self.service.isEmpty {
-      try visitor.visitSingularStringField(value: self.service, fieldNumber: 1)
-    }
-    if !self.version.isEmpty {
-      try visitor.visitSingularStringField(value: self.version, fieldNumber: 2)
-    }
-    if self.uptimeMilliseconds != 0 {
-      try visitor.visitSingularUInt64Field(value: self.uptimeMilliseconds, fieldNumber: 3)
-    }
-    if !self.counters.isEmpty {
-      try visitor.visitMapField(fieldType: SwiftProtobuf._ProtobufMap<SwiftProtobuf.ProtobufString,SwiftProtobuf.ProtobufUInt64>.self, value: self.counters, fieldNumber: 4)
-    }
-    if !self.followerLag.isEmpty {
-      try visitor.visitMapField(fieldType: SwiftProtobuf._ProtobufMap<SwiftProtobuf.ProtobufString,SwiftProtobuf.ProtobufUInt64>.self, value: self.followerLag, fieldNumber: 5)
-    }
-    if self.usesNewestMasterKey != false {
-      try visitor.visitSingularBoolField(value: self.usesNewestMasterKey, fieldNumber: 6)
-    }
-    try { if let v = self._deviceBudget {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 7)
-    } }()
-    try { if let v = self._accountBudget {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 8)
-    } }()
-    if self.epoch != 0 {
-      try visitor.visitSingularUInt64Field(value: self.epoch, fieldNumber: 9)
-    }
-    if self.oldCopyFoundAt != 0 {
-      try visitor.visitSingularUInt64Field(value: self.oldCopyFoundAt, fieldNumber: 10)
-    }
-    if self.budgetBytesPerCall != 0 {
-      try visitor.visitSingularUInt32Field(value: self.budgetBytesPerCall, fieldNumber: 11)
-    }
-    if self.budgetRowsPerCall != 0 {
-      try visitor.visitSingularUInt32Field(value: self.budgetRowsPerCall, fieldNumber: 12)
+    try withExtendedLifetime(_storage) { (_storage: _StorageClass) in
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every if/case branch local when no optimizations
+      // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+      // https://github.com/apple/swift-protobuf/issues/1182
+      if !_storage._service.isEmpty {
+        try visitor.visitSingularStringField(value: _storage._service, fieldNumber: 1)
+      }
+      if !_storage._version.isEmpty {
+        try visitor.visitSingularStringField(value: _storage._version, fieldNumber: 2)
+      }
+      if _storage._uptimeMilliseconds != 0 {
+        try visitor.visitSingularUInt64Field(value: _storage._uptimeMilliseconds, fieldNumber: 3)
+      }
+      if !_storage._counters.isEmpty {
+        try visitor.visitMapField(fieldType: SwiftProtobuf._ProtobufMap<SwiftProtobuf.ProtobufString,SwiftProtobuf.ProtobufUInt64>.self, value: _storage._counters, fieldNumber: 4)
+      }
+      if !_storage._followerLag.isEmpty {
+        try visitor.visitMapField(fieldType: SwiftProtobuf._ProtobufMap<SwiftProtobuf.ProtobufString,SwiftProtobuf.ProtobufUInt64>.self, value: _storage._followerLag, fieldNumber: 5)
+      }
+      if _storage._usesNewestMasterKey != false {
+        try visitor.visitSingularBoolField(value: _storage._usesNewestMasterKey, fieldNumber: 6)
+      }
+      try { if let v = _storage._deviceBudget {
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 7)
+      } }()
+      try { if let v = _storage._accountBudget {
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 8)
+      } }()
+      if _storage._epoch != 0 {
+        try visitor.visitSingularUInt64Field(value: _storage._epoch, fieldNumber: 9)
+      }
+      if _storage._oldCopyFoundAt != 0 {
+        try visitor.visitSingularUInt64Field(value: _storage._oldCopyFoundAt, fieldNumber: 10)
+      }
+      if _storage._budgetBytesPerCall != 0 {
+        try visitor.visitSingularUInt32Field(value: _storage._budgetBytesPerCall, fieldNumber: 11)
+      }
+      if _storage._budgetRowsPerCall != 0 {
+        try visitor.visitSingularUInt32Field(value: _storage._budgetRowsPerCall, fieldNumber: 12)
+      }
+      if _storage._shortOfRoom != false {
+        try visitor.visitSingularBoolField(value: _storage._shortOfRoom, fieldNumber: 13)
+      }
     }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireCheckHealthReply, rhs: WireCheckHealthReply) -> Bool {
-    if lhs.service != rhs.service {return false}
-    if lhs.version != rhs.version {return false}
-    if lhs.uptimeMilliseconds != rhs.uptimeMilliseconds {return false}
-    if lhs.counters != rhs.counters {return false}
-    if lhs.followerLag != rhs.followerLag {return false}
-    if lhs.usesNewestMasterKey != rhs.usesNewestMasterKey {return false}
-    if lhs._deviceBudget != rhs._deviceBudget {return false}
-    if lhs._accountBudget != rhs._accountBudget {return false}
-    if lhs.epoch != rhs.epoch {return false}
-    if lhs.oldCopyFoundAt != rhs.oldCopyFoundAt {return false}
-    if lhs.budgetBytesPerCall != rhs.budgetBytesPerCall {return false}
-    if lhs.budgetRowsPerCall != rhs.budgetRowsPerCall {return false}
+    if lhs._storage !== rhs._storage {
+      let storagesAreEqual: Bool = withExtendedLifetime((lhs._storage, rhs._storage)) { (_args: (_StorageClass, _StorageClass)) in
+        let _storage = _args.0
+        let rhs_storage = _args.1
+        if _storage._service != rhs_storage._service {return false}
+        if _storage._version != rhs_storage._version {return false}
+        if _storage._uptimeMilliseconds != rhs_storage._uptimeMilliseconds {return false}
+        if _storage._counters != rhs_storage._counters {return false}
+        if _storage._followerLag != rhs_storage._followerLag {return false}
+        if _storage._usesNewestMasterKey != rhs_storage._usesNewestMasterKey {return false}
+        if _storage._deviceBudget != rhs_storage._deviceBudget {return false}
+        if _storage._accountBudget != rhs_storage._accountBudget {return false}
+        if _storage._epoch != rhs_storage._epoch {return false}
+        if _storage._oldCopyFoundAt != rhs_storage._oldCopyFoundAt {return false}
+        if _storage._budgetBytesPerCall != rhs_storage._budgetBytesPerCall {return false}
+        if _storage._budgetRowsPerCall != rhs_storage._budgetRowsPerCall {return false}
+        if _storage._shortOfRoom != rhs_storage._shortOfRoom {return false}
+        return true
+      }
+      if !storagesAreEqual {return false}
+    }
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
