@@ -10,10 +10,10 @@ struct WriterOptions: ParsableArguments {
     @Option(help: "Writers at once, each with one push in flight.") var writers = Numbers([1, 16, 64, 256])
     @Option(help: "Pushes a second that arrive whether or not earlier ones were answered (instead of --writers).")
     var rate: Numbers?
-    @Option(help: "Connections that the writers share.") var connections = 4
+    @Option(help: "Connections that the writers share (default: one for each).") var connections: Int?
 
     func validate() throws {
-        guard connections > 0, writers.values.allSatisfy({ $0 <= 1024 }) else {
+        guard connections ?? 1 > 0, writers.values.allSatisfy({ $0 <= 1024 }) else {
             throw ValidationError("--connections must be above zero; a store has 1024 keys, so --writers at most that.")
         }
     }
@@ -52,18 +52,23 @@ struct WriteRun {
         try report(results, columns: [first, "connections"], json: options.json)
     }
 
+    /// Devices of a run; they share the connections. An account has a hundred at most, and each has to sign in.
+    private static let devicesMax = 16
+
     private func run(
         _ setting: (writers: Int, rate: Double?), on deployment: LoadDeployment, _ transport: ZeroMQTransport,
         label: String
     ) throws -> LoadResult {
         let enrolment = try Enrolment(in: deployment, transport: transport)
         defer { enrolment.close() }
-        let connections = min(writerOptions.connections, setting.writers)
-        let devices = try enrolment.devices(connections + (isFollowed ? 1 : 0))
+        let connections = min(writerOptions.connections ?? setting.writers, setting.writers)
+        let writing = try enrolment.devices(min(connections, Self.devicesMax))
+        let following = isFollowed ? try enrolment.devices(1).first : nil
         let plan = WritePlan(
-            store: enrolment.store, keyValue: enrolment.keyValue, devices: Array(devices.prefix(connections)),
+            store: enrolment.store, keyValue: enrolment.keyValue,
+            devices: (0..<connections).map { writing[$0 % writing.count] },
             writers: setting.writers, rate: setting.rate, valueBytes: options.bytes,
-            subscriber: isFollowed ? (enrolment.subscriptions, devices[connections]) : nil,
+            subscriber: following.map { (enrolment.subscriptions, $0) },
             warmUp: .seconds(options.warmUp), duration: .seconds(options.seconds))
         let outcome = WriteOutcome()
         let (figures, used) = try measure(deployment, transport, outcome, label: label, quiet: options.quiet) {
