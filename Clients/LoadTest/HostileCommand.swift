@@ -9,9 +9,10 @@ struct HostileCommand: ParsableCommand {
             A deployment of its own, with the budgets that it has by default. Ten devices of two accounts ask as \
             often as their budgets let them: four pull a full store of 1 MiB again and again, one asks for it and \
             reads nothing, two push 1.27 MB that is refused, one deletes 2048 keys that never were at a time, one \
-            overwrites 1000 keys at a time, one loses to values of 100 KB. A device of a third account writes 50 \
-            small values a second meanwhile, and before. Its 99th percentile has to stay below --p99, and no service may grow by more than --growth; \
-            else the exit code is 1.
+            overwrites 1000 keys at a time, one loses to values of 100 KB. Their threads have a low priority: such \
+            devices have machines of their own. A device of a third account writes 50 small values a second \
+            meanwhile, and before. Its 99th percentile has to stay below --p99, and no service may grow by more \
+            than --growth; else the exit code is 1.
             """)
 
     @Option(help: "Seconds to measure, once alone and once with the others.") var seconds = 15.0

@@ -39,46 +39,50 @@ struct HostileRun {
         let counts = Shared<[String: [Int]]>([:])
         let over = Shared(false)
         let held = DispatchSemaphore(value: 0)
-        var loops: [any LoopHandle] = []
-        func attack(
+        let started = Shared<[any LoopHandle]>([])
+        @Sendable func attack(
             _ name: String, _ enrolment: Enrolment, _ device: LoadDevice, _ method: String,
             _ body: @escaping @Sendable (Int) -> Frame
         ) throws {
-            loops.append(
-                try transport.startLoop(named: name) { loop in
-                    let attacker = try Attacker(
-                        loop, enrolment.keyValue, device, method, body, isRude: isRude,
-                        isOver: { over.state.withLock { $0 } }
-                    ) { isDone in
-                        counts.state.withLock { $0[name, default: [0, 0]][isDone ? 0 : 1] += 1 }
-                    }
-                    attacker.start()
-                })
+            let loop = try transport.startLoop(named: name) { loop in
+                let attacker = try Attacker(
+                    loop, enrolment.keyValue, device, method, body, isRude: isRude,
+                    isOver: { over.state.withLock { $0 } }
+                ) { isDone in
+                    counts.state.withLock { $0[name, default: [0, 0]][isDone ? 0 : 1] += 1 }
+                }
+                attacker.start()
+            }
+            started.state.withLock { $0.append(loop) }
         }
         let pull = pullers.wholeRead
-        for device in pulling[0..<4] { try attack("pulls", pullers, device, "ReadChanges") { _ in pull } }
+        let holding = pulling[4]
         let big = WirePushKeys.body(pushers.store, keys: (0..<1270).map { "big-\($0)" }, bytes: 1000)
-        for device in pushing[0..<2] { try attack("refused pushes", pushers, device, "PushKeys") { _ in big } }
         let deletes = (0..<8).map { round in
             WirePushKeys.body(
                 pushers.store, keys: (0..<2048).map { "never-\(round)-\($0)" + String(repeating: "x", count: 40) })
         }
-        try attack("deletes of nothing", pushers, pushing[2], "PushKeys") { deletes[$0 % deletes.count] }
         let losing = (0..<8).map {
             WirePushKeys.body(pushers.store, keys: (0..<5).map { "full-\($0)" }, bytes: 10 + $0, age: 3600)
         }
-        try attack("losing pushes", pushers, pushing[3], "PushKeys") { losing[$0 % losing.count] }
         let store = pushers.store
-        try attack("overwrites", pushers, pushing[4], "PushKeys") { number in
-            WirePushKeys.body(store, keys: (0..<1000).map { "over-\($0)" }, bytes: 50 + number % 8)
+        try givingWay {
+            for device in pulling[0..<4] { try attack("pulls", pullers, device, "ReadChanges") { _ in pull } }
+            for device in pushing[0..<2] { try attack("refused pushes", pushers, device, "PushKeys") { _ in big } }
+            try attack("deletes of nothing", pushers, pushing[2], "PushKeys") { deletes[$0 % deletes.count] }
+            try attack("losing pushes", pushers, pushing[3], "PushKeys") { losing[$0 % losing.count] }
+            try attack("overwrites", pushers, pushing[4], "PushKeys") { number in
+                WirePushKeys.body(store, keys: (0..<1000).map { "over-\($0)" }, bytes: 50 + number % 8)
+            }
+            let holder = try hold(pullers, holding, until: held)
+            started.state.withLock { $0.append(holder) }
         }
-        loops.append(try hold(pullers, pulling[4], until: held))
 
         let attacked = try writer.run(for: duration)
         let after = memory()
         over.state.withLock { $0 = true }
         held.signal()
-        for loop in loops { loop.stop() }
+        for loop in started.state.withLock({ $0 }) { loop.stop() }
         guard let quiet = alone.latencies.summary, let loud = attacked.latencies.summary else {
             throw CloudError(.serverResponseLost, "The honest device was not answered at all.")
         }
@@ -95,6 +99,22 @@ struct HostileRun {
     }
 
     // MARK: The others
+
+    /// Runs the body on a thread of low priority, which the threads that it starts inherit: hostile devices have
+    /// machines of their own, and do not take the time of the service's.
+    private func givingWay(_ body: @escaping @Sendable () throws -> Void) throws {
+        let done = DispatchSemaphore(value: 0)
+        let outcome = Shared(Result<Void, any Error>.success(()))
+        let thread = Thread {
+            _ = nice(15)
+            let result = Result { try body() }
+            outcome.state.withLock { $0 = result }
+            done.signal()
+        }
+        thread.start()
+        done.wait()
+        try outcome.state.withLock { $0 }.get()
+    }
 
     /// Asks for everything, and never takes an answer: its loop stands still with the first.
     private func hold(
