@@ -282,14 +282,27 @@ struct KeyValueCommand: AsyncParsableCommand {
                 lacks more than 5 of its keys at once, and more than half of them.
                 """)
 
+                What was edited in the file while no mirror ran is taken over; what it overwrites in the store is in \
+                nephos kv history. A file that this device has never mirrored, and that has other values than the \
+                store, is left alone (exit code 1) unless --prefer says which side's values stay.
+
         @Argument(help: "The file; made if it is not there.", completion: .file()) var file: String
         @Flag(help: "Let the file delete many keys at once.") var deleteMany = false
         @OptionGroup var store: StoreOptions
+        @Option(help: "Whose values stay where it is not known which are the newer: file or store.")
+        var prefer: Side?
 
         func run() async throws {
+        /// As it is typed.
+        enum Side: String, ExpressibleByArgument, CaseIterable {
+            case file
+            case store
+        }
+
             try await store.withStore { store, _ in
+            let prefers = prefer.flatMap { DefaultsMirror.Side(rawValue: $0.rawValue) }
                 try StandardOutput.line("Mirroring \(file). End with Ctrl-C.")
-                try await DefaultsMirror(store: store, path: file, deletesMany: deleteMany).run()
+                try await DefaultsMirror(store: store, path: file, deletesMany: deleteMany, prefers: prefers).run()
             }
         }
     }
