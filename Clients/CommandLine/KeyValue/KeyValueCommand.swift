@@ -98,19 +98,21 @@ struct KeyValueCommand: AsyncParsableCommand {
         func run() async throws {
             try await store.withStore { store, _ in
                 // Sent all the same: the server, or another device, may have one that is not known here.
-                let absent = try keys.filter { try store.read($0) == .absent }
+                let unknown = try keys.filter { try store.read($0) == .absent }
                 try store.transaction { changes in for key in keys { changes.removeValue(forKey: key) } }
                 try await Sent.wait(
-                    store, keys: keys, absent: absent, network: network, output: output,
-                    done: Self.sentence(keys.filter { !absent.contains($0) }, absent))
+                    store, keys: keys, unknown: unknown, network: network, output: output,
+                    done: Self.sentence(keys.filter { !unknown.contains($0) }, unknown))
             }
         }
 
-        private static func sentence(_ deleted: [String], _ absent: [String]) -> String {
+        private static func sentence(_ deleted: [String], _ unknown: [String]) -> String {
             func list(_ keys: [String]) -> String { keys.map(inLine).joined(separator: ", ") }
             let sentences = [
                 deleted.isEmpty ? nil : "Deleted \(list(deleted)).",
-                absent.isEmpty ? nil : "There was no \(list(absent)).",
+                unknown.isEmpty
+                    ? nil
+                    : "\(list(unknown)): not on this device; deleted also where the server or another device has it.",
             ]
             return sentences.compactMap { $0 }.joined(separator: " ")
         }
@@ -367,18 +369,18 @@ enum Sent {
     private struct Report: Encodable {
         var state: String
         var keys: [String]
-        /// Of a deletion: the keys that were not there.
-        var absent: [String]?
+        /// Of a deletion: the keys that this device had not. Whether anybody else had, it does not know.
+        var notOnThisDevice: [String]?
         var token: String?
         var reason: String?
     }
 
     /// - Throws: ``CloudError`` `.quotaExceeded` or another refusal.
     static func wait(
-        _ store: KeyValueStore, keys: [String], absent: [String] = [], network: KeyValueCommand.NetworkOptions,
+        _ store: KeyValueStore, keys: [String], unknown: [String] = [], network: KeyValueCommand.NetworkOptions,
         output: OutputOptions, done: String
     ) async throws {
-        var report = Report(state: "queued", keys: keys, absent: absent.isEmpty ? nil : absent)
+        var report = Report(state: "queued", keys: keys, notOnThisDevice: unknown.isEmpty ? nil : unknown)
         if network.offline { return try output.print(report, text: "\(done) It is kept here and is sent later.") }
         do {
             try await store.waitUntilSent(timeout: network.duration, isImpatient: true)
