@@ -22,6 +22,9 @@ public struct RefusedWrite: Sendable {
     public var at: Timestamp
     /// Why, with what to do.
     public var error: CloudError
+    /// What it would have set, to be set again once there is room; nil: it was a deletion, or is too old. The newest
+    /// of a store are kept, up to 4 MiB.
+    public var value: PropertyValue?
 }
 
 /// A key's new value; nil deletes it.
