@@ -52,4 +52,68 @@ import Testing
             #expect(try await house.person.run("sign-out").status == 0)
         }
     }
+
+    @Test(.enabled(if: SmallDisk.isAvailable, "Only the superuser may mount a small disk."))
+    func aServerWithoutRoomHasAnswered() async throws {
+        try await withHousehold { house in
+            let disk = try SmallDisk(megabytes: 96, at: house.deployment + "/data/keyvalue")
+            defer { disk.remove() }
+            try await house.begin()
+            #expect(try await house.person.run("kv", "set", "k", "1").status == 0)
+            try disk.fill()
+            let large = try file(house, "large", String(repeating: "x", count: 300_000))
+            #expect(try await house.person.run("kv", "set", "large", "--from", large).status == 0)
+            for command in [["why"], ["kv", "sync"], ["verify"], ["why", "--timeout", "2"]] {
+                let outcome = try await house.person.run(command)
+                let said = outcome.output + outcome.errors
+                #expect(outcome.status == 8, "\(command): \(outcome)")
+                #expect(said.contains("The server's disk is full"), "\(command): \(outcome)")
+                #expect(!said.contains("has not answered"), "\(command): \(outcome)")
+                #expect(!said.contains("blocked by    network"), "\(command): \(outcome)")
+                if command.first == "why" { #expect(said.contains("blocked by    server"), "\(command): \(outcome)") }
+            }
+            try disk.empty()
+        }
+    }
+
+    @Test func aBudgetThatIsUsedUpEndsEveryCommandAlike() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            #expect(try await house.person.run("kv", "sync").status == 0)
+            #expect(try await house.nephos.run("down").status == 0)
+            var operatorProgram = house.nephos
+            operatorProgram.environment["NEPHOS_KEYVALUE_BUDGET_CAPACITY"] = "20"
+            operatorProgram.environment["NEPHOS_KEYVALUE_BUDGET_REFILL_PER_SECOND"] = "1"
+            #expect(try await operatorProgram.run("up").status == 0)
+            let large = try file(house, "large", String(repeating: "x", count: 600_000))
+            #expect(try await house.person.run("kv", "set", "large", "--from", large).status == 0)
+            #expect(try await house.person.run("kv", "set", "k", "2", "--offline").status == 0)
+            for command in [["kv", "sync"], ["verify"], ["why"]] {
+                let outcome = try await house.person.run(command + ["--timeout", "1"])
+                #expect(outcome.status == 3, "\(command): \(outcome)")
+            }
+        }
+    }
+
+    @Test func whatManyKeysWaitForIsSaidInAFewLines() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            #expect(try await house.person.run("kv", "sync").status == 0)
+            #expect(try await house.nephos.run("down").status == 0)
+            let one = try file(house, "one.json", "{\"one\":1}")
+            let imported = try await house.person.run("kv", "import", one, "--offline")
+            #expect(imported.output.hasPrefix("Imported 1 key. "), "\(imported)")
+            #expect(try await house.person.run("kv", "import", try many(house, 950), "--offline").status == 0)
+            let why = try await house.person.run("why")
+            #expect(why.output.contains(" and 945 more: "), "\(why)")
+            #expect(why.output.split(separator: "\n").allSatisfy { $0.count < 200 }, "\(why)")
+            #expect(try await house.person.run("why", "--json").output.contains("\"key-949\""))
+            // A count is a number; what somebody has named is not.
+            let signOut = try await house.person.run("sign-out", "--json")
+            #expect(signOut.errors.contains("\"unsent\":2") && signOut.errors.contains("\"apps\":\""), "\(signOut)")
+            let sync = try await house.person.run("kv", "sync", "--offline")
+            #expect(sync.status == 6 && sync.output.contains("2 changes wait"), "\(sync)")
+            #expect(try await house.person.run("kv", "export", "--json").output.contains("\"one\":1"))
+        }
+    }
 }

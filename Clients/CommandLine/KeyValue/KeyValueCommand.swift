@@ -20,6 +20,14 @@ struct KeyValueCommand: AsyncParsableCommand {
         var duration: Duration { wait.duration }
     }
 
+    /// How long a command that only reads may ask the server.
+    struct ReadOptions: ParsableArguments {
+        @OptionGroup var wait: WaitOptions
+        @Flag(name: .long, help: "Do not ask the server: what this device has is shown as it is.") var offline = false
+
+        var duration: Duration { wait.duration }
+    }
+
     struct Get: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Print a key's value, from this device's copy.",
@@ -28,7 +36,7 @@ struct KeyValueCommand: AsyncParsableCommand {
         @Argument(help: "The key.") var key: String
         @OptionGroup var store: StoreOptions
         @Flag(help: "Ask the server for changes first.") var fresh = false
-        @OptionGroup var network: NetworkOptions
+        @OptionGroup var network: ReadOptions
         @Flag(help: "The bytes of a string or of data as they are, with nothing added.") var raw = false
         @OptionGroup var output: OutputOptions
 
@@ -124,7 +132,7 @@ struct KeyValueCommand: AsyncParsableCommand {
             discussion: "Waits for the first download. Exit code 6: it has not finished in time.")
 
         @OptionGroup var store: StoreOptions
-        @OptionGroup var network: NetworkOptions
+        @OptionGroup var network: ReadOptions
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
@@ -166,7 +174,7 @@ struct KeyValueCommand: AsyncParsableCommand {
                 try store.write(values.sorted { $0.key < $1.key }.map { LocalWrite(key: $0.key, value: $0.value) })
                 try await Sent.wait(
                     store, keys: values.keys.sorted().map(\.rawValue), network: network, output: output,
-                    done: "Imported \(values.count) keys.")
+                    done: "Imported \(values.count) \(values.count == 1 ? "key" : "keys").")
             }
         }
     }
@@ -177,7 +185,9 @@ struct KeyValueCommand: AsyncParsableCommand {
             discussion: "Waits for the first download. Exit code 6: it has not finished in time.")
 
         @OptionGroup var store: StoreOptions
-        @OptionGroup var network: NetworkOptions
+        @OptionGroup var network: ReadOptions
+        // It prints JSON in any case; this says how an error is printed.
+        @OptionGroup var output: OutputOptions
 
         func run() async throws {
             try await store.withStore { store, _ in
@@ -244,16 +254,16 @@ struct KeyValueCommand: AsyncParsableCommand {
                 """)
 
         @OptionGroup var store: StoreOptions
-        @OptionGroup var network: NetworkOptions
+        @OptionGroup var network: ReadOptions
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
             try await store.withStore { store, _ in
                 store.synchronize()
-                try await store.waitUntilCurrent(timeout: network.duration, isImpatient: true)
-                try await store.waitUntilSent(timeout: network.duration, isImpatient: true)
-                let status = try await Self.compared(store, within: network.duration)
-                let standing = Standing(status)
+                let asked = try await Asked(store, within: network.offline ? nil : network.duration)
+                let status = asked.status
+                let standing = Standing(status, failure: asked.failure)
+                if asked.isInVain, let cause = standing.cause { throw asked.details(for: cause) }
                 var facts = [
                     "state": standing.state.rawValue, "token": status.head.description,
                     "digest": status.digest.description,
@@ -261,17 +271,6 @@ struct KeyValueCommand: AsyncParsableCommand {
                 facts["reason"] = standing.reason
                 try output.print(facts, text: standing.text)
                 try standing.end()
-            }
-        }
-
-        /// The status once the content has been compared with the server's; it may not be while a write is on its way.
-        private static func compared(_ store: KeyValueStore, within limit: Duration) async throws -> StoreStatus {
-            let deadline = ContinuousClock.now + limit
-            while true {
-                let status = try await store.status()
-                guard !status.agrees, status.problem == nil, ContinuousClock.now < deadline else { return status }
-                try await Task.sleep(for: .milliseconds(20))
-                try await store.waitUntilCurrent(timeout: limit, isImpatient: true)
             }
         }
     }
@@ -282,27 +281,27 @@ struct KeyValueCommand: AsyncParsableCommand {
             discussion: """
                 A file that goes away, or can no longer be read, ends the mirror and deletes nothing. So does one that \
                 lacks more than 5 of its keys at once, and more than half of them.
-                """)
 
                 What was edited in the file while no mirror ran is taken over; what it overwrites in the store is in \
                 nephos kv history. A file that this device has never mirrored, and that has other values than the \
                 store, is left alone (exit code 1) unless --prefer says which side's values stay.
+                """)
 
         @Argument(help: "The file; made if it is not there.", completion: .file()) var file: String
         @Flag(help: "Let the file delete many keys at once.") var deleteMany = false
-        @OptionGroup var store: StoreOptions
         @Option(help: "Whose values stay where it is not known which are the newer: file or store.")
         var prefer: Side?
+        @OptionGroup var store: StoreOptions
 
-        func run() async throws {
         /// As it is typed.
         enum Side: String, ExpressibleByArgument, CaseIterable {
             case file
             case store
         }
 
-            try await store.withStore { store, _ in
+        func run() async throws {
             let prefers = prefer.flatMap { DefaultsMirror.Side(rawValue: $0.rawValue) }
+            try await store.withStore { store, _ in
                 try StandardOutput.line("Mirroring \(file). End with Ctrl-C.")
                 try await DefaultsMirror(store: store, path: file, deletesMany: deleteMany, prefers: prefers).run()
             }
