@@ -95,6 +95,30 @@ import Testing
         }
     }
 
+    @Test func anEmptyPasswordIsNotSentAndADeviceNeedsAName() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let connection = try await connection(house)
+            var empty = house.person
+            empty.environment["NEPHOS_PASSWORD"] = ""
+            empty.environment["NEPHOS_HOME"] = house.folder + "/other"
+            let signIn = ["sign-in", connection, "--account", Household.accountName]
+            let outcome = try await empty.run(signIn)
+            #expect(outcome.status == 64 && outcome.errors.contains("$NEPHOS_PASSWORD"), "\(outcome)")
+            #expect(try await empty.run("account", "create", "bob").status == 64)
+            var named = house.person
+            named.environment["NEPHOS_HOME"] = house.folder + "/other"
+            let nameless = try await named.run(signIn + ["--device-name", ""])
+            #expect(nameless.status == 64 && nameless.errors.contains("A device needs a name."), "\(nameless)")
+            let long = try file(house, "long", String(repeating: "x", count: 100_000))
+            let tooLong = try await named.run(signIn + ["--password-file", long])
+            #expect(tooLong.status == 64 && tooLong.errors.contains("password"), "\(tooLong)")
+            #expect(!tooLong.errors.contains("value"), "\(tooLong)")
+            let audit = try await house.nephos.run("account", "audit", "--account", Household.accountName).output
+            #expect(!audit.contains("refused"), "\(audit)")
+        }
+    }
+
     @Test func whatManyKeysWaitForIsSaidInAFewLines() async throws {
         try await withHousehold { house in
             try await house.begin()
