@@ -140,4 +140,26 @@ import Testing
             #expect(try await house.person.run("kv", "export", "--json").output.contains("\"one\":1"))
         }
     }
+
+    @Test func whoseSignInHasEndedIsToldSoAndWhatHelps() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let second = try await signInSecond(house)
+            #expect(try await second.run("kv", "sync").status == 0)
+            #expect(try await house.nephos.run("devices", "--help").output.contains("renewed its access"))
+            #expect(
+                try await house.person.run("devices", "revoke", "second").status == 0)
+            while try await second.run("kv", "sync").status == 0 {}
+            #expect(try await second.run("kv", "set", "k", "1", "--offline").status == 0)
+            let signOut = try await second.run("sign-out")
+            #expect(signOut.status == 1 && signOut.errors.contains("Sign in again"), "\(signOut)")
+            #expect(!signOut.errors.contains("Connect and wait"), "\(signOut)")
+
+            #expect(try await house.nephos.run("account", "close", Household.accountName, "--yes").status == 0)
+            while try await house.person.run("kv", "sync").status == 0 {}
+            let closed = try await house.person.run("kv", "sync")
+            #expect(closed.status == 4 && closed.errors.contains("may have been closed"), "\(closed)")
+            #expect(!closed.errors.contains("token"), "\(closed)")
+        }
+    }
 }
