@@ -162,4 +162,24 @@ import Testing
             #expect(!closed.errors.contains("token"), "\(closed)")
         }
     }
+
+    @Test func aClosedOutputIsNoFileOfTheCommands() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            #expect(try await house.person.run("kv", "set", "k", "1").status == 0)
+            let closing = ["sh", "-c", #"exec "$@" <&- >&- 2>&-"#, "sh"]
+            let get = try await house.person.run("kv", "get", "k", before: closing)
+            #expect(get.status == 74, "\(get)")
+            let watch = try house.person.start(["watch"], before: closing)
+            defer { watch.signal(SIGKILL) }
+            func opened(_ descriptor: Int) -> String {
+                (try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/\(watch.pid)/fd/\(descriptor)"))
+                    ?? ""
+            }
+            try await eventually("it has opened its database") {
+                (3..<60).contains { opened($0).hasSuffix("device.sqlite") }
+            }
+            for descriptor in 0...2 { #expect(opened(descriptor) == "/dev/null") }
+        }
+    }
 }
