@@ -340,7 +340,7 @@ struct StoreTransaction {
                     key: ItemName(row["key"]),
                     at: Timestamp(milliseconds: UInt64(bitPattern: row["refused_at"] as Int64)),
                     error: $0,
-                    value: (row["value"] as Data?).flatMap { try? PropertyValue(canonicalBytes: [UInt8]($0)) })
+                    bytes: row["value"])
             }
         }
     }
