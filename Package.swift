@@ -103,7 +103,7 @@ let package = Package(
                 jwtKit,
                 lifecycle, unixSignals,
             ]),
-        shared("NephosKit", ["Bus", "Wire", "Core", "ZeroMQBus", grdb, protobuf, logging]),
+        shared("NephosKit", ["Bus", "Wire", "Core", "ZeroMQBus", crypto, grdb, protobuf, logging]),
         shared("DeviceSync", ["NephosKit", "Core"]),
         shared(
             "TestKit",

@@ -147,9 +147,27 @@ extension CloudError {
 private struct ErrorReport: Encodable {
     var error: String
     var message: String
-    var details: [String: String]
+    var details: [String: Detail]
     var retry: String
     var exitCode: Int32
+
+    /// A number where the detail is one by its name: what somebody has named may look like one.
+    struct Detail: Encodable {
+        private static let numbers: Set<String> = [
+            "pending", "unsent", "deletions", "damaged", "maximum", "bytes", "capacity", "pid", "port",
+            "free_attempts", "new_devices_per_hour",
+        ]
+        private static let endings = ["_max", "_min", "_bytes", "_milliseconds"]
+
+        var name: String
+        var text: String
+
+        func encode(to encoder: any Encoder) throws {
+            var container = encoder.singleValueContainer()
+            let isNumber = Self.numbers.contains(name) || Self.endings.contains { name.hasSuffix($0) }
+            if isNumber, let number = Int64(text) { try container.encode(number) } else { try container.encode(text) }
+        }
+    }
 }
 
 extension NephosCommand {
@@ -164,7 +182,10 @@ extension NephosCommand {
     private static func report(_ error: CloudError, _ status: ExitStatus) {
         if CommandLine.arguments.contains("--json") {
             let report = ErrorReport(
-                error: error.code.description, message: error.message, details: error.details,
+                error: error.code.description, message: error.message,
+                details: Dictionary(
+                    error.details.map { ($0.key, ErrorReport.Detail(name: $0.key, text: $0.value)) }
+                ) { first, _ in first },
                 retry: "\(error.code.retry)", exitCode: status.rawValue)
             write((try? OutputOptions.encode(report)) ?? error.description)
         } else {

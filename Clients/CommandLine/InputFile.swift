@@ -6,8 +6,9 @@ enum InputFile {
     /// All of it.
     ///
     /// - Parameter bytesMax: Nobody needs more; reading stops there, since a pipe may have no end.
-    /// - Throws: ``CloudError`` `.quotaExceeded` when there is more; a `POSIXError` that names the file.
-    static func read(_ file: String, bytesMax: Int) throws -> Data {
+    /// - Parameter tooLong: What is said when there is more; nil: that no value may be so long.
+    /// - Throws: ``CloudError`` `.quotaExceeded` when there is more, or `tooLong`; a `POSIXError` that names the file.
+    static func read(_ file: String, bytesMax: Int, orElse tooLong: CloudError? = nil) throws -> Data {
         let descriptor = file == "-" ? STDIN_FILENO : open(file, O_RDONLY | O_CLOEXEC)
         guard descriptor >= 0 else { throw failure(file) }
         defer { if descriptor != STDIN_FILENO { close(descriptor) } }
@@ -20,9 +21,10 @@ enum InputFile {
             if count == 0 { return data }
             data.append(contentsOf: buffer[..<count])
             guard data.count <= bytesMax else {
-                throw CloudError(
-                    .quotaExceeded, "The input is longer than any value may be. Nothing was stored.",
-                    details: ["limit": "value_bytes", "maximum": "\(bytesMax)", "file": file])
+                throw tooLong
+                    ?? CloudError(
+                        .quotaExceeded, "The input is longer than any value may be. Nothing was stored.",
+                        details: ["limit": "value_bytes", "maximum": "\(bytesMax)", "file": file])
             }
         }
     }

@@ -1,6 +1,7 @@
 import ArgumentParser
 import Core
 import Foundation
+import ServiceKit
 
 @main
 struct NephosCommand: AsyncParsableCommand {
@@ -36,6 +37,7 @@ struct NephosCommand: AsyncParsableCommand {
     )
 
     static func main() async {
+        StandardStreams.occupy()
         // Ctrl-C: the default action ends the process at once. That is safe at
         // any instant, since every change is one transaction on disk.
         do {

@@ -81,6 +81,14 @@ func describe(bytes: UInt64) -> String {
     return String(format: "%.1f %@", value, unit)
 }
 
+/// The first few of many names, and how many more there are.
+func listed(_ names: [String]) -> String {
+    let shownMax = 5
+    // One more takes no more room than to say so.
+    guard names.count > shownMax + 1 else { return names.joined(separator: ", ") }
+    return names.prefix(shownMax).joined(separator: ", ") + " and \(names.count - shownMax) more"
+}
+
 /// How long ago, as people say it.
 func describe(_ time: Timestamp, before now: Timestamp) -> String {
     let age = now.since(time)

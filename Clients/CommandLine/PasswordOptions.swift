@@ -16,7 +16,12 @@ struct PasswordOptions: ParsableArguments {
     func password(asking prompt: String = "Password: ", isNew: Bool = false) throws -> String {
         if let passwordFile { return try Self.firstLine(of: passwordFile) }
         if passwordStdin { return try Self.firstLine(of: "-") }
-        if let password = ProcessInfo.processInfo.environment["NEPHOS_PASSWORD"] { return password }
+        if let password = ProcessInfo.processInfo.environment["NEPHOS_PASSWORD"] {
+            guard !password.isEmpty else {
+                throw CloudError(.invalidArguments, "$NEPHOS_PASSWORD is set, and empty. Unset it to be asked.")
+            }
+            return password
+        }
         guard isatty(0) == 1 else {
             throw CloudError(
                 .invalidArguments,
@@ -34,7 +39,11 @@ struct PasswordOptions: ParsableArguments {
     /// - Throws: ``CloudError`` `.invalidArguments` when there is none: an empty password would be one that is wrong.
     private static func firstLine(of file: String) throws -> String {
         let source = file == "-" ? "standard input" : file
-        let data = try InputFile.read(file, bytesMax: bytesMax)
+        let data = try InputFile.read(
+            file, bytesMax: bytesMax,
+            orElse: CloudError(
+                .invalidArguments, "The password's file is longer than any password may be.",
+                details: ["maximum": "\(bytesMax)", "file": source]))
         guard let text = String(validating: data.prefix { $0 != UInt8(ascii: "\n") }, as: UTF8.self) else {
             throw CloudError(.invalidArguments, "The password is not text in UTF-8.", details: ["file": source])
         }

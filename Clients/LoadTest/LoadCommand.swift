@@ -1,4 +1,5 @@
 import ArgumentParser
+import ServiceKit
 
 @main
 struct LoadCommand: ParsableCommand {
@@ -17,6 +18,7 @@ struct LoadCommand: ParsableCommand {
     )
 
     static func main() {
+        StandardStreams.occupy()
         Cleanup.shared.begin()
         main(nil)
     }

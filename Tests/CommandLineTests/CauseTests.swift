@@ -124,7 +124,11 @@ import Testing
             try await house.begin()
             #expect(try await house.person.run("kv", "set", "a\nb\tc", "1").output == "Set a\\u{a}b\\u{9}c.\n")
             let delete = try await house.person.run("kv", "delete", "a\nb\tc", "never-was")
-            #expect(delete.status == 0 && delete.output == "Deleted a\\u{a}b\\u{9}c. There was no never-was.\n")
+            #expect(
+                delete.status == 0 && delete.output.hasPrefix("Deleted a\\u{a}b\\u{9}c. never-was: not on this device;")
+            )
+            let again = try await house.person.run("kv", "delete", "never-was", "--json")
+            #expect(again.output.contains(#""not_on_this_device":["never-was"]"#), "\(again)")
             let wide = house.folder + "/wide.json"
             let values = ["fine": "1", "large": String(repeating: "x", count: 1_100_000)]
             try JSONEncoder().encode(values).write(to: URL(fileURLWithPath: wide))

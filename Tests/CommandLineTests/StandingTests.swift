@@ -55,6 +55,14 @@ import Testing
             try await eventually("the watch says what was refused") { watch.output.contains("kv discard") }
             #expect(!watch.output.contains("in sync"), "\(watch.output)")
 
+            // What was refused is not lost.
+            let value = String(repeating: "x", count: 600_000)
+            let why = try await house.person.run("why", "mine")
+            #expect(why.status == 6 && why.output.contains("value         \(value)\n"))
+            #expect(why.output.contains("kv set mine") && why.output.contains("make room"))
+            #expect(try await house.person.run("why", "--json").output.contains("\"value\":\"\(value)\""))
+            #expect(try await house.person.run("why").output.count < 1000)
+
             #expect(try await house.person.run("kv", "discard", "mine").status == 0)
             #expect(try await house.person.run("kv", "sync").status == 0)
             #expect(try await house.person.run("verify").output.contains("In sync"))

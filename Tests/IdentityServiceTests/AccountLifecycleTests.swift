@@ -122,6 +122,14 @@ import Wire
         let _: WireRenameDeviceReply = try house.call(request, by: key, token: session.accessToken.token)
     }
 
+    @Test func aDeviceThatSignsInNeedsAName() throws {
+        var request = house.signInRequest("ada")
+        request.deviceName = ""
+        let guest = try house.newKey()
+        let error = failure { let _: WireSignInReply = try house.call(request, by: guest) }
+        #expect(error?.code == .invalidArguments && error?.message == "A device needs a name.")
+    }
+
     @Test func theJournalTellsWhatHappened() throws {
         _ = code { _ = try house.signIn("ada", "wrong", by: house.newKey()) }
         let phone = try house.newKey()

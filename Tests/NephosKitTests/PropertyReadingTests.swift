@@ -1,5 +1,6 @@
 import Core
 import Foundation
+import GRDB
 import Testing
 import Wire
 
@@ -254,6 +255,69 @@ import Wire
             try mirror.merge()
             try mirror.exchange(readFile: true)
             #expect(store.dictionaryRepresentation == ["control": "a\u{1}b", "lines": "a\r\nb"])
+        }
+    }
+
+    private struct Ended: Error {}
+
+    /// Whatever of the two was not done, the file is the mirror's own, and yields to what the store has by then; and
+    /// what somebody writes into it then is taken.
+    @Test(arguments: ["mirror.write", "mirror.note"]) func aCrashBetweenTheFileAndItsNoteLosesNothing(
+        _ step: String
+    ) async throws {
+        for isEdited in [false, true] {
+            try await withMirror("defaults.json") { store, mirror, path in
+                try store.set(Int64(1), forKey: "a")
+                try store.set(Int64(1), forKey: "dropped")
+                try mirror.merge()
+                try store.set(Int64(2), forKey: "a")
+                try store.removeObject(forKey: "dropped")
+                try store.set(Int64(2), forKey: "added")
+                let ending = DefaultsMirror(store: store, path: path, fault: { if $0 == step { throw Ended() } })
+                #expect(throws: CloudError.self) { try ending.merge() }
+                try store.set(Int64(3), forKey: "a")
+                try store.removeObject(forKey: "added")
+                if isEdited { try Data(#"{"a": 9, "dropped": 9}"#.utf8).write(to: URL(fileURLWithPath: path)) }
+                let again = DefaultsMirror(store: store, path: path)
+                try again.merge()
+                let expected: [String: PropertyValue] = isEdited ? ["a": 9, "dropped": 9] : ["a": 3]
+                #expect(store.dictionaryRepresentation == expected)
+                let data = try #require(FileManager.default.contents(atPath: path))
+                let values = try DefaultsFile.decode(data, json: true)
+                #expect(values == Dictionary(expected.map { (ItemName($0.key), $0.value) }) { $1 })
+            }
+        }
+    }
+
+    @Test func anEditThatWasTakenIsNotTakenAgain() async throws {
+        try await withMirror("defaults.json") { store, mirror, path in
+            try store.set(Int64(1), forKey: "a")
+            try store.set(Int64(1), forKey: "b")
+            try mirror.merge()
+            try Data(#"{"a": 2, "b": 1}"#.utf8).write(to: URL(fileURLWithPath: path))
+            try store.set(Int64(2), forKey: "b")
+            let ending = DefaultsMirror(
+                store: store, path: path, fault: { if $0 == "mirror.write" { throw Ended() } })
+            #expect(throws: CloudError.self) { try ending.merge() }
+            #expect(store.longLong(forKey: "a") == 2)
+            try store.set(Int64(3), forKey: "a")
+            let again = DefaultsMirror(store: store, path: path)
+            try again.merge()
+            #expect(store.longLong(forKey: "a") == 3 && store.longLong(forKey: "b") == 2)
+        }
+    }
+
+    @Test func whatIsKnownOfFilesIsBounded() async throws {
+        try await withMirror("defaults.json") { store, _, path in
+            try store.set(Int64(1), forKey: "a")
+            for index in 0..<20 {
+                let mirror = DefaultsMirror(store: store, path: "\(path).\(index).json")
+                try mirror.merge()
+            }
+            let names = try store.session.local.read { database in
+                try String.fetchAll(database, sql: "SELECT name FROM facts WHERE name LIKE 'mirror %'")
+            }
+            #expect(names.count == MirrorNotes.filesMax && names.contains { $0.hasSuffix(".19.json") })
         }
     }
 }

@@ -135,7 +135,7 @@ struct AccountCommand: AsyncParsableCommand {
             let reply = try OperatorConnection(directory: deployment.directory)
                 .call(.identity, request, returning: WireChangePasswordReply.self)
             try output.print(
-                ["account": name, "signed_out": "\(reply.signedOut)"],
+                SignedOut(account: name, signedOut: Int(reply.signedOut)),
                 text: "Set the password of \(name)." + AccountCommand.signedOut(Int(reply.signedOut)))
         }
     }
@@ -161,10 +161,16 @@ struct AccountCommand: AsyncParsableCommand {
                 let account = try session.requireAccount().accountName
                 let count = try await session.changePassword(from: current, to: new, signsOutOthers: signOutOthers)
                 try output.print(
-                    ["account": account, "signed_out": "\(count)"],
+                    SignedOut(account: account, signedOut: count),
                     text: "Changed the password of \(account)." + AccountCommand.signedOut(count))
             }
         }
+    }
+
+    private struct SignedOut: Encodable {
+        var account: String
+        /// Devices.
+        var signedOut: Int
     }
 
     private static func signedOut(_ count: Int) -> String {

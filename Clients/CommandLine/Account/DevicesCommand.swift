@@ -6,8 +6,11 @@ import Wire
 
 struct DevicesCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "devices", abstract: "The account's devices.",
+        commandName: "devices", abstract: "The account's devices.", discussion: lastSeen,
         subcommands: [List.self, Rename.self, Revoke.self, AllowSignIn.self], defaultSubcommand: List.self)
+
+    private static let lastSeen =
+        "LAST SEEN is when a device last signed in or renewed its access: every ten minutes while it is in use, not at every request."
 
     private struct Row: Encodable {
         var id: String
@@ -71,7 +74,8 @@ struct DevicesCommand: AsyncParsableCommand {
     }
 
     struct List: AsyncParsableCommand {
-        static let configuration = CommandConfiguration(abstract: "List the account's devices.")
+        static let configuration = CommandConfiguration(
+            abstract: "List the account's devices.", discussion: lastSeen)
 
         @OptionGroup var speaker: SpeakerOptions
         @OptionGroup var output: OutputOptions
@@ -119,6 +123,11 @@ struct DevicesCommand: AsyncParsableCommand {
         @OptionGroup var speaker: SpeakerOptions
         @OptionGroup var output: OutputOptions
 
+        private struct Code: Encodable {
+            var code: String
+            var lifetimeMilliseconds: UInt64
+        }
+
         func run() async throws {
             let reply = try await speaker.call(returning: WireAllowSignInReply.self) { account in
                 var request = WireAllowSignIn()
@@ -126,7 +135,7 @@ struct DevicesCommand: AsyncParsableCommand {
                 return request
             }
             try output.print(
-                ["code": reply.code, "lifetime_milliseconds": "\(reply.lifetimeMilliseconds)"],
+                Code(code: reply.code, lifetimeMilliseconds: reply.lifetimeMilliseconds),
                 text: """
                     \(reply.code)
                     Good for one attempt within \(reply.lifetimeMilliseconds / 60_000) minutes: nephos sign-in ... --code \(reply.code)

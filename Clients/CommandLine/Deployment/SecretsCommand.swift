@@ -20,16 +20,20 @@ struct SecretsCommand: ParsableCommand {
         @OptionGroup var deployment: DeploymentOptions
         @OptionGroup var output: OutputOptions
 
+        /// Times are in milliseconds since 1970.
+        private struct Rotation: Encodable {
+            var keyId: String
+            var signsFrom: UInt64
+            var previousUntil: UInt64
+        }
+
         func run() throws {
             let reply = try OperatorConnection(directory: deployment.directory)
                 .call(.identity, WireRotateSigningKey(), returning: WireRotateSigningKeyReply.self)
             let from = Timestamp(milliseconds: reply.signsFrom)
             let until = Timestamp(milliseconds: reply.previousUntil)
             try output.print(
-                [
-                    "key_id": reply.keyID, "signs_from": "\(reply.signsFrom)",
-                    "previous_until": "\(reply.previousUntil)",
-                ],
+                Rotation(keyId: reply.keyID, signsFrom: reply.signsFrom, previousUntil: reply.previousUntil),
                 text: """
                     The key \(reply.keyID) signs from \(describe(from)) on.
                     The keys before it are void from \(describe(until)) on.

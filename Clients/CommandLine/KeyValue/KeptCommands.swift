@@ -24,7 +24,7 @@ extension KeyValueCommand {
                 do {
                     try await Sent.wait(
                         store, keys: keys, network: network, output: output,
-                        done: "Adopted \(keys.map(inLine).joined(separator: ", ")).")
+                        done: "Adopted \(listed(keys.map(inLine))).")
                 } catch let error as CloudError {
                     throw try await refusal(error, of: keys, in: store)
                 }
@@ -77,7 +77,7 @@ extension KeyValueCommand {
                     ["dismissed": dismissed.map(\.rawValue)],
                     text: dismissed.isEmpty
                         ? "No write was refused."
-                        : "Dismissed \(dismissed.map { inLine($0.rawValue) }.joined(separator: ", ")).")
+                        : "Dismissed \(listed(dismissed.map { inLine($0.rawValue) })).")
             }
         }
     }

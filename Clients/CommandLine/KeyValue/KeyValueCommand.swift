@@ -20,6 +20,14 @@ struct KeyValueCommand: AsyncParsableCommand {
         var duration: Duration { wait.duration }
     }
 
+    /// How long a command that only reads may ask the server.
+    struct ReadOptions: ParsableArguments {
+        @OptionGroup var wait: WaitOptions
+        @Flag(name: .long, help: "Do not ask the server: what this device has is shown as it is.") var offline = false
+
+        var duration: Duration { wait.duration }
+    }
+
     struct Get: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Print a key's value, from this device's copy.",
@@ -28,7 +36,7 @@ struct KeyValueCommand: AsyncParsableCommand {
         @Argument(help: "The key.") var key: String
         @OptionGroup var store: StoreOptions
         @Flag(help: "Ask the server for changes first.") var fresh = false
-        @OptionGroup var network: NetworkOptions
+        @OptionGroup var network: ReadOptions
         @Flag(help: "The bytes of a string or of data as they are, with nothing added.") var raw = false
         @OptionGroup var output: OutputOptions
 
@@ -98,19 +106,21 @@ struct KeyValueCommand: AsyncParsableCommand {
         func run() async throws {
             try await store.withStore { store, _ in
                 // Sent all the same: the server, or another device, may have one that is not known here.
-                let absent = try keys.filter { try store.read($0) == .absent }
+                let unknown = try keys.filter { try store.read($0) == .absent }
                 try store.transaction { changes in for key in keys { changes.removeValue(forKey: key) } }
                 try await Sent.wait(
-                    store, keys: keys, absent: absent, network: network, output: output,
-                    done: Self.sentence(keys.filter { !absent.contains($0) }, absent))
+                    store, keys: keys, unknown: unknown, network: network, output: output,
+                    done: Self.sentence(keys.filter { !unknown.contains($0) }, unknown))
             }
         }
 
-        private static func sentence(_ deleted: [String], _ absent: [String]) -> String {
+        private static func sentence(_ deleted: [String], _ unknown: [String]) -> String {
             func list(_ keys: [String]) -> String { keys.map(inLine).joined(separator: ", ") }
             let sentences = [
                 deleted.isEmpty ? nil : "Deleted \(list(deleted)).",
-                absent.isEmpty ? nil : "There was no \(list(absent)).",
+                unknown.isEmpty
+                    ? nil
+                    : "\(list(unknown)): not on this device; deleted also where the server or another device has it.",
             ]
             return sentences.compactMap { $0 }.joined(separator: " ")
         }
@@ -122,7 +132,7 @@ struct KeyValueCommand: AsyncParsableCommand {
             discussion: "Waits for the first download. Exit code 6: it has not finished in time.")
 
         @OptionGroup var store: StoreOptions
-        @OptionGroup var network: NetworkOptions
+        @OptionGroup var network: ReadOptions
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
@@ -164,7 +174,7 @@ struct KeyValueCommand: AsyncParsableCommand {
                 try store.write(values.sorted { $0.key < $1.key }.map { LocalWrite(key: $0.key, value: $0.value) })
                 try await Sent.wait(
                     store, keys: values.keys.sorted().map(\.rawValue), network: network, output: output,
-                    done: "Imported \(values.count) keys.")
+                    done: "Imported \(values.count) \(values.count == 1 ? "key" : "keys").")
             }
         }
     }
@@ -175,7 +185,9 @@ struct KeyValueCommand: AsyncParsableCommand {
             discussion: "Waits for the first download. Exit code 6: it has not finished in time.")
 
         @OptionGroup var store: StoreOptions
-        @OptionGroup var network: NetworkOptions
+        @OptionGroup var network: ReadOptions
+        // It prints JSON in any case; this says how an error is printed.
+        @OptionGroup var output: OutputOptions
 
         func run() async throws {
             try await store.withStore { store, _ in
@@ -242,16 +254,16 @@ struct KeyValueCommand: AsyncParsableCommand {
                 """)
 
         @OptionGroup var store: StoreOptions
-        @OptionGroup var network: NetworkOptions
+        @OptionGroup var network: ReadOptions
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
             try await store.withStore { store, _ in
                 store.synchronize()
-                try await store.waitUntilCurrent(timeout: network.duration, isImpatient: true)
-                try await store.waitUntilSent(timeout: network.duration, isImpatient: true)
-                let status = try await Self.compared(store, within: network.duration)
-                let standing = Standing(status)
+                let asked = try await Asked(store, within: network.offline ? nil : network.duration)
+                let status = asked.status
+                let standing = Standing(status, failure: asked.failure)
+                if asked.isInVain, let cause = standing.cause { throw asked.details(for: cause) }
                 var facts = [
                     "state": standing.state.rawValue, "token": status.head.description,
                     "digest": status.digest.description,
@@ -259,17 +271,6 @@ struct KeyValueCommand: AsyncParsableCommand {
                 facts["reason"] = standing.reason
                 try output.print(facts, text: standing.text)
                 try standing.end()
-            }
-        }
-
-        /// The status once the content has been compared with the server's; it may not be while a write is on its way.
-        private static func compared(_ store: KeyValueStore, within limit: Duration) async throws -> StoreStatus {
-            let deadline = ContinuousClock.now + limit
-            while true {
-                let status = try await store.status()
-                guard !status.agrees, status.problem == nil, ContinuousClock.now < deadline else { return status }
-                try await Task.sleep(for: .milliseconds(20))
-                try await store.waitUntilCurrent(timeout: limit, isImpatient: true)
             }
         }
     }
@@ -280,16 +281,29 @@ struct KeyValueCommand: AsyncParsableCommand {
             discussion: """
                 A file that goes away, or can no longer be read, ends the mirror and deletes nothing. So does one that \
                 lacks more than 5 of its keys at once, and more than half of them.
+
+                What was edited in the file while no mirror ran is taken over; what it overwrites in the store is in \
+                nephos kv history. A file that this device has never mirrored, and that has other values than the \
+                store, is left alone (exit code 1) unless --prefer says which side's values stay.
                 """)
 
         @Argument(help: "The file; made if it is not there.", completion: .file()) var file: String
         @Flag(help: "Let the file delete many keys at once.") var deleteMany = false
+        @Option(help: "Whose values stay where it is not known which are the newer: file or store.")
+        var prefer: Side?
         @OptionGroup var store: StoreOptions
 
+        /// As it is typed.
+        enum Side: String, ExpressibleByArgument, CaseIterable {
+            case file
+            case store
+        }
+
         func run() async throws {
+            let prefers = prefer.flatMap { DefaultsMirror.Side(rawValue: $0.rawValue) }
             try await store.withStore { store, _ in
                 try StandardOutput.line("Mirroring \(file). End with Ctrl-C.")
-                try await DefaultsMirror(store: store, path: file, deletesMany: deleteMany).run()
+                try await DefaultsMirror(store: store, path: file, deletesMany: deleteMany, prefers: prefers).run()
             }
         }
     }
@@ -354,18 +368,18 @@ enum Sent {
     private struct Report: Encodable {
         var state: String
         var keys: [String]
-        /// Of a deletion: the keys that were not there.
-        var absent: [String]?
+        /// Of a deletion: the keys that this device had not. Whether anybody else had, it does not know.
+        var notOnThisDevice: [String]?
         var token: String?
         var reason: String?
     }
 
     /// - Throws: ``CloudError`` `.quotaExceeded` or another refusal.
     static func wait(
-        _ store: KeyValueStore, keys: [String], absent: [String] = [], network: KeyValueCommand.NetworkOptions,
+        _ store: KeyValueStore, keys: [String], unknown: [String] = [], network: KeyValueCommand.NetworkOptions,
         output: OutputOptions, done: String
     ) async throws {
-        var report = Report(state: "queued", keys: keys, absent: absent.isEmpty ? nil : absent)
+        var report = Report(state: "queued", keys: keys, notOnThisDevice: unknown.isEmpty ? nil : unknown)
         if network.offline { return try output.print(report, text: "\(done) It is kept here and is sent later.") }
         do {
             try await store.waitUntilSent(timeout: network.duration, isImpatient: true)

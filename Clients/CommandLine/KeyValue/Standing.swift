@@ -30,7 +30,7 @@ struct Standing: Equatable {
     ///   - failure: Why the server has not been heard, where the status knows of nothing.
     init(_ status: StoreStatus, proof: Verification? = nil, failure: CloudError? = nil) {
         let token = proof?.token ?? status.head
-        let refused = status.refused.map { "\(inLine($0.key.rawValue)) (\($0.error.message))" }.joined(separator: ", ")
+        let refused = listed(status.refused.map { "\(inLine($0.key.rawValue)) (\($0.error.message))" })
         let pending = proof?.pending ?? status.pending.count
         let waits = pending == 1 ? "one change waits to be sent" : "\(pending) changes wait to be sent"
         let outOfStep = status.problem.flatMap { $0.code == .storeOutOfStep ? $0.message : nil }
@@ -55,10 +55,10 @@ struct Standing: Equatable {
         } else if pending > 0 {
             state = .pending
             line = "out of step at \(token): \(waits)."
-            if let blocking = status.pending.first(where: { $0.state == .blocked })?.error {
-                line = "out of step at \(token): \(Self.words(blocking))"
-                exitStatus = ExitStatus.of(blocking)
-                cause = blocking
+            if let answer = Self.answer(status) {
+                line = "out of step at \(token): \(Self.words(answer))"
+                exitStatus = ExitStatus.of(answer)
+                cause = answer
             }
         } else if proof == nil, !status.agrees {
             state = .notCompared
@@ -87,6 +87,19 @@ struct Standing: Equatable {
             return false
         }
         return state == .problem || state == .pending || notes == other.notes
+    }
+
+    /// What is in the way of the writes that wait, as far as anybody has said it: what blocks one of them, or what the
+    /// server has answered to the first, which the others wait for; nil: nobody has.
+    static func answer(_ status: StoreStatus) -> CloudError? {
+        if let blocking = status.pending.first(where: { $0.state == .blocked })?.error { return blocking }
+        guard let first = status.pending.first else { return nil }
+        if first.state == .deferred { return CloudError(.requestRateLimited, first.reason) }
+        guard let error = first.error else { return nil }
+        switch error.code {
+        case .networkUnavailable, .networkFailure, .serverResponseLost, .deadlineExceeded: return nil
+        default: return error
+        }
     }
 
     /// An error of the store's as a person reads it, who knows of no calls.

@@ -14,96 +14,107 @@ struct WhyCommand: AsyncParsableCommand {
     @OptionGroup var wait: WaitOptions
     @OptionGroup var output: OutputOptions
 
-    private struct Report: Encodable {
-        struct Item: Encodable {
-            var keys: [ItemName]
-            var state: String
-            var reason: String
-            var blocker: String
-            var attempts: Int
-            var nextAttempt: UInt64?
-            var operation: String
-            /// What became of the last attempt.
-            var error: String?
-        }
+    private struct Item {
+        var keys: [ItemName]
         var state: String
-        var inSync: Bool
-        var initialSyncFinished: Bool
-        var following: Bool
-        var token: String
-        var problem: String?
-        var items: [Item]
+        var reason: String
+        var blocker: String
+        var attempts: Int
+        var nextAttempt: Timestamp?
+        var operation: String
+        /// What became of the last attempt.
+        var error: String?
+        /// What the server refused.
+        var value: PropertyValue?
+
+        var json: PropertyValue {
+            var fields: [ItemName: PropertyValue] = [
+                "keys": .array(keys.map { .string($0.rawValue) }), "state": .string(state), "reason": .string(reason),
+                "blocker": .string(blocker), "attempts": .integer(Int64(attempts)), "operation": .string(operation),
+            ]
+            fields["next_attempt"] = nextAttempt.map { .integer(Int64(clamping: $0.milliseconds)) }
+            fields["error"] = error.map { .string($0) }
+            fields["value"] = value
+            return .dictionary(fields)
+        }
     }
 
     func run() async throws {
         try await store.withStore { store, _ in
-            let silence = try await Self.ask(store, within: wait.duration)
-            let status = try await store.status()
-            let standing = Standing(status, failure: silence)
+            let asked = try await Asked(store, within: wait.duration)
+            let status = asked.status
+            let standing = Standing(status, failure: asked.failure)
             // Where the status knows of nothing, nothing was heard.
-            let unheard = status.problem == nil ? silence.map(Standing.words) : nil
+            let unheard = status.problem == nil ? asked.failure.map(Standing.words) : nil
             var items = status.pending.map { pending in
                 let reason = pending.state == .blocked || pending.state == .deferred ? nil : unheard
-                return Report.Item(
+                return Item(
                     keys: pending.keys, state: pending.state.rawValue, reason: reason ?? pending.reason,
                     blocker: reason == nil ? pending.blocker.rawValue : Blocker.network.rawValue,
-                    attempts: pending.attempts, nextAttempt: pending.nextAttempt?.milliseconds,
+                    attempts: pending.attempts, nextAttempt: pending.nextAttempt,
                     operation: pending.id.description, error: pending.error.map(Standing.words))
             }
             items += status.refused.map { refused in
-                Report.Item(
+                Item(
                     keys: [refused.key], state: "refused", reason: refused.error.message, blocker: "quota", attempts: 1,
-                    nextAttempt: nil, operation: "-", error: refused.error.message)
+                    operation: "-", error: refused.error.message, value: refused.value)
             }
             if let key { items = items.filter { $0.keys.contains { $0.rawValue == key } } }
-            let report = Report(
-                state: standing.state.rawValue, inSync: standing.state == .inSync,
-                initialSyncFinished: status.initialSyncFinished,
-                following: status.isFollowing, token: status.head.description,
-                problem: standing.cause.map(Standing.words), items: items)
-            try output.print(report, text: Self.text(report, standing, key: key))
-            if standing.cause != nil { try standing.end() }
+            var report: [ItemName: PropertyValue] = [
+                "state": .string(standing.state.rawValue), "in_sync": .boolean(standing.state == .inSync),
+                "initial_sync_finished": .boolean(status.initialSyncFinished),
+                "following": .boolean(status.isFollowing), "token": .string(status.head.description),
+                "items": .array(items.map(\.json)),
+            ]
+            report["problem"] = standing.cause.map { .string(Standing.words($0)) }
+            try output.print(.dictionary(report), text: text(items, status, standing))
+            if key == nil || standing.cause != nil { try standing.end() }
             if !items.isEmpty { throw ExitStatus.outOfStep }
         }
     }
 
-    /// Lets what waits be sent, as any command does, so that what is in the way of that is known.
-    ///
-    /// - Returns: Why the server was not heard; nil: it was.
-    private static func ask(_ store: KeyValueStore, within limit: Duration) async throws -> CloudError? {
-        do throws(CloudError) {
-            try await store.waitUntilCurrent(timeout: limit, isImpatient: true)
-            try await store.waitUntilSent(timeout: limit, isImpatient: true)
-            return nil
-        } catch {
-            return ExitStatus.of(error) == .unreachable ? error : nil
-        }
-    }
+    /// Of what else there is, the count is said; JSON has all.
+    private static let shownMax = 20
+    private static let valueMax = 60
 
-    private static func text(_ report: Report, _ standing: Standing, key: String?) -> String {
+    private func text(_ items: [Item], _ status: StoreStatus, _ standing: Standing) -> String {
         var lines: [String] = []
         if standing.cause != nil { lines.append(standing.headline) }
-        if !report.initialSyncFinished { lines.append("The store has not been fetched yet.") }
-        for item in report.items {
-            let keys = item.keys.map { inLine($0.rawValue) }
-            lines.append("\(keys.joined(separator: ", ")): \(item.state)")
-            lines.append("  reason        \(item.reason)")
-            lines.append("  blocked by    \(item.blocker)")
-            lines.append("  attempts      \(item.attempts)")
-            if let next = item.nextAttempt {
-                lines.append("  next attempt  \(describe(Timestamp(milliseconds: next)))")
-            }
-            if item.state == "refused" {
-                lines.append("  dismiss with  nephos kv discard \(keys.joined(separator: " "))")
-            } else {
-                lines.append("  operation     \(item.operation)")
-            }
+        if !status.initialSyncFinished { lines.append("The store has not been fetched yet.") }
+        for item in items.prefix(Self.shownMax) { lines += self.lines(item) }
+        if items.count > Self.shownMax {
+            lines.append("and \(items.count - Self.shownMax) more: nephos why --json")
         }
         if lines.isEmpty {
-            lines.append(
-                key.map { "Nothing holds \(inLine($0)) up." } ?? "Nothing waits. The store is at \(report.token).")
+            if let key {
+                lines.append("Nothing holds \(inLine(key)) up.")
+            } else if standing.state == .inSync {
+                lines.append("Nothing waits. The store is at \(status.head).")
+            } else {
+                lines.append(standing.text)
+            }
         }
         return lines.joined(separator: "\n")
+    }
+
+    private func lines(_ item: Item) -> [String] {
+        let keys = item.keys.map { inLine($0.rawValue) }
+        var lines = [
+            "\(listed(keys)): \(item.state)",
+            "  reason        \(item.reason)",
+            "  blocked by    \(item.blocker)",
+            "  attempts      \(item.attempts)",
+        ]
+        if let next = item.nextAttempt { lines.append("  next attempt  \(describe(next))") }
+        guard item.state == "refused" else { return lines + ["  operation     \(item.operation)"] }
+        if let value = item.value {
+            let text = inLine(value.text)
+            lines.append("  value         \(key == nil ? shortened(text, to: Self.valueMax) : text)")
+        }
+        let name = keys.joined(separator: " ")
+        lines.append("  set it again  make room (nephos storage), then: nephos kv set \(name) VALUE")
+        lines.append("  dismiss with  nephos kv discard \(name)")
+        return lines
     }
 }
 
@@ -133,12 +144,14 @@ struct VerifyCommand: AsyncParsableCommand {
 
     func run() async throws {
         try await store.withStore { store, _ in
-            try await store.waitUntilCurrent(timeout: wait.duration, isImpatient: true)
-            // What still waits then is reported, whatever holds it up.
-            try? await store.waitUntilSent(timeout: wait.duration, isImpatient: true)
+            let asked = try await Asked(store, within: wait.duration)
+            // What was fetched is compared, whatever holds up what still waits.
+            if asked.isInVain, !asked.isHeard, let cause = Standing(asked.status, failure: asked.failure).cause {
+                throw asked.details(for: cause)
+            }
             let proof = try await store.verify(timeout: wait.duration)
             let status = try await store.status()
-            let standing = Standing(status, proof: proof)
+            let standing = Standing(status, proof: proof, failure: asked.failure)
             let report = Report(
                 state: standing.state.rawValue, inSync: standing.state == .inSync, token: proof.token.description,
                 localDigest: proof.localDigest.description, serverDigest: proof.serverDigest.description,

@@ -25,6 +25,9 @@ struct SignInCommand: AsyncParsableCommand {
 
     func run() async throws {
         let connection = try ConnectionString(connection)
+        guard deviceName?.isEmpty != true else {
+            throw CloudError(.invalidArguments, "A device needs a name.", details: ["argument": "device_name"])
+        }
         let password = try password.password()
         let name = deviceName ?? ProcessInfo.processInfo.hostName
         let record = try await device.withSession(makesHome: true) { session in

@@ -1,13 +1,19 @@
 public import Core
 private import Foundation
+internal import GRDB
 private import Synchronization
 
 /// Keeps a file of defaults and a key-value store the same, both ways, as apps
 /// do with `NSUserDefaults`.
 ///
-/// At the start the store wins for the keys that it has, and the file fills in
-/// the others. From then on each side's changes go to the other. The file is a
-/// JSON object or an XML property list (by its name's end, `.json` or not), and
+/// Each side's changes go to the other, also those that were made while no mirror ran: the home keeps digests of what
+/// was written to the file last. What somebody has edited since is taken as an edit, and what it overwrites in the
+/// store is in the history; what nobody has edited yields to the store. A key that is gone from the file is deleted
+/// only if the file is known to have had it. A file that was never mirrored fills in the keys that the store does not
+/// have; where both have a key with different values, the mirror ends and says so, unless it was told which one to
+/// prefer. One that is not there, or is empty, is filled from the store.
+///
+/// The file is a JSON object or an XML property list (by its name's end, `.json` or not), and
 /// is replaced as a whole; it keeps its owner and its mode, and a symbolic link stays one. JSON has no dates and no
 /// data; such keys are left out of a JSON file, and stay in the store. So are texts with control characters in XML.
 ///
@@ -22,8 +28,21 @@ public final class DefaultsMirror: Sendable {
     private let keys: Set<ItemName>?
     private let interval: Duration
     private let deletesMany: Bool
-    /// What both sides had when they last agreed.
+    private let prefers: Side?
+    /// What the file had when both sides last agreed.
     private let agreed = Mutex<[ItemName: PropertyValue]>([:])
+    /// Whether the home knows that.
+    private let isNoted = Mutex(false)
+    /// Called between two things that are saved; a test ends the mirror there by throwing.
+    private let fault: (@Sendable (String) throws -> Void)?
+
+    /// One of the two that are kept the same.
+    public enum Side: String, Sendable, CaseIterable {
+        /// The file of defaults.
+        case file
+        /// The key-value store.
+        case store
+    }
 
     /// Keys that may always be deleted at once.
     public static let deletionsMax = 5
@@ -34,11 +53,24 @@ public final class DefaultsMirror: Sendable {
     ///   - keys: What is mirrored; nil: every key.
     ///   - interval: How often the file's time is looked at.
     ///   - deletesMany: Whether more than ``deletionsMax`` keys, and more than half of all, may be deleted at once.
-    public init(
+    ///   - prefers: Whose value stays where both have a key and it is not known what the file had; nil: the mirror
+    ///     ends there, and changes nothing.
+    public convenience init(
         store: KeyValueStore, path: String, keys: Set<String>? = nil, interval: Duration = .milliseconds(250),
-        deletesMany: Bool = false
+        deletesMany: Bool = false, prefers: Side? = nil
     ) {
+        self.init(
+            store: store, path: path, keys: keys, interval: interval, deletesMany: deletesMany, prefers: prefers,
+            fault: nil)
+    }
+
+    init(
+        store: KeyValueStore, path: String, keys: Set<String>? = nil, interval: Duration = .milliseconds(250),
+        deletesMany: Bool = false, prefers: Side? = nil, fault: (@Sendable (String) throws -> Void)?
+    ) {
+        self.fault = fault
         self.deletesMany = deletesMany
+        self.prefers = prefers
         self.store = store
         self.path = path
         self.keys = keys.map { Set($0.map { ItemName($0) }) }
@@ -49,21 +81,22 @@ public final class DefaultsMirror: Sendable {
     /// download, so that the file does not overrule what is not here yet.
     ///
     /// - Throws: ``CloudError`` `.storageFailure` or `.invalidArguments` when the file cannot be
-    ///   used, is gone or empty; `.constraintViolation` when it would delete too many keys; and what the store throws
-    ///   (`.quotaExceeded` names the limit).
+    ///   used, is gone or empty; `.constraintViolation` when it would delete too many keys, or when it has other values
+    ///   than the store and it is not known which are the newer; and what the store throws (`.quotaExceeded` names
+    ///   the limit).
     public func run() async throws(CloudError) {
         while try await !store.status().initialSyncFinished {
             do { try await Task.sleep(for: interval) } catch { return }
         }
-        try merge()
         var stamp = try fileStamp()
+        try merge()
         var unreadable = 0
         while !Task.isCancelled {
             do { try await Task.sleep(for: interval) } catch { return }
             let now = try fileStamp()
             do throws(Unreadable) {
                 // This app's own writes raise no event, so the store is compared each time.
-                try exchange(readFile: now != stamp)
+                try exchange(readFile: now != stamp, stamp: now)
                 // Taken before the exchange: what is written meanwhile is read next time.
                 stamp = now
                 unreadable = 0
@@ -81,57 +114,139 @@ public final class DefaultsMirror: Sendable {
         var isFinal: Bool
     }
 
-    /// Brings both sides together once: the store wins for the keys that it has.
+    /// Brings both sides together once, as they were left.
+    ///
+    /// - Throws: ``CloudError`` as ``run()`` does.
     public func merge() throws(CloudError) {
-        let theirs = mirrored(try store.values())
+        let stamp = try fileStamp()
         // One that is not there, or empty, as it is made for a mirror, is filled.
-        let file = try exists() ? readFile(emptyAllowed: true) : [:]
-        let missing = file.filter { theirs[$0.key] == nil }
-        if !missing.isEmpty { try write(missing.mapValues { $0 }) }
-        let both = theirs.merging(missing) { stored, _ in stored }
-        try writeFile(both, ifNot: file)
-        agreed.withLock { $0 = both }
+        let file = stamp.isEmpty ? [:] : try readFile(emptyAllowed: true)
+        let shown = try throughFile(representable(mirrored(try store.values())))
+        let isBlank = stamp.isEmpty || stamp[Self.sizePlace] == 0
+        let changes = isBlank ? [:] : try edits(in: file, against: shown)
+        try checkDeletions(changes, of: shown.count)
+        try settle(file, changes, stamp)
     }
 
-    /// Takes what either side has changed since they agreed to the other.
-    func exchange(readFile readsFile: Bool) throws(Unreadable) {
-        let before = agreed.withLock { $0 }
-        var file = representable(before)
-        if readsFile {
-            do throws(CloudError) { file = try readFile(emptyAllowed: false) } catch {
-                throw Unreadable(error: error, isFinal: false)
+    /// What of the file is taken over at the start.
+    private func edits(
+        in file: [ItemName: PropertyValue], against shown: [ItemName: PropertyValue]
+    ) throws(CloudError) -> [ItemName: PropertyValue?] {
+        let (app, place) = (store.app, place)
+        let note = try store.session.local.read { database in
+            try MirrorNotes(database, app: app, path: place).read()
+        }
+        let stored = mirrored(try store.values())
+        var edits: [ItemName: PropertyValue?] = [:]
+        var unknown: [ItemName] = []
+        for key in Set(file.keys).union(shown.keys) where file[key] != shown[key] {
+            if let note, note.knows(key) {
+                if !note.wrote(file[key], at: key) { edits[key] = .some(file[key]) }
+            } else if let value = file[key] {
+                if stored[key] == nil || prefers == .file {
+                    edits[key] = value
+                } else if prefers == nil {
+                    unknown.append(key)
+                }
             }
         }
-        do throws(CloudError) { try exchange(before, file, readFile: readsFile) } catch {
-            throw Unreadable(error: error, isFinal: true)
-        }
+        guard unknown.isEmpty else { throw undecided(unknown.sorted()) }
+        return edits
     }
 
-    private func exchange(
-        _ before: [ItemName: PropertyValue], _ file: [ItemName: PropertyValue], readFile readsFile: Bool
-    ) throws(CloudError) {
-        var changes: [ItemName: PropertyValue?] = [:]
-        // As the file has it: JSON writes the real 2.0 as 2, which is no change.
-        let written = try throughFile(representable(before))
-        let read = readsFile ? file : written
-        for key in Set(read.keys).union(written.keys) where read[key] != written[key] {
-            changes[key] = .some(read[key])
-        }
+    private static let namedMax = 10
+
+    private func undecided(_ keys: [ItemName]) -> CloudError {
+        let named = keys.prefix(Self.namedMax).map(\.rawValue).joined(separator: ", ")
+        return CloudError(
+            .constraintViolation,
+            "The file and the store have different values, and it is not known which are the newer. Nothing was changed. Mirror with --prefer file or --prefer store, or remove the file.",
+            details: [
+                "path": path,
+                "different": keys.count > Self.namedMax ? "\(named), and \(keys.count - Self.namedMax) more" : named,
+            ])
+    }
+
+    private func checkDeletions(_ changes: [ItemName: PropertyValue?], of count: Int) throws(CloudError) {
         let deletions = changes.count { $0.value == nil }
-        guard deletesMany || deletions <= Self.deletionsMax || deletions * 2 <= written.count else {
+        guard deletesMany || deletions <= Self.deletionsMax || deletions * 2 <= count else {
             throw CloudError(
                 .constraintViolation,
                 "The file lacks more than half of its keys. Nothing was deleted. If that is meant, mirror with --delete-many.",
-                details: ["path": path, "deletions": "\(deletions)", "keys": "\(written.count)"])
+                details: ["path": path, "deletions": "\(deletions)", "keys": "\(count)"])
         }
-        if !changes.isEmpty { try write(changes) }
-        let now = mirrored(try store.values())
-        try writeFile(now, ifNot: file)
-        agreed.withLock { $0 = now }
     }
 
-    private func write(_ changes: [ItemName: PropertyValue?]) throws(CloudError) {
-        try store.write(changes.sorted { $0.key < $1.key }.map { LocalWrite(key: $0.key, value: $0.value) })
+    /// Takes what either side has changed since they agreed to the other.
+    ///
+    /// - Parameter stamp: Of the file as it was looked at; nil: now.
+    func exchange(readFile readsFile: Bool, stamp seen: [Int64]? = nil) throws(Unreadable) {
+        let written = agreed.withLock { $0 }
+        var file = written
+        let stamp: [Int64]
+        do throws(CloudError) {
+            if let seen { stamp = seen } else { stamp = try fileStamp() }
+            if readsFile { file = try readFile(emptyAllowed: false) }
+        } catch { throw Unreadable(error: error, isFinal: false) }
+        do throws(CloudError) {
+            var changes: [ItemName: PropertyValue?] = [:]
+            for key in Set(file.keys).union(written.keys) where file[key] != written[key] {
+                changes[key] = .some(file[key])
+            }
+            try checkDeletions(changes, of: written.count)
+            try settle(file, changes, stamp)
+        } catch { throw Unreadable(error: error, isFinal: true) }
+    }
+
+    /// Puts what was edited into the store, and what the store has then into the file.
+    ///
+    /// In this order: the edits and what the file has are kept in one transaction, with what is about to take its
+    /// place; then the file is replaced; then that is noted. Whatever ends this, each value is in the store or its
+    /// history, and what nobody has edited is known as such.
+    ///
+    /// - Parameters:
+    ///   - file: What it has.
+    ///   - stamp: Of the file when it was read: of one that was written since, nothing is overwritten.
+    private func settle(
+        _ file: [ItemName: PropertyValue], _ changes: [ItemName: PropertyValue?], _ stamp: [Int64]
+    ) throws(CloudError) {
+        let covers = keys.map { $0.sorted() }
+        let (app, place) = (store.app, place)
+        let isFile = !stamp.isEmpty
+        // Most often nothing has changed, and nothing is written for that.
+        let before = try shown(in: store.values())
+        let known = agreed.withLock { $0 == file } && isNoted.withLock { $0 }
+        guard !changes.isEmpty || !known || before != file || !isFile else { return }
+
+        let writes = changes.sorted { $0.key < $1.key }.map { LocalWrite(key: $0.key, value: $0.value) }
+        let now = try store.write(writes) { database, values in
+            let now = try self.shown(in: values)
+            try MirrorNotes(database, app: app, path: place).write(
+                covers: covers, last: MirrorNote.Content(file), next: now == file ? nil : MirrorNote.Content(now))
+            return now
+        }
+        agreed.withLock { $0 = file }
+        isNoted.withLock { $0 = true }
+        guard now != file || !isFile else { return }
+        try step("mirror.write")
+        // Somebody was quicker: that is read first.
+        guard try writeFile(now, ifStill: stamp) else { return }
+        agreed.withLock { $0 = now }
+        isNoted.withLock { $0 = false }
+        try step("mirror.note")
+        try store.session.local.write {
+            try MirrorNotes($0, app: app, path: place).write(covers: covers, last: MirrorNote.Content(now), next: nil)
+        }
+        isNoted.withLock { $0 = true }
+    }
+
+    /// What the file is to have of these.
+    private func shown(in values: [ItemName: PropertyValue]) throws(CloudError) -> [ItemName: PropertyValue] {
+        try throughFile(representable(mirrored(values)))
+    }
+
+    private func step(_ name: String) throws(CloudError) {
+        do { try fault?(name) } catch { throw CloudError(wrapping: error) }
     }
 
     private func mirrored(_ values: [ItemName: PropertyValue]) -> [ItemName: PropertyValue] {
@@ -143,7 +258,10 @@ public final class DefaultsMirror: Sendable {
 
     private var isJSON: Bool { path.hasSuffix(".json") }
 
-    /// When the file was written, and which it is.
+    /// Where a file's stamp has its size.
+    private static let sizePlace = 2
+
+    /// When the file was written, how large, and which it is; empty: there is none.
     private func fileStamp() throws(CloudError) -> [Int64] {
         var status = stat()
         guard stat(path, &status) == 0 else {
@@ -168,6 +286,11 @@ public final class DefaultsMirror: Sendable {
     }
 
     private func exists() throws(CloudError) -> Bool { try !fileStamp().isEmpty }
+
+    /// Names the file in the home's notes: where it really is, and the form in which it is read.
+    private var place: String {
+        (isJSON ? "json " : "plist ") + URL(fileURLWithPath: path).standardizedFileURL.resolvingSymlinksInPath().path
+    }
 
     private func readFile(emptyAllowed: Bool) throws(CloudError) -> [ItemName: PropertyValue] {
         guard try exists() else {
@@ -195,11 +318,10 @@ public final class DefaultsMirror: Sendable {
         }
     }
 
-    private func writeFile(_ values: [ItemName: PropertyValue], ifNot current: [ItemName: PropertyValue])
-        throws(CloudError)
-    {
-        let values = representable(values)
-        guard values != current || !FileManager.default.fileExists(atPath: path) else { return }
+    /// - Returns: Whether it was written; false: it is not as it was when it was read.
+    private func writeFile(
+        _ values: [ItemName: PropertyValue], ifStill stamp: [Int64]
+    ) throws(CloudError) -> Bool {
         do {
             // Keys that are not mirrored stay as they are.
             var all = values
@@ -208,7 +330,10 @@ public final class DefaultsMirror: Sendable {
                     all[key] = value
                 }
             }
-            try AtomicFile.replace(path, with: DefaultsFile.encode(all, json: isJSON))
+            let data = DefaultsFile.encode(all, json: isJSON)
+            guard try fileStamp() == stamp else { return false }
+            try AtomicFile.replace(path, with: data)
+            return true
         } catch {
             if let error = error as? CloudError { throw error }
             var failure = unusable

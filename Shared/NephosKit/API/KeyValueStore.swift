@@ -1,4 +1,5 @@
 public import Core
+internal import GRDB
 
 /// A key-value store that is the same on all of an account's devices, shaped
 /// like `NSUbiquitousKeyValueStore`.
@@ -84,6 +85,30 @@ public final class KeyValueStore: KeyValueWriting, Sendable {
             throw error
         }
         session.engine.execute { $0.keyValue(app).pump() }
+    }
+
+    /// The same, and in one transaction with it what else is to be kept.
+    ///
+    /// - Parameter note: Gets all values as they are then.
+    func write<Result>(
+        _ writes: [LocalWrite], noting note: (Database, [ItemName: PropertyValue]) throws -> Result
+    ) throws(CloudError) -> Result {
+        let (id, now, writer) = session.engine.stamp
+        let app = app
+        let result: Result
+        do throws(CloudError) {
+            try LocalStore.check(writes)
+            result = try session.local.write { database in
+                try session.local.accept(writes, app: app, id: id, writer: writer, now: now, database)
+                let values = try session.local.store(of: app, database).visibleItems().compactMapValues(\.value)
+                return try note(database, values)
+            }
+        } catch {
+            session.engine.execute { $0.keyValue(app).refusedHere(writes, error) }
+            throw error
+        }
+        if !writes.isEmpty { session.engine.execute { $0.keyValue(app).pump() } }
+        return result
     }
 
     /// Offers what was written while signed out to the account that is signed in now. It stays among

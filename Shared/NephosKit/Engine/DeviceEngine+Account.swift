@@ -210,14 +210,19 @@ extension DeviceEngine {
             guard keepsUnsent || unsent.count == 0 else {
                 throw CloudError(
                     .constraintViolation,
-                    "Changes were never sent. Connect and wait (kv sync --app APP), or keep them here until this account signs in again (--keep-unsent).",
+                    session.revoked
+                        ? "Changes were never sent, and the server takes none of this device any more. Sign in again, which sends them, or keep them here until then (--keep-unsent)."
+                        : "Changes were never sent. Connect and wait (kv sync --app APP), or keep them here until this account signs in again (--keep-unsent).",
                     details: ["account": session.accountName, "unsent": "\(unsent.count)", "apps": unsent.apps])
             }
+            // What the server has ended it does not take back.
+            try secrets.reserveRoom()
             var isOver = false
             var timer: (any LoopTimer)?
             func end(isTold: Bool) {
                 guard !isOver else { return }
                 isOver = true
+                secrets.releaseRoom()
                 do throws(CloudError) {
                     try signedOut(session)
                     completion(.success(isTold))

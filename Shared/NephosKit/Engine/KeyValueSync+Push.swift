@@ -303,7 +303,7 @@ extension KeyValueSync {
             // Another process may have sent it too, and been told the same.
             guard try store.isPending(operation) else { return }
             try store.removePending(operation.position)
-            try store.recordRefusal(keys, error, now: now)
+            try store.recordRefusal(operation.writes, error, now: now)
             try store.tell(
                 ChangeNotification(
                     reason: .quotaViolationChange, changedKeys: keys,

@@ -1,4 +1,5 @@
 public import Core
+import Foundation
 import GRDB
 import Wire
 
@@ -22,6 +23,11 @@ public struct RefusedWrite: Sendable {
     public var at: Timestamp
     /// Why, with what to do.
     public var error: CloudError
+    /// What it would have set, to be set again once there is room; nil: it was a deletion, or is too old. The newest
+    /// of a store are kept, up to 4 MiB.
+    public var value: PropertyValue? { bytes.flatMap { try? PropertyValue(canonicalBytes: [UInt8]($0)) } }
+    /// Read as a value only for whoever asks: a status is made often.
+    var bytes: Data?
 }
 
 /// A key's new value; nil deletes it.

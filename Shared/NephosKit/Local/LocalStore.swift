@@ -196,6 +196,9 @@ enum LocalSchema {
         migrator.registerMigration("1: session and key-value") { database in
             try database.execute(sql: Self.first)
         }
+        migrator.registerMigration("2: values of refused writes") { database in
+            try database.execute(sql: "ALTER TABLE refused ADD COLUMN value BLOB")
+        }
         return migrator
     }
 

@@ -297,14 +297,31 @@ struct StoreTransaction {
 
     // MARK: Refused writes
 
-    func recordRefusal(_ keys: [ItemName], _ error: CloudError, now: Timestamp) throws {
-        for key in keys {
+    /// Of the values of refused writes, in one store.
+    private static let refusedBytesMax = 4 << 20
+
+    func recordRefusal(_ writes: [KeyValueItem], _ error: CloudError, now: Timestamp) throws {
+        let error = StoredError.encode(error)
+        for write in writes {
             try cached(
-                "INSERT INTO refused (account, store, key, refused_at, error) VALUES (?1, ?2, ?3, ?4, ?5) "
-                    + "ON CONFLICT (account, store, key) DO UPDATE SET refused_at = ?4, error = ?5"
+                "INSERT INTO refused (account, store, key, refused_at, error, value) VALUES (?1, ?2, ?3, ?4, ?5, ?6) "
+                    + "ON CONFLICT (account, store, key) DO UPDATE SET refused_at = ?4, error = ?5, value = ?6"
             ).execute(arguments: [
-                account, store, key.rawValue, Int64(bitPattern: now.milliseconds), StoredError.encode(error),
+                account, store, write.key.rawValue, Int64(bitPattern: now.milliseconds), error,
+                write.value.map { Data($0.canonicalBytes) },
             ])
+        }
+        var bytes = 0
+        let kept = try Row.fetchAll(
+            cached(
+                "SELECT key, length(value) AS size FROM refused WHERE account = ?1 AND store = ?2 "
+                    + "AND value IS NOT NULL ORDER BY refused_at DESC, key"),
+            arguments: [account, store])
+        for row in kept {
+            bytes += row["size"] as Int
+            guard bytes > Self.refusedBytesMax else { continue }
+            try cached("UPDATE refused SET value = NULL WHERE account = ?1 AND store = ?2 AND key = ?3")
+                .execute(arguments: [account, store, row["key"] as String])
         }
     }
 
@@ -315,14 +332,15 @@ struct StoreTransaction {
 
     func refusals() throws -> [RefusedWrite] {
         try Row.fetchAll(
-            cached("SELECT key, refused_at, error FROM refused WHERE account = ?1 AND store = ?2 ORDER BY key"),
+            cached("SELECT key, refused_at, error, value FROM refused WHERE account = ?1 AND store = ?2 ORDER BY key"),
             arguments: [account, store]
         ).compactMap { row in
             StoredError.decode(row["error"]).map {
                 RefusedWrite(
                     key: ItemName(row["key"]),
                     at: Timestamp(milliseconds: UInt64(bitPattern: row["refused_at"] as Int64)),
-                    error: $0)
+                    error: $0,
+                    bytes: row["value"])
             }
         }
     }

@@ -43,6 +43,7 @@ public func runService(
     transport: any Transport,
     make: @escaping @Sendable (ServiceRuntimeConfig) throws -> any CloudService
 ) async throws {
+    StandardStreams.occupy()
     // Once, before the first logger; every later one goes the same way.
     LoggingSystem.bootstrap { StreamLogHandler.standardError(label: $0) }
     let configuration = ConfigReader(provider: EnvironmentVariablesProvider()).scoped(to: "nephos")

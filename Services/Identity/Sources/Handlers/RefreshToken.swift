@@ -33,7 +33,7 @@ extension IdentityService {
         let secret: RefreshSecret
         switch decision {
         case .notBound:
-            throw CloudError(.tokenNotBound, "The refresh token belongs to another device's key. Sign in.")
+            throw CloudError(.tokenNotBound, "This sign-in belongs to another device's key. Sign in again.")
         case .expired, .foreign, .late:
             throw Self.refreshTokenInvalid
         case .reused:
@@ -83,5 +83,8 @@ extension IdentityService {
         return try newRefreshToken(for: device.id, after: family, context: context, transaction)
     }
 
-    static let refreshTokenInvalid = CloudError(.notAuthenticated, "The refresh token is not valid. Sign in.")
+    static let refreshTokenInvalid = CloudError(
+        .notAuthenticated,
+        "This sign-in has ended: the account may have been closed, or the server replaced. Ask its operator, or sign in again."
+    )
 }

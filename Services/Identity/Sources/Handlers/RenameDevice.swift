@@ -7,10 +7,7 @@ extension IdentityService {
     func renameDevice(
         _ request: WireRenameDevice, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> WireRenameDeviceReply {
-        try TextRule.check(request.name, argument: "name")
-        guard !request.name.isEmpty else {
-            throw CloudError(.invalidArguments, "A device needs a name.", details: ["argument": "name"])
-        }
+        try TextRule.checkDeviceName(request.name, argument: "name")
         let subject = try requireSubject(request.accountName, context, transaction)
         var device = try requireDevice(request.deviceID, of: subject, transaction)
         let former = device.name

@@ -37,7 +37,7 @@ extension IdentityService {
         _ request: WireSignIn, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> SignInAttempt {
         let name = try AccountNameRule.canonical(request.accountName)
-        try TextRule.check(request.deviceName, argument: "device_name")
+        try TextRule.checkDeviceName(request.deviceName, argument: "device_name")
         try TextRule.check(request.deviceModel, argument: "device_model")
         try TextRule.check(request.devicePlatform, argument: "device_platform")
         guard request.password.utf8.count <= PasswordRule.lengthMax else { throw Self.wrongCredentials }

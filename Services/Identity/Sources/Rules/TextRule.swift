@@ -19,4 +19,13 @@ enum TextRule {
                 details: ["argument": argument])
         }
     }
+    /// Checks what a device is to be called.
+    ///
+    /// - Throws: ``CloudError`` `.invalidArguments` also for an empty one: nobody could tell in a list which it is.
+    static func checkDeviceName(_ name: String, argument: String) throws(CloudError) {
+        guard !name.isEmpty else {
+            throw CloudError(.invalidArguments, "A device needs a name.", details: ["argument": argument])
+        }
+        try check(name, argument: argument)
+    }
 }

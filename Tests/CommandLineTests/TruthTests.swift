@@ -1,0 +1,185 @@
+import Core
+import Foundation
+import ServiceKit
+import TestKit
+import Testing
+
+/// What is said is so, and what it advises helps.
+@Suite(.serialized) struct TruthTests {
+    private func file(_ house: Household, _ name: String, _ text: String) throws -> String {
+        let file = house.folder + "/" + name
+        try Data(text.utf8).write(to: URL(fileURLWithPath: file))
+        return file
+    }
+
+    private func many(_ house: Household, _ count: Int) throws -> String {
+        let file = house.folder + "/many.json"
+        let values = Dictionary(uniqueKeysWithValues: (0..<count).map { ("key-\($0)", $0) })
+        try JSONEncoder().encode(values).write(to: URL(fileURLWithPath: file))
+        return file
+    }
+
+    private func connection(_ house: Household) async throws -> String {
+        try await house.nephos.run("status", "--connection").output.trimmingCharacters(in: .whitespacesAndNewlines)
+    }
+
+    private func signInSecond(_ house: Household) async throws -> Program {
+        var second = house.person
+        second.environment["NEPHOS_HOME"] = house.folder + "/second"
+        let signIn = try await second.run(
+            "sign-in", try await connection(house), "--account", Household.accountName, "--device-name", "second")
+        try #require(signIn.status == 0, "\(signIn)")
+        return second
+    }
+
+    @Test(.enabled(if: SmallDisk.isAvailable, "Only the superuser may mount a small disk."))
+    func aSignOutThatCannotBeKeptIsNotAskedFor() async throws {
+        try await withHousehold { house in
+            let disk = try SmallDisk(megabytes: 4, at: house.folder + "/home")
+            defer { disk.remove() }
+            try await house.begin()
+            #expect(try await house.person.run("kv", "sync").status == 0)
+            try disk.fill()
+            // What a session needs to begin is there; what its end needs is not.
+            let junk = open(house.folder + "/home/junk", O_WRONLY)
+            try #require(junk >= 0 && ftruncate(junk, lseek(junk, 0, SEEK_END) - (72 << 10)) == 0)
+            close(junk)
+            let refused = try await house.person.run("sign-out")
+            #expect(refused.status == 8 && refused.errors.contains("is full"), "\(refused)")
+            try disk.empty()
+            let sync = try await house.person.run("kv", "sync")
+            #expect(sync.status == 0, "\(sync)")
+            #expect(try await house.person.run("sign-out").status == 0)
+        }
+    }
+
+    @Test(.enabled(if: SmallDisk.isAvailable, "Only the superuser may mount a small disk."))
+    func aServerWithoutRoomHasAnswered() async throws {
+        try await withHousehold { house in
+            let disk = try SmallDisk(megabytes: 96, at: house.deployment + "/data/keyvalue")
+            defer { disk.remove() }
+            try await house.begin()
+            #expect(try await house.person.run("kv", "set", "k", "1").status == 0)
+            try disk.fill()
+            let large = try file(house, "large", String(repeating: "x", count: 300_000))
+            #expect(try await house.person.run("kv", "set", "large", "--from", large).status == 0)
+            for command in [["why"], ["kv", "sync"], ["verify"], ["why", "--timeout", "2"]] {
+                let outcome = try await house.person.run(command)
+                let said = outcome.output + outcome.errors
+                #expect(outcome.status == 8, "\(command): \(outcome)")
+                #expect(said.contains("The server's disk is full"), "\(command): \(outcome)")
+                #expect(!said.contains("has not answered"), "\(command): \(outcome)")
+                #expect(!said.contains("blocked by    network"), "\(command): \(outcome)")
+                if command.first == "why" { #expect(said.contains("blocked by    server"), "\(command): \(outcome)") }
+            }
+            try disk.empty()
+        }
+    }
+
+    @Test func aBudgetThatIsUsedUpEndsEveryCommandAlike() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            #expect(try await house.person.run("kv", "sync").status == 0)
+            #expect(try await house.nephos.run("down").status == 0)
+            var operatorProgram = house.nephos
+            operatorProgram.environment["NEPHOS_KEYVALUE_BUDGET_CAPACITY"] = "20"
+            operatorProgram.environment["NEPHOS_KEYVALUE_BUDGET_REFILL_PER_SECOND"] = "1"
+            #expect(try await operatorProgram.run("up").status == 0)
+            let large = try file(house, "large", String(repeating: "x", count: 600_000))
+            #expect(try await house.person.run("kv", "set", "large", "--from", large).status == 0)
+            #expect(try await house.person.run("kv", "set", "k", "2", "--offline").status == 0)
+            for command in [["kv", "sync"], ["verify"], ["why"]] {
+                let outcome = try await house.person.run(command + ["--timeout", "1"])
+                #expect(outcome.status == 3, "\(command): \(outcome)")
+            }
+        }
+    }
+
+    @Test func anEmptyPasswordIsNotSentAndADeviceNeedsAName() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let connection = try await connection(house)
+            var empty = house.person
+            empty.environment["NEPHOS_PASSWORD"] = ""
+            empty.environment["NEPHOS_HOME"] = house.folder + "/other"
+            let signIn = ["sign-in", connection, "--account", Household.accountName]
+            let outcome = try await empty.run(signIn)
+            #expect(outcome.status == 64 && outcome.errors.contains("$NEPHOS_PASSWORD"), "\(outcome)")
+            #expect(try await empty.run("account", "create", "bob").status == 64)
+            var named = house.person
+            named.environment["NEPHOS_HOME"] = house.folder + "/other"
+            let nameless = try await named.run(signIn + ["--device-name", ""])
+            #expect(nameless.status == 64 && nameless.errors.contains("A device needs a name."), "\(nameless)")
+            let long = try file(house, "long", String(repeating: "x", count: 100_000))
+            let tooLong = try await named.run(signIn + ["--password-file", long])
+            #expect(tooLong.status == 64 && tooLong.errors.contains("password"), "\(tooLong)")
+            #expect(!tooLong.errors.contains("value"), "\(tooLong)")
+            let audit = try await house.nephos.run("account", "audit", "--account", Household.accountName).output
+            #expect(!audit.contains("refused"), "\(audit)")
+        }
+    }
+
+    @Test func whatManyKeysWaitForIsSaidInAFewLines() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            #expect(try await house.person.run("kv", "sync").status == 0)
+            #expect(try await house.nephos.run("down").status == 0)
+            let one = try file(house, "one.json", "{\"one\":1}")
+            let imported = try await house.person.run("kv", "import", one, "--offline")
+            #expect(imported.output.hasPrefix("Imported 1 key. "), "\(imported)")
+            #expect(try await house.person.run("kv", "import", try many(house, 950), "--offline").status == 0)
+            let why = try await house.person.run("why")
+            #expect(why.output.contains(" and 945 more: "), "\(why)")
+            #expect(why.output.split(separator: "\n").allSatisfy { $0.count < 200 }, "\(why)")
+            #expect(try await house.person.run("why", "--json").output.contains("\"key-949\""))
+            // A count is a number; what somebody has named is not.
+            let signOut = try await house.person.run("sign-out", "--json")
+            #expect(signOut.errors.contains("\"unsent\":2") && signOut.errors.contains("\"apps\":\""), "\(signOut)")
+            let sync = try await house.person.run("kv", "sync", "--offline")
+            #expect(sync.status == 6 && sync.output.contains("2 changes wait"), "\(sync)")
+            #expect(try await house.person.run("kv", "export", "--json").output.contains("\"one\":1"))
+        }
+    }
+
+    @Test func whoseSignInHasEndedIsToldSoAndWhatHelps() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let second = try await signInSecond(house)
+            #expect(try await second.run("kv", "sync").status == 0)
+            #expect(try await house.nephos.run("devices", "--help").output.contains("renewed its access"))
+            #expect(
+                try await house.person.run("devices", "revoke", "second").status == 0)
+            while try await second.run("kv", "sync").status == 0 {}
+            #expect(try await second.run("kv", "set", "k", "1", "--offline").status == 0)
+            let signOut = try await second.run("sign-out")
+            #expect(signOut.status == 1 && signOut.errors.contains("Sign in again"), "\(signOut)")
+            #expect(!signOut.errors.contains("Connect and wait"), "\(signOut)")
+
+            #expect(try await house.nephos.run("account", "close", Household.accountName, "--yes").status == 0)
+            while try await house.person.run("kv", "sync").status == 0 {}
+            let closed = try await house.person.run("kv", "sync")
+            #expect(closed.status == 4 && closed.errors.contains("may have been closed"), "\(closed)")
+            #expect(!closed.errors.contains("token"), "\(closed)")
+        }
+    }
+
+    @Test func aClosedOutputIsNoFileOfTheCommands() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            #expect(try await house.person.run("kv", "set", "k", "1").status == 0)
+            let closing = ["sh", "-c", #"exec "$@" <&- >&- 2>&-"#, "sh"]
+            let get = try await house.person.run("kv", "get", "k", before: closing)
+            #expect(get.status == 74, "\(get)")
+            let watch = try house.person.start(["watch"], before: closing)
+            defer { watch.signal(SIGKILL) }
+            func opened(_ descriptor: Int) -> String {
+                (try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/\(watch.pid)/fd/\(descriptor)"))
+                    ?? ""
+            }
+            try await eventually("it has opened its database") {
+                (3..<60).contains { opened($0).hasSuffix("device.sqlite") }
+            }
+            for descriptor in 0...2 { #expect(opened(descriptor) == "/dev/null") }
+        }
+    }
+}
