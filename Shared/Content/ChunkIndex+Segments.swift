@@ -14,6 +14,14 @@ extension ChunkIndex {
         }
     }
 
+    /// The chunks that come after those that the cursor has passed.
+    static func chunks(
+        in segment: SegmentID, after cursor: RowCursor, limit: Int, in transaction: any ReadTransaction
+    ) throws -> [IndexedChunk] {
+        let rows = try chunks(in: segment, from: cursor.offset, limit: limit + cursor.passed, in: transaction)
+        return Array(rows.dropFirst(cursor.passed))
+    }
+
     /// What rows say of the segment; nil: no row knows it.
     public static func use(of segment: SegmentID, in transaction: any ReadTransaction) throws -> SegmentUse? {
         let values: [SQLValue] = [.integer(Int64(segment.partition)), .integer(segment.number)]
@@ -79,5 +87,22 @@ extension ChunkIndex {
     private static func segmentUse(_ row: any SQLRow) -> SegmentUse {
         let segment = SegmentID(partition: Int(row.integer(0)), number: row.integer(1))
         return SegmentUse(segment: segment, length: Int(row.integer(2)), liveBytes: Int(row.integer(3)))
+    }
+}
+
+/// How far a segment's rows were looked at, by their offsets. Two have the same only in a damaged database, and even
+/// then none is left out.
+struct RowCursor {
+    fileprivate(set) var offset = Int.min
+    /// Rows of this very offset that were looked at, and are still there.
+    fileprivate(set) var passed = 0
+
+    /// - Parameter stays: Whether the row will be there when rows are read again.
+    mutating func pass(_ chunk: IndexedChunk, stays: Bool = true) {
+        if chunk.place.offset != offset {
+            offset = chunk.place.offset
+            passed = 0
+        }
+        if stays { passed += 1 }
     }
 }

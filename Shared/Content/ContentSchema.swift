@@ -85,7 +85,7 @@ enum ContentStatements {
         """
         SELECT owner, id, segment_number, segment_offset, length, suite FROM content_chunks
         WHERE partition_number = ?1 AND segment_number = ?2 AND segment_offset >= ?3
-        ORDER BY segment_offset LIMIT ?4
+        ORDER BY segment_offset, owner, id LIMIT ?4
         """)
 
     static let growSegment = SQL(

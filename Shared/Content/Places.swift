@@ -82,10 +82,3 @@ public struct StoredChunk: Hashable, Sendable {
         self.place = place
     }
 }
-
-extension Int {
-    func advanced(clampedBy distance: Int) -> Int {
-        let (sum, overflow) = addingReportingOverflow(distance)
-        return overflow ? (distance < 0 ? .min : .max) : sum
-    }
-}

@@ -99,7 +99,7 @@ final class FolderLock: Sendable {
         descriptor = open(folder + "/.lock", O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
         guard descriptor >= 0 else { throw DiskFailure(number: errno).cloudError }
         guard flock(descriptor, LOCK_EX | LOCK_NB) == 0 else {
-            close(descriptor)
+            // Closed by `deinit`, which runs also for what was not made to the end.
             throw CloudError(
                 .storageFailure,
                 "Another process has this folder of content open. Stop it first: one process writes to it at a time.",

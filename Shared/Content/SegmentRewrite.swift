@@ -23,8 +23,7 @@ public struct SegmentRewrite: Sendable {
 
     public let segment: SegmentID
     private let store: any BlobStore
-    /// Chunks from here on are not copied yet.
-    private var offset = Int.min
+    private var cursor = RowCursor()
     private var damaged: [IndexedChunk] = []
 
     /// Rows that are read at once.
@@ -53,8 +52,8 @@ public struct SegmentRewrite: Sendable {
         guard try store.segments(in: segment.partition).allSatisfy({ $0.id != segment || $0.isClosed }) else {
             return .notClosed
         }
-        let (old, from) = (segment, offset)
-        let rows = try snapshots.read { try ChunkIndex.chunks(in: old, from: from, limit: Self.rowsMax, in: $0) }
+        let (old, cursor) = (segment, cursor)
+        let rows = try snapshots.read { try ChunkIndex.chunks(in: old, after: cursor, limit: Self.rowsMax, in: $0) }
         var copied: [IndexedChunk] = []
         var failed: [IndexedChunk] = []
         for chunk in rows {
@@ -85,8 +84,8 @@ public struct SegmentRewrite: Sendable {
         }
         damaged += failed
         let count = copied.count + failed.count
-        // An offset that cannot be raised is a damaged row's, and the last.
-        if count > 0 { offset = rows[count - 1].place.offset.advanced(clampedBy: 1) }
+        let staying = Set(failed)
+        for chunk in rows[..<count] { self.cursor.pass(chunk, stays: staying.contains(chunk)) }
         return count == rows.count && rows.count < Self.rowsMax ? .damaged(damaged) : .goesOn
     }
 

@@ -20,8 +20,7 @@ public struct SegmentScrub: Sendable {
     public let segment: SegmentID
     private let store: any BlobStore
     private var offset = 0
-    /// Rows from here on are not looked at yet.
-    private var rowsFrom = Int.min
+    private var cursor = RowCursor()
     private var findings: [Finding] = []
 
     /// Rows that are read at once.
@@ -44,8 +43,8 @@ public struct SegmentScrub: Sendable {
     ) throws -> (findings: [Finding], isDone: Bool) {
         findings = []
         // Rows first: what they name is in the file already.
-        let (segment, from) = (segment, rowsFrom)
-        let rows = try snapshots.read { try ChunkIndex.chunks(in: segment, from: from, limit: Self.rowsMax, in: $0) }
+        let (segment, cursor) = (segment, cursor)
+        let rows = try snapshots.read { try ChunkIndex.chunks(in: segment, after: cursor, limit: Self.rowsMax, in: $0) }
         let length = try store.segments(in: segment.partition).first { $0.id == segment }?.length ?? 0
         let isDone = try look(at: rows, length: length, bytesMax: bytesMax)
         return (try confirmed(through: snapshots), isDone)
@@ -74,7 +73,7 @@ public struct SegmentScrub: Sendable {
                 continue
             }
             next += 1
-            rowsFrom = chunk.place.offset.advanced(clampedBy: 1)
+            cursor.pass(chunk)
             try look(at: chunk, length: length, &buffer)
             if chunk.place.isSound { budget -= chunk.place.recordBytes }
         }
