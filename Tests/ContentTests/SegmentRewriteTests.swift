@@ -188,6 +188,21 @@ import Testing
                 readers.running.subtract(1, ordering: .releasing)
             }
         }
+        // And scrubbed: what goes meanwhile is not reported as missing.
+        readers.running.add(1, ordering: .relaxed)
+        Thread.detachNewThread {
+            while !readers.isOver.load(ordering: .relaxed) {
+                let segments = (try? snapshots.read { try ChunkIndex.segments(limit: 100, in: $0) }) ?? []
+                for segment in segments {
+                    var scrub = SegmentScrub(segment.segment, in: store)
+                    while let step = try? scrub.step(bytesMax: 20_000, through: snapshots) {
+                        readers.failures.add(step.findings.count, ordering: .relaxed)
+                        if step.isDone { break }
+                    }
+                }
+            }
+            readers.running.subtract(1, ordering: .releasing)
+        }
         defer {
             readers.isOver.store(true, ordering: .relaxed)
             while readers.running.load(ordering: .acquiring) > 0 { usleep(1000) }

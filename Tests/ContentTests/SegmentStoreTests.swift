@@ -111,6 +111,36 @@ import Testing
         #expect(isDamaged { _ = try store.read(damaged, of: chunks[1].id) })
     }
 
+    /// The header reached the disk, and the bytes behind it did not.
+    @Test func aRecordWithoutItsBytesAtTheEndIsNotGoneOnAfter() throws {
+        let chunks = try store(folder).put(0..<3)
+        var bytes = try folder.bytes(of: chunks[2].place.segment)
+        bytes.replaceSubrange((bytes.count - 100)..., with: [UInt8](repeating: 0, count: 100))
+        try folder.write(bytes, to: chunks[2].place.segment)
+        let store = try store(folder)
+        let more = try #require(try store.put(5..<6).first)
+        #expect(more.place.segment != chunks[2].place.segment)
+        #expect(try store.read(chunks[1].place, of: chunks[1].id) == content(1, count: 100))
+        #expect(isDamaged { _ = try store.read(chunks[2].place, of: chunks[2].id) })
+    }
+
+    @Test func whatLiesWhereItWasNotWrittenIsDamage() throws {
+        let store = try store(folder)
+        let here = try store.put(0..<2)
+        let there = try #require(try store.put(0..<2, in: 8).first)
+        var bytes = try folder.bytes(of: here[0].place.segment)
+        // The same chunk, as it lies in another partition: the same number, the same offset.
+        #expect(
+            there.place.segment.number == here[0].place.segment.number && there.place.offset == here[0].place.offset)
+        try folder.write(bytes, to: there.place.segment)
+        #expect(isDamaged { _ = try store.read(there.place, of: there.id) })
+        // A whole record at another one's offset.
+        bytes.replaceSubrange(here[1].place.offset..., with: bytes[here[0].place.offset..<here[0].place.end])
+        try folder.write(bytes, to: here[0].place.segment)
+        #expect(isDamaged { _ = try store.read(here[1].place, of: here[0].id) })
+        #expect(try store.read(here[0].place, of: here[0].id) == content(0, count: 100))
+    }
+
     @Test func aFolderHasOneStoreAtATime() throws {
         let first = try store(folder)
         #expect(code { _ = try store(folder) } == .storageFailure)
