@@ -96,6 +96,7 @@ let package = Package(
         shared("Bus", ["Core", "Wire", protobuf, logging]),
         shared("ZeroMQBus", ["Bus", "Core", "CZeroMQ", "CSodium", logging]),
         shared("Storage", ["Core", "CSQLiteShim", grdb, sqlite, logging]),
+        shared("Content", ["Core", "Storage", crypto]),
         shared(
             "ServiceKit",
             [
@@ -151,6 +152,7 @@ let package = Package(
                 ]),
             tests("ZeroMQBusTests", ["ZeroMQBus", "Bus", "Core", "CZeroMQ"]),
             tests("StorageTests", ["Storage", "Core", sqlite]),
+            tests("ContentTests", ["Content", "TestKit", "Storage", "Core"]),
             tests(
                 "ServiceKitTests",
                 ["TestKit", "ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf, logging]),

@@ -24,7 +24,7 @@ final class WriterLock {
             )
         }
         guard flock(descriptor, LOCK_EX | LOCK_NB) == 0 else {
-            close(descriptor)
+            // Closed by `deinit`, which runs also for what was not made to the end.
             throw CloudError(
                 .storageFailure,
                 "Another process has this database open. Stop it first: one process writes to a database at a time.",

@@ -1,0 +1,212 @@
+public import Core
+public import Storage
+
+/// On whose plan content counts, and whose key seals it: an account, or an app for its public databases.
+public struct ContentOwner: ByteName {
+    public let rawValue: String
+    public init(rawValue: String) { self.rawValue = rawValue }
+}
+
+/// A chunk's row.
+public struct IndexedChunk: Hashable, Sendable {
+    public var owner: ContentOwner
+    public var id: ChunkID
+    public var place: SegmentPlace
+    /// How it was sealed (``ChunkSealer``), so that what an old suite sealed can be found.
+    public var suite: UInt8
+
+    public init(owner: ContentOwner, id: ChunkID, place: SegmentPlace, suite: UInt8) {
+        self.owner = owner
+        self.id = id
+        self.place = place
+        self.suite = suite
+    }
+}
+
+/// What rows say of a segment.
+public struct SegmentUse: Hashable, Sendable {
+    public var segment: SegmentID
+    /// Bytes to the end of the last chunk that had a row. The file may be longer.
+    public var length: Int
+    /// Bytes of those chunks that have one now, their records' headers included.
+    public var liveBytes: Int
+}
+
+/// Where chunks lie: rows in the caller's own database, in its own transactions.
+///
+/// It keeps no state. What counts how often a chunk is used, and so when it is removed, is the caller's.
+public enum ChunkIndex {
+    /// Adds the chunks of an owner that were put. One that the owner has already keeps its place; the new bytes are
+    /// dead room.
+    ///
+    /// - Parameter chunks: All of one partition.
+    /// - Returns: How many sealed bytes the owner has more.
+    /// - Throws: ``CloudError`` `.invalidArguments`: no store gives such a place.
+    @discardableResult
+    public static func add(
+        _ chunks: [StoredChunk], of owner: ContentOwner, suite: UInt8, in transaction: any Transaction
+    ) throws -> Int {
+        var tally = Tally()
+        for chunk in chunks {
+            let place = chunk.place
+            guard place.isSound else { throw CloudError(.invalidArguments, "There is no such place in a segment.") }
+            let values: [SQLValue] = [
+                .integer(Int64(place.segment.partition)), .text(owner.rawValue), .blob(chunk.id.bytes),
+                .integer(place.segment.number), .integer(Int64(place.offset)), .integer(Int64(place.length)),
+                .integer(Int64(suite)),
+            ]
+            let isNew = try transaction.execute(ContentStatements.insertChunk, values) == 1
+            // The bytes of one that is not new are noted too: that is how they are known to be dead.
+            tally.added(place, isLive: isNew)
+            if isNew { tally.count(1, place.length, of: owner, in: place.segment.partition) }
+        }
+        try tally.write(to: transaction)
+        return tally.owners.values.reduce(0) { $0 + $1.bytes }
+    }
+
+    /// The chunk's row, or nil.
+    public static func find(
+        _ id: ChunkID, of owner: ContentOwner, in partition: Int, in transaction: any ReadTransaction
+    ) throws -> IndexedChunk? {
+        let values: [SQLValue] = [.integer(Int64(partition)), .text(owner.rawValue), .blob(id.bytes)]
+        return try transaction.first(ContentStatements.chunk, values) { try chunk($0, in: partition) }
+    }
+
+    /// The rows of those that the owner has, by their ids.
+    public static func find(
+        _ ids: [ChunkID], of owner: ContentOwner, in partition: Int, in transaction: any ReadTransaction
+    ) throws -> [ChunkID: IndexedChunk] {
+        var found: [ChunkID: IndexedChunk] = [:]
+        var start = 0
+        while start < ids.count {
+            let some = ids[start..<min(ids.count, start + ContentStatements.chunksMax)]
+            // The last one again, for as many as the statement takes.
+            let blobs =
+                some + [ChunkID](repeating: some[some.endIndex - 1], count: ContentStatements.chunksMax - some.count)
+            let values: [SQLValue] = [.integer(Int64(partition)), .text(owner.rawValue)]
+            try transaction.query(ContentStatements.chunks, values + blobs.map { .blob($0.bytes) }) { row in
+                let chunk = try Self.chunk(row, in: partition)
+                found[chunk.id] = chunk
+                return true
+            }
+            start += some.count
+        }
+        return found
+    }
+
+    /// Removes chunks of an owner; what it does not have is removed already. Their bytes become dead room.
+    ///
+    /// - Returns: How many sealed bytes the owner has less.
+    @discardableResult
+    public static func remove(
+        _ ids: [ChunkID], of owner: ContentOwner, in partition: Int, in transaction: any Transaction
+    ) throws -> Int {
+        // An id that is named twice is found once.
+        try remove(Array(find(ids, of: owner, in: partition, in: transaction).values), in: transaction)
+    }
+
+    /// Removes an owner's chunks, at most `limit` in one call.
+    ///
+    /// - Returns: Whether there may be more; call again in a later group.
+    public static func removeAll(
+        of owner: ContentOwner, in partition: Int, limit: Int, in transaction: any Transaction
+    ) throws -> Bool {
+        let limit = max(1, limit)
+        let values: [SQLValue] = [.integer(Int64(partition)), .text(owner.rawValue), .integer(Int64(limit))]
+        let chunks = try transaction.all(ContentStatements.chunksOfOwner, values) { try chunk($0, in: partition) }
+        _ = try remove(chunks, in: transaction)
+        return chunks.count == limit
+    }
+
+    /// How many sealed bytes and chunks an owner has.
+    public static func use(
+        of owner: ContentOwner, in partition: Int, in transaction: any ReadTransaction
+    ) throws -> (bytes: Int, chunks: Int) {
+        let values: [SQLValue] = [.integer(Int64(partition)), .text(owner.rawValue)]
+        return try transaction.first(ContentStatements.owner, values) {
+            (bytes: Int($0.integer(0)), chunks: Int($0.integer(1)))
+        } ?? (bytes: 0, chunks: 0)
+    }
+
+    private static func remove(_ chunks: [IndexedChunk], in transaction: any Transaction) throws -> Int {
+        var tally = Tally()
+        for chunk in chunks {
+            let partition = chunk.place.segment.partition
+            let values: [SQLValue] = [
+                .integer(Int64(partition)), .text(chunk.owner.rawValue), .blob(chunk.id.bytes),
+            ]
+            guard try transaction.execute(ContentStatements.deleteChunk, values) == 1 else { continue }
+            tally.lost(chunk.place)
+            tally.count(-1, -chunk.place.length, of: chunk.owner, in: partition)
+        }
+        try tally.write(to: transaction)
+        return -tally.owners.values.reduce(0) { $0 + $1.bytes }
+    }
+
+    static func chunk(_ row: any SQLRow, in partition: Int) throws -> IndexedChunk {
+        guard let id = ChunkID(bytes: row.blob(1)), let suite = UInt8(exactly: row.integer(5)) else {
+            throw CloudError(.storageFailure, "The row of a chunk is damaged. Restore the last backup.")
+        }
+        let segment = SegmentID(partition: partition, number: row.integer(2))
+        let place = SegmentPlace(segment: segment, offset: Int(row.integer(3)), length: Int(row.integer(4)))
+        return IndexedChunk(owner: ContentOwner(row.text(0)), id: id, place: place, suite: suite)
+    }
+}
+
+/// What changes for segments and owners, gathered so that each row is written once.
+struct Tally {
+    private struct Key: Hashable {
+        var partition: Int
+        var owner: ContentOwner
+    }
+
+    struct Use {
+        var chunks = 0
+        var bytes = 0
+    }
+
+    private var grown: [SegmentID: (length: Int, live: Int)] = [:]
+    private var shrunk: [SegmentID: Int] = [:]
+    private var uses: [Key: Use] = [:]
+
+    var owners: [ContentOwner: Use] { Dictionary(uses.map { ($0.key.owner, $0.value) }) { first, _ in first } }
+
+    mutating func added(_ place: SegmentPlace, isLive: Bool) {
+        let old = grown[place.segment] ?? (0, 0)
+        grown[place.segment] = (max(old.length, place.end), old.live + (isLive ? place.recordBytes : 0))
+    }
+
+    mutating func lost(_ place: SegmentPlace) {
+        // The row may be damaged, and then it says nothing of the segment.
+        if place.isSound { shrunk[place.segment, default: 0] += place.recordBytes }
+    }
+
+    mutating func count(_ chunks: Int, _ bytes: Int, of owner: ContentOwner, in partition: Int) {
+        let key = Key(partition: partition, owner: owner)
+        uses[key, default: Use()].chunks += chunks
+        uses[key, default: Use()].bytes += bytes
+    }
+
+    func write(to transaction: any Transaction) throws {
+        for (segment, change) in grown {
+            try transaction.execute(
+                ContentStatements.growSegment,
+                [
+                    .integer(Int64(segment.partition)), .integer(segment.number), .integer(Int64(change.length)),
+                    .integer(Int64(change.live)),
+                ])
+        }
+        for (segment, bytes) in shrunk {
+            try transaction.execute(
+                ContentStatements.shrinkSegment,
+                [.integer(Int64(segment.partition)), .integer(segment.number), .integer(Int64(bytes))])
+        }
+        for (key, use) in uses {
+            let (partition, owner) = (SQLValue.integer(Int64(key.partition)), SQLValue.text(key.owner.rawValue))
+            try transaction.execute(
+                ContentStatements.growOwner,
+                [partition, owner, .integer(Int64(use.bytes)), .integer(Int64(use.chunks))])
+            if use.chunks < 0 { try transaction.execute(ContentStatements.forgetOwner, [partition, owner]) }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+internal import Core
+internal import Crypto
+
+private import struct Foundation.Data
+
+/// Seals an owner's chunks, and opens them again, with the key of the owner.
+///
+/// What comes out names its suite in the first byte; the one there is, is AES-256-GCM:
+///
+///     0      suite, 1
+///     1      nonce, 12 random bytes
+///     13     ciphertext, as long as the chunk
+///     end-16 tag
+///
+/// Owner and id are authenticated with it, so that a chunk opens nowhere else, whoever can write to the disk. With
+/// random nonces one key is good for 2^32 seals at a risk of 2^-32 (NIST SP 800-38D): an owner's first
+/// petabyte, with chunks of 256 KiB.
+public struct ChunkSealer: Sendable {
+    /// Bytes of a key.
+    public static let keyByteCount = 32
+    /// How many bytes longer the sealed form is.
+    public static let overhead = 1 + nonceBytes + tagBytes
+    /// The suite that ``seal(_:id:into:)`` uses.
+    public static let suite: UInt8 = 1
+
+    private static let nonceBytes = 12
+    private static let tagBytes = 16
+
+    private let key: SymmetricKey
+    private let owner: ContentOwner
+
+    /// - Parameter key: ``keyByteCount`` bytes.
+    /// - Throws: ``CloudError`` `.invalidArguments` for another number.
+    public init(key: [UInt8], owner: ContentOwner) throws {
+        guard key.count == Self.keyByteCount else {
+            throw CloudError(.invalidArguments, "A key for content must be 32 bytes.")
+        }
+        self.key = SymmetricKey(data: key)
+        self.owner = owner
+    }
+
+    /// Seals a chunk into the buffer.
+    ///
+    /// - Parameter output: As long as the chunk and ``overhead``.
+    /// - Throws: ``CloudError`` `.invalidArguments` for another length; `.internalError`.
+    public func seal(
+        _ chunk: UnsafeRawBufferPointer, id: ChunkID, into output: UnsafeMutableRawBufferPointer
+    ) throws {
+        guard output.count == chunk.count + Self.overhead else {
+            throw CloudError(.invalidArguments, "The room for a sealed chunk must be as long as it will be.")
+        }
+        let context = context(id, suite: Self.suite)
+        guard let box = try? AES.GCM.seal(chunk, using: key, authenticating: context) else {
+            throw CloudError(.internalError, "A chunk could not be sealed.")
+        }
+        output[0] = Self.suite
+        let nonceEnd = 1 + Self.nonceBytes
+        box.nonce.withUnsafeBytes { UnsafeMutableRawBufferPointer(rebasing: output[1..<nonceEnd]).copyMemory(from: $0) }
+        UnsafeMutableRawBufferPointer(rebasing: output[nonceEnd...]).copyBytes(from: box.ciphertext)
+        UnsafeMutableRawBufferPointer(rebasing: output[(output.count - Self.tagBytes)...]).copyBytes(from: box.tag)
+    }
+
+    /// Opens what ``seal(_:id:into:)`` made.
+    ///
+    /// - Throws: ``ChunkFailure`` `.suiteUnknown`; `.notAuthentic`: another key, owner or id sealed it, or it is
+    ///   damaged or cut.
+    public func open(_ sealed: [UInt8], id: ChunkID) throws -> [UInt8] {
+        guard let suite = sealed.first else { throw ChunkFailure.notAuthentic }
+        guard suite == Self.suite else { throw ChunkFailure.suiteUnknown(suite) }
+        return try sealed.withUnsafeBytes { sealed in
+            guard sealed.count >= Self.overhead,
+                let box = try? AES.GCM.SealedBox(combined: UnsafeRawBufferPointer(rebasing: sealed[1...])),
+                let opened = try? AES.GCM.open(box, using: key, authenticating: context(id, suite: suite))
+            else { throw ChunkFailure.notAuthentic }
+            return [UInt8](opened)
+        }
+    }
+
+    /// What the chunk is bound to: suite, length of the owner's name, the name, the id. Only the name's length varies,
+    /// and it is told, so that no two are the same bytes.
+    private func context(_ id: ChunkID, suite: UInt8) -> [UInt8] {
+        let name = Array(owner.rawValue.utf8)
+        let length = withUnsafeBytes(of: UInt32(truncatingIfNeeded: name.count).littleEndian) { [UInt8]($0) }
+        return [suite] + length + name + id.bytes
+    }
+}
+
+extension ChunkGroup {
+    /// Whether a chunk of so many bytes can still be added, once it is sealed.
+    public func hasRoom(forUnsealed length: Int) -> Bool {
+        length <= Self.chunkBytesMax - ChunkSealer.overhead && hasRoom(for: length + ChunkSealer.overhead)
+    }
+
+    /// Seals a chunk into the group.
+    ///
+    /// - Throws: ``CloudError`` `.limitExceeded` when there is no room: put the group first.
+    public mutating func append(_ id: ChunkID, sealing chunk: UnsafeRawBufferPointer, with sealer: ChunkSealer) throws {
+        try append(id, length: chunk.count + ChunkSealer.overhead) { room in
+            try sealer.seal(chunk, id: id, into: room)
+        }
+    }
+}

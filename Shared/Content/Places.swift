@@ -1,0 +1,84 @@
+/// What a chunk is known by within its owner: 32 bytes that mean nothing to the store (a hash, say).
+public struct ChunkID: Hashable, Sendable {
+    public static let byteCount = 32
+
+    private let words: (UInt64, UInt64, UInt64, UInt64)
+
+    /// - Returns: Nil if there are not 32 bytes.
+    public init?(bytes: UnsafeRawBufferPointer) {
+        guard bytes.count == Self.byteCount else { return nil }
+        words = bytes.loadUnaligned(as: (UInt64, UInt64, UInt64, UInt64).self)
+    }
+
+    /// - Returns: Nil if there are not 32 bytes.
+    public init?(bytes: [UInt8]) {
+        guard let id = bytes.withUnsafeBytes({ ChunkID(bytes: $0) }) else { return nil }
+        self = id
+    }
+
+    public var bytes: [UInt8] { withBytes { [UInt8]($0) } }
+
+    func withBytes<Result>(_ body: (UnsafeRawBufferPointer) throws -> Result) rethrows -> Result {
+        try withUnsafeBytes(of: words, body)
+    }
+
+    public static func == (left: ChunkID, right: ChunkID) -> Bool { left.words == right.words }
+
+    public func hash(into hasher: inout Hasher) {
+        hasher.combine(words.0)
+        hasher.combine(words.1)
+        hasher.combine(words.2)
+        hasher.combine(words.3)
+    }
+}
+
+/// One segment: some chunks of one partition, in one file or object.
+public struct SegmentID: Hashable, Sendable {
+    /// From 0 to 1023.
+    public var partition: Int
+    /// When it was begun, in milliseconds since 1970, or one more than the one before it in its partition. So
+    /// it is never used again, also not after its file was removed, or was brought back from a copy.
+    public var number: Int64
+
+    public init(partition: Int, number: Int64) {
+        self.partition = partition
+        self.number = number
+    }
+}
+
+/// Where a chunk lies.
+public struct SegmentPlace: Hashable, Sendable {
+    public var segment: SegmentID
+    /// Bytes from the segment's start to the chunk's record.
+    public var offset: Int
+    /// Bytes of the chunk, sealed. Its record has ``RecordHeader/byteCount`` more.
+    public var length: Int
+
+    public init(segment: SegmentID, offset: Int, length: Int) {
+        self.segment = segment
+        self.offset = offset
+        self.length = length
+    }
+
+    /// Whether the numbers are such as a store gives. Those of a damaged row need not be.
+    var isSound: Bool {
+        SegmentHeader.fits(segment) && offset >= SegmentHeader.byteCount && offset <= SegmentHeader.segmentBytesMax
+            && length >= 0 && length <= ChunkGroup.chunkBytesMax
+    }
+
+    /// Bytes from the segment's start to the end of the record. Only of a sound place.
+    var end: Int { offset + recordBytes }
+    /// Bytes that it takes in its segment.
+    var recordBytes: Int { RecordHeader.byteCount + length }
+}
+
+/// A chunk that was put.
+public struct StoredChunk: Hashable, Sendable {
+    public var id: ChunkID
+    public var place: SegmentPlace
+
+    public init(id: ChunkID, place: SegmentPlace) {
+        self.id = id
+        self.place = place
+    }
+}

@@ -1,0 +1,111 @@
+internal import Core
+
+#if canImport(Musl)
+    internal import Musl
+#else
+    internal import Glibc
+#endif
+
+/// The files of a ``SegmentStore`` by their names: made, opened, listed, removed. Throws ``DiskFailure``.
+final class SegmentFolder: Sendable {
+    let openFiles: OpenFiles
+    let faults: DiskFaults
+    private let path: String
+
+    init(path: String, openFilesMax: Int, faults: @escaping DiskFaults) {
+        self.path = path
+        self.faults = faults
+        openFiles = OpenFiles(countMax: openFilesMax)
+    }
+
+    func file(_ segment: SegmentID, isWritable: Bool = false) throws -> SegmentFile {
+        try openFiles.file(segment, isWritable: isWritable) {
+            try SegmentFile(path(of: segment), flags: isWritable ? O_RDWR : O_RDONLY, faults)
+        }
+    }
+
+    /// A new file, which is not in its folder for good before ``sync(_:)``.
+    func create(_ segment: SegmentID) throws -> SegmentFile {
+        guard mkdir(path(of: segment.partition), 0o700) == 0 || errno == EEXIST else {
+            throw DiskFailure(number: errno)
+        }
+        return try SegmentFile(path(of: segment), flags: O_RDWR | O_CREAT | O_EXCL, faults)
+    }
+
+    /// Makes the names of the partition's files, and its own, survive a loss of power.
+    func sync(_ partition: Int) throws {
+        try sync(path(of: partition))
+        try sync(path)
+    }
+
+    /// It need not be flushed: a file that comes back after a crash is found and removed again.
+    func remove(_ segment: SegmentID) throws {
+        try DiskFailure.check(faults(.remove))
+        guard unlink(path(of: segment)) == 0 || errno == ENOENT else { throw DiskFailure(number: errno) }
+        openFiles.forget(segment)
+    }
+
+    /// Nil: there is no such file.
+    func length(of segment: SegmentID) throws -> Int? {
+        var status = stat()
+        if stat(path(of: segment), &status) == 0 { return Int(status.st_size) }
+        guard errno == ENOENT else { throw DiskFailure(number: errno) }
+        return nil
+    }
+
+    /// The numbers of the partition's segments, the smallest first.
+    func numbers(in partition: Int) throws -> [Int64] {
+        guard let folder = opendir(path(of: partition)) else {
+            guard errno == ENOENT else { throw DiskFailure(number: errno) }
+            return []
+        }
+        defer { closedir(folder) }
+        var numbers: [Int64] = []
+        while true {
+            errno = 0
+            guard let entry = readdir(folder) else { break }
+            let name = withUnsafeBytes(of: entry.pointee.d_name) {
+                String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self)
+            }
+            if let number = SegmentName.number(of: name) { numbers.append(number) }
+        }
+        // A listing that broke off must not be taken for the whole.
+        guard errno == 0 else { throw DiskFailure(number: errno) }
+        return numbers.sorted()
+    }
+
+    private func sync(_ folder: String) throws {
+        try DiskFailure.check(faults(.syncFolder))
+        let descriptor = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+        guard descriptor >= 0 else { throw DiskFailure(number: errno) }
+        defer { close(descriptor) }
+        guard fsync(descriptor) == 0 else { throw DiskFailure(number: errno) }
+    }
+
+    private func path(of partition: Int) -> String { path + "/" + SegmentName.folder(partition) }
+
+    private func path(of segment: SegmentID) -> String {
+        path(of: segment.partition) + "/" + SegmentName.of(segment.number)
+    }
+}
+
+/// Holds a folder for one process: what is on its way is known to that process alone. The system releases it with
+/// the process, so a crash leaves none behind.
+final class FolderLock: Sendable {
+    private let descriptor: Int32
+
+    /// - Throws: ``CloudError`` `.storageFailure`.
+    init(_ folder: String) throws {
+        descriptor = open(folder + "/.lock", O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
+        guard descriptor >= 0 else { throw DiskFailure(number: errno).cloudError }
+        guard flock(descriptor, LOCK_EX | LOCK_NB) == 0 else {
+            // Closed by `deinit`, which runs also for what was not made to the end.
+            throw CloudError(
+                .storageFailure,
+                "Another process has this folder of content open. Stop it first: one process writes to it at a time.",
+                details: ["folder": folder])
+        }
+    }
+
+    deinit { close(descriptor) }
+}

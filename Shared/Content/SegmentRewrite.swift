@@ -1,0 +1,116 @@
+public import Core
+public import Storage
+
+/// Frees the dead room of a segment: copies what is live into the partition's current segment, in bounded steps,
+/// and removes the file.
+///
+/// A step flushes the copies, then moves the rows in one transaction, each only where it still names the old
+/// place; the file goes after the commit that leaves no row in it. So a crash between any two leaves every
+/// chunk at the place that its row names, and at most a file without rows, which
+/// ``removeUnknown(in:of:begunBefore:through:)`` finds. Whoever reads meanwhile gets its bytes, or `.moved`.
+public struct SegmentRewrite: Sendable {
+    /// What a step came to.
+    public enum Progress: Hashable, Sendable {
+        /// There is more to copy.
+        case goesOn
+        /// The segment is gone.
+        case done
+        /// Something may still be appended to it, or rows are on their way. Try again later.
+        case notClosed
+        /// All is copied but for these chunks, which cannot be read. The segment stays, as what is left of them.
+        case damaged([IndexedChunk])
+    }
+
+    public let segment: SegmentID
+    private let store: any BlobStore
+    private var cursor = RowCursor()
+    private var damaged: [IndexedChunk] = []
+
+    /// Rows that are read at once.
+    private static let rowsMax = 512
+
+    public init(_ segment: SegmentID, in store: any BlobStore) {
+        self.segment = segment
+        self.store = store
+    }
+
+    /// Copies as much as fits the group. On a work pool's thread.
+    ///
+    /// - Parameters:
+    ///   - group: As long as one step may be, but for the longest chunk at least; it is empty afterwards.
+    ///   - commit: Runs the body as one transaction, for instance on the service's loop, and returns when it is
+    ///     committed.
+    /// - Throws: ``CloudError`` `.storageFailure`; what `commit` throws. The segment is as it was, but for dead room in
+    ///   the current one; the step may be repeated.
+    public mutating func step(
+        _ group: inout ChunkGroup, through snapshots: any Snapshots,
+        commit: ((any Transaction) throws -> Bool) throws -> Bool
+    ) throws -> Progress {
+        group.removeAll()
+        defer { group.removeAll() }
+        // Before the rows are read: from then on no row is added.
+        guard try store.segments(in: segment.partition).allSatisfy({ $0.id != segment || $0.isClosed }) else {
+            return .notClosed
+        }
+        let (old, cursor) = (segment, cursor)
+        let rows = try snapshots.read { try ChunkIndex.chunks(in: old, after: cursor, limit: Self.rowsMax, in: $0) }
+        var copied: [IndexedChunk] = []
+        var failed: [IndexedChunk] = []
+        for chunk in rows {
+            guard chunk.place.isSound else {
+                failed.append(chunk)
+                continue
+            }
+            guard group.isEmpty || group.hasRoom(for: chunk.place.length) else { break }
+            do {
+                try group.append(chunk.id, length: chunk.place.length) {
+                    try store.read(chunk.place, of: chunk.id, into: $0)
+                }
+                copied.append(chunk)
+            } catch is ChunkFailure {
+                failed.append(chunk)
+            }
+        }
+        let stored = copied.isEmpty ? nil : try store.put(&group, in: segment.partition)
+        defer { stored?.release() }
+        let moves = Array(zip(copied, (stored?.chunks ?? []).map(\.place))).map { (chunk: $0, to: $1) }
+        let isEmpty = try commit { transaction in
+            try ChunkIndex.move(moves, in: transaction)
+            return try ChunkIndex.forget(old, in: transaction)
+        }
+        if isEmpty {
+            try store.remove(segment)
+            return .done
+        }
+        damaged += failed
+        let count = copied.count + failed.count
+        let staying = Set(failed)
+        for chunk in rows[..<count] { self.cursor.pass(chunk, stays: staying.contains(chunk)) }
+        return count == rows.count && rows.count < Self.rowsMax ? .damaged(damaged) : .goesOn
+    }
+
+    /// Removes the partition's segments that no row knows: what a crash left between bytes and rows, or between
+    /// moving rows and removing the file.
+    ///
+    /// Only those that are closed: of these no group's rows are on their way any more, in this process; and in
+    /// no other one, since a store's folder belongs to one process.
+    ///
+    /// - Parameter time: Those begun before it. A database that was brought back from a copy does not know what was
+    ///   stored since; leave the operator a day or two to notice.
+    /// - Returns: How many were removed.
+    /// - Throws: ``CloudError`` `.storageFailure`. The rest is found again.
+    public static func removeUnknown(
+        in partition: Int, of store: any BlobStore, begunBefore time: Timestamp, through snapshots: any Snapshots
+    ) throws -> Int {
+        // Before the rows are read, as above.
+        let closed = try store.segments(in: partition).filter {
+            $0.isClosed && $0.id.number < Int64(clamping: time.milliseconds)
+        }
+        guard !closed.isEmpty else { return 0 }
+        let unknown = try snapshots.read { transaction in
+            try closed.filter { try !ChunkIndex.isKnown($0.id, in: transaction) }
+        }
+        for segment in unknown { try store.remove(segment.id) }
+        return unknown.count
+    }
+}

@@ -1,0 +1,120 @@
+import Core
+import Storage
+import Testing
+
+@testable import Content
+
+@Suite struct ChunkIndexTests {
+    let engine: SQLiteEngine
+    let segment = SegmentID(partition: 7, number: 5)
+
+    init() throws { engine = try Self.engine() }
+
+    static func engine() throws -> SQLiteEngine {
+        let engine = try SQLiteEngine.inMemory()
+        try engine.migrate(ContentSchema.migrations)
+        return engine
+    }
+
+    /// One after another, of 100 sealed bytes each.
+    func chunk(_ number: Int, in segment: SegmentID? = nil) throws -> StoredChunk {
+        let place = SegmentPlace(segment: segment ?? self.segment, offset: 32 + number * 156, length: 100)
+        return StoredChunk(id: try id(number), place: place)
+    }
+
+    func use(_ transaction: any ReadTransaction) throws -> SegmentUse? {
+        try ChunkIndex.use(of: segment, in: transaction)
+    }
+
+    @Test func chunksAreFoundOneByOneAndManyAtOnce() throws {
+        try engine.write { transaction in
+            let chunks = try (0..<100).map { try chunk($0) }
+            #expect(try ChunkIndex.add(chunks, of: owner, suite: 1, in: transaction) == 10_000)
+            let expected = IndexedChunk(owner: owner, id: try id(3), place: chunks[3].place, suite: 1)
+            #expect(try ChunkIndex.find(id(3), of: owner, in: 7, in: transaction) == expected)
+            #expect(try ChunkIndex.find(id(3), of: ContentOwner("account_b"), in: 7, in: transaction) == nil)
+            #expect(try ChunkIndex.find(id(3), of: owner, in: 8, in: transaction) == nil)
+            for count in [0, 1, 31, 32, 33, 64, 100, 150] {
+                let ids = try (0..<count).map { try id($0) }
+                let found = try ChunkIndex.find(ids + ids, of: owner, in: 7, in: transaction)
+                #expect(found.count == min(count, 100))
+                for (id, row) in found { #expect(row.id == id && chunks.contains { $0.place == row.place }) }
+            }
+        }
+    }
+
+    @Test func whatIsRemovedAndWhatNeverGotARowIsDeadRoom() throws {
+        try engine.write { transaction in
+            // The first two never got rows.
+            try ChunkIndex.add((2..<6).map { try chunk($0) }, of: owner, suite: 1, in: transaction)
+            #expect(try use(transaction) == SegmentUse(segment: segment, length: 32 + 6 * 156, liveBytes: 4 * 156))
+            let none = try ChunkIndex.segmentsWorthRewriting(limit: 10, in: transaction)
+            #expect(none.isEmpty)
+            // One of them twice, and one that is not there.
+            let removed = try [id(2), id(2), id(99)]
+            #expect(try ChunkIndex.remove(removed, of: owner, in: 7, in: transaction) == 100)
+            #expect(try ChunkIndex.remove(removed, of: owner, in: 7, in: transaction) == 0)
+            #expect(try use(transaction)?.liveBytes == 3 * 156)
+            let worth = try ChunkIndex.segmentsWorthRewriting(limit: 10, in: transaction)
+            #expect(worth.map(\.segment) == [segment])
+            #expect(try ChunkIndex.segmentsWorthRewriting(after: segment, limit: 10, in: transaction).isEmpty)
+            #expect(try ChunkIndex.segments(limit: 10, in: transaction).map(\.segment) == [segment])
+        }
+    }
+
+    @Test func aChunkThatTheOwnerHasKeepsItsPlace() throws {
+        try engine.write { transaction in
+            try ChunkIndex.add([chunk(0)], of: owner, suite: 1, in: transaction)
+            let again = StoredChunk(id: try id(0), place: try chunk(1).place)
+            #expect(try ChunkIndex.add([again], of: owner, suite: 1, in: transaction) == 0)
+            #expect(try ChunkIndex.find(id(0), of: owner, in: 7, in: transaction)?.place == chunk(0).place)
+            #expect(try use(transaction) == SegmentUse(segment: segment, length: 32 + 2 * 156, liveBytes: 156))
+            #expect(try ChunkIndex.use(of: owner, in: 7, in: transaction) == (100, 1))
+        }
+    }
+
+    @Test func anOwnerGoesInBoundedStepsAndTheOthersStay() throws {
+        let other = ContentOwner("account_b")
+        try engine.write { transaction in
+            try ChunkIndex.add((0..<10).map { try chunk($0) }, of: owner, suite: 1, in: transaction)
+            try ChunkIndex.add((10..<12).map { try chunk($0) }, of: other, suite: 1, in: transaction)
+            #expect(try ChunkIndex.use(of: owner, in: 7, in: transaction) == (1000, 10))
+            #expect(try ChunkIndex.removeAll(of: owner, in: 7, limit: 6, in: transaction))
+            #expect(try ChunkIndex.use(of: owner, in: 7, in: transaction) == (400, 4))
+            #expect(try !ChunkIndex.removeAll(of: owner, in: 7, limit: 6, in: transaction))
+            #expect(try ChunkIndex.use(of: owner, in: 7, in: transaction) == (0, 0))
+            #expect(try ChunkIndex.use(of: other, in: 7, in: transaction) == (200, 2))
+            #expect(try use(transaction)?.liveBytes == 2 * 156)
+            let owners = try transaction.all(SQL("SELECT owner FROM content_owners")) { $0.text(0) }
+            #expect(owners == ["account_b"])
+        }
+    }
+
+    @Test func aRowMovesOnlyFromThePlaceThatItStillNames() throws {
+        let newer = SegmentID(partition: 7, number: 6)
+        try engine.write { transaction in
+            try ChunkIndex.add([chunk(0), chunk(1)], of: owner, suite: 1, in: transaction)
+            let rows = try ChunkIndex.chunks(in: segment, limit: 10, in: transaction)
+            #expect(rows.count == 2)
+            try ChunkIndex.remove([id(0)], of: owner, in: 7, in: transaction)
+            let moves = try rows.enumerated().map { (chunk: $1, to: try chunk($0, in: newer).place) }
+            try ChunkIndex.move(moves, in: transaction)
+            try ChunkIndex.move(moves, in: transaction)
+            #expect(try ChunkIndex.find(id(0), of: owner, in: 7, in: transaction) == nil)
+            #expect(try ChunkIndex.find(id(1), of: owner, in: 7, in: transaction)?.place == moves[1].to)
+            #expect(try use(transaction)?.liveBytes == 0)
+            let moved = try ChunkIndex.use(of: newer, in: transaction)
+            #expect(moved == SegmentUse(segment: newer, length: 32 + 2 * 156, liveBytes: 156))
+            #expect(try !ChunkIndex.forget(newer, in: transaction))
+            #expect(try ChunkIndex.forget(segment, in: transaction))
+            #expect(try ChunkIndex.use(of: owner, in: 7, in: transaction) == (100, 1))
+        }
+    }
+
+    @Test func aPlaceThatNoStoreGivesGetsNoRow() throws {
+        let bad = StoredChunk(id: try id(0), place: SegmentPlace(segment: segment, offset: .max, length: 1))
+        try engine.write { transaction in
+            #expect(code { try ChunkIndex.add([bad], of: owner, suite: 1, in: transaction) } == .invalidArguments)
+        }
+    }
+}

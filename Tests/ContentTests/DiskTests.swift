@@ -1,0 +1,101 @@
+import Core
+import Foundation
+import TestKit
+import Testing
+
+@testable import Content
+
+/// A disk that gives trouble: nothing that was there is lost, and it goes on once the cause is gone.
+@Suite struct DiskTests {
+    let folder: TemporaryFolder
+
+    init() throws { folder = try TemporaryFolder() }
+
+    @Test(.enabled(if: SmallDisk.isAvailable, "Only the superuser may mount a small disk."))
+    func aFullDiskRefusesAGroupAndKeepsTheOthers() throws {
+        let disk = try SmallDisk(megabytes: 4)
+        defer { disk.remove() }
+        let store = try SegmentStore(folder: disk.folder)
+        let before = try store.put(0..<2, count: 400_000)
+        try disk.fill()
+        let segment = try #require(before.first).place.segment
+        let length = try #require(try store.segments(in: 7).first).length
+        // To the segment that is there, and to one that would be new.
+        for partition in [7, 8] {
+            #expect(code { _ = try store.put(2..<4, count: 400_000, in: partition) } == .storageFailure)
+        }
+        let path = disk.folder + "/0007/" + SegmentName.of(segment.number)
+        #expect(try FileManager.default.attributesOfItem(atPath: path)[.size] as? Int == length)
+        #expect(try store.segments(in: 8).isEmpty)
+        for (number, chunk) in before.enumerated() {
+            #expect(try store.read(chunk.place, of: chunk.id) == content(number, count: 400_000))
+        }
+        try disk.empty()
+        let after = try store.put(2..<4, count: 400_000)
+        #expect(after.first?.place.offset == before.last?.place.end && after.first?.place.segment == segment)
+        for (number, chunk) in (before + after).enumerated() {
+            #expect(try store.read(chunk.place, of: chunk.id) == content(number, count: 400_000))
+        }
+    }
+
+    @Test func theErrorSaysThatTheDiskIsFull() throws {
+        let disk = FailingDisk()
+        let store = try store(folder, disk: disk)
+        _ = try store.put(0..<1)
+        disk.fail(.write, ENOSPC)
+        let error = #expect(throws: CloudError.self) { try store.put(1..<2) }
+        #expect(error?.message == CloudError.diskFull.message && error?.code.retry == .afterBackoff)
+    }
+
+    @Test func aSegmentThatCannotBeCutBackIsNotWrittenToAnyMore() throws {
+        let disk = FailingDisk()
+        let store = try store(folder, disk: disk)
+        let before = try #require(try store.put(0..<1).first)
+        disk.fail(.write, EIO)
+        disk.fail(.cut, EIO)
+        #expect(code { _ = try store.put(1..<2) } == .storageFailure)
+        disk.heal()
+        let after = try #require(try store.put(1..<2).first)
+        #expect(after.place.segment != before.place.segment)
+        #expect(try store.read(before.place, of: before.id) == content(0, count: 100))
+        #expect(try store.read(after.place, of: after.id) == content(1, count: 100))
+    }
+
+    @Test func afterAFlushThatFailedANewSegmentBegins() throws {
+        let disk = FailingDisk()
+        let store = try store(folder, disk: disk)
+        let before = try #require(try store.put(0..<1).first)
+        disk.fail(.flush, EIO)
+        #expect(code { _ = try store.put(1..<2) } == .storageFailure)
+        #expect(try folder.bytes(of: before.place.segment).count == before.place.end)
+        disk.heal()
+        let after = try #require(try store.put(1..<2).first)
+        #expect(after.place.segment.number > before.place.segment.number)
+        #expect(try store.read(before.place, of: before.id) == content(0, count: 100))
+        #expect(try store.segments(in: 7).map(\.isClosed) == [true, false])
+    }
+
+    @Test(arguments: [DiskCall.create, .write, .flush, .syncFolder])
+    func aNewSegmentThatFailsLeavesNoFile(call: DiskCall) throws {
+        let disk = FailingDisk()
+        let store = try store(folder, disk: disk)
+        disk.fail(call, EIO)
+        #expect(code { _ = try store.put(0..<1) } == .storageFailure)
+        #expect(try store.segments(in: 7).isEmpty)
+        disk.heal()
+        let chunk = try #require(try store.put(0..<1).first)
+        #expect(try store.read(chunk.place, of: chunk.id) == content(0, count: 100))
+    }
+
+    /// The run before may have ended between the file's flush and its folder's.
+    @Test func aFileOfTheRunBeforeGetsItsNameFlushedToo() throws {
+        _ = try store(folder).put(0..<1)
+        let disk = FailingDisk()
+        disk.fail(.syncFolder, EIO)
+        let store = try store(folder, disk: disk)
+        #expect(code { _ = try store.put(1..<2) } == .storageFailure)
+        disk.heal()
+        let chunk = try #require(try store.put(1..<2).first)
+        #expect(try store.read(chunk.place, of: chunk.id) == content(1, count: 100))
+    }
+}
