@@ -96,7 +96,8 @@ public final class DefaultsMirror: Sendable {
             let now = try fileStamp()
             do throws(Unreadable) {
                 // This app's own writes raise no event, so the store is compared each time.
-                try exchange(readFile: now != stamp, stamp: now)
+                // The first merge has made the file: one that is not there is gone.
+                try exchange(readFile: now != stamp || now.isEmpty, stamp: now)
                 // Taken before the exchange: what is written meanwhile is read next time.
                 stamp = now
                 unreadable = 0
