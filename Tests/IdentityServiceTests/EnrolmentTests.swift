@@ -103,6 +103,7 @@ import Wire
         var signIn = WireSignIn()
         signIn.accountName = "ada"
         signIn.password = "correct horse"
+        signIn.deviceName = "phone"
         house.cloud.network.offloadTime = .seconds(1)
         let attempt = try house.client(key).begin("SignIn", signIn, at: .requests(.identity))
         house.cloud.network.run(for: .milliseconds(100))

@@ -307,6 +307,18 @@ import Wire
         }
     }
 
+    @Test func aKeyThatIsGoneFromTheFileYieldsToWhatTheStoreHasNewer() async throws {
+        try await withMirror("defaults.json") { store, mirror, path in
+            for key in ["gone", "changed"] { try store.set(Int64(1), forKey: key) }
+            try mirror.merge()
+            try Data(#"{"other": 1}"#.utf8).write(to: URL(fileURLWithPath: path))
+            try store.set(Int64(2), forKey: "changed")
+            try DefaultsMirror(store: store, path: path).merge()
+            #expect(store.dictionaryRepresentation == ["changed": 2, "other": 1])
+            #expect(try DefaultsFile.decode(Data(contentsOf: URL(fileURLWithPath: path)), json: true)["changed"] == 2)
+        }
+    }
+
     @Test func whatIsKnownOfFilesIsBounded() async throws {
         try await withMirror("defaults.json") { store, _, path in
             try store.set(Int64(1), forKey: "a")

@@ -9,7 +9,7 @@ private import Synchronization
 /// Each side's changes go to the other, also those that were made while no mirror ran: the home keeps digests of what
 /// was written to the file last. What somebody has edited since is taken as an edit, and what it overwrites in the
 /// store is in the history; what nobody has edited yields to the store. A key that is gone from the file is deleted
-/// only if the file is known to have had it. A file that was never mirrored fills in the keys that the store does not
+/// only if the file is known to have had it, with the value that the store has. A file that was never mirrored fills in the keys that the store does not
 /// have; where both have a key with different values, the mirror ends and says so, unless it was told which one to
 /// prefer. One that is not there, or is empty, is filled from the store.
 ///
@@ -142,6 +142,8 @@ public final class DefaultsMirror: Sendable {
         var unknown: [ItemName] = []
         for key in Set(file.keys).union(shown.keys) where file[key] != shown[key] {
             if let note, note.knows(key) {
+                // What another device has changed meanwhile outlives that the key is gone here.
+                if file[key] == nil, !note.wrote(shown[key], at: key) { continue }
                 if !note.wrote(file[key], at: key) { edits[key] = .some(file[key]) }
             } else if let value = file[key] {
                 if stored[key] == nil || prefers == .file {
