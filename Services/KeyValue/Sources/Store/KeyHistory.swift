@@ -201,13 +201,19 @@ enum KeyHistory {
         var values: [SQLValue] = [.integer(store.id)]
         if let key { values.append(.text(key.rawValue)) }
         values.append(.integer(Int64(skip + limit)))
+        var places: [Place] = []
+        var passed = 0
         // Not by OFFSET, so that those that are passed over are counted.
-        let places = try transaction.all(key == nil ? ofStore : ofKey, values) {
-            Place(
-                key: [.integer($0.integer(0)), .integer($0.integer(1)), .integer($0.integer(2))],
-                size: Int($0.integer(3)))
+        try transaction.query(key == nil ? ofStore : ofKey, values) { row in
+            passed += 1
+            guard passed > skip else { return true }
+            places.append(
+                Place(
+                    key: [.integer(row.integer(0)), .integer(row.integer(1)), .integer(row.integer(2))],
+                    size: Int(row.integer(3))))
+            return true
         }
-        return Array(places.dropFirst(skip))
+        return places
     }
 
     static func entry(at place: Place, in transaction: any ReadTransaction) throws -> Entry? {
