@@ -36,8 +36,9 @@ public struct ChunkID: Hashable, Sendable {
 public struct SegmentID: Hashable, Sendable {
     /// From 0 to 1023.
     public var partition: Int
-    /// When it was begun, in milliseconds since 1970, or one more than the one before it in its partition. So
-    /// it is never used again, also not after its file was removed, or was brought back from a copy.
+    /// When it was begun, in milliseconds since 1970, or one more than the newest in its partition that is there. So
+    /// it is not used again after its file was removed, or was brought back from a copy, unless the clock was set back
+    /// as well.
     public var number: Int64
 
     public init(partition: Int, number: Int64) {

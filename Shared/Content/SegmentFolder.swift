@@ -88,24 +88,3 @@ final class SegmentFolder: Sendable {
         path(of: segment.partition) + "/" + SegmentName.of(segment.number)
     }
 }
-
-/// Holds a folder for one process: what is on its way is known to that process alone. The system releases it with
-/// the process, so a crash leaves none behind.
-final class FolderLock: Sendable {
-    private let descriptor: Int32
-
-    /// - Throws: ``CloudError`` `.storageFailure`.
-    init(_ folder: String) throws {
-        descriptor = open(folder + "/.lock", O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
-        guard descriptor >= 0 else { throw DiskFailure(number: errno).cloudError }
-        guard flock(descriptor, LOCK_EX | LOCK_NB) == 0 else {
-            // Closed by `deinit`, which runs also for what was not made to the end.
-            throw CloudError(
-                .storageFailure,
-                "Another process has this folder of content open. Stop it first: one process writes to it at a time.",
-                details: ["folder": folder])
-        }
-    }
-
-    deinit { close(descriptor) }
-}

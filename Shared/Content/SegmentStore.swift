@@ -1,5 +1,5 @@
 public import Core
-private import Storage
+public import Storage
 private import Synchronization
 
 #if canImport(Musl)
@@ -14,7 +14,8 @@ private import Synchronization
 /// they are needed, readable by their owner only. A partition has one writer at a time: further puts to it wait.
 public final class SegmentStore: BlobStore {
     private let folder: String
-    private let lock: FolderLock
+    /// What is on its way is known to this process alone.
+    private let lock: FileLock
     private let disk: SegmentFolder
     private let partitions: [PartitionWriter]
 
@@ -38,7 +39,12 @@ public final class SegmentStore: BlobStore {
         faults: @escaping DiskFaults
     ) throws {
         self.folder = folder
-        lock = try FolderLock(folder)
+        lock = try FileLock(
+            folder + "/.lock", unusable: { DiskFailure(number: $0).cloudError },
+            held: CloudError(
+                .storageFailure,
+                "Another process has this folder of content open. Stop it first: one process writes to it at a time.",
+                details: ["folder": folder]))
         let disk = SegmentFolder(path: folder, openFilesMax: openFilesMax, faults: faults)
         self.disk = disk
         partitions = (0..<partitionCount).map {
@@ -112,14 +118,5 @@ public final class SegmentStore: BlobStore {
             default: throw failure.cloudError
             }
         }
-    }
-}
-
-extension Timestamp {
-    /// The system's wall clock.
-    public static var ofSystem: Timestamp {
-        var time = timespec()
-        clock_gettime(CLOCK_REALTIME, &time)
-        return Timestamp(milliseconds: UInt64(max(0, time.tv_sec)) * 1000 + UInt64(max(0, time.tv_nsec)) / 1_000_000)
     }
 }

@@ -38,8 +38,7 @@ public final class Feed: FeedTransaction {
 
     /// A feed on the system's clock.
     public convenience init(over transaction: any Transaction) {
-        let time = Duration.systemTimeSince1970
-        self.init(over: transaction, at: Timestamp(milliseconds: UInt64(max(0, time.milliseconds))))
+        self.init(over: transaction, at: .ofSystem)
     }
 
     @discardableResult

@@ -1,4 +1,4 @@
-internal import Core
+public import Core
 
 #if canImport(Musl)
     internal import Musl
@@ -6,10 +6,11 @@ internal import Core
     internal import Glibc
 #endif
 
-extension Duration {
-    static var systemTimeSince1970: Duration {
+extension Timestamp {
+    /// The system's wall clock.
+    public static var ofSystem: Timestamp {
         var time = timespec()
         clock_gettime(CLOCK_REALTIME, &time)
-        return .seconds(time.tv_sec) + .nanoseconds(time.tv_nsec)
+        return Timestamp(milliseconds: UInt64(max(0, time.tv_sec)) * 1000 + UInt64(max(0, time.tv_nsec)) / 1_000_000)
     }
 }

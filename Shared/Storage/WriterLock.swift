@@ -9,31 +9,24 @@ internal import Core
 /// Holds a database for one writer, through a file `<database>.lock` beside it.
 ///
 /// SQLite would let several processes write in turn; but an engine keeps heads
-/// and prepared state that only one writer can own. The system releases the
-/// lock with the process, so a crash leaves none behind.
+/// and prepared state that only one writer can own.
 final class WriterLock {
-    private let descriptor: Int32
+    private let lock: FileLock
 
     init(database path: String) throws {
-        descriptor = open(path + ".lock", O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
-        guard descriptor >= 0 else {
-            throw CloudError(
-                .storageFailure,
-                "The database file cannot be written. Its directory must exist and belong to the service's user.",
-                details: ["file": path, "errno": String(errno)]
-            )
-        }
-        guard flock(descriptor, LOCK_EX | LOCK_NB) == 0 else {
-            // Closed by `deinit`, which runs also for what was not made to the end.
-            throw CloudError(
+        lock = try FileLock(
+            path + ".lock",
+            unusable: { number in
+                CloudError(
+                    .storageFailure,
+                    "The database file cannot be written. Its directory must exist and belong to the service's user.",
+                    details: ["file": path, "errno": String(number)])
+            },
+            held: CloudError(
                 .storageFailure,
                 "Another process has this database open. Stop it first: one process writes to a database at a time.",
-                details: ["file": path]
-            )
-        }
+                details: ["file": path]))
     }
-
-    deinit { close(descriptor) }
 
     /// Creates the database file, readable by its owner only, unless it is there.
     /// The files SQLite puts beside it get the same mode.
