@@ -92,6 +92,7 @@ let package = Package(
         .systemLibrary(name: "CSodium", path: "Shared/CSodium"),
         .systemLibrary(name: "CZeroMQ", path: "Shared/CZeroMQ"),
         shared("Core", [crypto]),
+        shared("Files"),
         shared("Wire", ["Core", protobuf]),
         shared("Bus", ["Core", "Wire", protobuf, logging]),
         shared("ZeroMQBus", ["Bus", "Core", "CZeroMQ", "CSodium", logging]),
@@ -100,11 +101,12 @@ let package = Package(
         shared(
             "ServiceKit",
             [
-                "Storage", "Bus", "Wire", "Core", "CJemalloc", "CSodium", protobuf, logging, configuration, crypto,
+                "Storage", "Bus", "Wire", "Core", "Files", "CJemalloc", "CSodium", protobuf, logging, configuration,
+                crypto,
                 jwtKit,
                 lifecycle, unixSignals,
             ]),
-        shared("NephosKit", ["Bus", "Wire", "Core", "ZeroMQBus", crypto, grdb, protobuf, logging]),
+        shared("NephosKit", ["Bus", "Wire", "Core", "Files", "ZeroMQBus", crypto, grdb, protobuf, logging]),
         shared("DeviceSync", ["NephosKit", "Core"]),
         shared(
             "TestKit",

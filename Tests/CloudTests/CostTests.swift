@@ -194,4 +194,39 @@ import Wire
         let none = try cost(history)
         #expect(none == 1)
     }
+
+    /// Replies are stored for a day, so that repeats are known: an account fills no disk with them.
+    @Test func anAccountsStoredRepliesAreBounded() throws {
+        var budgets = BudgetConfiguration()
+        budgets.storedReplies = BudgetConfiguration.Limit(capacity: 20, refillPerSecond: 1)
+        let cloud = try TestCloud(seed: 22, budgets: budgets)
+        defer { cloud.close() }
+        try cloud.createAccount("other")
+        let guest = try Guest(of: cloud)
+        let sibling = try Guest(of: cloud, seed: 2)
+        let other = try Guest(of: cloud, account: "other", seed: 3)
+        var taken = 0
+        while taken < 100, try guest.ask(guest.push([guest.write("a", .integer(Int64(taken)))])).code == nil {
+            taken += 1
+        }
+        #expect((15...30).contains(taken))
+        let refused = try sibling.ask(sibling.push([sibling.write("b", 1)]))
+        #expect(refused.code == .requestRateLimited && refused.budget?.remaining == 0)
+        // Reading stores nothing, and others are not concerned.
+        #expect(try guest.pull().code == nil)
+        #expect(try other.ask(other.push([other.write("a", 1)])).code == nil)
+        cloud.network.run(for: .seconds(5))
+        #expect(try sibling.ask(sibling.push([sibling.write("b", 1)])).code == nil)
+
+        // One that is not answered as it was asked is stored write by write, and counts so.
+        cloud.network.run(for: .seconds(60))
+        let ahead = (0..<100).map { number in
+            var write = other.write("key-\(number)", 1)
+            write.timestamp += 61_000 << 16
+            return write
+        }
+        #expect(try other.ask(other.push(ahead)).code == nil)
+        cloud.network.run(for: .seconds(10))
+        #expect(try other.ask(other.push([other.write("a", 2)])).code == .requestRateLimited)
+    }
 }

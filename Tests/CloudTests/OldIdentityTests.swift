@@ -156,6 +156,47 @@ import struct Foundation.Data
         #expect(try gone.pull().code == .notAuthenticated)
     }
 
+    /// The copy is from when the account was not locked, and from before the key was replaced.
+    @Test func anOldIdentityUnlocksNobodyAndRevivesNoKey() throws {
+        let cloud = try TestCloud(seed: 44)
+        defer { cloud.close() }
+        let replaced: WireRotateSigningKeyReply = try cloud.operate("RotateSigningKey", WireRotateSigningKey())
+        cloud.network.run(for: .seconds(60))
+        try lock([true, false], in: cloud)
+        let copy = try cloud.copyStorage(of: .identity)
+        try cloud.operate("RotateSigningKey", WireRotateSigningKey(), as: WireRotateSigningKeyReply.self)
+        cloud.network.run(for: .seconds(20 * 60))
+        let guest = try Guest(of: cloud)
+        #expect(try guest.pull().code == nil)
+        try lock([true], in: cloud)
+        cloud.network.run(for: .seconds(5))
+        let end = try #require(try forgottenAt("token-key/" + replaced.keyID, in: cloud))
+
+        try cloud.restore(copy, of: .identity)
+        cloud.network.run(for: .seconds(60))
+        #expect(try guest.pull().code == .accountTemporarilyUnavailable)
+        // It was replaced again, which moves the end of what has ended no further away.
+        #expect(try forgottenAt("token-key/" + replaced.keyID, in: cloud) == end)
+        try lock([false], in: cloud)
+        #expect(cloud.network.run(within: .seconds(10)) { (try? Guest(of: cloud, seed: 3).pull().code) == .some(nil) })
+    }
+
+    private func lock(_ states: [Bool], in cloud: TestCloud) throws {
+        for isLocked in states {
+            var lock = WireLockAccount()
+            lock.accountName = TestCloud.accountName
+            lock.locked = isLocked
+            try cloud.operate("LockAccount", lock, as: WireLockAccountReply.self)
+        }
+    }
+
+    /// Until when key-value remembers the item: a fixed time after it has ended.
+    private func forgottenAt(_ item: String, in cloud: TestCloud) throws -> Int64? {
+        try cloud.storage(of: .keyValue).write {
+            try $0.first(SQL("SELECT forget_at FROM directory_items WHERE item = ?1"), [.text(item)]) { $0.integer(0) }
+        }
+    }
+
     /// What a service knows and identity has forgotten is told also by a service that ended in between.
     @Test func whatIdentityHasToBeToldOutlivesACrash() throws {
         let cloud = try TestCloud(seed: 38)

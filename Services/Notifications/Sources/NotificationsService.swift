@@ -51,7 +51,7 @@ public final class NotificationsService: CloudService {
         switch fact {
         case .ended(let device, let ending):
             door?.end(because: ending == .copied ? .deviceCopied : SubscriptionDoor.revoked) { $0.device == device }
-        case .account(let account, let standing):
+        case .account(let account, let standing, _):
             guard standing != .active else { return }
             door?.end(because: standing == .closed ? .accountClosed : .accountLocked) { $0.account == account }
         case .app(let app, _):

@@ -1,4 +1,5 @@
 public import Core
+internal import Files
 private import Foundation
 internal import GRDB
 private import Synchronization

@@ -1,6 +1,7 @@
 public import Bus
 public import Core
 internal import Crypto
+internal import Files
 internal import Foundation
 
 /// The files of a deployment directory: one roster for all, one secret for each
@@ -128,21 +129,15 @@ public struct DeploymentFiles: Sendable {
             OperatorSecret(publicKey: keys.publicKey.z85, secretKey: keys.secretKey.z85), to: operatorPath, mode: 0o600)
     }
 
-    private func write(_ value: some Encodable, to path: String, mode: Int) throws(CloudError) {
+    private func write(_ value: some Encodable, to path: String, mode: mode_t) throws(CloudError) {
         do {
             let encoder = JSONEncoder()
             encoder.outputFormatting = [.prettyPrinted, .sortedKeys, .withoutEscapingSlashes]
             var data = try encoder.encode(value)
             data.append(UInt8(ascii: "\n"))
-            // Made with its final mode, and moved into place whole: at no moment is
-            // it half-written or open to others.
-            let temporary = path + ".new"
-            try? FileManager.default.removeItem(atPath: temporary)
-            guard
-                FileManager.default.createFile(
-                    atPath: temporary, contents: data, attributes: [.posixPermissions: mode]),
-                rename(temporary, path) == 0
-            else { throw CocoaError(.fileWriteUnknown) }
+            // Flushed before what rests on it is stored elsewhere: a database whose keys are sealed with a master key
+            // that a loss of power has undone could never be read again.
+            try AtomicFile.write(data, to: path, mode: mode)
         } catch {
             throw CloudError(
                 .configurationInvalid, "A deployment file cannot be written. Check the folder's owner and space.",

@@ -115,7 +115,10 @@ final class Gate {
             let cost = max(method.reserves, RequestCost.calls(bytes: envelope.body.count, rows: rows))
             var budget: Budget?
             if let caller {
-                do throws(RequestBudgets.Exhausted) { budget = try budgets.take(caller, cost: cost, now: now) } catch {
+                do throws(RequestBudgets.Exhausted) {
+                    if method.mutates, let refusal = budgets.exhaustedByReplies(caller, now: now) { throw refusal }
+                    budget = try budgets.take(caller, cost: cost, now: now)
+                } catch {
                     exhausted = error.budget
                     throw error.error
                 }
@@ -193,9 +196,11 @@ final class Gate {
         let readBytes = item.costBefore.bytes + item.cost.bytes
         let cost = RequestCost.calls(
             bytes: item.bytes + max(replyBytes, readBytes), rows: item.costBefore.rows + item.cost.rows)
+        let now = loop.monotonicNow
+        budgets.noteStoredReplies(caller, units: item.replyUnits, now: now)
+        item.replyUnits = 0
         guard cost != item.charged else { return nil }
         let hasCostMore = cost > item.charged
-        let now = loop.monotonicNow
         item.budget = budgets.settle(caller, by: cost - item.charged, now: now)
         item.charged = cost
         return hasCostMore ? budgets.exhausted(caller, now: now)?.error : nil

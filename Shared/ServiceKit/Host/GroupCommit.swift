@@ -66,6 +66,7 @@ struct GroupCommit {
                 for item in items where !spent.refuses(item) {
                     group.wrote = false
                     let costBefore = group.cost
+                    let unitsBefore = group.replyUnits
                     let mark = group.mark
                     do {
                         item.outcome = try outcome(of: item, in: group, at: time, &effects)
@@ -76,6 +77,7 @@ struct GroupCommit {
                     }
                     group.publish(group.takeNotices())
                     item.cost = group.cost - costBefore
+                    item.replyUnits = group.replyUnits - unitsBefore
                     spent.note(item, charge)
                 }
                 try group.flush()
@@ -122,6 +124,7 @@ struct GroupCommit {
                         notices = group.takeNotices()
                         proof = group.proof
                         items[index].cost = group.cost
+                        items[index].replyUnits = group.replyUnits
                     }
                     let outcome = try self.outcome(of: items[index], in: group, at: now(), &alone)
                     try group.flush()

@@ -40,7 +40,9 @@ final class GroupItem {
     var bytes = 0
     /// What it has read or written in this group, or of a snapshot.
     var cost = ReadCost()
-    /// The same, in the group before its long work.
+    /// Units of replies that it has stored, and that were not taken from the budget yet.
+    var replyUnits = 0
+    /// What it has read or written in the group before its long work.
     var costBefore = ReadCost()
     /// Runs after the commit; for submissions.
     var completion: ((CloudError?) -> Void)?

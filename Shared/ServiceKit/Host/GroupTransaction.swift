@@ -9,6 +9,8 @@ final class GroupTransaction: HandlerTransaction {
     var wrote = false
     /// Rows that were read or written, for what requests are charged.
     private(set) var cost = ReadCost()
+    /// Replies that were stored for repeats, in units; see ``RequestCost/unitsOfReply(bytes:)``.
+    private(set) var replyUnits = 0
     /// What is published once the group is on disk.
     private(set) var events: [OutgoingEvent] = []
     /// The heads of the partitions that the group changed.
@@ -104,6 +106,7 @@ final class GroupTransaction: HandlerTransaction {
         _ reply: [UInt8], of operation: OperationID, by principal: String, request: RequestFingerprint
     ) throws {
         wrote = true
+        replyUnits += RequestCost.unitsOfReply(bytes: reply.count)
         try feed.remember(reply, of: operation, by: principal, request: request)
     }
 

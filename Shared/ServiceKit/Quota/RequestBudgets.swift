@@ -18,6 +18,16 @@ public enum RequestCost {
     /// From here on a request waits for its turn among others of its kind; see ``HeavyQueue``.
     public static let heavy = 16
 
+    /// Bytes of a unit of stored replies.
+    static let bytesPerReplyUnit = 128
+    /// What a stored reply's row takes besides, about.
+    private static let replyRowBytes = 64
+
+    /// What a reply counts of an account's stored replies.
+    static func unitsOfReply(bytes: Int) -> Int {
+        (bytes + replyRowBytes + bytesPerReplyUnit - 1) / bytesPerReplyUnit
+    }
+
     static func calls(bytes: Int, rows: Int) -> Int { max(1, bytes / bytesPerCall + rows / rowsPerCall) }
 }
 
@@ -51,6 +61,10 @@ public struct BudgetConfiguration: Hashable, Sendable {
     /// each key, for requests without a good token.
     public var stranger = Limit(capacity: 100, refillPerSecond: 20)
 
+    /// Of each account, for replies that are stored a day for repeats, in units of 128 bytes: 256 MiB at once, and as
+    /// much again within the day. A small write takes one.
+    public var storedReplies = Limit(capacity: 1 << 21, refillPerSecond: 24)
+
     /// The defaults.
     public init() {}
 
@@ -60,6 +74,7 @@ public struct BudgetConfiguration: Hashable, Sendable {
         configuration.device.capacity = 0
         configuration.account.capacity = 0
         configuration.stranger.capacity = 0
+        configuration.storedReplies.capacity = 0
         return configuration
     }
 
@@ -93,10 +108,12 @@ public struct BudgetConfiguration: Hashable, Sendable {
 struct RequestBudgets {
     private var devices: TokenBuckets<DeviceID>
     private var accounts: TokenBuckets<AccountID>
+    private var storedReplies: TokenBuckets<AccountID>
 
     init(_ configuration: BudgetConfiguration) {
         devices = TokenBuckets(configuration.device)
         accounts = TokenBuckets(configuration.account)
+        storedReplies = TokenBuckets(configuration.storedReplies)
     }
 
     struct Exhausted: Error {
@@ -118,6 +135,17 @@ struct RequestBudgets {
         if forDevice > .zero { return devices.exhausted("device", wait: forDevice) }
         let forAccount = accounts.wait(caller.account, now: now)
         return forAccount > .zero ? accounts.exhausted("account", wait: forAccount) : nil
+    }
+
+    /// What a caller is refused with whose account has as many stored replies as it may; nil: it has not.
+    func exhaustedByReplies(_ caller: Caller, now: Duration) -> Exhausted? {
+        let wait = storedReplies.wait(caller.account, now: now)
+        return wait > .zero ? storedReplies.exhausted("stored replies", wait: wait) : nil
+    }
+
+    mutating func noteStoredReplies(_ caller: Caller, units: Int, now: Duration) {
+        guard units > 0 else { return }
+        _ = storedReplies.take(caller.account, units, now: now)
     }
 
     /// Takes what a request has cost beyond what was taken for it, or gives back what it has not.

@@ -13,7 +13,7 @@ internal import Wire
 struct Directory {
     private(set) var ended: [DeviceID: DirectoryFact.Ending] = [:]
     /// Those that are not active.
-    private var standings: [AccountID: DirectoryFact.Standing] = [:]
+    private var standings: [AccountID: (standing: DirectoryFact.Standing, version: UInt64)] = [:]
     private var apps: [AppID: Entitlements] = [:]
     private(set) var tokenKeys: [String: DirectoryFact.TokenKey] = [:]
 
@@ -21,18 +21,24 @@ struct Directory {
         switch fact {
         case .ended(let device, let ending): ended[device] = ending
         case .forgotten(let device): ended[device] = nil
-        case .account(let account, let standing):
-            // An identity that came back from a copy may not know of the end any more.
-            guard standings[account] != .closed else { return }
-            standings[account] = standing == .active ? nil : standing
+        case .account(let account, let standing, let version):
+            if let known = standings[account],
+                DirectoryFact.account(account, known.standing, version: known.version).outweighs(fact)
+            {
+                return
+            }
+            standings[account] = standing == .active ? nil : (standing, version)
         case .app(let app, let entitlements):
-            if entitlements.version >= apps[app]?.version ?? 0 { apps[app] = entitlements }
-        case .tokenKey(let key): tokenKeys[key.id] = key
+            if let known = apps[app], DirectoryFact.app(app, known).outweighs(fact) { return }
+            apps[app] = entitlements
+        case .tokenKey(let key):
+            if let known = tokenKeys[key.id], DirectoryFact.tokenKey(known).outweighs(fact) { return }
+            tokenKeys[key.id] = key
         case .recall: break
         }
     }
 
-    func standing(of account: AccountID) -> DirectoryFact.Standing { standings[account] ?? .active }
+    func standing(of account: AccountID) -> DirectoryFact.Standing { standings[account]?.standing ?? .active }
 
     /// The newer of what a token says and what is known here.
     func entitlements(of app: AppID, inToken: Entitlements) -> Entitlements {
@@ -97,19 +103,14 @@ extension Directory {
 
     private static let selectBody = SQL("SELECT body FROM directory_items WHERE item = ?1")
 
-    /// What is known already and does not give way to this: the end of an account, and newer entitlements. (An
-    /// identity that came back from an old copy says older things. It is told, by ``DirectoryReport``.)
+    /// Whether what is stored does not give way to this.
     private static func outweighs(_ fact: DirectoryFact, _ item: FeedItem, in transaction: any Transaction) throws
         -> Bool
     {
         let body = try transaction.first(selectBody, [.text(item.name.rawValue)]) { $0.blob(0) }
         guard let body else { return false }
         let known = DirectoryFact(FeedItem(name: item.name, deleted: false, digest: .empty, size: 0, body: body))
-        return switch (known, fact) {
-        case (.account(_, .closed), .account(_, let standing)): standing != .closed
-        case (.app(_, let mine), .app(_, let theirs)): mine.version > theirs.version
-        default: false
-        }
+        return known?.outweighs(fact) ?? false
     }
 
     /// All that is stored.
@@ -127,9 +128,10 @@ extension Directory {
         var forget: Timestamp?
         switch fact {
         case .recall: return
-        case .account(_, .active), .forgotten: return _ = try transaction.execute(delete, [.text(item.name.rawValue)])
-        case .ended, .account(_, .closed): forget = now.advanced(by: endingRetention)
-        case .account(_, .locked), .app: break
+        case .account(_, .active, _), .forgotten:
+            return _ = try transaction.execute(delete, [.text(item.name.rawValue)])
+        case .ended, .account(_, .closed, _): forget = now.advanced(by: endingRetention)
+        case .account(_, .locked, _), .app: break
         case .tokenKey(let key): forget = key.retires?.advanced(by: endingRetention)
         }
         try transaction.execute(

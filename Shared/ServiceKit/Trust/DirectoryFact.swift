@@ -11,7 +11,8 @@ public enum DirectoryFact: Sendable {
     case ended(DeviceID, Ending)
     /// It ended so long ago that nothing of it can be valid.
     case forgotten(DeviceID)
-    case account(AccountID, Standing)
+    /// The version rises with each change of the standing.
+    case account(AccountID, Standing, version: UInt64)
     case app(AppID, Entitlements)
     case tokenKey(TokenKey)
     /// Room of this owner that is held and not used is wanted back.
@@ -64,11 +65,11 @@ public enum DirectoryFact: Sendable {
         case "account":
             guard let state = try? WireAccountState(serializedBytes: item.body) else { return nil }
             switch state.state {
-            case .active: self = .account(AccountID(id), .active)
-            case .locked: self = .account(AccountID(id), .locked)
-            case .closed: self = .account(AccountID(id), .closed)
+            case .active: self = .account(AccountID(id), .active, version: state.version)
+            case .locked: self = .account(AccountID(id), .locked, version: state.version)
+            case .closed: self = .account(AccountID(id), .closed, version: state.version)
             // Of a newer identity: better too careful.
-            case .UNRECOGNIZED: self = .account(AccountID(id), .locked)
+            case .UNRECOGNIZED: self = .account(AccountID(id), .locked, version: state.version)
             }
         case "app":
             guard let state = try? WireAppState(serializedBytes: item.body) else { return nil }
@@ -83,6 +84,24 @@ public enum DirectoryFact: Sendable {
         case "recall":
             self = .recall(owner: id)
         default: return nil
+        }
+    }
+}
+
+extension DirectoryFact {
+    /// Whether this, which is known, does not give way to what is told of the same thing.
+    ///
+    /// What identity says last counts, unless its database has come back from an old copy: then it says older things
+    /// until it is told of the newer ones, by ``DirectoryReport``. So an account stays closed, locks and entitlements
+    /// go by their versions, and a key's end never moves away.
+    func outweighs(_ told: DirectoryFact) -> Bool {
+        switch (self, told) {
+        case (.account(_, .closed, _), .account(_, let standing, _)): standing != .closed
+        case (.account(_, _, let mine), .account(_, let standing, let theirs)): standing != .closed && mine > theirs
+        case (.app(_, let mine), .app(_, let theirs)): mine.version > theirs.version
+        case (.tokenKey(let mine), .tokenKey(let theirs)):
+            mine.retires.map { end in theirs.retires.map { end < $0 } ?? true } ?? false
+        default: false
         }
     }
 }

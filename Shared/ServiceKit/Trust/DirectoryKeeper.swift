@@ -32,7 +32,7 @@ final class DirectoryKeeper {
         _ fact: DirectoryFact, in item: FeedItem, at now: Timestamp, _ transaction: any HandlerTransaction
     ) throws {
         try Directory.store(item, fact, at: now, in: transaction)
-        guard case .account(let account, .closed) = fact else { return }
+        guard case .account(let account, .closed, _) = fact else { return }
         try host.closeAccount(account, in: transaction)
     }
 

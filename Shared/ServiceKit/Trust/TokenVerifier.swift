@@ -58,10 +58,11 @@ struct TokenVerifier {
         // Whom it concerns is looked for here, which is rare, and not with every request.
         switch fact {
         case .ended(let device, _): forget { $0.caller.device == device }
-        case .account(let account, .locked), .account(let account, .closed): forget { $0.caller.account == account }
+        case .account(let account, .locked, _), .account(let account, .closed, _):
+            forget { $0.caller.account == account }
         case .app(let app, _): forget { $0.caller.app == app }
         case .tokenKey(let key): if key.retires != nil { forget { $0.keyID == key.id } }
-        case .account(_, .active), .forgotten, .recall: break
+        case .account(_, .active, _), .forgotten, .recall: break
         }
     }
 

@@ -34,7 +34,6 @@ extension IdentityService {
         try AccountStore(transaction: transaction).save(account)
         try AuditJournal(transaction: transaction).record(
             .accountCreated, of: account.id, by: .administrator, at: context.now)
-        try DirectoryEvents.publish([.account(account.id, .active, version: 0)], operation: context.id, in: transaction)
         var reply = WireCreateAccountReply()
         reply.accountID = account.id.rawValue
         return reply

@@ -1,12 +1,12 @@
-import Foundation
+public import Foundation
 
 /// Replaces files as a whole: a reader, or a crash, meets the old content or the new.
-enum AtomicFile {
+public enum AtomicFile {
     /// Replaces a file that is somebody else's too: where the path is a symbolic link, the file that it leads to; the
     /// owner, the group and the mode stay. One that is not there is made for this user only.
     ///
     /// - Throws: `POSIXError`, also when the owner or the group cannot stay; then the file is as it was.
-    static func replace(_ path: String, with data: Data) throws {
+    public static func replace(_ path: String, with data: Data) throws {
         let target = try followed(path)
         var old = stat()
         guard stat(target, &old) == 0 else {
@@ -41,8 +41,13 @@ enum AtomicFile {
 
     private static func failure() -> POSIXError { POSIXError(POSIXErrorCode(rawValue: errno) ?? .EIO) }
 
-    /// - Parameter prepare: What else has to be true of the new file before it takes the place of the old.
-    static func write(
+    /// Writes a file of our own. When it returns, the file survives a loss of power.
+    ///
+    /// - Parameters:
+    ///   - mode: It is made with it: at no moment is it open to others.
+    ///   - prepare: What else has to be true of the new file before it takes the place of the old.
+    /// - Throws: `POSIXError`, and what `prepare` throws; then the file is as it was.
+    public static func write(
         _ data: Data, to path: String, mode: mode_t, prepare: (_ descriptor: Int32) throws -> Void = { _ in }
     ) throws {
         let temporary = "\(path).\(UUID().uuidString).tmp"
