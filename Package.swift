@@ -106,18 +106,19 @@ let package = Package(
                 jwtKit,
                 lifecycle, unixSignals,
             ]),
+        shared("Bulk", ["ServiceKit", "Content", "Storage", "Bus", "Wire", "Core", protobuf]),
         shared("NephosKit", ["Bus", "Wire", "Core", "Files", "ZeroMQBus", crypto, grdb, protobuf, logging]),
         shared("DeviceSync", ["NephosKit", "Core"]),
         shared(
             "TestKit",
             [
                 "ServiceKit", "NephosKit", "Storage", "Bus", "Wire", "Core", "IdentityService", "KeyValueService",
-                "NotificationsService", logging, protobuf,
+                "NotificationsService", "DocumentsService", "Bulk", "Content", logging, protobuf,
             ]),
     ]
         + service("Identity", product: "nephos-identity", [crypto, cryptoExtras, jwtKit])
         + service("KeyValue", product: "nephos-keyvalue", [crypto])
-        + service("Documents", product: "nephos-documents")
+        + service("Documents", product: "nephos-documents", ["Bulk", "Content"])
         + service("Records", product: "nephos-records")
         + service("Notifications", product: "nephos-notifications")
         + [
@@ -154,6 +155,11 @@ let package = Package(
                 ]),
             tests("ZeroMQBusTests", ["ZeroMQBus", "Bus", "Core", "CZeroMQ"]),
             tests("StorageTests", ["Storage", "Core", sqlite]),
+            tests(
+                "BulkTests",
+                [
+                    "Bulk", "TestKit", "NephosKit", "ServiceKit", "Content", "Storage", "Bus", "Wire", "Core", protobuf,
+                ]),
             tests("ContentTests", ["Content", "TestKit", "Storage", "Core"]),
             tests(
                 "ServiceKitTests",

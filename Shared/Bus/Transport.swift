@@ -47,6 +47,8 @@ public enum WorkPool: CaseIterable, Sendable {
     case computing
     /// Reads snapshots of the database.
     case reading
+    /// Hashes, seals, writes and reads content. What waits for it is bounded in bytes by whoever gives it work.
+    case content
 }
 
 /// A loop as its own handlers see it. Not `Sendable`: everything that hangs

@@ -1,4 +1,4 @@
-internal import Core
+public import Core
 
 /// Chunks that are put in one go: sealed into one buffer, in the form in which they lie in a segment, and written
 /// from there. So no chunk is copied between its seal and the disk.

@@ -1,3 +1,4 @@
+internal import Core
 public import Storage
 
 extension ChunkIndex {

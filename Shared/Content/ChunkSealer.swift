@@ -1,4 +1,4 @@
-internal import Core
+public import Core
 internal import Crypto
 
 private import struct Foundation.Data
@@ -53,11 +53,12 @@ public struct ChunkSealer: Sendable {
         guard let box = try? AES.GCM.seal(chunk, using: key, authenticating: context) else {
             throw CloudError(.internalError, "A chunk could not be sealed.")
         }
+        // All of it as one run of bytes: a slice would be copied byte by byte.
+        guard let combined = box.combined, combined.count == output.count - 1 else {
+            throw CloudError(.internalError, "A chunk could not be sealed.")
+        }
         output[0] = Self.suite
-        let nonceEnd = 1 + Self.nonceBytes
-        box.nonce.withUnsafeBytes { UnsafeMutableRawBufferPointer(rebasing: output[1..<nonceEnd]).copyMemory(from: $0) }
-        UnsafeMutableRawBufferPointer(rebasing: output[nonceEnd...]).copyBytes(from: box.ciphertext)
-        UnsafeMutableRawBufferPointer(rebasing: output[(output.count - Self.tagBytes)...]).copyBytes(from: box.tag)
+        combined.withUnsafeBytes { UnsafeMutableRawBufferPointer(rebasing: output[1...]).copyMemory(from: $0) }
     }
 
     /// Opens what ``seal(_:id:into:)`` made.
@@ -65,15 +66,38 @@ public struct ChunkSealer: Sendable {
     /// - Throws: ``ChunkFailure`` `.suiteUnknown`; `.notAuthentic`: another key, owner or id sealed it, or it is
     ///   damaged or cut.
     public func open(_ sealed: [UInt8], id: ChunkID) throws -> [UInt8] {
+        try [UInt8](unsafeUninitializedCapacity: max(0, sealed.count - Self.overhead)) { output, count in
+            let room = UnsafeMutableRawBufferPointer(output)
+            try sealed.withUnsafeBytes {
+                try open(
+                    $0, id: id, into: UnsafeMutableRawBufferPointer(rebasing: room[..<max(0, $0.count - Self.overhead)])
+                )
+            }
+            count = max(0, sealed.count - Self.overhead)
+        }
+    }
+
+    /// Opens it into the buffer.
+    ///
+    /// - Parameter output: As long as the sealed bytes, less ``overhead``.
+    /// - Throws: As the other; ``CloudError`` `.invalidArguments` for another length.
+    public func open(
+        _ sealed: UnsafeRawBufferPointer, id: ChunkID, into output: UnsafeMutableRawBufferPointer
+    ) throws {
         guard let suite = sealed.first else { throw ChunkFailure.notAuthentic }
         guard suite == Self.suite else { throw ChunkFailure.suiteUnknown(suite) }
-        return try sealed.withUnsafeBytes { sealed in
-            guard sealed.count >= Self.overhead,
-                let box = try? AES.GCM.SealedBox(combined: UnsafeRawBufferPointer(rebasing: sealed[1...])),
-                let opened = try? AES.GCM.open(box, using: key, authenticating: context(id, suite: suite))
-            else { throw ChunkFailure.notAuthentic }
-            return [UInt8](opened)
+        guard sealed.count >= Self.overhead else { throw ChunkFailure.notAuthentic }
+        guard output.count == sealed.count - Self.overhead, let start = sealed.baseAddress else {
+            throw CloudError(.invalidArguments, "The room for a chunk must be as long as it will be.")
         }
+        // Read where it lies, and not copied into the box.
+        let combined = Data(
+            bytesNoCopy: UnsafeMutableRawPointer(mutating: start + 1), count: sealed.count - 1, deallocator: .none)
+        guard let box = try? AES.GCM.SealedBox(combined: combined),
+            let opened = try? AES.GCM.open(box, using: key, authenticating: context(id, suite: suite)),
+            opened.count == output.count
+        else { throw ChunkFailure.notAuthentic }
+        opened.withUnsafeBytes { output.copyMemory(from: $0) }
     }
 
     /// What the chunk is bound to: suite, length of the owner's name, the name, the id. Only the name's length varies,

@@ -1,36 +1,4 @@
-/// What a chunk is known by within its owner: 32 bytes that mean nothing to the store (a hash, say).
-public struct ChunkID: Hashable, Sendable {
-    public static let byteCount = 32
-
-    private let words: (UInt64, UInt64, UInt64, UInt64)
-
-    /// - Returns: Nil if there are not 32 bytes.
-    public init?(bytes: UnsafeRawBufferPointer) {
-        guard bytes.count == Self.byteCount else { return nil }
-        words = bytes.loadUnaligned(as: (UInt64, UInt64, UInt64, UInt64).self)
-    }
-
-    /// - Returns: Nil if there are not 32 bytes.
-    public init?(bytes: [UInt8]) {
-        guard let id = bytes.withUnsafeBytes({ ChunkID(bytes: $0) }) else { return nil }
-        self = id
-    }
-
-    public var bytes: [UInt8] { withBytes { [UInt8]($0) } }
-
-    func withBytes<Result>(_ body: (UnsafeRawBufferPointer) throws -> Result) rethrows -> Result {
-        try withUnsafeBytes(of: words, body)
-    }
-
-    public static func == (left: ChunkID, right: ChunkID) -> Bool { left.words == right.words }
-
-    public func hash(into hasher: inout Hasher) {
-        hasher.combine(words.0)
-        hasher.combine(words.1)
-        hasher.combine(words.2)
-        hasher.combine(words.3)
-    }
-}
+public import Core
 
 /// One segment: some chunks of one partition, in one file or object.
 public struct SegmentID: Hashable, Sendable {

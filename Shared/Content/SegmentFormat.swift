@@ -1,3 +1,4 @@
+internal import Core
 internal import Storage
 
 // All numbers are written with their least significant byte first.

@@ -1,3 +1,4 @@
+internal import Core
 public import Storage
 
 /// Reads a segment through, once, and compares it with what was written and with the rows. It needs no keys, and

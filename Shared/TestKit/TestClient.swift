@@ -10,6 +10,7 @@ public final class TestClient {
     public enum Door: Hashable, Sendable {
         case requests(ServiceName)
         case subscriptions
+        case bulk(ServiceName)
     }
 
     /// What the server sent by itself, in order.

@@ -1,5 +1,8 @@
+public import Bulk
 public import Bus
+public import Content
 public import Core
+internal import DocumentsService
 internal import IdentityService
 internal import KeyValueService
 public import Logging
@@ -38,6 +41,7 @@ public final class TestCloud {
     private let subscriberQueueMax: Int
     private let budgets: BudgetConfiguration
     private let factories: [ServiceName: ServiceFactory]
+    private let content: ContentOptions?
     private var clientCount = 0
     private var generator: SplitMix64
     private(set) public var devices: [TestDevice] = []
@@ -49,12 +53,14 @@ public final class TestCloud {
     ///   - budgets: How often devices may ask each service.
     ///   - engines: Databases of services that are not to live in memory.
     ///   - factories: Further services, or others in the place of the real ones.
+    ///   - content: With it documents runs, too.
     /// - Throws: ``CloudError`` when a service does not start.
     public init(
         seed: UInt64, faults: Faults = .none, subscriberQueueMax: Int = 1000,
         budgets: BudgetConfiguration = .unlimited, engines: [ServiceName: SQLiteEngine] = [:],
-        factories: [ServiceName: ServiceFactory] = [:], logger: Logger? = nil
+        factories: [ServiceName: ServiceFactory] = [:], content: ContentOptions? = nil, logger: Logger? = nil
     ) throws {
+        self.content = content
         self.subscriberQueueMax = subscriberQueueMax
         self.factories = factories
         self.budgets = budgets
@@ -63,7 +69,9 @@ public final class TestCloud {
         transport = InProcessTransport(network)
         self.logger = logger ?? Logger(label: "test", factory: { _ in SwiftLogNoOpLogHandler() })
         deployment = try Deployment(host: "127.0.0.1", basePort: 7400, transport: transport)
-        for service in ServiceName.all where Self.services.contains(service) || factories[service] != nil {
+        for service in ServiceName.all
+        where Self.services.contains(service) || factories[service] != nil || (service == .documents && content != nil)
+        {
             disks[service] = Disk(try engines[service] ?? SQLiteEngine.inMemory())
             try start(service)
         }
@@ -81,7 +89,11 @@ public final class TestCloud {
     // MARK: Services
 
     /// Ends a service as kill -9 does.
-    public func crash(_ service: ServiceName) { network.crash(service.rawValue) }
+    public func crash(_ service: ServiceName) {
+        network.crash(service.rawValue)
+        // A process has all of its loops, or none.
+        network.crash("\(service) bulk")
+    }
 
     /// Starts a crashed service again, on the disk that it left.
     public func start(_ service: ServiceName) throws {
@@ -94,7 +106,12 @@ public final class TestCloud {
         let subscriberQueueMax = subscriberQueueMax
         let bound = Unshared(disk)
         let budgets = budgets
-        let factory = factories[service] ?? { try Self.make(service, seed: $0, subscriberQueueMax: subscriberQueueMax) }
+        let (content, transport) = (content, transport)
+        let factory =
+            factories[service] ?? {
+                try Self.make(
+                    service, seed: $0, subscriberQueueMax: subscriberQueueMax, content: content, transport: transport)
+            }
         let made = Unshared(HostHolder())
         _ = try transport.startLoop(named: service.rawValue) { loop in
             made.value.host = try ServiceHost(
@@ -128,9 +145,16 @@ public final class TestCloud {
     }
 
     private static func make(
-        _ service: ServiceName, seed: UInt64, subscriberQueueMax: Int
+        _ service: ServiceName, seed: UInt64, subscriberQueueMax: Int, content: ContentOptions?,
+        transport: InProcessTransport
     ) throws -> any CloudService {
         switch service {
+        case .documents:
+            guard let content else { throw CloudError(.unknownItem, "The test cloud has no content.") }
+            return DocumentsService(
+                Transfers(
+                    store: content.store, transport: transport, configuration: content.configuration,
+                    generator: SplitMix64(seed: seed ^ 2)))
         case .identity:
             return IdentityService(configuration: .cheapPasswords, generator: SplitMix64(seed: seed ^ 1))
         case .keyValue:
@@ -291,6 +315,9 @@ public final class TestCloud {
         case .subscriptions:
             let entry = try roster.entry(of: .notifications)
             return (entry, entry.subscriptions ?? "")
+        case .bulk(let service):
+            let entry = try roster.entry(of: service)
+            return (entry, entry.bulk ?? "")
         }
     }
 
@@ -352,6 +379,18 @@ public final class TestCloud {
 public final class StorageCopy {
     let engine: SQLiteEngine
     init(engine: SQLiteEngine) { self.engine = engine }
+}
+
+/// What documents runs with.
+public struct ContentOptions: Sendable {
+    /// Outlives the service, as a disk does.
+    public var store: any BlobStore
+    public var configuration: Transfers.Configuration
+
+    public init(store: any BlobStore, configuration: Transfers.Configuration = Transfers.Configuration()) {
+        self.store = store
+        self.configuration = configuration
+    }
 }
 
 /// A database that outlives the service that uses it.

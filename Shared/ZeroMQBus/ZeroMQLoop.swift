@@ -35,6 +35,8 @@ final class ZeroMQLoop: BusLoop {
             .reading: OffloadPool(
                 threadCount: max(1, min(4, ProcessInfo.processInfo.activeProcessorCount - 1)), waitingMax: 1024,
                 mailbox: mailbox),
+            // One thread seals while another waits for the disk.
+            .content: OffloadPool(threadCount: 2, waitingMax: 64, mailbox: mailbox),
         ]
         rebuildPolled()
     }

@@ -19,7 +19,7 @@ import ZeroMQBus
             }
         }
         defer { handle.stop() }
-        try eventually { log.all.count == 3 }
+        try eventually { log.all.count == WorkPool.allCases.count + 1 }
         #expect(log.all.dropFirst().allSatisfy { $0 > log.all[0] })
     }
 

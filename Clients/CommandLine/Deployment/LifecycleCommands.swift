@@ -19,7 +19,7 @@ struct InitCommand: ParsableCommand {
     @Option(help: "The name or address that devices reach this machine by (default: --host).")
     var advertise: String?
 
-    @Option(help: "The first of eleven ports: two for each service, and one for subscriptions.")
+    @Option(help: "The first of twelve ports: two for each service, one for subscriptions, and one for content.")
     var port = 7400
 
     func run() throws {
@@ -54,7 +54,7 @@ extension InitCommand {
     /// - Throws: ``CloudError`` `.invalidArguments` for an address that is none of this machine's, or ports that are taken.
     private func requireUsable(_ roster: Roster) throws {
         for entry in roster.services {
-            for endpoint in [entry.requests, entry.events] + [entry.subscriptions].compactMap({ $0 }) {
+            for endpoint in entry.endpoints {
                 switch LocalPorts.state(of: endpoint) {
                 case .free: continue
                 case .foreign:
@@ -235,7 +235,7 @@ struct UpCommand: ParsableCommand {
     /// - Throws: ``CloudError`` `.configurationInvalid` that names the address another program listens at.
     private func requireFreePorts(_ directory: DeploymentDirectory) throws {
         for entry in try DeploymentFiles(directory: directory.path).roster().services {
-            for endpoint in [entry.requests, entry.events] + [entry.subscriptions].compactMap({ $0 })
+            for endpoint in entry.endpoints
             where !LocalPorts.isFree(endpoint) {
                 throw CloudError(
                     .configurationInvalid,

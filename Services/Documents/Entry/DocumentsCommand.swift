@@ -23,8 +23,8 @@ struct DocumentsCommand: AsyncParsableCommand {
 
     func run() async throws {
         try await runService(
-            .documents, deployment: deployment, data: data, logLevel: logLevel,
-            isSupervised: supervised, transport: ZeroMQTransport(busyPollMax: serviceBusyPollMax)
-        ) { _ in DocumentsService() }
+            .documents, deployment: deployment, data: data, logLevel: logLevel, isSupervised: supervised,
+            transport: ZeroMQTransport(busyPollMax: serviceBusyPollMax)
+        ) { try DocumentsService.make($0, on: ZeroMQTransport()) }
     }
 }

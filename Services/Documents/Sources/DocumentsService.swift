@@ -1,13 +1,44 @@
+public import Bulk
+public import Bus
+internal import Content
 public import Core
+internal import Foundation
 public import ServiceKit
+public import Storage
 
-/// Files and folders of ubiquity containers. Not built yet: it answers what every service
-/// answers (health, and where its empty feed stands), so that a deployment and
-/// its directory are complete.
+/// Files and folders of ubiquity containers. So far it moves content: chunks that devices send and fetch, which belong
+/// to their uploads until there are documents.
 public final class DocumentsService: CloudService {
     public let name = ServiceName.documents
+    public let migrations = Transfers.migrations
 
-    public init() {}
+    private let transfers: Transfers
 
-    public func register(on router: inout Router) {}
+    public init(_ transfers: Transfers) { self.transfers = transfers }
+
+    public func register(on router: inout Router) { transfers.register(on: &router) }
+    public func start(_ host: any ServiceRuntime) throws { try transfers.start(host, as: name) }
+    public func stop() { transfers.stop() }
+    public func learned(_ fact: DirectoryFact) { transfers.learned(fact) }
+
+    public func removeRemains(of account: AccountID, in transaction: any HandlerTransaction) throws -> Bool {
+        try transfers.removeRemains(of: account, in: transaction)
+    }
+
+    /// The service as it runs by itself: with segment files in the folder `content` of its data.
+    ///
+    /// - Throws: ``CloudError`` `.configurationInvalid`: the folder cannot be made; `.storageFailure`: another process
+    ///   has it open.
+    public static func make(_ config: ServiceRuntimeConfig, on transport: any Transport) throws -> DocumentsService {
+        let folder = config.dataDirectory + "/content"
+        do {
+            try FileManager.default.createDirectory(
+                atPath: folder, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
+        } catch {
+            throw CloudError(
+                .configurationInvalid, "The folder for content cannot be made. Check its path and owner.",
+                details: ["folder": folder])
+        }
+        return DocumentsService(Transfers(store: try SegmentStore(folder: folder), transport: transport))
+    }
 }

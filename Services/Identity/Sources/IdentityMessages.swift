@@ -52,5 +52,6 @@ extension WireServiceAddress {
         nextPublicKey = entry.nextPublicKey ?? ""
         requestEndpoints = [entry.publicRequests ?? entry.requests]
         subscriptionEndpoints = [entry.publicSubscriptions ?? entry.subscriptions].compactMap { $0 }
+        bulkEndpoints = [entry.publicBulk ?? entry.bulk].compactMap { $0 }
     }
 }

@@ -297,7 +297,7 @@ extension SessionRecord.Service {
         self.init(
             service: wire.service, publicKey: wire.publicKey,
             nextPublicKey: wire.nextPublicKey.isEmpty ? nil : wire.nextPublicKey, requests: wire.requestEndpoints,
-            subscriptions: wire.subscriptionEndpoints)
+            subscriptions: wire.subscriptionEndpoints, bulk: wire.bulkEndpoints)
     }
 }
 

@@ -14,17 +14,20 @@ public struct SessionRecord: Codable, Hashable, Sendable {
         public var requests: [String]
         /// Endpoints that take subscriptions; most services have none.
         public var subscriptions: [String]
+        /// Endpoints that take content; most services have none. Nil: the service was learned before there were any.
+        public var bulk: [String]?
 
         /// A service as a deployment names it.
         public init(
             service: String, publicKey: String, nextPublicKey: String? = nil, requests: [String],
-            subscriptions: [String]
+            subscriptions: [String], bulk: [String]? = nil
         ) {
             self.service = service
             self.nextPublicKey = nextPublicKey
             self.publicKey = publicKey
             self.requests = requests
             self.subscriptions = subscriptions
+            self.bulk = bulk
         }
     }
 

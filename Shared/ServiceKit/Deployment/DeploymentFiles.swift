@@ -153,8 +153,8 @@ public struct Deployment: Sendable {
     public var operatorKeys: KeyPair
     public var connection: ConnectionString
 
-    /// Ports that a deployment takes from its base port on.
-    public static let portCount = ServiceName.all.count * 2 + 1
+    /// Ports that a deployment takes from its base port on: two for each service, one for subscriptions, one for content.
+    public static let portCount = ServiceName.all.count * 2 + 2
 
     /// Makes all keys of a deployment, in memory.
     ///
@@ -166,7 +166,7 @@ public struct Deployment: Sendable {
     public init(host: String, advertisedHost: String? = nil, basePort: Int, transport: some Transport) throws {
         guard (1...65_535 - Self.portCount + 1).contains(basePort) else {
             throw CloudError(
-                .invalidArguments, "A deployment takes eleven ports, and there are 65535.",
+                .invalidArguments, "A deployment takes twelve ports, and there are 65535.",
                 details: ["port": "\(basePort)", "port_max": "\(65_535 - Self.portCount + 1)"])
         }
         var entries: [Roster.Entry] = []
@@ -188,7 +188,11 @@ public struct Deployment: Sendable {
                     service: service.rawValue, publicKey: keys.publicKey.z85, requests: address.endpoint,
                     events: try ConnectionString(host: host, port: port + 1, key: keys.publicKey).endpoint,
                     subscriptions: service == .notifications
-                        ? try ConnectionString(host: host, port: port + 2, key: keys.publicKey).endpoint : nil))
+                        ? try ConnectionString(host: host, port: port + 2, key: keys.publicKey).endpoint : nil,
+                    bulk: service == .documents
+                        ? try ConnectionString(
+                            host: host, port: basePort + Self.portCount - 1, key: keys.publicKey
+                        ).endpoint : nil))
             secrets.append(
                 ServiceSecrets(
                     service: service.rawValue, secretKey: keys.secretKey.z85, masterKeys: [Self.makeMasterKey()],
@@ -327,6 +331,7 @@ extension Roster {
             if let subscriptions = services[index].subscriptions {
                 services[index].publicSubscriptions = try moved(subscriptions)
             }
+            if let bulk = services[index].bulk { services[index].publicBulk = try moved(bulk) }
         }
     }
 

@@ -50,6 +50,9 @@ extension Roster.Entry {
         get throws(CloudError) { try key(publicKey) }
     }
 
+    /// All that the service binds.
+    public var endpoints: [String] { [requests, events] + [subscriptions, bulk].compactMap { $0 } }
+
     /// The key that it will have after the next rotation, if one is announced.
     ///
     /// - Throws: ``CloudError`` `.configurationInvalid` if it is not Z85.

@@ -12,13 +12,17 @@ public struct Roster: Sendable, Hashable, Codable {
         public var events: String
         /// Where devices subscribe (notifications only).
         public var subscriptions: String?
-        /// Where clients reach `requests` and `subscriptions`, if not at the same addresses.
+        /// Where content is sent and fetched (documents only).
+        public var bulk: String?
+        /// Where clients reach `requests`, `subscriptions` and `bulk`, if not at the same addresses.
         public var publicRequests: String?
         public var publicSubscriptions: String?
+        public var publicBulk: String?
 
         public init(
             service: String, publicKey: String, requests: String, events: String, subscriptions: String? = nil,
-            publicRequests: String? = nil, publicSubscriptions: String? = nil
+            bulk: String? = nil, publicRequests: String? = nil, publicSubscriptions: String? = nil,
+            publicBulk: String? = nil
         ) {
             self.service = service
             self.publicKey = publicKey
@@ -27,6 +31,8 @@ public struct Roster: Sendable, Hashable, Codable {
             self.subscriptions = subscriptions
             self.publicRequests = publicRequests
             self.publicSubscriptions = publicSubscriptions
+            self.bulk = bulk
+            self.publicBulk = publicBulk
         }
     }
 

@@ -121,7 +121,12 @@ final class GroupRunner {
     }
 
     /// Runs the body in the next group's transaction, as if it were a request.
-    func submit(_ body: @escaping (any HandlerTransaction) throws -> Void) { enqueue(submission(body)) }
+    ///
+    /// - Parameter completion: Gets the failure, when nothing of it was stored; nil: the failure goes to the log. If the
+    ///   runner is closed before, it is not called.
+    func submit(
+        _ body: @escaping (any HandlerTransaction) throws -> Void, then completion: ((CloudError?) -> Void)? = nil
+    ) { enqueue(submission(body, completion)) }
 
     /// Runs the body at once, in a group with whatever is queued. Not from within a group.
     func runNow(_ body: @escaping (any HandlerTransaction) throws -> Void) -> CloudError? {

@@ -101,6 +101,12 @@ public protocol ServiceRuntime: AnyObject {
     var storage: StorageLedger { get }
     /// Runs the body in the next group's transaction, as if it were a request.
     func submit(_ body: @escaping (any HandlerTransaction) throws -> Void)
+    /// The same, and then calls the completion: with nil when the group is on disk, or with why nothing of this was
+    /// stored. Not if the service is stopped before. A body may run twice: what it finds out it says anew each time.
+    func submit(
+        _ body: @escaping (any HandlerTransaction) throws -> Void, then completion: @escaping (CloudError?) -> Void)
+    /// Reads beside the loop, on any thread.
+    var snapshots: any Snapshots { get }
     /// Calls another service's method, as this service.
     func call(
         _ service: ServiceName, _ method: String, body: Frame, causeID: OperationID?,

@@ -38,6 +38,7 @@ public final class ServiceHost: ServiceRuntime {
     let history: HistoryKeeper
     let maintenance: Maintenance
     let engine: any StorageEngine
+    public var snapshots: any Snapshots { engine.snapshots }
     private let runner: GroupRunner
     private var generator: any RandomNumberGenerator
 
@@ -105,7 +106,7 @@ public final class ServiceHost: ServiceRuntime {
     private static func migrate(_ engine: any StorageEngine, for service: any CloudService) throws {
         try engine.migrate(
             ChangeFeedSchema.migrations + FollowCursors.migrations + Directory.migrations + DirectoryReport.migrations
-                + AccountClosures.migrations + AccountKeys.migrations + StorageLedger.migrations + service.migrations)
+                + AccountClosures.migrations + AccountKeys.migrations + LedgerStore.migrations + service.migrations)
     }
 
     /// What the database says of the time before this start.
@@ -255,6 +256,10 @@ public final class ServiceHost: ServiceRuntime {
     func runNow(_ body: @escaping (any HandlerTransaction) throws -> Void) -> CloudError? { runner.runNow(body) }
 
     public func submit(_ body: @escaping (any HandlerTransaction) throws -> Void) { runner.submit(body) }
+
+    public func submit(
+        _ body: @escaping (any HandlerTransaction) throws -> Void, then completion: @escaping (CloudError?) -> Void
+    ) { runner.submit(body, then: completion) }
 
     public func call(
         _ service: ServiceName, _ method: String, body: Frame, causeID: OperationID?,

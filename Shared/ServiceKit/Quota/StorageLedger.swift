@@ -14,34 +14,6 @@ internal import Wire
 ///
 /// On the service's loop only.
 public final class StorageLedger {
-    static let migrations = [
-        Migration(
-            name: "ledger-001",
-            statements: [
-                """
-                CREATE TABLE storage_owners (
-                    owner_id TEXT NOT NULL PRIMARY KEY,
-                    revision BIGINT NOT NULL,
-                    allotted BIGINT NOT NULL,
-                    used BIGINT NOT NULL,
-                    -- What identity knows of.
-                    told BIGINT NOT NULL
-                )
-                """,
-                // `told` is -1 after the allotment was lowered, until identity knows.
-                "CREATE INDEX storage_owners_untold ON storage_owners (owner_id) WHERE used <> told",
-                """
-                CREATE TABLE storage_usage (
-                    owner_id TEXT NOT NULL,
-                    app TEXT NOT NULL,
-                    device TEXT NOT NULL,
-                    used BIGINT NOT NULL,
-                    PRIMARY KEY (owner_id, app, device)
-                )
-                """,
-            ])
-    ]
-
     /// How often what has changed is told to identity.
     static let tellInterval: Duration = .seconds(5)
     /// Owners told of in one round.
@@ -55,27 +27,6 @@ public final class StorageLedger {
     /// For so long a definite no is taken for an answer.
     private static let refusalMemory: Duration = .seconds(1)
 
-    private static let columns = "revision, allotted, used"
-    private static let select = SQL("SELECT \(columns) FROM storage_owners WHERE owner_id = ?1")
-    private static let insert = SQL(
-        "INSERT INTO storage_owners (owner_id, \(columns), told) VALUES (?1, 1, 0, 0, 0)")
-    private static let updateUsed = SQL("UPDATE storage_owners SET used = used + ?2 WHERE owner_id = ?1")
-    private static let updateAllotment = SQL(
-        "UPDATE storage_owners SET revision = ?2, allotted = ?3, told = ?4 WHERE owner_id = ?1")
-    private static let selectUntold = SQL(
-        "SELECT owner_id FROM storage_owners WHERE used <> told ORDER BY owner_id LIMIT ?1")
-    private static let selectOwners = SQL("SELECT owner_id FROM storage_owners ORDER BY owner_id")
-    private static let addUsage = SQL(
-        """
-        INSERT INTO storage_usage (owner_id, app, device, used) VALUES (?1, ?2, ?3, CASE WHEN ?4 > 0 THEN ?4 ELSE 0 END)
-        ON CONFLICT (owner_id, app, device) DO UPDATE SET
-            used = CASE WHEN storage_usage.used + ?4 > 0 THEN storage_usage.used + ?4 ELSE 0 END
-        """)
-    private static let selectUsage = SQL(
-        "SELECT app, device, used FROM storage_usage WHERE owner_id = ?1 AND used > 0 ORDER BY used DESC, app, device")
-    private static let deleteOwner = SQL("DELETE FROM storage_owners WHERE owner_id = ?1")
-    private static let deleteUsage = SQL("DELETE FROM storage_usage WHERE owner_id = ?1")
-
     /// What is stored for an owner, by who stored it.
     public struct Usage: Hashable, Sendable {
         public var app: AppID
@@ -87,12 +38,6 @@ public final class StorageLedger {
             self.device = device
             self.bytes = bytes
         }
-    }
-
-    private struct Row {
-        var revision: UInt64
-        var allotted: UInt64
-        var used: UInt64
     }
 
     /// What is asked for, or was refused. In memory: it is asked for again.
@@ -128,16 +73,13 @@ public final class StorageLedger {
         _ bytes: UInt64, to owner: StorageOwner, app: AppID, device: DeviceID, in transaction: any HandlerTransaction
     ) throws {
         guard bytes > 0 else { return }
-        let row = try row(of: owner, in: transaction)
-        let (total, overflow) = (row?.used ?? 0).addingReportingOverflow(bytes)
-        guard !overflow, total <= UInt64(Int64.max) else { throw Self.exceeded(bytes, used: row?.used ?? 0, plan: 0) }
-        guard let row, total <= row.allotted else {
-            throw missing(total, bytes, used: row?.used ?? 0, of: owner)
+        let known = try LedgerStore.find(owner, in: transaction)
+        switch RoomRule.charge(bytes, to: known) {
+        case .fits: break
+        case .missing(let total): throw missing(total, bytes, used: known?.used ?? 0, of: owner)
+        case .impossible: throw Self.exceeded(bytes, used: known?.used ?? 0, plan: 0)
         }
-        try transaction.execute(Self.updateUsed, [.text(owner.rawValue), .integer(Int64(bytes))])
-        try transaction.execute(
-            Self.addUsage,
-            [.text(owner.rawValue), .text(app.rawValue), .text(device.rawValue), .integer(Int64(bytes))])
+        try LedgerStore.addUsed(Int64(bytes), of: owner, app: app, device: device, in: transaction)
         tellSoon()
     }
 
@@ -145,20 +87,16 @@ public final class StorageLedger {
     public func release(
         _ bytes: UInt64, of owner: StorageOwner, app: AppID, device: DeviceID, in transaction: any HandlerTransaction
     ) throws {
-        guard let row = try row(of: owner, in: transaction) else { return }
-        let bytes = Int64(clamping: min(bytes, row.used))
-        try transaction.execute(Self.updateUsed, [.text(owner.rawValue), .integer(-bytes)])
-        try transaction.execute(
-            Self.addUsage, [.text(owner.rawValue), .text(app.rawValue), .text(device.rawValue), .integer(-bytes)])
+        guard let known = try LedgerStore.find(owner, in: transaction) else { return }
+        try LedgerStore.addUsed(
+            -Int64(clamping: min(bytes, known.used)), of: owner, app: app, device: device, in: transaction)
         refusals[owner] = nil
         tellSoon()
     }
 
     /// What is stored for the owner, the most first.
     public func usage(of owner: StorageOwner, in transaction: any Transaction) throws -> [Usage] {
-        try transaction.all(Self.selectUsage, [.text(owner.rawValue)]) {
-            Usage(app: AppID($0.text(0)), device: DeviceID($0.text(1)), bytes: UInt64(clamping: $0.integer(2)))
-        }
+        try LedgerStore.usage(of: owner, in: transaction)
     }
 
     private func missing(_ total: UInt64, _ bytes: UInt64, used: UInt64, of owner: StorageOwner) -> CloudError {
@@ -183,31 +121,23 @@ public final class StorageLedger {
 
     // MARK: With identity
 
-    private func row(of owner: StorageOwner, in transaction: any Transaction) throws -> Row? {
-        try transaction.first(Self.select, [.text(owner.rawValue)]) {
-            Row(
-                revision: UInt64(clamping: $0.integer(0)), allotted: UInt64(clamping: $0.integer(1)),
-                used: UInt64(clamping: $0.integer(2)))
-        }
-    }
-
     /// Tells what is used, and asks for what is wanted.
     private func settle(_ owner: StorageOwner) {
         guard !host.isClosed, asking.insert(owner).inserted else { return }
-        var row: Row?
+        var known: StoredAllotment?
         let failure = host.runNow { [self] transaction in
-            row = try self.row(of: owner, in: transaction)
-            guard row == nil, demands[owner] != nil else { return }
-            try transaction.execute(Self.insert, [.text(owner.rawValue)])
-            row = Row(revision: 1, allotted: 0, used: 0)
+            known = try LedgerStore.find(owner, in: transaction)
+            guard known == nil, demands[owner] != nil else { return }
+            try LedgerStore.add(.none, of: owner, in: transaction)
+            known = StoredAllotment.none
         }
-        guard failure == nil, let row else { return _ = asking.remove(owner) }
+        guard failure == nil, let known else { return _ = asking.remove(owner) }
         var request = WireSettleAllotment()
         request.ownerID = owner.rawValue
-        request.revision = row.revision
-        request.allottedBytes = row.allotted
-        request.wantedBytes = max(row.allotted, demands[owner]?.wanted ?? 0)
-        request.usedBytes = row.used
+        request.revision = known.revision
+        request.allottedBytes = known.allotted
+        request.wantedBytes = max(known.allotted, demands[owner]?.wanted ?? 0)
+        request.usedBytes = known.used
         host.call(.identity, "SettleAllotment", body: Frame(encoding: request), causeID: nil) { [weak self] result in
             guard let self, !host.isClosed else { return }
             asking.remove(owner)
@@ -230,28 +160,19 @@ public final class StorageLedger {
     private func settled(_ owner: StorageOwner, _ request: WireSettleAllotment, _ reply: WireSettleAllotmentReply) {
         var allotted: UInt64 = 0
         var isOutdated = false
-        let failure = host.runNow { [self] transaction in
-            guard let row = try row(of: owner, in: transaction) else { return }
-            var revision = row.revision
-            allotted = row.allotted
-            if reply.revision == row.revision {
-                allotted = max(row.allotted, reply.allottedBytes)
-            } else if reply.revision > row.revision {
-                // This database is older than what identity knows of it: it was restored.
-                revision = reply.revision + 1
-                allotted = reply.allottedBytes
+        let failure = host.runNow { transaction in
+            guard let known = try LedgerStore.find(owner, in: transaction) else { return }
+            allotted = known.allotted
+            switch RoomRule.settle(known, revision: reply.revision, allotted: reply.allottedBytes) {
+            case .settled(let settled):
+                allotted = settled.allotted
+                try LedgerStore.setAllotment(settled, told: request.usedBytes, of: owner, in: transaction)
+            case .restored(let restored):
                 isOutdated = true
-            } else {
-                // It was lowered meanwhile; that is told next.
+                try LedgerStore.setAllotment(restored, told: nil, of: owner, in: transaction)
+            case .overtaken:
                 isOutdated = true
-                return
             }
-            try transaction.execute(
-                Self.updateAllotment,
-                [
-                    .text(owner.rawValue), .integer(Int64(clamping: revision)), .integer(Int64(clamping: allotted)),
-                    .integer(isOutdated ? -1 : Int64(clamping: request.usedBytes)),
-                ])
         }
         guard failure == nil else { return }
         if isOutdated { return settle(owner) }
@@ -272,14 +193,11 @@ public final class StorageLedger {
     /// Gives back what is held and not used. Called when identity asks for it.
     func recall(_ owner: StorageOwner) {
         var lowered = false
-        let failure = host.runNow { [self] transaction in
-            guard let row = try row(of: owner, in: transaction), row.allotted > row.used else { return }
-            try transaction.execute(
-                Self.updateAllotment,
-                [
-                    .text(owner.rawValue), .integer(Int64(clamping: row.revision + 1)),
-                    .integer(Int64(clamping: row.used)), .integer(-1),
-                ])
+        let failure = host.runNow { transaction in
+            guard let known = try LedgerStore.find(owner, in: transaction), let less = RoomRule.recall(known) else {
+                return
+            }
+            try LedgerStore.setAllotment(less, told: nil, of: owner, in: transaction)
             lowered = true
         }
         refusals[owner] = nil
@@ -293,20 +211,14 @@ public final class StorageLedger {
     func remove(_ owner: StorageOwner, in transaction: any Transaction) throws {
         demands[owner] = nil
         refusals[owner] = nil
-        try transaction.execute(Self.deleteOwner, [.text(owner.rawValue)])
-        try transaction.execute(Self.deleteUsage, [.text(owner.rawValue)])
+        try LedgerStore.remove(owner, in: transaction)
     }
 
     /// Identity was restored from a backup: everything is told anew.
     func tellAll(in transaction: any Transaction) throws {
-        for owner in try transaction.all(Self.selectOwners, [], { StorageOwner($0.text(0)) }) {
-            guard let row = try row(of: owner, in: transaction) else { continue }
-            try transaction.execute(
-                Self.updateAllotment,
-                [
-                    .text(owner.rawValue), .integer(Int64(clamping: row.revision)),
-                    .integer(Int64(clamping: row.allotted)), .integer(-1),
-                ])
+        for owner in try LedgerStore.owners(in: transaction) {
+            guard let known = try LedgerStore.find(owner, in: transaction) else { continue }
+            try LedgerStore.setAllotment(known, told: nil, of: owner, in: transaction)
         }
         tellSoon()
     }
@@ -326,7 +238,7 @@ public final class StorageLedger {
         refusals = refusals.filter { $0.value.until > now }
         var untold: [StorageOwner] = []
         let failure = host.runNow {
-            untold = try $0.all(Self.selectUntold, [.integer(Int64(Self.tellMax))]) { StorageOwner($0.text(0)) }
+            untold = try LedgerStore.untold(limit: Self.tellMax, in: $0)
         }
         for owner in untold { settle(owner) }
         if failure != nil || !untold.isEmpty { tellSoon() }

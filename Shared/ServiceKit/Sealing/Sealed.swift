@@ -36,6 +36,16 @@ public struct AccountKey: Sendable {
 
     var bytes: [UInt8] { key.withUnsafeBytes { [UInt8]($0) } }
 
+    /// Another key of the account, for a purpose of its own: HKDF of this one, with SHA-256. It is as good as destroyed
+    /// when the account's key is.
+    ///
+    /// - Returns: 32 bytes.
+    public func derived(for purpose: String) -> [UInt8] {
+        let derived = HKDF<SHA256>.deriveKey(
+            inputKeyMaterial: key, info: [UInt8](purpose.utf8), outputByteCount: Self.byteCount)
+        return derived.withUnsafeBytes { [UInt8]($0) }
+    }
+
     /// The bytes, sealed. They open again only with the same context.
     ///
     /// - Parameter context: Where the bytes belong (account, store, key), so

@@ -181,6 +181,9 @@ public nonisolated struct WireServiceAddress: Sendable {
   /// empty. Whoever knows it finds the service by either.
   public var nextPublicKey: String = String()
 
+  /// For content (services that move it).
+  public var bulkEndpoints: [String] = []
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -1273,7 +1276,7 @@ nonisolated extension WireApp: SwiftProtobuf.Message, SwiftProtobuf._MessageImpl
 
 nonisolated extension WireServiceAddress: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ServiceAddress"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}service\0\u{3}public_key\0\u{3}request_endpoints\0\u{3}subscription_endpoints\0\u{3}next_public_key\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}service\0\u{3}public_key\0\u{3}request_endpoints\0\u{3}subscription_endpoints\0\u{3}next_public_key\0\u{3}bulk_endpoints\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1286,6 +1289,7 @@ nonisolated extension WireServiceAddress: SwiftProtobuf.Message, SwiftProtobuf._
       case 3: try { try decoder.decodeRepeatedStringField(value: &self.requestEndpoints) }()
       case 4: try { try decoder.decodeRepeatedStringField(value: &self.subscriptionEndpoints) }()
       case 5: try { try decoder.decodeSingularStringField(value: &self.nextPublicKey) }()
+      case 6: try { try decoder.decodeRepeatedStringField(value: &self.bulkEndpoints) }()
       default: break
       }
     }
@@ -1307,6 +1311,9 @@ nonisolated extension WireServiceAddress: SwiftProtobuf.Message, SwiftProtobuf._
     if !self.nextPublicKey.isEmpty {
       try visitor.visitSingularStringField(value: self.nextPublicKey, fieldNumber: 5)
     }
+    if !self.bulkEndpoints.isEmpty {
+      try visitor.visitRepeatedStringField(value: self.bulkEndpoints, fieldNumber: 6)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -1316,6 +1323,7 @@ nonisolated extension WireServiceAddress: SwiftProtobuf.Message, SwiftProtobuf._
     if lhs.requestEndpoints != rhs.requestEndpoints {return false}
     if lhs.subscriptionEndpoints != rhs.subscriptionEndpoints {return false}
     if lhs.nextPublicKey != rhs.nextPublicKey {return false}
+    if lhs.bulkEndpoints != rhs.bulkEndpoints {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -1,0 +1,153 @@
+internal import Bus
+internal import Content
+internal import Core
+
+/// Chunks on their way in: taken as long as there is room, stored on a work pool in batches of a partition, committed
+/// by the service's loop, and answered.
+///
+/// On the loop of content only.
+final class Receiving {
+    /// Bytes of content that are sealed and flushed in one go.
+    private static let batchBytesMax = 7 << 20
+    /// Batches that are sealed and written at once: one uses the processor while another waits for the disk.
+    private static let runningMax = 2
+
+    /// What became of a batch.
+    struct Committed: Sendable {
+        /// For each chunk nil, or why it was not stored.
+        var errors: [CloudError?]
+        /// How full the uploads are now that it filled.
+        var standings: [Upload: Upload.Standing] = [:]
+    }
+
+    /// Commits the rows of a batch, on the service's loop, and calls back on any thread.
+    typealias Commit = @Sendable (ChunkWork.Batch, @escaping @Sendable (Committed) -> Void) -> Void
+
+    /// What an upload has room for, so that nothing is written that would be refused afterwards.
+    private struct Filling {
+        var standing: Upload.Standing
+        /// Bytes that are on their way to it.
+        var pending: UInt64 = 0
+
+        func shortage(for bytes: UInt64) -> CloudError? {
+            guard standing.filled + bytes <= standing.reserved else { return .uploadIsFull(standing) }
+            return standing.filled + pending + bytes <= standing.reserved ? nil : Receiving.busy
+        }
+    }
+
+    private let loop: any BusLoop
+    private let work: ChunkWork
+    private let commit: Commit
+    /// Called with each chunk that has its answer.
+    private let answer: (IncomingChunk, CloudError?) -> Void
+    private var room: Room
+    private var waiting = Turns<Int, IncomingChunk>()
+    private var running = 0
+    private var fillings: [Upload: Filling] = [:]
+
+    init(
+        loop: any BusLoop, work: ChunkWork, room: Room, commit: @escaping Commit,
+        answer: @escaping (IncomingChunk, CloudError?) -> Void
+    ) {
+        self.loop = loop
+        self.work = work
+        self.room = room
+        self.commit = commit
+        self.answer = answer
+    }
+
+    /// Bytes that are held for all devices.
+    var heldBytes: Int { room.total }
+
+    /// Notes how full an upload is.
+    func note(_ standing: Upload.Standing, of upload: Upload) {
+        fillings[upload, default: Filling(standing: standing)].standing = standing
+    }
+
+    /// Forgets all uploads but these, and those to which something is on its way.
+    func keep(_ uploads: Set<Upload>) { fillings = fillings.filter { $1.pending > 0 || uploads.contains($0) } }
+
+    /// - Returns: Why the chunk is not taken; nil: it is, and will be answered.
+    func take(_ frame: BulkFrame, _ ticket: Ticket, of peer: Peer) -> CloudError? {
+        guard let upload = ticket.upload, let filling = fillings[upload] else { return Self.onlyFetching }
+        let bytes = BulkLimits.counted(frame.contentBytes)
+        let chunk = IncomingChunk(
+            peer: peer, ticket: ticket, frame: frame, shortage: filling.shortage(for: UInt64(bytes)))
+        switch room.take(chunk.counted, for: chunk.ticket.key) {
+        case .taken: break
+        case .beyondOwn: return Self.beyondCredit
+        case .beyondAll: return Self.busy
+        }
+        if chunk.shortage == nil { fillings[upload]?.pending += UInt64(bytes) }
+        waiting.add(chunk, of: chunk.ticket.partition)
+        return nil
+    }
+
+    /// Begins what can be begun, when a batch of messages has been looked at.
+    func goOn() {
+        while running < Self.runningMax {
+            var bytes = 0
+            let next = waiting.next {
+                bytes += $0.counted
+                return bytes <= Self.batchBytesMax
+            }
+            guard let (partition, chunks) = next else { return }
+            run(chunks, partition)
+        }
+    }
+
+    private func run(_ chunks: [IncomingChunk], _ partition: Int) {
+        running += 1
+        loop.offload(to: .content) { [work] in
+            work.store(chunks, in: partition)
+        } then: { [weak self] result in
+            guard let self else { return }
+            running -= 1
+            switch result {
+            case .success(let batch): commitRows(of: batch)
+            case .failure(let error):
+                let error = CloudError(wrapping: error)
+                end(chunks, Committed(errors: chunks.map { _ in error }))
+            }
+            goOn()
+        }
+    }
+
+    private func commitRows(of batch: ChunkWork.Batch) {
+        let own = LoopBound(self, to: loop)
+        let handle = loop.handle
+        let chunks = batch.chunks
+        commit(batch) { committed in
+            handle.execute { loop in own.withValue(on: loop) { $0.end(chunks, committed) } }
+        }
+    }
+
+    private func end(_ chunks: [IncomingChunk], _ committed: Committed) {
+        for (upload, standing) in committed.standings where fillings[upload] != nil { note(standing, of: upload) }
+        for (chunk, error) in zip(chunks, committed.errors) {
+            room.give(chunk.counted, of: chunk.ticket.key)
+            if chunk.shortage == nil, let upload = chunk.ticket.upload {
+                fillings[upload]?.pending -= UInt64(chunk.counted)
+            }
+            answer(chunk, error)
+        }
+    }
+
+    private static let onlyFetching = CloudError(
+        .invalidArguments, "The ticket is for fetching. Open the transfer with an id and the room that it needs.")
+    private static let beyondCredit = CloudError(
+        .limitExceeded, "More was sent than the device has credit for. Wait for answers.",
+        details: ["credit_bytes": "\(BulkLimits.creditBytes)"])
+    private static let busy = CloudError(
+        .serviceBusy, "Too much content of all devices waits. Send the chunk again in a moment.",
+        retryAfter: .milliseconds(20))
+}
+
+extension CloudError {
+    /// The reservation has no room for the chunk.
+    static func uploadIsFull(_ standing: Upload.Standing) -> CloudError {
+        CloudError(
+            .quotaExceeded, "The upload has no room left. Open it with as many bytes as it needs in all.",
+            details: ["reserved_bytes": "\(standing.reserved)", "stored_bytes": "\(standing.filled)"])
+    }
+}

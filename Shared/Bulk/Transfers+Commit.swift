@@ -1,0 +1,122 @@
+internal import Bus
+internal import Content
+internal import Core
+internal import ServiceKit
+internal import Storage
+
+/// The rows of what has come.
+extension Transfers {
+    func commit(_ batch: ChunkWork.Batch, _ done: @escaping @Sendable (Receiving.Committed) -> Void) {
+        guard let host else { return }
+        var committed = Receiving.Committed(errors: [])
+        host.submit { [unowned self] in
+            committed = try addRows(of: batch, host, in: $0)
+        } then: { failure in
+            for group in batch.groups { group.release() }
+            if let failure {
+                committed = Receiving.Committed(
+                    errors: batch.results.map {
+                        if case .refused(let error) = $0 { error } else { failure }
+                    })
+            }
+            done(committed)
+        }
+    }
+
+    /// Decides for each chunk, and adds the rows of those that are stored.
+    private func addRows(
+        of batch: ChunkWork.Batch, _ host: any ServiceRuntime, in transaction: any HandlerTransaction
+    ) throws -> Receiving.Committed {
+        guard !transaction.isShortOfRoom else { throw CloudError.diskFull }
+        let now = host.loop.wallClock.now
+        var fillings = Fillings(ledger: host.storage, transaction: transaction, now: now)
+        var added: [ContentOwner: [StoredChunk]] = [:]
+        var placed: Set<Placed> = []
+        let errors = try zip(batch.chunks, batch.results).map { chunk, result -> CloudError? in
+            let ticket = chunk.ticket
+            let place = HoldStore.Place(owner: ticket.owner, partition: ticket.partition)
+            let id = chunk.frame.chunk
+            if case .refused(let error) = result { return error }
+            guard let upload = ticket.upload, let standing = try fillings.standing(of: upload) else {
+                return .uploadHasEnded
+            }
+            // A repeat.
+            if try HoldStore.has(id, for: upload.id, at: place, in: transaction) { return nil }
+            guard standing.filled + UInt64(chunk.counted) <= standing.reserved else { return .uploadIsFull(standing) }
+            if case .placed(let stored) = result {
+                added[ticket.owner, default: []].append(stored)
+                placed.insert(Placed(owner: ticket.owner, id: id))
+            } else if !placed.contains(Placed(owner: ticket.owner, id: id)),
+                try ChunkIndex.find(id, of: ticket.owner, in: ticket.partition, in: transaction) == nil
+            {
+                return Self.removedMeanwhile
+            }
+            try HoldStore.add(id, counted: chunk.counted, for: upload.id, at: place, in: transaction)
+            fillings.fill(upload, by: UInt64(chunk.counted))
+            return nil
+        }
+        for (owner, chunks) in added {
+            try ChunkIndex.add(chunks, of: owner, suite: ChunkSealer.suite, in: transaction)
+        }
+        try fillings.save(until: now.advanced(by: configuration.retention))
+        return Receiving.Committed(errors: errors, standings: fillings.standings)
+    }
+
+    private static let removedMeanwhile = CloudError(
+        .serviceBusy, "The chunk was there, and was removed meanwhile. Send it again.", retryAfter: .milliseconds(10))
+
+    private struct Placed: Hashable {
+        var owner: ContentOwner
+        var id: ChunkID
+    }
+}
+
+/// The reservations that a batch fills, each read and written once.
+private struct Fillings {
+    let ledger: StorageLedger
+    let transaction: any HandlerTransaction
+    let now: Timestamp
+    private var known: [Upload: Reservation?] = [:]
+    private var added: [Upload: UInt64] = [:]
+
+    init(ledger: StorageLedger, transaction: any HandlerTransaction, now: Timestamp) {
+        self.ledger = ledger
+        self.transaction = transaction
+        self.now = now
+    }
+
+    /// Nil: the upload has ended.
+    mutating func standing(of upload: Upload) throws -> Upload.Standing? {
+        let reservation: Reservation?
+        if let found = known[upload] {
+            reservation = found
+        } else {
+            let found = try ledger.reservation(upload.id, of: StorageOwner(upload.account), in: transaction)
+            reservation = found.flatMap { $0.hasEnded(at: now) ? nil : $0 }
+            known.updateValue(reservation, forKey: upload)
+        }
+        return reservation.map {
+            Upload.Standing(reserved: $0.bytes, filled: $0.filled + added[upload, default: 0])
+        }
+    }
+
+    mutating func fill(_ upload: Upload, by bytes: UInt64) { added[upload, default: 0] += bytes }
+
+    func save(until expires: Timestamp) throws {
+        for (upload, bytes) in added {
+            if let reservation = known[upload] ?? nil {
+                try ledger.fill(reservation, by: bytes, until: expires, in: transaction)
+            }
+        }
+    }
+
+    var standings: [Upload: Upload.Standing] {
+        var standings: [Upload: Upload.Standing] = [:]
+        for (upload, reservation) in known {
+            guard let reservation else { continue }
+            standings[upload] = Upload.Standing(
+                reserved: reservation.bytes, filled: reservation.filled + added[upload, default: 0])
+        }
+        return standings
+    }
+}

@@ -1,0 +1,82 @@
+internal import Core
+internal import Storage
+
+/// The table of reservations.
+enum ReservationStore {
+    static let migration = Migration(
+        name: "ledger-002-reservations",
+        statements: [
+            """
+            CREATE TABLE storage_reservations (
+                owner_id TEXT NOT NULL,
+                id BLOB NOT NULL,
+                app TEXT NOT NULL,
+                device TEXT NOT NULL,
+                bytes BIGINT NOT NULL,
+                filled BIGINT NOT NULL,
+                -- Milliseconds since 1970; 0: it was ended.
+                expires BIGINT NOT NULL,
+                PRIMARY KEY (owner_id, id)
+            )
+            """,
+            "CREATE INDEX storage_reservations_by_end ON storage_reservations (expires)",
+        ])
+
+    private static let columns = "owner_id, id, app, device, bytes, filled, expires"
+    private static let select = SQL("SELECT \(columns) FROM storage_reservations WHERE owner_id = ?1 AND id = ?2")
+    private static let selectEnded = SQL(
+        "SELECT \(columns) FROM storage_reservations WHERE expires <= ?1 ORDER BY expires, owner_id, id LIMIT ?2")
+    private static let count = SQL("SELECT COUNT(*) FROM storage_reservations WHERE owner_id = ?1")
+    private static let upsert = SQL(
+        """
+        INSERT INTO storage_reservations (\(columns)) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+        ON CONFLICT (owner_id, id) DO UPDATE SET
+            bytes = excluded.bytes, filled = excluded.filled, expires = excluded.expires
+        """)
+    private static let delete = SQL("DELETE FROM storage_reservations WHERE owner_id = ?1 AND id = ?2")
+    private static let deleteAll = SQL("DELETE FROM storage_reservations WHERE owner_id = ?1")
+
+    static func find(
+        _ id: ReservationID, of owner: StorageOwner, in transaction: any Transaction
+    ) throws -> Reservation? {
+        try transaction.first(select, [.text(owner.rawValue), .blob(id.bytes)], reservation)
+    }
+
+    static func ended(at now: Timestamp, limit: Int, in transaction: any Transaction) throws -> [Reservation] {
+        try transaction.all(
+            selectEnded, [.integer(Int64(clamping: now.milliseconds)), .integer(Int64(limit))], reservation)
+    }
+
+    static func count(of owner: StorageOwner, in transaction: any Transaction) throws -> Int {
+        try transaction.first(count, [.text(owner.rawValue)]) { Int($0.integer(0)) } ?? 0
+    }
+
+    static func save(_ reservation: Reservation, in transaction: any Transaction) throws {
+        try transaction.execute(
+            upsert,
+            [
+                .text(reservation.owner.rawValue), .blob(reservation.id.bytes), .text(reservation.app.rawValue),
+                .text(reservation.device.rawValue), .integer(Int64(clamping: reservation.bytes)),
+                .integer(Int64(clamping: reservation.filled)),
+                .integer(Int64(clamping: reservation.expires.milliseconds)),
+            ])
+    }
+
+    static func remove(_ reservation: Reservation, in transaction: any Transaction) throws {
+        try transaction.execute(delete, [.text(reservation.owner.rawValue), .blob(reservation.id.bytes)])
+    }
+
+    static func removeAll(of owner: StorageOwner, in transaction: any Transaction) throws {
+        try transaction.execute(deleteAll, [.text(owner.rawValue)])
+    }
+
+    private static func reservation(_ row: any SQLRow) throws -> Reservation {
+        guard let id = ReservationID(bytes: row.blob(1)) else {
+            throw CloudError(.storageFailure, "The row of a reservation is damaged. Restore the last backup.")
+        }
+        return Reservation(
+            id: id, owner: StorageOwner(row.text(0)), app: AppID(row.text(2)), device: DeviceID(row.text(3)),
+            bytes: UInt64(clamping: row.integer(4)), filled: UInt64(clamping: row.integer(5)),
+            expires: Timestamp(milliseconds: UInt64(clamping: row.integer(6))))
+    }
+}

@@ -1,0 +1,57 @@
+/// What a service has counted for an owner, and how much it may.
+struct StoredAllotment: Hashable, Sendable {
+    /// Rises whenever the service lowers its own number.
+    var revision: UInt64
+    var allotted: UInt64
+    var used: UInt64
+
+    /// Of an owner that was never heard of.
+    static let none = StoredAllotment(revision: 1, allotted: 0, used: 0)
+}
+
+/// Whether there is room, and what identity's answers mean. Pure: numbers in, decisions out.
+enum RoomRule {
+    enum Charge: Hashable {
+        case fits
+        /// The plan may have room for it: so much would have to be allotted in all.
+        case missing(total: UInt64)
+        /// No plan is so large.
+        case impossible
+    }
+
+    static func charge(_ bytes: UInt64, to known: StoredAllotment?) -> Charge {
+        let (total, overflow) = (known?.used ?? 0).addingReportingOverflow(bytes)
+        guard !overflow, total <= UInt64(Int64.max) else { return .impossible }
+        guard let known, total <= known.allotted else { return .missing(total: total) }
+        return .fits
+    }
+
+    enum Settlement: Hashable {
+        /// So it stands now, and identity knows.
+        case settled(StoredAllotment)
+        /// This database is older than what identity knows of it: it was restored. So it stands now, and that is told
+        /// next.
+        case restored(StoredAllotment)
+        /// The number here was lowered meanwhile. That is told next.
+        case overtaken
+    }
+
+    /// What identity's answer does to what is known.
+    static func settle(_ known: StoredAllotment, revision: UInt64, allotted: UInt64) -> Settlement {
+        var result = known
+        if revision == known.revision {
+            result.allotted = max(known.allotted, allotted)
+            return .settled(result)
+        }
+        guard revision > known.revision else { return .overtaken }
+        result.revision = revision + 1
+        result.allotted = allotted
+        return .restored(result)
+    }
+
+    /// What is left when what is held and not used is given back; nil: everything is used.
+    static func recall(_ known: StoredAllotment) -> StoredAllotment? {
+        guard known.allotted > known.used else { return nil }
+        return StoredAllotment(revision: known.revision + 1, allotted: known.used, used: known.used)
+    }
+}

@@ -1,0 +1,124 @@
+public import Bus
+public import Core
+internal import Foundation
+public import NephosKit
+internal import ServiceKit
+internal import Wire
+
+/// A signed-in device that moves content, at documents' real doors.
+public final class TestBulk {
+    public let client: TestClient
+    public private(set) var accessToken: String
+    public let account: AccountID
+    public let device: DeviceID
+    /// Frames that came back to what ``send(_:)`` sent, in order; greetings left out.
+    public private(set) var frames: [BulkFrame] = []
+    private unowned let cloud: TestCloud
+    private let name: String
+    private var raw: (any RequestSocket)?
+    private var bulk: BulkClient?
+
+    /// Signs in under a key of its own.
+    ///
+    /// - Throws: ``CloudError``.
+    public init(of cloud: TestCloud, account: String = TestCloud.accountName, app: String = "") throws {
+        self.cloud = cloud
+        client = try cloud.makeClient()
+        var request = WireSignIn()
+        request.accountName = account
+        request.password = TestCloud.password
+        request.deviceName = "mover"
+        request.appID = app
+        let reply: WireSignInReply = try client.call("SignIn", request, at: .requests(.identity))
+        accessToken = reply.accessToken.token
+        self.account = AccountID(reply.accountID)
+        device = DeviceID(reply.device.deviceID)
+        name = "bulk of \(device)"
+    }
+
+    // MARK: As a client of the SDK
+
+    /// A client, in place of the one before, which is lost as if the device had been killed.
+    public func connect(_ purpose: BulkClient.Purpose) throws -> BulkClient {
+        let made = Unshared(Holder())
+        let (entry, endpoint) = try cloud.address(of: .bulk(.documents))
+        let options = RequestSocketOptions(endpoints: [endpoint], serverKey: try entry.key, keys: client.keys)
+        let asking = Unshared(self)
+        _ = try cloud.transport.startLoop(named: name) { loop in
+            made.value.client = try BulkClient(loop: loop, socket: options, purpose: purpose) { purpose, done in
+                asking.value.open(purpose, on: loop, done)
+            }
+        }
+        guard let client = made.value.client else { throw CloudError(.internalError, "The loop made no client.") }
+        bulk = client
+        return client
+    }
+
+    private final class Holder {
+        var client: BulkClient?
+        var socket: (any RequestSocket)?
+    }
+
+    private func open(
+        _ purpose: BulkClient.Purpose, on loop: any BusLoop,
+        _ done: @escaping (Result<BulkClient.Pass, CloudError>) -> Void
+    ) {
+        var request = WireOpenTransfer()
+        request.transferID = Data(purpose.upload ?? [])
+        request.uploadBytes = purpose.uploadBytes
+        do {
+            let answer = try client.begin(
+                "OpenTransfer", request, at: .requests(.documents), accessToken: accessToken)
+            wait(for: answer, on: loop, done)
+        } catch {
+            let failure = CloudError(wrapping: error)
+            loop.schedule(after: .zero) { done(.failure(failure)) }
+        }
+    }
+
+    private func wait(
+        for answer: TestClient.Answer, on loop: any BusLoop,
+        _ done: @escaping (Result<BulkClient.Pass, CloudError>) -> Void
+    ) {
+        loop.schedule(after: .milliseconds(1)) { [weak self] in
+            guard let result = answer.result else {
+                self?.wait(for: answer, on: loop, done)
+                return
+            }
+            done(
+                Result { try result.get().decode(WireOpenTransferReply.self) }
+                    .mapError { CloudError(wrapping: $0) }
+                    .map {
+                        BulkClient.Pass(
+                            ticket: Data($0.ticket).withUnsafeBytes { BulkTicket(bytes: $0) } ?? .none,
+                            creditBytes: Int(clamping: $0.creditBytes))
+                    })
+        }
+    }
+
+    // MARK: As whatever says what it likes
+
+    /// Sends a frame as it is.
+    public func send(_ frame: Frame) throws { _ = try socket().send([frame]) }
+
+    /// Forgets what has come back.
+    public func clear() { frames = [] }
+
+    private func socket() throws -> any RequestSocket {
+        if let raw { return raw }
+        let (entry, endpoint) = try cloud.address(of: .bulk(.documents))
+        let options = RequestSocketOptions(endpoints: [endpoint], serverKey: try entry.key, keys: client.keys)
+        let made = Unshared(Holder())
+        let onMessages = Unshared<([Message]) -> Void> { [weak self] messages in
+            self?.frames += messages.map { BulkFrame($0[0]) }
+                .filter { (try? $0.kind(contentBytesMax: BulkLimits.chunkBytesMax)) != .greeting }
+        }
+        _ = try cloud.transport.startLoop(named: name + " raw") { loop in
+            made.value.socket = try loop.makeRequestSocket(options) { onMessages.value($0) }
+        }
+        guard let socket = made.value.socket else { throw CloudError(.internalError, "The loop made no socket.") }
+        raw = socket
+        cloud.network.run(for: .milliseconds(20))
+        return socket
+    }
+}
