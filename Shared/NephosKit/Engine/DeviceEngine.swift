@@ -132,6 +132,9 @@ public final class DeviceEngine {
     /// How long to wait after so many failures in a row.
     func backoff(attempts: Int) -> Duration { Backoff.pause(attempts: attempts, using: &generator) }
 
+    /// A source of chance of its own for each part that needs one, so that one seed gives one history.
+    func makeGenerator() -> SplitMix64 { SplitMix64(seed: generator.next()) }
+
     func fault(_ name: String) throws { try options.fault?(name) }
 
     var openStores: [KeyValueSync] { stores.values.sorted { $0.app < $1.app } }
@@ -276,7 +279,7 @@ public final class DeviceEngine {
             }
         } catch { logger.error("session could not be saved", error) }
         follower.stop()
-        for store in openStores { store.changed() }
+        for store in openStores { store.turnedAway() }
     }
 
     // MARK: Session

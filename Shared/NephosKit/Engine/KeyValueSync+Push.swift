@@ -158,12 +158,12 @@ extension KeyValueSync {
 
     /// What a write's end says of the connection.
     private func noteConnection(_ result: Result<WirePushKeysReply, CloudError>, wasSent: Bool) {
-        if case .failure(let error) = result, Self.isSilence(error) {
+        if case .failure(let error) = result, ScopeSync.isSilence(error) {
             guard !wasSent, problem == nil else { return }
             note(error)
             // Whoever noted it has to hear when it is over.
-            if !pulling, pullTimer == nil { pull() }
-        } else if wasSent, let problem, Self.isSilence(problem) {
+            perform(sync.pullUnlessPlanned())
+        } else if wasSent, let problem, ScopeSync.isSilence(problem) {
             note(nil)
         }
     }
@@ -203,7 +203,7 @@ extension KeyValueSync {
                 if let mine = try store.item(item.key), mine.sequence > item.sequence { continue }
                 try store.put(item, &state)
             }
-            let segment = FeedSegment(previous: reply.previousSequence, token: token, items: [])
+            let segment = FeedSegment(previous: reply.previousSequence, token: token, changes: [])
             // The first push into an empty store: its digest key comes with the next pull.
             let position = state.digestKey.isEmpty ? .foreign : segment.position(at: state.head)
             if position == .next { state.head = token }
@@ -218,12 +218,10 @@ extension KeyValueSync {
         case .pullFirst:
             awaitsPull = true
             pull()
-        case .stored(_, .next): absorbAhead()
+        case .stored(let segment, .next): perform(sync.absorbAhead(at: segment.token))
         case .stored(_, .seen): break
         case .stored(_, .foreign): pull()
-        case .stored(let segment, .ahead):
-            ahead.keep(segment)
-            pullAfterGrace()
+        case .stored(let segment, .ahead): perform(sync.keep(segment))
         }
     }
 
@@ -266,7 +264,7 @@ extension KeyValueSync {
 
     private func pushFailed(_ operation: PendingOperation, _ error: CloudError, scope: StoreScope) throws(CloudError) {
         let outcome = PushRules.outcome(
-            of: error, pause: engine.backoff(attempts: max(operation.attempts, pullAttempts, 1)),
+            of: error, pause: engine.backoff(attempts: max(operation.attempts, sync.failures, 1)),
             isOutdated: ServerTime.isOutdated(operation.id, now: engine.now))
         var operation = operation
         operation.error = error

@@ -18,7 +18,8 @@ extension KeyValueSync {
         return StoreStatus(
             initialSyncFinished: state.synced, head: state.head, digest: state.digest,
             pending: pending.map { describe($0, synced: state.synced, now: now) }, refused: refused,
-            problem: storeProblem, agrees: agrees, budget: pacing.budget, isFollowing: engine.follower.isFollowing(app))
+            problem: storeProblem, agrees: sync.agrees, budget: pacing.budget,
+            isFollowing: engine.follower.isFollowing(app))
     }
 
     private var storeProblem: CloudError? {
@@ -32,7 +33,7 @@ extension KeyValueSync {
     private static let unanswered = "It was sent, and no answer has come. It is sent again."
 
     /// Whether what is handed over now is sent, as far as that can be known.
-    var isServerHeard: Bool { engine.hasHeard(.keyValue) && problem.map(Self.isSilence) != true }
+    var isServerHeard: Bool { engine.hasHeard(.keyValue) && problem.map(ScopeSync.isSilence) != true }
 
     private func describe(_ operation: PendingOperation, synced: Bool, now: Timestamp) -> StoreStatus.Pending {
         var pending = StoreStatus.Pending(
@@ -40,7 +41,7 @@ extension KeyValueSync {
             reason: "It is about to be sent.", blocker: .thisDevice, attempts: operation.attempts, nextAttempt: nil,
             since: operation.created, error: operation.error)
         let problem = storeProblem
-        if let problem, Self.needsSomebody(problem) {
+        if let problem, ScopeSync.needsSomebody(problem) {
             pending.state = .blocked
             pending.reason = problem.message
             pending.blocker = PushRules.blocker(of: problem)
