@@ -21,6 +21,7 @@ import Wire
         _ = sync.found(.zero)
         _ = sync.page(page(sequence, complete: true))
         _ = sync.applied(AppliedPages(head: token(sequence), digestAgrees: true), wasListing: true)
+        _ = sync.due(.turn)
         return sync
     }
 
@@ -87,7 +88,7 @@ import Wire
             ])
         #expect(sync.pullsApplied == 0)
         let told = sync.applied(AppliedPages(head: token(9), digestAgrees: true), wasListing: true)
-        #expect(told == [.tellNews, .push, .changed, .fetched])
+        #expect(told == [.tellNews, .turn, .changed, .fetched])
         #expect(sync.agrees && sync.pullsApplied == 1)
     }
 
@@ -159,7 +160,7 @@ import Wire
         }
         #expect(pauses[0] <= .seconds(1) && pauses[7] > .seconds(29) && pauses[7] <= .seconds(60))
         #expect(Set(pauses).count == 8)
-        #expect(sync.hasten() == [.stopWaiting(.pull), .read(try #require(sync.reading?.request)), .push])
+        #expect(sync.hasten() == [.stopWaiting(.pull), .read(try #require(sync.reading?.request)), .turn])
         #expect(try #require(pause(sync.pullFailed(Self.unavailable))) <= .seconds(1))
     }
 
@@ -169,7 +170,9 @@ import Wire
         var error = Self.unavailable
         error.retryAfter = .seconds(90)
         var actions = sync.pullFailed(error)
-        #expect(pause(actions) == .seconds(90) && actions.contains(.endWaiters(pausedFor: .seconds(90), error)))
+        #expect(
+            pause(actions) == .seconds(90)
+                && actions.contains(.endWaiters(pausedFor: .seconds(90), error, pulling: true)))
         _ = sync.due(.pull)
         error.retryAfter = .seconds(1 << 30)
         actions = sync.pullFailed(error)
@@ -183,7 +186,7 @@ import Wire
         _ = sync.found(token(5))
         _ = sync.page(page(6))
         let actions = sync.applied(AppliedPages(head: token(6), digestAgrees: true), wasListing: false)
-        #expect(actions == [.tellNews, .find, .push, .changed])
+        #expect(actions == [.tellNews, .find, .turn, .changed])
         #expect(sync.pulls == 3 && sync.pullsApplied == 2)
     }
 
@@ -202,31 +205,36 @@ import Wire
         var sync = current()
         let head = ServerHead(token: token(5))
         #expect(sync.heard(head) == [.compare(head)])
-        #expect(sync.stands(here(5), beside: head, isPushing: false) == [])
-        #expect(sync.stands(here(5), beside: ServerHead(token: token(6)), isPushing: false) == [.find])
+        #expect(sync.stands(here(5), beside: head) == [])
+        #expect(sync.stands(here(5), beside: ServerHead(token: token(6))) == [.find])
         // While it is pulled a head says nothing new.
         #expect(sync.heard(head) == [])
     }
 
     @Test func aScopeThatWasNeverWrittenHasNoToken() {
         var sync = current(at: 0)
-        #expect(sync.stands(here(0), beside: ServerHead(token: .zero), isPushing: false) == [])
-        #expect(sync.stands(here(0, isSynced: false), beside: ServerHead(token: .zero), isPushing: false) == [.find])
+        #expect(sync.stands(here(0), beside: ServerHead(token: .zero)) == [])
+        #expect(sync.stands(here(0, isSynced: false), beside: ServerHead(token: .zero)) == [.find])
     }
 
     @Test func aHeadBehindTheCopyIsAskedAboutTheSecondTime() {
         var sync = current()
         let behind = ServerHead(token: token(4))
-        #expect(sync.stands(here(5), beside: behind, isPushing: false) == [])
-        #expect(sync.stands(here(5), beside: behind, isPushing: false) == [.find])
+        #expect(sync.stands(here(5), beside: behind) == [])
+        #expect(sync.stands(here(5), beside: behind) == [.find])
         sync = current()
         let answer = ServerHead(token: token(4), isAnswer: true)
-        #expect(sync.stands(here(5), beside: answer, isPushing: false) == [.find])
+        #expect(sync.stands(here(5), beside: answer) == [.find])
     }
 
     @Test func aHeadThatAPushMayHaveMovedIsWaitedFor() {
         var sync = current()
-        let actions = sync.stands(here(5), beside: ServerHead(token: token(6)), isPushing: true)
+        let zero = Timestamp(milliseconds: 0)
+        sync.outbox.sent(
+            OutboxOperation(
+                position: 1, id: OperationID(high: 0, low: 0), head: .zero, state: .sent, writer: 0, created: zero,
+                attempts: 1, nextAttempt: zero))
+        let actions = sync.stands(here(5), beside: ServerHead(token: token(6)))
         #expect(actions == [.wait(.gap, .milliseconds(50))])
         // The push was answered meanwhile: nothing is missing.
         #expect(sync.due(.gap) == [])
@@ -235,7 +243,7 @@ import Wire
     @Test func digestsThatDifferAreComparedAtOnceAndThenAfterGrowingPauses() throws {
         var sync = current()
         let head = ServerHead(token: token(5), digest: [1])
-        #expect(sync.stands(here(5, differs: true), beside: head, isPushing: false) == [.find])
+        #expect(sync.stands(here(5, differs: true), beside: head) == [.find])
         #expect(!sync.agrees)
         #expect(try #require(request(sync.found(token(5)))).after.sequence == 0)
         var pauses: [Duration] = []
@@ -287,8 +295,8 @@ import Wire
         #expect(sync.notified(early) == [.receive(early)])
         #expect(sync.received(early, as: .ahead) == [.wait(.gap, .milliseconds(50))])
         #expect(sync.notified(late) == [.receive(late)])
-        #expect(sync.received(late, as: .applied(differs: false)) == [.tellNews, .receive(early), .push])
-        #expect(sync.received(early, as: .applied(differs: false)) == [.tellNews, .push])
+        #expect(sync.received(late, as: .applied(differs: false)) == [.tellNews, .receive(early), .turn])
+        #expect(sync.received(early, as: .applied(differs: false)) == [.tellNews])
         #expect(sync.due(.gap) == [])
     }
 
@@ -325,7 +333,7 @@ import Wire
 
     @Test func aNotificationsDigestThatDiffersBeginsAComparison() throws {
         var sync = current()
-        #expect(sync.received(segment(5, 6), as: .applied(differs: true)) == [.tellNews, .find, .push])
+        #expect(sync.received(segment(5, 6), as: .applied(differs: true)) == [.tellNews, .find, .turn])
         #expect(try #require(request(sync.found(token(6)))).after.sequence == 0)
     }
 
@@ -335,7 +343,7 @@ import Wire
         var sync = current()
         sync.turnedAway()
         #expect(sync.pull() == [] && sync.heard(ServerHead(token: token(9))) == [])
-        #expect(sync.notified(segment(5, 6)) == [] && sync.hasten() == [.push])
+        #expect(sync.notified(segment(5, 6)) == [] && sync.hasten() == [])
     }
 
     @Test func anEndForgetsAllButHowManyPullsThereWere() {
@@ -343,7 +351,7 @@ import Wire
         _ = sync.pull()
         _ = sync.found(token(5))
         _ = sync.note(Self.unavailable)
-        #expect(sync.end() == [.stopWaiting(.pull), .stopWaiting(.gap)])
+        #expect(Set(sync.end().map { "\($0)" }).count == ScopeSync.Timer.allCases.count)
         #expect(!sync.isPulling && sync.problem == nil && !sync.agrees && sync.reading == nil)
         // An answer that comes late.
         #expect(sync.page(page(6)) == [] && sync.staged() == [] && sync.pullFailed(Self.unavailable) == [])
@@ -360,7 +368,7 @@ import Wire
         #expect(sync.problem == nobody)
         // The next pull is planned already.
         #expect(sync.refused(nobody) == [])
-        #expect(sync.connected() == [.stopWaiting(.pull), .read(sync.reading?.request ?? .init()), .push, .changed])
+        #expect(sync.connected() == [.stopWaiting(.pull), .read(sync.reading?.request ?? .init()), .turn, .changed])
     }
 
     @Test func whatNeedsAPersonIsNotCoveredUp() {
@@ -369,4 +377,9 @@ import Wire
         _ = sync.refused(CloudError(.networkUnavailable, "Nobody listens there."))
         #expect(sync.problem?.code == .accountTemporarilyUnavailable)
     }
+}
+
+extension ScopeSync.Action {
+    /// Something may be sent, once this turn of the loop is over.
+    fileprivate static var turn: Self { .wait(.turn, .zero) }
 }

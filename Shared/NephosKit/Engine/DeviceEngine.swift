@@ -152,6 +152,18 @@ public final class DeviceEngine {
         timeout: Duration? = nil, endsWhenRefused: Bool = false, renewing: Bool = true,
         onSend: (() -> Void)? = nil, _ completion: @escaping (Result<Response, CloudError>, Budget?) -> Void
     ) {
+        call(
+            service, request, app: app, id: id, timeout: timeout, endsWhenRefused: endsWhenRefused,
+            renewing: renewing, onSend: onSend
+        ) { completion($0.decoded(as: type), $1) }
+    }
+
+    /// The same, for whoever reads the reply by itself.
+    func call(
+        _ service: ServiceName, _ request: some SwiftProtobuf.Message, app: AppID, id: OperationID? = nil,
+        timeout: Duration? = nil, endsWhenRefused: Bool = false, renewing: Bool = true, onSend: (() -> Void)? = nil,
+        _ completion: @escaping (Result<Frame, CloudError>, Budget?) -> Void
+    ) {
         let given = id
         let id = given ?? makeOperationID()
         tokens.token(for: app) { [weak self] result in
@@ -169,7 +181,7 @@ public final class DeviceEngine {
                     {
                         self.tokens.discard(token, of: app)
                         self.call(
-                            service, request, as: type, app: app, id: id, timeout: timeout,
+                            service, request, app: app, id: id, timeout: timeout,
                             endsWhenRefused: endsWhenRefused, renewing: false, onSend: onSend, completion)
                         return
                     }
@@ -178,12 +190,12 @@ public final class DeviceEngine {
                         ServerTime.isOutdated(id, now: self.now)
                     {
                         self.call(
-                            service, request, as: type, app: app, id: self.makeOperationID(), timeout: timeout,
+                            service, request, app: app, id: self.makeOperationID(), timeout: timeout,
                             renewing: renewing, onSend: onSend, completion)
                         return
                     }
                     self.noteRevocation(reply.result)
-                    completion(reply.result.decoded(as: type), reply.budget)
+                    completion(reply.result, reply.budget)
                 }
             }
         }

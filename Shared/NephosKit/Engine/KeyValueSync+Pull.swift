@@ -22,7 +22,7 @@ extension KeyValueSync {
         case .compare(let server):
             attempt(
                 { try self.here(beside: server) },
-                then: { self.sync.stands($0, beside: server, isPushing: !self.inFlight.isEmpty) },
+                then: { self.sync.stands($0, beside: server) },
                 else: { self.sync.note($0) })
         case .read(let request): read(request)
         case .stage(let changes, let isFirst):
@@ -32,10 +32,7 @@ extension KeyValueSync {
         case .apply(let pages):
             attempt(
                 { try self.write { try self.apply(pages, in: $0) } },
-                then: { applied in
-                    if !applied.needsEverything { self.awaitsPull = false }
-                    return self.sync.applied(applied, wasListing: pages.isListing)
-                }, else: { self.sync.applyFailed($0) })
+                then: { self.sync.applied($0, wasListing: pages.isListing) }, else: { self.sync.applyFailed($0) })
         case .receive(let segment):
             attempt(
                 { try self.write { try self.apply(segment, in: $0) } },
@@ -49,13 +46,31 @@ extension KeyValueSync {
                 perform(sync.due(timer))
             }
         case .stopWaiting(let timer): timers.removeValue(forKey: timer)?.cancel()
-        case .push: pump()
+        case .collect(let limit):
+            attempt(
+                { try self.sendable(limit: limit) },
+                then: { self.sync.collected($0, at: self.moment, isServerHeard: self.isServerHeard) },
+                else: { self.sync.note($0) })
+        case .freeze(let operations, let isAttempt):
+            attempt(
+                { try self.freeze(operations, isAttempt: isAttempt) },
+                then: { self.sync.frozen($0) }, else: { self.sync.note($0) })
+        case .send(let operation): send(operation)
+        case .accept(let operation, let reply):
+            attempt(
+                { try self.accept(operation, reply) },
+                then: { self.sync.settled(operation, as: $0, at: self.moment) }, else: { self.sync.note($0) })
+        case .update(let operation):
+            attempt({ try self.write { try $0.update(operation) } }, then: { [] }, else: { self.sync.note($0) })
+        case .refuse(let operation, let error):
+            attempt({ try self.refuse(operation, error) }, then: { [] }, else: { self.sync.note($0) })
         case .changed: changed()
         case .fetched:
             do throws(CloudError) { engine.onEvent(.didFetchChanges(app: app, try status())) } catch {
                 perform(sync.applyFailed(error))
             }
-        case .endWaiters(let pause, let error): endWaiters(pausedFor: pause, pulling: true, because: error)
+        case .endWaiters(let pause, let error, let pulling):
+            endWaiters(pausedFor: pause, pulling: pulling, because: error)
         }
     }
 
@@ -68,7 +83,7 @@ extension KeyValueSync {
         perform(actions)
     }
 
-    private func write<Value>(_ body: (StoreTransaction) throws -> Value) throws(CloudError) -> Value {
+    func write<Value>(_ body: (StoreTransaction) throws -> Value) throws(CloudError) -> Value {
         guard let scope else { throw CloudError(.operationCancelled, "The store was left.") }
         return try engine.local.write { try body(StoreTransaction($0, scope)) }
     }

@@ -13,27 +13,16 @@ public final class KeyValueSync {
     /// Nil: signed out, or the server has not told the app's store id yet.
     private(set) var scope: StoreScope?
 
-    // Pulling
     /// Decides what is done next.
     var sync: ScopeSync
     var timers: [ScopeSync.Timer: any LoopTimer] = [:]
+    /// What is about to be sent, by its operation's position.
+    var packed: [Int64: WirePushKeys] = [:]
     /// Until the app's token is asked for once more.
     private var learnTimer: (any LoopTimer)?
     private var learnFailures = 0
     /// How far in the home's news this process has told the app.
     private var told: Int64 = 0
-
-    // Pushing
-    var pacing = PushPacing()
-    var inFlight: Set<Int64> = []
-    var pushTimer: (any LoopTimer)?
-    /// When the operations at these positions are due, by the loop's clock, and as it is on disk.
-    var attemptTimes: [Int64: (wallClock: Timestamp, due: Duration)] = [:]
-    var pumpScheduled = false
-    var deferred = false
-    /// The server was restored, or has newer writes than this device knows: what to do with a push is only known
-    /// after a pull.
-    var awaitsPull = false
     // Waiting
     var waiters: [Int: StoreWaiter] = [:]
     var waiterCount = 0
@@ -46,6 +35,8 @@ public final class KeyValueSync {
         var options = ScopeSync.Options()
         options.gapGrace = engine.options.gapGrace
         options.pageItemsMax = engine.options.pageItemsMax
+        options.pushesInFlightMax = engine.options.pushesInFlightMax
+        options.writer = engine.writer
         sync = ScopeSync(options: options, generator: engine.makeGenerator())
     }
 
@@ -77,14 +68,8 @@ public final class KeyValueSync {
         learnTimer?.cancel()
         learnTimer = nil
         learnFailures = 0
-        pushTimer?.cancel()
-        pushTimer = nil
-        pumpScheduled = false
-        awaitsPull = false
-        inFlight = []
-        attemptTimes = [:]
+        packed = [:]
         scope = nil
-        pacing = PushPacing()
     }
 
     /// Tries now what would be tried later by itself: what failed may succeed by now.

@@ -41,8 +41,8 @@ extension ScopeSync {
     /// The server's head was heard of.
     mutating func heard(_ head: ServerHead) -> [Action] { isOpen && !isPulling ? [.compare(head)] : [] }
 
-    /// - Parameter isPushing: Whether something is on its way that moves the head by itself.
-    mutating func stands(_ here: Standing, beside server: ServerHead, isPushing: Bool) -> [Action] {
+    /// How the copy stands beside it.
+    mutating func stands(_ here: Standing, beside server: ServerHead) -> [Action] {
         guard !isPulling else { return [] }
         let token = server.token
         guard here.isSynced else { return pull() }
@@ -55,7 +55,7 @@ extension ScopeSync {
             defer { overtaken = here.head }
             return server.isAnswer || token < overtaken ? pull() : []
         }
-        if token != here.head, isPushing || !ahead.isEmpty { return waitForGap() }
+        if token != here.head, !outbox.inFlight.isEmpty || !ahead.isEmpty { return waitForGap() }
         return pull()
     }
 
@@ -141,9 +141,9 @@ extension ScopeSync {
         // Who is at the server's address, or nobody, says more than that a call was in vain.
         var actions = problem?.code == .networkUnavailable && Self.isSilence(error) ? [] : note(error)
         guard error.code != .deviceRevoked, error.code != .notSignedIn else { return actions }
-        if let pause = error.retryAfter { actions.append(.endWaiters(pausedFor: pause, error)) }
+        if let pause = error.retryAfter { actions.append(.endWaiters(pausedFor: pause, error, pulling: true)) }
         let pause = error.retryAfter ?? Backoff.pause(attempts: failures, using: &generator)
-        return actions + plan(.changes, after: min(pause, options.pauseMax))
+        return actions + plan(.changes, after: min(pause, Backoff.askedPauseMax))
     }
 
     // MARK: Bringing in
@@ -158,6 +158,7 @@ extension ScopeSync {
         if wasListing { damaged = [] }
         damaged.formUnion(applied.damaged)
         pullsApplied = pulls
+        awaitsPull = false
         var actions: [Action] = [.tellNews] + absorbAhead(at: applied.head)
         switch applied.digestAgrees {
         case false:
@@ -177,7 +178,7 @@ extension ScopeSync {
         }
         let isLast = !pullsAgain
         if pullsAgain { actions += pull() }
-        return actions + [.push, .changed] + (isLast ? [.fetched] : [])
+        return actions + push() + [.changed] + (isLast ? [.fetched] : [])
     }
 
     private var outOfStep: CloudError {
@@ -206,7 +207,7 @@ extension ScopeSync {
         case .applied(let differs):
             let actions = [.tellNews] + absorbAhead(at: segment.token)
             // What was received may be older than what is here, which is then offered.
-            return actions + (differs && planned == nil ? compare() : []) + [.push]
+            return actions + (differs && planned == nil ? compare() : []) + push()
         case .seen: return []
         case .foreign, .unreadable: return pull()
         case .ahead: return keep(segment)

@@ -1,3 +1,4 @@
+import Bus
 import Core
 import Wire
 
@@ -27,14 +28,25 @@ struct ScopeSync {
         /// Say when this time has passed: ``due(_:)``. It takes the place of what the timer waited for before.
         case wait(Timer, Duration)
         case stopWaiting(Timer)
-        /// Something may be sent now.
-        case push
+        /// Say what waits to be sent, so many at most: ``collected(_:at:isServerHeard:)``. Before the first pull has
+        /// finished nothing does: only then can the app know what it overwrites.
+        case collect(limit: Int)
+        /// Mark these as sent, and give those their ids that have none: ``frozen(_:)``.
+        case freeze([OutboxOperation], isAttempt: Bool)
+        /// Send this: ``answered(_:at:)``.
+        case send(OutboxOperation)
+        /// The service has accepted this, with this reply. Take that in: ``settled(_:as:at:)``.
+        case accept(OutboxOperation, Frame)
+        /// Keep the operation as it is now.
+        case update(OutboxOperation)
+        /// It will never be accepted. Take it out, keep its content, and tell the app.
+        case refuse(OutboxOperation, CloudError)
         /// Where the scope stands has changed.
         case changed
         /// A pull has ended, and no other follows.
         case fetched
         /// The server has asked to be left alone for so long.
-        case endWaiters(pausedFor: Duration, CloudError)
+        case endWaiters(pausedFor: Duration, CloudError, pulling: Bool)
     }
 
     enum Timer: Hashable, CaseIterable {
@@ -42,6 +54,10 @@ struct ScopeSync {
         case pull
         /// What may just have been overtaken.
         case gap
+        /// What waits to be sent, and was not due.
+        case push
+        /// This turn of the loop is over.
+        case turn
     }
 
     struct Options {
@@ -49,11 +65,13 @@ struct ScopeSync {
         var gapGrace: Duration = .milliseconds(50)
         /// Items of one page; 0: as many as the service gives.
         var pageItemsMax: UInt32 = 0
-        /// However long the server asks to be left alone.
-        var pauseMax: Duration = .seconds(3600)
         /// Of one reading. A scope whose model has less may say so.
         var pagesMax = 1 << 14
         var readingBytesMax = 64 << 20
+        /// Operations in flight.
+        var pushesInFlightMax = 32
+        /// Marks what this process writes, among all that share the home.
+        var writer: Int64 = 0
     }
 
     let options: Options
@@ -80,6 +98,13 @@ struct ScopeSync {
     var pulls = 0
     var pullsApplied = 0
 
+    // What is sent
+    var outbox: Outbox
+    var awaitsTurn = false
+    /// The server was restored, or has newer writes than this device knows: what to do with a push is only known after
+    /// a pull.
+    var awaitsPull = false
+
     // What is known of the two sides
     var ahead = AheadSegments()
     var waitsForGap = false
@@ -104,6 +129,7 @@ struct ScopeSync {
     init(options: Options = Options(), generator: SplitMix64) {
         self.options = options
         self.generator = generator
+        outbox = Outbox(writer: options.writer, inFlightMax: options.pushesInFlightMax)
     }
 
     // MARK: Life
@@ -127,12 +153,12 @@ struct ScopeSync {
     }
 
     /// The connection is there: nothing needs to wait longer.
-    mutating func connected() -> [Action] { (planned == nil ? [] : pull()) + [.push, .changed] }
+    mutating func connected() -> [Action] { (planned == nil ? [] : pull()) + push() + [.changed] }
 
     /// Tries now what would be tried later by itself: what failed may succeed by now.
     mutating func hasten() -> [Action] {
         failures = 0
-        return pull() + [.push]
+        return pull() + push()
     }
 
     /// Why the scope as a whole is not current; nil: it is, as far as is known.
@@ -159,6 +185,10 @@ struct ScopeSync {
         case .gap:
             waitsForGap = false
             return ahead.isEmpty ? [] : pull()
+        case .push: return push()
+        case .turn:
+            awaitsTurn = false
+            return pushNow()
         }
     }
 
