@@ -29,6 +29,12 @@ public struct Frame: Sendable {
     public var bytes: [UInt8] { withUnsafeBytes { [UInt8]($0) } }
 }
 
+extension Frame: Equatable {
+    public static func == (left: Frame, right: Frame) -> Bool {
+        left.withUnsafeBytes { left in right.withUnsafeBytes { left.elementsEqual($0) } }
+    }
+}
+
 /// What owns a frame's bytes. They must not change while the storage lives.
 public protocol FrameStorage: AnyObject, Sendable {
     var count: Int { get }

@@ -80,7 +80,7 @@ import Wire
         #expect(try local.read { try StoreTransaction($0, scope).pendingCount() } == 1)
         try local.write { database in
             let store = StoreTransaction(database, scope)
-            _ = try store.freeze(try #require(try store.pending().first), makeID: { OperationID(at: now) })
+            _ = try store.freeze(try #require(try store.pending().first).operation, makeID: { OperationID(at: now) })
         }
         try write(3)
         let pending = try local.read { try StoreTransaction($0, scope).pending() }

@@ -132,6 +132,9 @@ public final class DeviceEngine {
     /// How long to wait after so many failures in a row.
     func backoff(attempts: Int) -> Duration { Backoff.pause(attempts: attempts, using: &generator) }
 
+    /// A source of chance of its own for each part that needs one, so that one seed gives one history.
+    func makeGenerator() -> SplitMix64 { SplitMix64(seed: generator.next()) }
+
     func fault(_ name: String) throws { try options.fault?(name) }
 
     var openStores: [KeyValueSync] { stores.values.sorted { $0.app < $1.app } }
@@ -148,6 +151,18 @@ public final class DeviceEngine {
         _ service: ServiceName, _ request: Request, as type: Response.Type, app: AppID, id: OperationID? = nil,
         timeout: Duration? = nil, endsWhenRefused: Bool = false, renewing: Bool = true,
         onSend: (() -> Void)? = nil, _ completion: @escaping (Result<Response, CloudError>, Budget?) -> Void
+    ) {
+        call(
+            service, request, app: app, id: id, timeout: timeout, endsWhenRefused: endsWhenRefused,
+            renewing: renewing, onSend: onSend
+        ) { completion($0.decoded(as: type), $1) }
+    }
+
+    /// The same, for whoever reads the reply by itself.
+    func call(
+        _ service: ServiceName, _ request: some SwiftProtobuf.Message, app: AppID, id: OperationID? = nil,
+        timeout: Duration? = nil, endsWhenRefused: Bool = false, renewing: Bool = true, onSend: (() -> Void)? = nil,
+        _ completion: @escaping (Result<Frame, CloudError>, Budget?) -> Void
     ) {
         let given = id
         let id = given ?? makeOperationID()
@@ -166,7 +181,7 @@ public final class DeviceEngine {
                     {
                         self.tokens.discard(token, of: app)
                         self.call(
-                            service, request, as: type, app: app, id: id, timeout: timeout,
+                            service, request, app: app, id: id, timeout: timeout,
                             endsWhenRefused: endsWhenRefused, renewing: false, onSend: onSend, completion)
                         return
                     }
@@ -175,12 +190,12 @@ public final class DeviceEngine {
                         ServerTime.isOutdated(id, now: self.now)
                     {
                         self.call(
-                            service, request, as: type, app: app, id: self.makeOperationID(), timeout: timeout,
+                            service, request, app: app, id: self.makeOperationID(), timeout: timeout,
                             renewing: renewing, onSend: onSend, completion)
                         return
                     }
                     self.noteRevocation(reply.result)
-                    completion(reply.result.decoded(as: type), reply.budget)
+                    completion(reply.result, reply.budget)
                 }
             }
         }
@@ -276,7 +291,7 @@ public final class DeviceEngine {
             }
         } catch { logger.error("session could not be saved", error) }
         follower.stop()
-        for store in openStores { store.changed() }
+        for store in openStores { store.turnedAway() }
     }
 
     // MARK: Session

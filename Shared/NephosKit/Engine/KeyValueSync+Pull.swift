@@ -5,241 +5,136 @@ internal import SwiftProtobuf
 internal import Wire
 
 extension KeyValueSync {
-    /// How soon a digest that could not be compared, because of pushes on their way, is asked for again.
-    private static let comparisonGrace: Duration = .seconds(1)
+    /// Does what was decided, and says what came of it.
+    func perform(_ actions: [ScopeSync.Action]) {
+        let generation = generation
+        for action in actions {
+            // Whoever was told may have ended all this.
+            guard generation == self.generation else { return }
+            perform(action)
+        }
+    }
 
-    // MARK: Deciding to pull
+    private func perform(_ action: ScopeSync.Action) {
+        switch action {
+        case .find:
+            attempt({ try self.here() }, then: { self.sync.found($0.head) }, else: { self.sync.pullFailed($0) })
+        case .compare(let server):
+            attempt(
+                { try self.here(beside: server) },
+                then: { self.sync.stands($0, beside: server) },
+                else: { self.sync.note($0) })
+        case .read(let request): read(request)
+        case .stage(let changes, let isFirst):
+            attempt(
+                { try self.write { try $0.stage(changes, isFirst: isFirst) } },
+                then: { self.sync.staged() }, else: { self.sync.pullFailed($0) })
+        case .apply(let pages):
+            attempt(
+                { try self.write { try self.apply(pages, in: $0) } },
+                then: { self.sync.applied($0, wasListing: pages.isListing) }, else: { self.sync.applyFailed($0) })
+        case .receive(let segment):
+            attempt(
+                { try self.write { try self.apply(segment, in: $0) } },
+                then: { self.sync.received(segment, as: $0) }, else: { self.sync.applyFailed($0) })
+        case .tellNews: tellNews()
+        case .wait(let timer, let time):
+            timers[timer]?.cancel()
+            timers[timer] = engine.loop.schedule(after: time) { [weak self] in
+                guard let self else { return }
+                timers[timer] = nil
+                perform(sync.due(timer))
+            }
+        case .stopWaiting(let timer): timers.removeValue(forKey: timer)?.cancel()
+        case .collect(let limit):
+            attempt(
+                { try self.sendable(limit: limit) },
+                then: { self.sync.collected($0, at: self.moment, isServerHeard: self.isServerHeard) },
+                else: { self.sync.note($0) })
+        case .freeze(let operations, let isAttempt):
+            attempt(
+                { try self.freeze(operations, isAttempt: isAttempt) },
+                then: { self.sync.frozen($0) }, else: { self.sync.note($0) })
+        case .send(let operation): send(operation)
+        case .accept(let operation, let reply):
+            attempt(
+                { try self.accept(operation, reply) },
+                then: { self.sync.settled(operation, as: $0, at: self.moment) }, else: { self.sync.note($0) })
+        case .update(let operation):
+            attempt({ try self.write { try $0.update(operation) } }, then: { [] }, else: { self.sync.note($0) })
+        case .refuse(let operation, let error):
+            attempt({ try self.refuse(operation, error) }, then: { [] }, else: { self.sync.note($0) })
+        case .changed: changed()
+        case .fetched:
+            do throws(CloudError) { engine.onEvent(.didFetchChanges(app: app, try status())) } catch {
+                perform(sync.applyFailed(error))
+            }
+        case .endWaiters(let pause, let error, let pulling):
+            endWaiters(pausedFor: pause, pulling: pulling, because: error)
+        }
+    }
+
+    private func attempt<Value>(
+        _ body: () throws -> Value, then success: (Value) -> [ScopeSync.Action],
+        else failure: (CloudError) -> [ScopeSync.Action]
+    ) {
+        let actions: [ScopeSync.Action]
+        do { actions = success(try body()) } catch { actions = failure(CloudError(wrapping: error)) }
+        perform(actions)
+    }
+
+    func write<Value>(_ body: (StoreTransaction) throws -> Value) throws(CloudError) -> Value {
+        guard let scope else { throw CloudError(.operationCancelled, "The store was left.") }
+        return try engine.local.write { try body(StoreTransaction($0, scope)) }
+    }
+
+    private func here(beside server: ServerHead? = nil) throws(CloudError) -> Standing {
+        guard let scope else { throw CloudError(.operationCancelled, "The store was left.") }
+        return try engine.local.read { database in
+            let store = StoreTransaction(database, scope)
+            let state = try store.state()
+            return Standing(
+                head: state.head, isSynced: state.synced, differs: try store.differs(state, from: server?.digest ?? []))
+        }
+    }
+
+    /// Fetches what changed since the local head. One at a time; a call during one makes another follow.
+    func pull() { perform(sync.pull()) }
 
     /// The server's head of this store, by a heartbeat or a subscription.
-    ///
-    /// - Parameters:
-    ///   - digest: The bytes of its ``SetDigest/mark``; empty: not told.
-    ///   - isAnswer: It was asked for just now.
-    func noteServerHead(_ token: ChangeToken, digest: [UInt8] = [], isAnswer: Bool = false) {
-        guard let scope, !pulling else { return }
-        do throws(CloudError) {
-            let (state, differs) = try engine.local.read { database in
-                let store = StoreTransaction(database, scope)
-                let state = try store.state()
-                return (state, try store.differs(state, from: digest))
-            }
-            // A store that has never been written has no token.
-            if state.synced, token == .zero && state.head.sequence == 0 { return }
-            if state.synced, token.isSamePlace(as: state.head) {
-                if differs, pullTimer == nil { compare() }
-                return
-            }
-            if state.synced, token.epoch == state.head.epoch, token.sequence < state.head.sequence {
-                // What is ahead may be a push that the other side has not heard of yet. If it still has not the next
-                // time, its database may be an old copy: it is shown our token.
-                defer { overtaken = state.head }
-                guard isAnswer || token < overtaken else { return }
-                return pull()
-            }
-            if state.synced, token != state.head, !inFlight.isEmpty || !ahead.isEmpty { return pullAfterGrace() }
-            pull()
-        } catch { note(error) }
-    }
+    func noteServerHead(_ head: ServerHead) { perform(sync.heard(head)) }
 
-    /// The digests differ at one and the same head: everything is fetched, and
-    /// what the server lacks is offered.
-    private func compare() {
-        agrees = false
-        comparisons += 1
-        guard comparisons > 1 else { return pull(everything: true) }
-        pullTimer?.cancel()
-        pullTimer = engine.loop.schedule(after: Backoff.comparisonPause(comparisons)) { [weak self] in
-            self?.pullTimer = nil
-            self?.pull(everything: true)
-        }
-    }
-
-    /// Something is missing, which may be on its way already.
-    func pullAfterGrace() {
-        guard gapTimer == nil else { return }
-        gapTimer = engine.loop.schedule(after: engine.options.gapGrace) { [weak self] in
-            guard let self else { return }
-            self.gapTimer = nil
-            if !self.ahead.isEmpty { self.pull() }
-        }
-    }
-
-    /// Fetches what changed since the local head. One at a time; a call during
-    /// one makes another follow.
-    func pull(everything: Bool = false) {
-        guard scope != nil, engine.session?.revoked == false else { return }
-        guard !pulling else {
-            pullAgain = true
-            return
-        }
-        pulling = true
-        pullAgain = false
-        pulls += 1
-        pullTimer?.cancel()
-        pullTimer = nil
-        do throws(CloudError) { read(try nextReading(everything: everything), number: pulls) } catch {
-            pulling = false
-            pullFailed(error)
-        }
-    }
-
-    /// The one that is not finished, unless that is too little; else a new one from where this device is.
-    private func nextReading(everything: Bool) throws(CloudError) -> ChangesReading {
-        if let reading, reading.isListing || !everything { return reading }
-        guard let scope else { throw CloudError(.operationCancelled, "The store was left.") }
-        let held = try engine.local.read { try StoreTransaction($0, scope).state().head }
-        return ChangesReading(.scope(scope.store.rawValue), after: everything ? .zero : held, held: held)
-    }
-
-    /// - Parameter number: Of the pull that waits for it.
-    private func read(_ reading: ChangesReading, number: Int) {
-        var request = reading.request
-        request.itemsMax = engine.options.pageItemsMax
+    private func read(_ request: WireReadChanges) {
         let generation = generation
         engine.call(.keyValue, request, as: WireReadChangesReply.self, app: app) { [weak self] result, _ in
             guard let self, generation == self.generation else { return }
-            do throws(CloudError) {
-                try self.read(try result.get(), of: reading, number: number)
-            } catch {
-                self.pulling = false
-                if error.code == .changeTokenExpired || error.code == .malformedRequest { self.reading = nil }
-                if error.code == .changeTokenExpired, !reading.isListing { return self.pull(everything: true) }
-                self.pullFailed(error)
+            switch result {
+            case .success(let page): perform(sync.page(page))
+            case .failure(let error): perform(sync.pullFailed(error))
             }
         }
     }
 
-    /// A page has come.
-    private func read(_ page: WireReadChangesReply, of reading: ChangesReading, number: Int) throws(CloudError) {
-        guard let scope else { return }
-        var reading = reading
-        guard try !reading.take(page) else {
-            self.reading = nil
-            pulling = false
-            return pulled(page, of: reading) { pullsApplied = number }
-        }
-        guard reading.pageCount <= Self.pagesMax, reading.byteCount <= Self.readingBytesMax else {
-            throw CloudError(.malformedRequest, "The server has more in the store than any store may have.")
-        }
-        let isFirst = reading.pageCount == 1
-        try engine.local.write { try StoreTransaction($0, scope).stage(page.changes, isFirst: isFirst) }
-        self.reading = reading
-        read(reading, number: number)
-    }
+    // MARK: Bringing in
 
-    /// Of one reading. A store has 1024 keys, some thousand deletions, and 1 MiB of values; what changes meanwhile comes
-    /// again.
-    private static let pagesMax = 1 << 14
-    private static let readingBytesMax = 64 << 20
-
-    private func pullFailed(_ error: CloudError) {
-        pullAttempts += 1
-        // Who is at the server's address, or nobody, says more than that a call was in vain.
-        if !(problem?.code == .networkUnavailable && Self.isSilence(error)) { note(error) }
-        guard !engine.stopped, error.code != .deviceRevoked, error.code != .notSignedIn else { return }
-        if let pause = error.retryAfter { endWaiters(pausedFor: pause, pulling: true, because: error) }
-        let pause = min(error.retryAfter ?? engine.backoff(attempts: pullAttempts), Self.pauseMax)
-        pullTimer?.cancel()
-        pullTimer = engine.loop.schedule(after: pause) { [weak self] in
-            self?.pullTimer = nil
-            self?.pull()
-        }
-    }
-
-    /// Whether the server has not said anything.
-    static func isSilence(_ error: CloudError) -> Bool {
-        [.networkUnavailable, .networkFailure, .serverResponseLost].contains(error.code)
-    }
-
-    // MARK: Applying
-
-    private struct Applied {
-        var head = ChangeToken.zero
-        /// Nil: could not be compared.
-        var digestAgrees: Bool?
-        var needsEverything = false
-        /// Keys whose value the server cannot read.
-        var damaged: [ItemName] = []
-    }
-
-    private func pulled(_ last: WireReadChangesReply, of reading: ChangesReading, applied markApplied: () -> Void) {
-        guard let scope else { return }
-        do throws(CloudError) {
-            let applied = try engine.local.write { try self.apply(last, of: reading, $0, scope) }
-            pullAttempts = 0
-            if applied.needsEverything { return pull(everything: true) }
-            // A reply that continues another tells only of what has changed since.
-            if reading.isListing { damaged = [] }
-            damaged.formUnion(applied.damaged)
-            markApplied()
-            awaitsPull = false
-            tellNews()
-            absorbAhead()
-            switch applied.digestAgrees {
-            case false:
-                compare()
-                // The first comparison has begun; what follows is for its end.
-                if pulling { return }
-                note(Self.outOfStep(damaged: damaged.count))
-            case true:
-                comparisons = 0
-                damaged = []
-                agrees = true
-                note(nil)
-            case nil:
-                if problem?.code != .storeOutOfStep { note(nil) }
-                // Something is on its way; the next time there is an answer.
-                if !agrees, pullTimer == nil {
-                    pullTimer = engine.loop.schedule(after: Self.comparisonGrace) { [weak self] in
-                        self?.pullTimer = nil
-                        self?.pull()
-                    }
-                }
-            }
-            let isLast = !pullAgain
-            if pullAgain { pull() }
-            pump()
-            changed()
-            if isLast { engine.onEvent(.didFetchChanges(app: app, try status())) }
-        } catch {
-            pullFailed(error)
-        }
-    }
-
-    private static func outOfStep(damaged: Int) -> CloudError {
-        guard damaged > 0 else {
-            return CloudError(
-                .storeOutOfStep, "This device's copy differs from the server's. Run verify to see where.")
-        }
-        return CloudError(
-            .storeOutOfStep,
-            "The server cannot read some values any more, and waits for a device that has them. Run verify to see which.",
-            details: ["damaged": "\(damaged)"])
-    }
-
-    /// - Parameter last: The page that the reading has ended with.
-    private func apply(
-        _ last: WireReadChangesReply, of reading: ChangesReading, _ database: Database, _ scope: StoreScope
-    ) throws -> Applied {
-        let store = StoreTransaction(database, scope)
+    private func apply(_ pages: PulledPages, in store: StoreTransaction) throws -> AppliedPages {
         var state = try store.state()
-        let token = ChangeToken(last.token)
-        var applied = Applied(head: token)
-        var changes = last.changes
-        if reading.pageCount > 0 {
-            try store.stage(last.changes, isFirst: false)
+        let token = ChangeToken(pages.last.token)
+        var applied = AppliedPages(head: token)
+        var changes = pages.last.changes
+        if pages.isStaged {
+            try store.stage(changes, isFirst: false)
             changes = try store.staged()
             try store.clearStage()
         }
         // Another process, or a notification, was quicker.
-        if state.synced, !reading.isListing, token.epoch == state.head.epoch, token.sequence < state.head.sequence {
+        if state.synced, !pages.isListing, token.epoch == state.head.epoch, token.sequence < state.head.sequence {
             applied.head = state.head
             return applied
         }
         let local = try store.items()
         var pulled = PulledState(
-            token: token, complete: reading.isListing, epochStart: last.epochStart,
-            comparing: reading.isListing && comparisons > 0)
+            token: token, complete: pages.isListing, epochStart: pages.last.epochStart, comparing: pages.isComparing)
         for change in changes {
             // What cannot be read here is left out and does not keep the rest away: the digest tells that something is
             // missing, and `verify` what.
@@ -248,7 +143,7 @@ extension KeyValueSync {
         }
         applied.damaged = pulled.damaged.map(\.key)
         // What is incremental continues `after`, and nothing else.
-        guard reading.isListing || !state.synced || state.head >= reading.after,
+        guard pages.isListing || !state.synced || state.head >= pages.after,
             let plan = PullRules.plan(pulled, local: local, head: state.head, now: engine.now)
         else {
             applied.needsEverything = true
@@ -260,16 +155,19 @@ extension KeyValueSync {
         if !first { for key in touched { before[key] = .some(try store.visible(key)) } }
 
         if plan.replaces { try store.removeItems(&state) }
-        try setDigestKey([UInt8](last.digestKey), in: store, &state)
-        try Facts(database).withClock { clock in for item in plan.puts { clock.observe(item.timestamp) } }
+        try setDigestKey([UInt8](pages.last.digestKey), in: store, &state)
+        try Facts(store.database).withClock { clock in for item in plan.puts { clock.observe(item.timestamp) } }
         for item in plan.puts { try store.put(item, &state) }
         try offer(plan.offers, in: store)
         state.head = token.epoch == state.head.epoch && state.head > token ? state.head : token
+        applied.head = state.head
         state.synced = true
-        if !last.info.isEmpty { state.limits = KeyValueLimits(try WireKeyValueUsage(serializedBytes: last.info)) }
+        if !pages.last.info.isEmpty {
+            state.limits = KeyValueLimits(try WireKeyValueUsage(serializedBytes: pages.last.info))
+        }
         try store.save(state)
         if try store.greatestSequence() <= token.sequence, state.head == token {
-            applied.digestAgrees = state.digest.bytes == [UInt8](last.digest)
+            applied.digestAgrees = state.digest.bytes == [UInt8](pages.last.digest)
         }
         if first {
             let keys = try store.visibleItems().filter { $0.value.value != nil }
@@ -325,58 +223,39 @@ extension KeyValueSync {
         for item in try store.items() where item.value != nil { state.digest.add(item.digest(key: key)) }
     }
 
-    // MARK: Notifications
+    // MARK: The feed, as it comes
 
     func receive(_ notification: WireNotification) {
-        guard scope != nil, notification.reason == .serverChange else { return }
-        var items: [KeyValueItem] = []
-        for change in notification.changes {
-            // Without its body a change has to be fetched.
-            guard !change.body.isEmpty, let wire = try? WireKeyValueItem(serializedBytes: change.body),
-                let item = try? KeyValueItem(wire)
-            else { return pull() }
-            items.append(item)
-        }
-        receive(
-            FeedSegment(
-                previous: notification.previousSequence, token: ChangeToken(notification.token), items: items,
-                digest: [UInt8](notification.digest)))
+        guard notification.reason == .serverChange else { return }
+        perform(
+            sync.notified(
+                FeedSegment(
+                    previous: notification.previousSequence, token: ChangeToken(notification.token),
+                    changes: notification.changes, digest: [UInt8](notification.digest))))
     }
 
-    func receive(_ segment: FeedSegment) {
-        guard let scope else { return }
-        do throws(CloudError) {
-            let (position, differs) = try engine.local.write { try self.apply(segment, $0, scope) }
-            switch position {
-            case .next:
-                tellNews()
-                absorbAhead()
-                if differs, pullTimer == nil { compare() }
-                // What was received may be older than what is here, which is then offered.
-                pump()
-            case .seen: break
-            case .foreign: pull()
-            case .ahead:
-                ahead.keep(segment)
-                pullAfterGrace()
-            }
-        } catch { pullFailed(error) }
-    }
-
-    private func apply(
-        _ segment: FeedSegment, _ database: Database, _ scope: StoreScope
-    ) throws -> (FeedSegment.Position, differs: Bool) {
-        let store = StoreTransaction(database, scope)
+    private func apply(_ segment: FeedSegment, in store: StoreTransaction) throws -> FeedSegment.Place {
         var state = try store.state()
         // Before the first pull nothing can be continued. A store that was empty then has no
         // digest key yet, and without it no digest can be kept.
-        guard state.synced, !state.digestKey.isEmpty else { return (.foreign, false) }
-        let position = segment.position(at: state.head)
-        guard position == .next else { return (position, false) }
+        guard state.synced, !state.digestKey.isEmpty else { return .foreign }
+        switch segment.position(at: state.head) {
+        case .next: break
+        case .seen: return .seen
+        case .ahead: return .ahead
+        case .foreign: return .foreign
+        }
+        var items: [KeyValueItem] = []
+        for change in segment.changes {
+            guard let item = try? KeyValueItem(WireKeyValueItem(serializedBytes: change.body)) else {
+                return .unreadable
+            }
+            items.append(item)
+        }
         var before: [ItemName: KeyValueItem?] = [:]
-        for item in segment.items { before[item.key] = .some(try store.visible(item.key)) }
-        try Facts(database).withClock { clock in for item in segment.items { clock.observe(item.timestamp) } }
-        for item in segment.items {
+        for item in items { before[item.key] = .some(try store.visible(item.key)) }
+        try Facts(store.database).withClock { clock in for item in items { clock.observe(item.timestamp) } }
+        for item in items {
             if let mine = try store.item(item.key) {
                 if mine.sequence > item.sequence { continue }
                 if mine.wins(over: item) { try offer([mine], in: store) }
@@ -386,23 +265,7 @@ extension KeyValueSync {
         state.head = segment.token
         try store.save(state)
         if let news = try announce(before, in: store, head: segment.token) { try store.tell(news) }
-        return (.next, try store.differs(state, from: segment.digest))
-    }
-
-    /// Applies what arrived early and now continues the head.
-    func absorbAhead() {
-        guard !ahead.isEmpty, let scope else { return }
-        do throws(CloudError) {
-            let head = try engine.local.read { try StoreTransaction($0, scope).state().head }
-            guard let segment = ahead.next(after: head) else {
-                if ahead.isEmpty {
-                    gapTimer?.cancel()
-                    gapTimer = nil
-                }
-                return
-            }
-            receive(segment)
-        } catch { note(error) }
+        return .applied(differs: try store.differs(state, from: segment.digest))
     }
 }
 

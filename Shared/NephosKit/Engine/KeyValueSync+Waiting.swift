@@ -29,7 +29,7 @@ extension KeyValueSync {
         timeout: Duration, isImpatient: Bool = false, _ completion: @escaping (Result<Void, CloudError>) -> Void
     ) {
         // One that is on its way may have missed the latest.
-        let goal = StoreWaiter.Goal.pulled(pulls + 1)
+        let goal = StoreWaiter.Goal.pulled(sync.pulls + 1)
         wait(for: goal, timeout: timeout, isImpatient, completion)
         pull()
         settleWaiters()
@@ -78,7 +78,7 @@ extension KeyValueSync {
     private func tooLate() -> CloudError {
         var error = CloudError(.deadlineExceeded, "The store did not get there in time.")
         guard let status = try? status() else { return error }
-        if let problem = status.problem, Self.needsSomebody(problem) { return problem }
+        if let problem = status.problem, ScopeSync.needsSomebody(problem) { return problem }
         if let reason = status.problem { error.details["reason"] = reason.message }
         if let first = status.pending.first {
             error.details["pending"] = "\(status.pending.count)"
@@ -88,16 +88,9 @@ extension KeyValueSync {
         return error
     }
 
-    /// Whether a person has to do something first: sign in, unlock the account, allow the app, make room on the disk.
-    static func needsSomebody(_ problem: CloudError) -> Bool {
-        problem.code.retry == .never || problem.code == .accountTemporarilyUnavailable || LocalFailure.lasts(problem)
-    }
-
     /// Nobody listens at the server's address: those who asked to know do.
     func waitsInVain(_ error: CloudError) {
-        if problem.map(Self.needsSomebody) != true { note(error) }
-        // Whoever noted it has to hear when it is over, also where only a write was on its way.
-        if !pulling, pullTimer == nil { pull() }
+        perform(sync.refused(error))
         for (number, waiter) in waiters.sorted(by: { $0.key < $1.key }) where waiter.isImpatient {
             end(number, waiter, .failure(error))
         }
@@ -116,7 +109,7 @@ extension KeyValueSync {
                 waiters.removeValue(forKey: number) != nil
             else { continue }
             waiter.timer.cancel()
-            waiter.completion(.failure(Self.needsSomebody(error) ? error : tooLate()))
+            waiter.completion(.failure(ScopeSync.needsSomebody(error) ? error : tooLate()))
         }
     }
 
@@ -129,7 +122,7 @@ extension KeyValueSync {
         var empty: Bool?
         for (number, waiter) in waiters.sorted(by: { $0.key < $1.key }) {
             switch waiter.goal {
-            case .pulled(let goal): guard pullsApplied >= goal else { continue }
+            case .pulled(let goal): guard sync.pullsApplied >= goal else { continue }
             case .downloaded: continue
             case .sent:
                 if empty == nil { empty = hasNothingToSend() }
@@ -152,7 +145,7 @@ extension KeyValueSync {
         guard !impatient.isEmpty, let status = try? status() else { return }
         let blocked = status.pending.first { $0.state == .blocked }?.error
         for (number, waiter) in impatient.sorted(by: { $0.key < $1.key }) {
-            if let problem = status.problem, Self.needsSomebody(problem) {
+            if let problem = status.problem, ScopeSync.needsSomebody(problem) {
                 end(number, waiter, .failure(problem))
             } else if waiter.goal == .sent, let blocked {
                 end(number, waiter, .failure(blocked))

@@ -13,42 +13,16 @@ public final class KeyValueSync {
     /// Nil: signed out, or the server has not told the app's store id yet.
     private(set) var scope: StoreScope?
 
-    // Pulling
-    var pulling = false
-    var pullAgain = false
-    var pullAttempts = 0
-    /// What is being pulled, page by page; kept when a page does not come, so that the next pull goes on with it.
-    var reading: ChangesReading?
-    /// Pulls begun, and the last of them that was applied.
-    var pulls = 0
-    var pullsApplied = 0
-    var pullTimer: (any LoopTimer)?
-    var gapTimer: (any LoopTimer)?
-    var ahead = AheadSegments()
-    /// Full comparisons since the digests last agreed: the first at once, the next after growing pauses.
-    var comparisons = 0
-    /// Keys whose value the server could not read when it last told of them.
-    var damaged: Set<ItemName> = []
-    /// The digests agreed when they were last compared, in this process.
-    var agrees = false
-    /// This device's head when a head behind it was heard of.
-    var overtaken = ChangeToken.zero
-    /// Why the store as a whole is not current.
-    var problem: CloudError?
+    /// Decides what is done next.
+    var sync: ScopeSync
+    var timers: [ScopeSync.Timer: any LoopTimer] = [:]
+    /// What is about to be sent, by its operation's position.
+    var packed: [Int64: WirePushKeys] = [:]
+    /// Until the app's token is asked for once more.
+    private var learnTimer: (any LoopTimer)?
+    private var learnFailures = 0
     /// How far in the home's news this process has told the app.
     private var told: Int64 = 0
-
-    // Pushing
-    var pacing = PushPacing()
-    var inFlight: Set<Int64> = []
-    var pushTimer: (any LoopTimer)?
-    /// When the operations at these positions are due, by the loop's clock, and as it is on disk.
-    var attemptTimes: [Int64: (wallClock: Timestamp, due: Duration)] = [:]
-    var pumpScheduled = false
-    var deferred = false
-    /// The server was restored, or has newer writes than this device knows: what to do with a push is only known
-    /// after a pull.
-    var awaitsPull = false
     // Waiting
     var waiters: [Int: StoreWaiter] = [:]
     var waiterCount = 0
@@ -58,7 +32,16 @@ public final class KeyValueSync {
     init(app: AppID, engine: DeviceEngine) {
         self.app = app
         self.engine = engine
+        var options = ScopeSync.Options()
+        options.gapGrace = engine.options.gapGrace
+        options.pageItemsMax = engine.options.pageItemsMax
+        options.pushesInFlightMax = engine.options.pushesInFlightMax
+        options.writer = engine.writer
+        sync = ScopeSync(options: options, generator: engine.makeGenerator())
     }
+
+    /// Why the store as a whole is not current.
+    var problem: CloudError? { sync.problem }
 
     // MARK: Life
 
@@ -76,30 +59,17 @@ public final class KeyValueSync {
             note(error)
         }
         engine.follower.follow(app, store: scope.store)
-        pull()
+        perform(sync.begin(scope.store.rawValue))
     }
 
     func end() {
         generation += 1
-        for timer in [pullTimer, gapTimer, pushTimer] { timer?.cancel() }
-        pullTimer = nil
-        gapTimer = nil
-        pushTimer = nil
-        pulling = false
-        reading = nil
-        pullAgain = false
-        pullAttempts = 0
-        pumpScheduled = false
-        awaitsPull = false
-        inFlight = []
-        attemptTimes = [:]
-        ahead.clear()
-        comparisons = 0
-        damaged = []
-        agrees = false
+        perform(sync.end())
+        learnTimer?.cancel()
+        learnTimer = nil
+        learnFailures = 0
+        packed = [:]
         scope = nil
-        problem = nil
-        pacing = PushPacing()
     }
 
     /// Tries now what would be tried later by itself: what failed may succeed by now.
@@ -109,10 +79,8 @@ public final class KeyValueSync {
                 note(error)
             }
         }
-        pullAttempts = 0
         engine.tokens.hasten()
-        pull()
-        pump()
+        perform(sync.hasten())
     }
 
     /// The app has never had a token on this device: its token tells its store.
@@ -120,8 +88,8 @@ public final class KeyValueSync {
         let generation = generation
         engine.tokens.token(for: app) { [weak self] result in
             guard let self, generation == self.generation, self.scope == nil else { return }
-            self.pullAttempts += 1
-            var pause = self.engine.backoff(attempts: self.pullAttempts)
+            self.learnFailures += 1
+            var pause = self.engine.backoff(attempts: self.learnFailures)
             switch result {
             case .failure(let error):
                 self.note(error)
@@ -133,7 +101,7 @@ public final class KeyValueSync {
                 self.note(CloudError(.missingEntitlement, "The app has no key-value store."))
                 self.engine.tokens.discard(token, of: self.app)
             }
-            self.pullTimer = self.engine.loop.schedule(after: pause) { [weak self] in
+            self.learnTimer = self.engine.loop.schedule(after: pause) { [weak self] in
                 guard let self, generation == self.generation else { return }
                 self.begin()
             }
@@ -141,9 +109,11 @@ public final class KeyValueSync {
     }
 
     /// The subscription is there: the network works, so nothing needs to wait longer.
-    func connected() {
-        if pullTimer != nil, scope != nil { pull() }
-        pump()
+    func connected() { perform(sync.connected()) }
+
+    /// The server has turned this device away.
+    func turnedAway() {
+        sync.turnedAway()
         changed()
     }
 
@@ -194,11 +164,7 @@ public final class KeyValueSync {
         settleWaiters()
     }
 
-    func note(_ error: CloudError?) {
-        guard problem != error else { return }
-        problem = error
-        changed()
-    }
+    func note(_ error: CloudError?) { perform(sync.note(error)) }
 
     /// Tells the app which of these keys look different to it now.
     func announce(

@@ -207,7 +207,8 @@ final class SubscriptionFollower {
             if lagging || head.unknown {
                 store.pull()
             } else {
-                store.noteServerHead(ChangeToken(head.token), digest: [UInt8](head.digest), isAnswer: isAnswer)
+                store.noteServerHead(
+                    ServerHead(token: ChangeToken(head.token), digest: [UInt8](head.digest), isAnswer: isAnswer))
             }
         }
     }

@@ -247,7 +247,7 @@ final class TokenKeeper {
         if let error, error.code != .missingEntitlement {
             failures += 1
             let pause = max(error.retryAfter ?? .zero, engine.backoff(attempts: failures))
-            rest = (now + min(pause, KeyValueSync.pauseMax), error)
+            rest = (now + min(pause, Backoff.askedPauseMax), error)
         } else {
             failures = 0
             rest = nil

@@ -1,5 +1,4 @@
 public import Core
-public import Wire
 
 /// A key-value store as this device keeps it: whose, and which.
 public struct StoreScope: Hashable, Sendable {
@@ -37,33 +36,8 @@ struct StoreState {
 }
 
 /// A write that waits for the server.
-public struct PendingOperation: Sendable {
-    public enum State: String, Sendable {
-        /// Never sent: may still be coalesced with later writes.
-        case unsent
-        /// Sent at least once under its id, which is frozen with its content.
-        case sent
-        /// Refused for a reason that only a person can remove.
-        case blocked
-    }
-
-    public var position: Int64
-    public var id: OperationID
-    /// The store's head when it was first sent under this id; goes with it, since a repeat is the same to the byte.
-    public var head: ChangeToken
-    public var state: State
-    /// Names the process that wrote it.
-    public var writer: Int64
-    public var created: Timestamp
-    /// How often it was sent, as far as that is known: a process may end before it knows.
-    public var attempts: Int
-    /// Not before this; 0: at once.
-    public var nextAttempt: Timestamp
-    public var error: CloudError?
+struct PendingOperation {
+    var operation: OutboxOperation
     /// The keys' new states; their sequences are 0.
-    public var writes: [KeyValueItem]
-    /// While it is on its way: nothing can have been sent under its id before.
-    var isFirst = false
-    /// While it is on its way: ``attempts`` has it.
-    var isCounted = false
+    var writes: [KeyValueItem]
 }

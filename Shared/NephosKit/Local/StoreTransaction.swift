@@ -117,19 +117,18 @@ struct StoreTransaction {
             arguments: [account, store, limit]
         ).map { row in
             let position: Int64 = row["position"]
+            let head = (row["head"] as Data?).flatMap { try? WireChangeToken(serializedBytes: $0) }
             return PendingOperation(
-                position: position,
-                id: OperationID(bytes: row["operation"] as Data) ?? OperationID(high: 0, low: 0),
-                head: (row["head"] as Data?).flatMap { try? WireChangeToken(serializedBytes: $0) }.map {
-                    ChangeToken($0)
-                }
-                    ?? .zero,
-                state: PendingOperation.State(rawValue: row["state"]) ?? .unsent,
-                writer: row["writer"],
-                created: Timestamp(milliseconds: UInt64(bitPattern: row["created"] as Int64)),
-                attempts: row["attempts"],
-                nextAttempt: Timestamp(milliseconds: UInt64(bitPattern: row["next_attempt"] as Int64)),
-                error: (row["error"] as Data?).flatMap(StoredError.decode),
+                operation: OutboxOperation(
+                    position: position,
+                    id: OperationID(bytes: row["operation"] as Data) ?? OperationID(high: 0, low: 0),
+                    head: head.map { ChangeToken($0) } ?? .zero,
+                    state: OutboxOperation.State(rawValue: row["state"]) ?? .unsent,
+                    writer: row["writer"],
+                    created: Timestamp(milliseconds: UInt64(bitPattern: row["created"] as Int64)),
+                    attempts: row["attempts"],
+                    nextAttempt: Timestamp(milliseconds: UInt64(bitPattern: row["next_attempt"] as Int64)),
+                    error: (row["error"] as Data?).flatMap(StoredError.decode)),
                 writes: try writes(of: position))
         }
     }
@@ -139,7 +138,7 @@ struct StoreTransaction {
             cached("SELECT count(*) FROM pending WHERE account = ?1 AND store = ?2"), arguments: [account, store]) ?? 0
     }
 
-    private func writes(of position: Int64) throws -> [KeyValueItem] {
+    func writes(of position: Int64) throws -> [KeyValueItem] {
         try Row.fetchAll(
             cached(
                 "SELECT key, value, timestamp, device, 0 AS sequence FROM pending_writes WHERE position = ?1 "
@@ -231,13 +230,13 @@ struct StoreTransaction {
     }
 
     /// Whether the operation still waits, under this id.
-    func isPending(_ operation: PendingOperation) throws -> Bool {
+    func isPending(_ operation: OutboxOperation) throws -> Bool {
         try Bool.fetchOne(
             cached("SELECT 1 FROM pending WHERE position = ?1 AND operation = ?2"),
             arguments: [operation.position, Data(operation.id.bytes)]) ?? false
     }
 
-    func update(_ operation: PendingOperation) throws {
+    func update(_ operation: OutboxOperation) throws {
         try cached(
             "UPDATE pending SET operation = ?2, state = ?3, attempts = ?4, next_attempt = ?5, error = ?6, "
                 + "head = ?7 WHERE position = ?1"

@@ -1,11 +1,11 @@
 import Core
 import Wire
 
-/// A stretch of a store's feed: what led from one head to the next.
-struct FeedSegment {
+/// A stretch of a scope's feed: what led from one head to the next.
+struct FeedSegment: Equatable {
     var previous: UInt64
     var token: ChangeToken
-    var items: [KeyValueItem]
+    var changes: [WireChange]
     /// The bytes of the ``SetDigest/mark`` at `token`; empty: not told.
     var digest: [UInt8] = []
 
@@ -18,6 +18,17 @@ struct FeedSegment {
         case ahead
         /// Belongs to another epoch.
         case foreign
+    }
+
+    /// What became of a segment that was to be brought in.
+    enum Place: Equatable {
+        /// - Parameter differs: The copy's digest is another than the segment's.
+        case applied(differs: Bool)
+        case seen
+        case ahead
+        case foreign
+        /// It continues the copy, and something in it cannot be read here.
+        case unreadable
     }
 
     func position(at head: ChangeToken) -> Position {

@@ -68,6 +68,8 @@ enum PushRules {
 
 enum Backoff {
     static let pauseMax: Duration = .seconds(60)
+    /// However long a server asks to be left alone.
+    static let askedPauseMax: Duration = .seconds(3600)
 
     /// One second, doubled with each attempt, at most a minute; half of it random, so that devices that failed
     /// together do not return together.

@@ -1,0 +1,126 @@
+import Bus
+import Core
+
+/// A time, by the clock that people read and by the one that only goes on.
+struct Moment {
+    var time: Timestamp
+    var monotonic: Duration
+}
+
+/// What waits to be sent, but for its content, which is its scope's own affair.
+struct OutboxOperation: Equatable {
+    enum State: String {
+        /// Never sent: may still be coalesced with what is written later.
+        case unsent
+        /// Sent at least once under its id, which is frozen with its content.
+        case sent
+        /// Refused for a reason that only a person can remove.
+        case blocked
+    }
+
+    var position: Int64
+    var id: OperationID
+    /// The scope's head when it was first sent under this id; goes with it, since a repeat is the same to the byte.
+    var head: ChangeToken
+    var state: State
+    /// Names the process that wrote it.
+    var writer: Int64
+    var created: Timestamp
+    /// How often it was sent, as far as that is known: a process may end before it knows.
+    var attempts: Int
+    /// Not before this; 0: at once.
+    var nextAttempt: Timestamp
+    var error: CloudError?
+    /// It must neither overtake another nor be overtaken.
+    var goesAlone = false
+    /// While it is on its way: nothing can have been sent under its id before.
+    var isFirst = false
+    /// While it is on its way: ``attempts`` has it.
+    var isCounted = false
+}
+
+/// Which of the operations that wait go out, and when.
+///
+/// A value without I/O. The operations themselves are on disk, where the home's other processes see them too.
+struct Outbox {
+    /// How old another process's operation must be before this one sends it too: its writer is about to. (Sending
+    /// twice is harmless; the id is the same.)
+    private static let foreignPatience: Duration = .seconds(1)
+
+    /// Marks what this process has written, among all that share the home.
+    let writer: Int64
+    let inFlightMax: Int
+    var pacing = PushPacing()
+    private(set) var inFlight: Set<Int64> = []
+    /// Something is held back so that the budget lasts.
+    private(set) var isDeferring = false
+    /// When the operations at these positions are due, by the loop's clock, and as it is on disk.
+    private var attemptTimes: [Int64: (wallClock: Timestamp, due: Duration)] = [:]
+
+    init(writer: Int64, inFlightMax: Int) {
+        self.writer = writer
+        self.inFlightMax = inFlightMax
+    }
+
+    var isFull: Bool { inFlight.count >= inFlightMax }
+
+    /// Chooses among what waits, the oldest first.
+    ///
+    /// - Returns: What goes out now, and when to look again.
+    mutating func choose(
+        from waiting: [OutboxOperation], at now: Moment
+    ) -> (chosen: [OutboxOperation], pause: Duration?) {
+        isDeferring = false
+        let positions = Set(waiting.map(\.position))
+        attemptTimes = attemptTimes.filter { positions.contains($0.key) }
+        var chosen: [OutboxOperation] = []
+        var pause: Duration?
+        for operation in waiting where !inFlight.contains(operation.position) {
+            guard inFlight.count + chosen.count < inFlightMax else { break }
+            if operation.goesAlone, !inFlight.isEmpty || !chosen.isEmpty { break }
+            let untilDue = wait(for: operation, at: now)
+            if untilDue > .zero {
+                pause = pause ?? untilDue
+                break
+            }
+            let age = now.time.since(operation.created)
+            if operation.writer != writer, age >= .zero, age < Self.foreignPatience {
+                pause = pause ?? Self.foreignPatience - age
+                continue
+            }
+            let wait = pacing.wait(now: now.monotonic)
+            if wait > .zero {
+                isDeferring = true
+                pause = pause ?? wait
+                break
+            }
+            pacing.pushed(now: now.monotonic)
+            chosen.append(operation)
+        }
+        return (chosen, pause)
+    }
+
+    /// How long it is until the operation's next attempt.
+    ///
+    /// On disk is a wall-clock time, for a person to read and for the next process. Within this one it is noted once
+    /// as a time of the loop's clock, and is never further away than the longest pause: so no correction of the wall
+    /// clock holds anything up.
+    mutating func wait(for operation: OutboxOperation, at now: Moment) -> Duration {
+        guard operation.nextAttempt.milliseconds > 0 else { return .zero }
+        if let noted = attemptTimes[operation.position], noted.wallClock == operation.nextAttempt {
+            return max(.zero, noted.due - now.monotonic)
+        }
+        let wait = min(max(.zero, operation.nextAttempt.since(now.time)), Backoff.pauseMax)
+        attemptTimes[operation.position] = (operation.nextAttempt, now.monotonic + wait)
+        return wait
+    }
+
+    /// It is tried again after this pause.
+    mutating func putOff(_ operation: inout OutboxOperation, by pause: Duration, at now: Moment) {
+        operation.nextAttempt = now.time.advanced(by: pause)
+        attemptTimes[operation.position] = (operation.nextAttempt, now.monotonic + pause)
+    }
+
+    mutating func sent(_ operation: OutboxOperation) { inFlight.insert(operation.position) }
+    mutating func answered(_ operation: OutboxOperation) { inFlight.remove(operation.position) }
+}

@@ -1,0 +1,231 @@
+import Core
+import Wire
+
+extension ScopeSync {
+    /// How soon a digest that could not be compared, because of pushes on their way, is asked for again.
+    private static let comparisonGrace: Duration = .seconds(1)
+
+    // MARK: Deciding to pull
+
+    /// Fetches what has changed, or everything. One at a time; a call during one makes another follow.
+    mutating func pull(everything: Bool = false) -> [Action] {
+        guard isOpen else { return [] }
+        guard !isPulling else {
+            pullsAgain = true
+            return []
+        }
+        isPulling = true
+        pullsAgain = false
+        pulls += 1
+        let stopped = stopPlanned()
+        // What is not finished goes on, unless that is too little.
+        if let reading, reading.isListing || !everything { return stopped + [.read(request(of: reading))] }
+        wantsEverything = everything
+        return stopped + [.find]
+    }
+
+    /// A pull, unless one comes by itself.
+    mutating func pullUnlessPlanned() -> [Action] { isPulling || planned != nil ? [] : pull() }
+
+    private mutating func plan(_ plan: Plan, after pause: Duration) -> [Action] {
+        planned = plan
+        return [.wait(.pull, pause)]
+    }
+
+    private mutating func stopPlanned() -> [Action] {
+        guard planned != nil else { return [] }
+        planned = nil
+        return [.stopWaiting(.pull)]
+    }
+
+    /// The server's head was heard of.
+    mutating func heard(_ head: ServerHead) -> [Action] { isOpen && !isPulling ? [.compare(head)] : [] }
+
+    /// How the copy stands beside it.
+    mutating func stands(_ here: Standing, beside server: ServerHead) -> [Action] {
+        guard !isPulling else { return [] }
+        let token = server.token
+        guard here.isSynced else { return pull() }
+        // A scope that has never been written has no token.
+        if token == .zero && here.head.sequence == 0 { return [] }
+        if token.isSamePlace(as: here.head) { return here.differs && planned == nil ? compare() : [] }
+        if token.epoch == here.head.epoch, token.sequence < here.head.sequence {
+            // What is ahead may be a push that the other side has not heard of yet. If it still has not the next time,
+            // its database may be an old copy: it is shown our token.
+            defer { overtaken = here.head }
+            return server.isAnswer || token < overtaken ? pull() : []
+        }
+        if token != here.head, !outbox.inFlight.isEmpty || !ahead.isEmpty { return waitForGap() }
+        return pull()
+    }
+
+    /// The digests differ at one and the same head: everything is fetched, and what the server lacks is offered.
+    private mutating func compare() -> [Action] {
+        agrees = false
+        comparisons += 1
+        guard comparisons > 1 else { return pull(everything: true) }
+        return plan(.everything, after: Backoff.comparisonPause(comparisons))
+    }
+
+    /// Something is missing, which may be on its way already.
+    private mutating func waitForGap() -> [Action] {
+        guard !waitsForGap else { return [] }
+        waitsForGap = true
+        return [.wait(.gap, options.gapGrace)]
+    }
+
+    // MARK: Reading pages
+
+    /// Where this device's copy is.
+    mutating func found(_ head: ChangeToken) -> [Action] {
+        guard isPulling else { return [] }
+        let reading = ChangesReading(.scope(scope), after: wantsEverything ? .zero : head, held: head)
+        self.reading = reading
+        return [.read(request(of: reading))]
+    }
+
+    private func request(of reading: ChangesReading) -> WireReadChanges {
+        var request = reading.request
+        request.itemsMax = options.pageItemsMax
+        return request
+    }
+
+    /// A page has come.
+    mutating func page(_ page: WireReadChangesReply) -> [Action] {
+        guard isPulling, var reading else { return [] }
+        do throws(CloudError) {
+            if try reading.take(page) {
+                self.reading = nil
+                isPulling = false
+                return [
+                    .apply(
+                        PulledPages(
+                            last: page, isStaged: reading.pageCount > 0, after: reading.after,
+                            isListing: reading.isListing, isComparing: reading.isListing && comparisons > 0))
+                ]
+            }
+            guard reading.pageCount <= options.pagesMax, reading.byteCount <= options.readingBytesMax else {
+                throw CloudError(.malformedRequest, "The server has more in the store than any store may have.")
+            }
+        } catch {
+            return pullFailed(error)
+        }
+        staging = reading
+        return [.stage(page.changes, isFirst: reading.pageCount == 1)]
+    }
+
+    /// The page is kept; the next one is asked for.
+    mutating func staged() -> [Action] {
+        guard isPulling, let staging else { return [] }
+        reading = staging
+        self.staging = nil
+        return [.read(request(of: staging))]
+    }
+
+    /// A page did not come, or could not be kept.
+    mutating func pullFailed(_ error: CloudError) -> [Action] {
+        guard isPulling else { return [] }
+        isPulling = false
+        staging = nil
+        let wasListing = reading?.isListing ?? true
+        if error.code == .changeTokenExpired || error.code == .malformedRequest { reading = nil }
+        if error.code == .changeTokenExpired, !wasListing { return pull(everything: true) }
+        return failed(error)
+    }
+
+    /// What has come could not be brought in.
+    mutating func applyFailed(_ error: CloudError) -> [Action] { failed(error) }
+
+    private mutating func failed(_ error: CloudError) -> [Action] {
+        failures += 1
+        // Who is at the server's address, or nobody, says more than that a call was in vain.
+        var actions = problem?.code == .networkUnavailable && Self.isSilence(error) ? [] : note(error)
+        guard error.code != .deviceRevoked, error.code != .notSignedIn else { return actions }
+        if let pause = error.retryAfter { actions.append(.endWaiters(pausedFor: pause, error, pulling: true)) }
+        let pause = error.retryAfter ?? Backoff.pause(attempts: failures, using: &generator)
+        return actions + plan(.changes, after: min(pause, Backoff.askedPauseMax))
+    }
+
+    // MARK: Bringing in
+
+    /// The pages of a reading were brought in.
+    ///
+    /// - Parameter wasListing: They were everything.
+    mutating func applied(_ applied: AppliedPages, wasListing: Bool) -> [Action] {
+        failures = 0
+        if applied.needsEverything { return pull(everything: true) }
+        // A reply that continues another tells only of what has changed since.
+        if wasListing { damaged = [] }
+        damaged.formUnion(applied.damaged)
+        pullsApplied = pulls
+        awaitsPull = false
+        var actions: [Action] = [.tellNews] + absorbAhead(at: applied.head)
+        switch applied.digestAgrees {
+        case false:
+            actions += compare()
+            // The first comparison has begun; what follows is for its end.
+            if isPulling { return actions }
+            actions += note(outOfStep)
+        case true:
+            comparisons = 0
+            damaged = []
+            agrees = true
+            actions += note(nil)
+        case nil:
+            if problem?.code != .storeOutOfStep { actions += note(nil) }
+            // Something is on its way; the next time there is an answer.
+            if !agrees, planned == nil { actions += plan(.changes, after: Self.comparisonGrace) }
+        }
+        let isLast = !pullsAgain
+        if pullsAgain { actions += pull() }
+        return actions + push() + [.changed] + (isLast ? [.fetched] : [])
+    }
+
+    private var outOfStep: CloudError {
+        guard !damaged.isEmpty else {
+            return CloudError(
+                .storeOutOfStep, "This device's copy differs from the server's. Run verify to see where.")
+        }
+        return CloudError(
+            .storeOutOfStep,
+            "The server cannot read some values any more, and waits for a device that has them. Run verify to see which.",
+            details: ["damaged": "\(damaged.count)"])
+    }
+
+    // MARK: The feed, as it comes
+
+    /// A notification has arrived.
+    mutating func notified(_ segment: FeedSegment) -> [Action] {
+        guard isOpen else { return [] }
+        // Without its body a change has to be fetched.
+        return segment.changes.contains(where: \.body.isEmpty) ? pull() : [.receive(segment)]
+    }
+
+    /// What became of a stretch of the feed.
+    mutating func received(_ segment: FeedSegment, as place: FeedSegment.Place) -> [Action] {
+        switch place {
+        case .applied(let differs):
+            let actions = [.tellNews] + absorbAhead(at: segment.token)
+            // What was received may be older than what is here, which is then offered.
+            return actions + (differs && planned == nil ? compare() : []) + push()
+        case .seen: return []
+        case .foreign, .unreadable: return pull()
+        case .ahead: return keep(segment)
+        }
+    }
+
+    /// The segment goes on beyond something that is missing.
+    mutating func keep(_ segment: FeedSegment) -> [Action] {
+        ahead.keep(segment)
+        return waitForGap()
+    }
+
+    /// Brings in what arrived early and now continues the head.
+    mutating func absorbAhead(at head: ChangeToken) -> [Action] {
+        guard !ahead.isEmpty else { return [] }
+        if let segment = ahead.next(after: head) { return [.receive(segment)] }
+        guard ahead.isEmpty, waitsForGap else { return [] }
+        waitsForGap = false
+        return [.stopWaiting(.gap)]
+    }
+}

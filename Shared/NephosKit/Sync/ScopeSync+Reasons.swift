@@ -1,0 +1,58 @@
+import Core
+
+extension ScopeSync {
+    private static let unanswered = "It was sent, and no answer has come. It is sent again."
+
+    /// Why an operation waits, as a person reads it.
+    ///
+    /// - Parameters:
+    ///   - problem: Why the scope as a whole is not current: the session's reason, else its own.
+    ///   - isSynced: The first pull has finished.
+    mutating func describe(
+        _ operation: OutboxOperation, items: [ItemName], problem: CloudError?, isSynced: Bool, isServerHeard: Bool,
+        at now: Moment
+    ) -> StoreStatus.Pending {
+        var pending = StoreStatus.Pending(
+            id: operation.id, keys: items, state: .waiting, reason: "It is about to be sent.", blocker: .thisDevice,
+            attempts: operation.attempts, nextAttempt: nil, since: operation.created, error: operation.error)
+        let wait = outbox.wait(for: operation, at: now)
+        if let problem, Self.needsSomebody(problem) {
+            pending.state = .blocked
+            pending.reason = problem.message
+            pending.blocker = PushRules.blocker(of: problem)
+        } else if !isSynced {
+            pending.reason = problem?.message ?? "It waits until the first download has finished."
+            pending.blocker = problem.map(PushRules.blocker) ?? .network
+        } else if operation.state == .blocked {
+            pending.state = .blocked
+            pending.reason = operation.error?.message ?? "The server does not accept it."
+            pending.blocker = operation.error.map(PushRules.blocker) ?? .policy
+        } else if let problem, problem.code != .storeOutOfStep {
+            // What is known of the scope is newer than what became of the last attempt.
+            pending.reason = problem.message
+            pending.blocker = PushRules.blocker(of: problem)
+            if wait > .zero { pending.nextAttempt = now.time.advanced(by: wait) }
+        } else if outbox.inFlight.contains(operation.position) {
+            pending.state = .inFlight
+            pending.reason =
+                isAttempt(isServerHeard) ? "It was sent; the answer has not arrived." : "It is being sent."
+            pending.blocker = .network
+        } else if let error = operation.error, wait > .zero {
+            pending.reason = error.code == .serverResponseLost ? Self.unanswered : error.message
+            pending.blocker = PushRules.blocker(of: error)
+            pending.nextAttempt = now.time.advanced(by: wait)
+        } else if outbox.isDeferring {
+            pending.state = .deferred
+            pending.reason = "It is held back so that the write budget lasts."
+            pending.blocker = .server
+            pending.nextAttempt = now.time.advanced(by: outbox.pacing.wait(now: now.monotonic))
+        } else if operation.attempts > 0 {
+            pending.reason = Self.unanswered
+            pending.blocker = .network
+        } else if outbox.isFull {
+            pending.reason = "It waits for those before it."
+            pending.blocker = .network
+        }
+        return pending
+    }
+}

@@ -1,0 +1,248 @@
+import Bus
+import Core
+import Wire
+
+/// Decides how this device's copy of one scope (a store, a zone, a container) comes in step with the server's.
+///
+/// A value without I/O and without a clock. Its owner tells it what has happened, performs the actions that it gets
+/// back, one after the other, and tells it what came of each. What is on disk it asks for each time, since other
+/// processes of the home write there too.
+struct ScopeSync {
+    /// What its owner does next.
+    enum Action: Equatable {
+        /// Say where this device's copy is: ``found(_:)`` or ``pullFailed(_:)``.
+        case find
+        /// Say how the copy stands beside what was heard of the server: ``stands(_:beside:)``.
+        case compare(ServerHead)
+        /// Ask the server for this page: ``page(_:)`` or ``pullFailed(_:)``.
+        case read(WireReadChanges)
+        /// Keep these apart from the copy; the first of a reading replace what an earlier one has left: ``staged()`` or
+        /// ``pullFailed(_:)``.
+        case stage([WireChange], isFirst: Bool)
+        /// All pages have come. Bring them in: ``applied(_:)`` or ``applyFailed(_:)``.
+        case apply(PulledPages)
+        /// Bring in a stretch of the feed, if it continues the copy: ``received(_:as:)`` or ``applyFailed(_:)``.
+        case receive(FeedSegment)
+        /// Tell the app what has been brought in.
+        case tellNews
+        /// Say when this time has passed: ``due(_:)``. It takes the place of what the timer waited for before.
+        case wait(Timer, Duration)
+        case stopWaiting(Timer)
+        /// Say what waits to be sent, so many at most: ``collected(_:at:isServerHeard:)``. Before the first pull has
+        /// finished nothing does: only then can the app know what it overwrites.
+        case collect(limit: Int)
+        /// Mark these as sent, and give those their ids that have none: ``frozen(_:)``.
+        case freeze([OutboxOperation], isAttempt: Bool)
+        /// Send this: ``answered(_:at:)``.
+        case send(OutboxOperation)
+        /// The service has accepted this, with this reply. Take that in: ``settled(_:as:at:)``.
+        case accept(OutboxOperation, Frame)
+        /// Keep the operation as it is now.
+        case update(OutboxOperation)
+        /// It will never be accepted. Take it out, keep its content, and tell the app.
+        case refuse(OutboxOperation, CloudError)
+        /// Where the scope stands has changed.
+        case changed
+        /// A pull has ended, and no other follows.
+        case fetched
+        /// The server has asked to be left alone for so long.
+        case endWaiters(pausedFor: Duration, CloudError, pulling: Bool)
+    }
+
+    enum Timer: Hashable, CaseIterable {
+        /// The next pull.
+        case pull
+        /// What may just have been overtaken.
+        case gap
+        /// What waits to be sent, and was not due.
+        case push
+        /// This turn of the loop is over.
+        case turn
+    }
+
+    struct Options {
+        /// How long to wait for what may just have been overtaken before fetching it.
+        var gapGrace: Duration = .milliseconds(50)
+        /// Items of one page; 0: as many as the service gives.
+        var pageItemsMax: UInt32 = 0
+        /// Of one reading. A scope whose model has less may say so.
+        var pagesMax = 1 << 14
+        var readingBytesMax = 64 << 20
+        /// Operations in flight.
+        var pushesInFlightMax = 32
+        /// Marks what this process writes, among all that share the home.
+        var writer: Int64 = 0
+    }
+
+    let options: Options
+    /// By its name within the account; empty: it is not known yet.
+    private(set) var scope = ""
+    var generator: SplitMix64
+
+    // What is pulled
+    var isPulling = false
+    /// Another pull follows this one.
+    var pullsAgain = false
+    /// The pull under way wants everything.
+    var wantsEverything = false
+    /// What the pull timer waits for; nil: it does not run.
+    var planned: Plan?
+    /// What is being read, page by page; kept when a page does not come, so that the next pull goes on with it.
+    var reading: ChangesReading?
+    /// The same, with the page that is being staged.
+    var staging: ChangesReading?
+    /// Failures in a row.
+    var failures = 0
+    /// Pulls begun, and the last of them that was applied. They count on beyond an end: who waits for one goes on
+    /// waiting.
+    var pulls = 0
+    var pullsApplied = 0
+
+    // What is sent
+    var outbox: Outbox
+    var awaitsTurn = false
+    /// The server was restored, or has newer writes than this device knows: what to do with a push is only known after
+    /// a pull.
+    var awaitsPull = false
+
+    // What is known of the two sides
+    var ahead = AheadSegments()
+    var waitsForGap = false
+    /// Full comparisons since the digests last agreed: the first at once, the next after growing pauses.
+    var comparisons = 0
+    /// Items whose content the server could not read when it last told of them.
+    var damaged: Set<ItemName> = []
+    /// The digests agreed when they were last compared, in this process.
+    var agrees = false
+    /// This device's head when a head behind it was heard of.
+    var overtaken = ChangeToken.zero
+    /// Why the scope as a whole is not current.
+    var problem: CloudError?
+    /// The server takes requests of this device, as far as is known.
+    var isOpen = false
+
+    enum Plan {
+        case changes
+        case everything
+    }
+
+    init(options: Options = Options(), generator: SplitMix64) {
+        self.options = options
+        self.generator = generator
+        outbox = Outbox(writer: options.writer, inFlightMax: options.pushesInFlightMax)
+    }
+
+    // MARK: Life
+
+    /// Somebody is signed in who has the scope.
+    mutating func begin(_ scope: String) -> [Action] {
+        self.scope = scope
+        isOpen = true
+        return pull()
+    }
+
+    /// The server will have no more of this device until somebody signs in again.
+    mutating func turnedAway() { isOpen = false }
+
+    /// Another session begins, or none: what is under way is not heard of any more.
+    mutating func end() -> [Action] {
+        let (pulls, applied) = (pulls, pullsApplied)
+        self = ScopeSync(options: options, generator: generator)
+        (self.pulls, pullsApplied) = (pulls, applied)
+        return Timer.allCases.map { .stopWaiting($0) }
+    }
+
+    /// The connection is there: nothing needs to wait longer.
+    mutating func connected() -> [Action] { (planned == nil ? [] : pull()) + push() + [.changed] }
+
+    /// Tries now what would be tried later by itself: what failed may succeed by now.
+    mutating func hasten() -> [Action] {
+        failures = 0
+        return pull() + push()
+    }
+
+    /// Why the scope as a whole is not current; nil: it is, as far as is known.
+    mutating func note(_ error: CloudError?) -> [Action] {
+        guard problem != error else { return [] }
+        problem = error
+        return [.changed]
+    }
+
+    /// Nobody listens at the server's address.
+    mutating func refused(_ error: CloudError) -> [Action] {
+        let noted = problem.map(Self.needsSomebody) == true ? [] : note(error)
+        // Whoever noted it has to hear when it is over, also where only a write was on its way.
+        return noted + pullUnlessPlanned()
+    }
+
+    /// A timer has run out.
+    mutating func due(_ timer: Timer) -> [Action] {
+        switch timer {
+        case .pull:
+            let plan = planned
+            planned = nil
+            return pull(everything: plan == .everything)
+        case .gap:
+            waitsForGap = false
+            return ahead.isEmpty ? [] : pull()
+        case .push: return push()
+        case .turn:
+            awaitsTurn = false
+            return pushNow()
+        }
+    }
+
+    // MARK: Rules
+
+    /// Whether the server has not said anything.
+    static func isSilence(_ error: CloudError) -> Bool {
+        [.networkUnavailable, .networkFailure, .serverResponseLost].contains(error.code)
+    }
+
+    /// Whether a person has to do something first: sign in, unlock the account, allow the app, make room on the disk.
+    static func needsSomebody(_ problem: CloudError) -> Bool {
+        problem.code.retry == .never || problem.code == .accountTemporarilyUnavailable || LocalFailure.lasts(problem)
+    }
+}
+
+/// The server's head of a scope, by a heartbeat or a subscription.
+struct ServerHead: Equatable {
+    var token: ChangeToken
+    /// The bytes of its ``SetDigest/mark``; empty: not told.
+    var digest: [UInt8] = []
+    /// It was asked for just now.
+    var isAnswer = false
+}
+
+/// How this device's copy stands beside a ``ServerHead``.
+struct Standing: Equatable {
+    var head: ChangeToken
+    /// The first pull has finished.
+    var isSynced: Bool
+    /// At one and the same head it has another digest.
+    var differs = false
+}
+
+/// What a reading has ended with. The pages before the last are staged.
+struct PulledPages: Equatable {
+    var last: WireReadChangesReply
+    var isStaged: Bool
+    /// What it continues.
+    var after: ChangeToken
+    /// Everything was asked for.
+    var isListing: Bool
+    /// The digests differed: nothing that is here is taken for known there.
+    var isComparing: Bool
+}
+
+/// What became of pages that were brought in.
+struct AppliedPages: Equatable {
+    /// Where the copy is now.
+    var head = ChangeToken.zero
+    /// Nil: could not be compared.
+    var digestAgrees: Bool?
+    /// They do not go with what is here.
+    var needsEverything = false
+    /// Items whose content the server cannot read.
+    var damaged: [ItemName] = []
+}

@@ -1,0 +1,385 @@
+import Core
+import Testing
+import Wire
+
+@testable import NephosKit
+
+/// What a scope's device decides, event by event, without a server and without a disk.
+@Suite struct ScopeSyncTests {
+    typealias Action = ScopeSync.Action
+
+    private func token(_ sequence: UInt64, epoch: UInt64 = 1) -> ChangeToken {
+        ChangeToken(epoch: epoch, sequence: sequence)
+    }
+
+    private func sync() -> ScopeSync { ScopeSync(generator: SplitMix64(seed: 1)) }
+
+    /// Open, in step at this sequence, with nothing under way.
+    private func current(at sequence: UInt64 = 5) -> ScopeSync {
+        var sync = sync()
+        _ = sync.begin("notes")
+        _ = sync.found(.zero)
+        _ = sync.page(page(sequence, complete: true))
+        _ = sync.applied(AppliedPages(head: token(sequence), digestAgrees: true), wasListing: true)
+        _ = sync.due(.turn)
+        return sync
+    }
+
+    private func page(
+        _ sequence: UInt64, complete: Bool = false, place: (UInt64, String)? = nil, item: String = "i"
+    ) -> WireReadChangesReply {
+        var page = WireReadChangesReply()
+        page.token = WireChangeToken(token(sequence))
+        page.complete = complete
+        page.changes = [change(item)]
+        if let (sequence, item) = place {
+            page.place.token = WireChangeToken(token(sequence))
+            page.place.item = item
+        }
+        return page
+    }
+
+    private func change(_ item: String, body: String = "b") -> WireChange {
+        var change = WireChange()
+        change.item = item
+        change.body = .init(body.utf8)
+        return change
+    }
+
+    private func segment(_ previous: UInt64, _ sequence: UInt64) -> FeedSegment {
+        FeedSegment(previous: previous, token: token(sequence), changes: [change("i")])
+    }
+
+    private func here(_ sequence: UInt64, isSynced: Bool = true, differs: Bool = false) -> Standing {
+        Standing(head: token(sequence), isSynced: isSynced, differs: differs)
+    }
+
+    /// What is asked for, if anything is.
+    private func request(_ actions: [Action]) -> WireReadChanges? {
+        for case .read(let request) in actions { return request }
+        return nil
+    }
+
+    private func pause(_ actions: [Action], _ timer: ScopeSync.Timer = .pull) -> Duration? {
+        for case .wait(timer, let pause) in actions { return pause }
+        return nil
+    }
+
+    private static let unavailable = CloudError(.serviceUnavailable, "Away.")
+
+    // MARK: Pages
+
+    @Test func pagesAreKeptApartUntilTheLastHasCome() throws {
+        var sync = sync()
+        #expect(sync.begin("notes") == [.find])
+        let first = try #require(request(sync.found(.zero)))
+        #expect(first.scope == "notes" && first.after.sequence == 0)
+        let one = page(9, complete: true, place: (3, "a"))
+        #expect(sync.page(one) == [.stage(one.changes, isFirst: true)])
+        let second = try #require(request(sync.staged()))
+        #expect(second.place.item == "a")
+        let two = page(9, complete: true, place: (4, "b"))
+        #expect(sync.page(two) == [.stage(two.changes, isFirst: false)])
+        _ = sync.staged()
+        let last = page(9, complete: true)
+        #expect(
+            sync.page(last) == [
+                .apply(PulledPages(last: last, isStaged: true, after: .zero, isListing: true, isComparing: false))
+            ])
+        #expect(sync.pullsApplied == 0)
+        let told = sync.applied(AppliedPages(head: token(9), digestAgrees: true), wasListing: true)
+        #expect(told == [.tellNews, .turn, .changed, .fetched])
+        #expect(sync.agrees && sync.pullsApplied == 1)
+    }
+
+    @Test func aPageThatDoesNotComeIsAskedForAgainWhereTheReadingStood() throws {
+        var sync = sync()
+        _ = sync.begin("notes")
+        _ = sync.found(.zero)
+        _ = sync.page(page(9, complete: true, place: (3, "a")))
+        let asked = try #require(request(sync.staged()))
+        let failed = sync.pullFailed(Self.unavailable)
+        #expect(sync.problem == Self.unavailable && failed.contains(.changed))
+        #expect(try #require(pause(failed)) <= .seconds(1))
+        #expect(sync.due(.pull) == [.read(asked)])
+    }
+
+    @Test func aPageThatCouldNotBeKeptIsReadOnceMore() throws {
+        var sync = sync()
+        _ = sync.begin("notes")
+        let asked = try #require(request(sync.found(.zero)))
+        _ = sync.page(page(9, complete: true, place: (3, "a")))
+        _ = sync.pullFailed(CloudError(.storageFailure, "Full."))
+        #expect(sync.due(.pull) == [.read(asked)])
+    }
+
+    @Test func aPageThatGoesBackBeginsTheReadingAnew() {
+        var sync = sync()
+        _ = sync.begin("notes")
+        _ = sync.found(.zero)
+        _ = sync.page(page(9, complete: true, place: (3, "b")))
+        _ = sync.staged()
+        let failed = sync.page(page(9, complete: true, place: (3, "a")))
+        #expect(sync.problem?.code == .malformedRequest && pause(failed) != nil)
+        #expect(sync.due(.pull) == [.find])
+    }
+
+    @Test func aServerThatNeverEndsIsLeftAfterSoManyPages() {
+        var options = ScopeSync.Options()
+        options.pagesMax = 3
+        var sync = ScopeSync(options: options, generator: SplitMix64(seed: 1))
+        _ = sync.begin("notes")
+        _ = sync.found(.zero)
+        for number: UInt64 in 1...3 {
+            _ = sync.page(page(99, complete: true, place: (number, "a")))
+            _ = sync.staged()
+        }
+        #expect(pause(sync.page(page(99, complete: true, place: (4, "a")))) != nil)
+        #expect(sync.problem?.code == .malformedRequest)
+    }
+
+    @Test func anExpiredTokenFetchesEverythingAtOnce() throws {
+        var sync = current()
+        _ = sync.pull()
+        #expect(try #require(request(sync.found(token(5)))).after.sequence == 5)
+        #expect(sync.pullFailed(CloudError(.changeTokenExpired, "Old.")) == [.find])
+        let everything = try #require(request(sync.found(token(5))))
+        #expect(everything.after.sequence == 0 && everything.held.sequence == 5)
+        #expect(sync.problem == nil)
+        // Everything cannot be too old: a server that says so is not asked again at once.
+        #expect(pause(sync.pullFailed(CloudError(.changeTokenExpired, "Old."))) != nil)
+    }
+
+    @Test func pausesGrowWithEachFailureAndHastenEndsThem() throws {
+        var sync = current()
+        var pauses: [Duration] = []
+        for _ in 0..<8 {
+            _ = sync.pull()
+            _ = sync.found(token(5))
+            pauses.append(try #require(pause(sync.pullFailed(Self.unavailable))))
+        }
+        #expect(pauses[0] <= .seconds(1) && pauses[7] > .seconds(29) && pauses[7] <= .seconds(60))
+        #expect(Set(pauses).count == 8)
+        #expect(sync.hasten() == [.stopWaiting(.pull), .read(try #require(sync.reading?.request)), .turn])
+        #expect(try #require(pause(sync.pullFailed(Self.unavailable))) <= .seconds(1))
+    }
+
+    @Test func whatTheServerAsksForIsWaitedButNotForYears() throws {
+        var sync = current()
+        _ = sync.pull()
+        var error = Self.unavailable
+        error.retryAfter = .seconds(90)
+        var actions = sync.pullFailed(error)
+        #expect(
+            pause(actions) == .seconds(90)
+                && actions.contains(.endWaiters(pausedFor: .seconds(90), error, pulling: true)))
+        _ = sync.due(.pull)
+        error.retryAfter = .seconds(1 << 30)
+        actions = sync.pullFailed(error)
+        #expect(pause(actions) == .seconds(3600))
+    }
+
+    @Test func aSecondPullFollowsTheFirst() {
+        var sync = current()
+        #expect(sync.pull() == [.find])
+        #expect(sync.pull() == [])
+        _ = sync.found(token(5))
+        _ = sync.page(page(6))
+        let actions = sync.applied(AppliedPages(head: token(6), digestAgrees: true), wasListing: false)
+        #expect(actions == [.tellNews, .find, .turn, .changed])
+        #expect(sync.pulls == 3 && sync.pullsApplied == 2)
+    }
+
+    @Test func pagesThatDoNotGoWithTheCopyAreFollowedByEverything() throws {
+        var sync = current()
+        _ = sync.pull()
+        _ = sync.found(token(5))
+        _ = sync.page(page(6))
+        #expect(sync.applied(AppliedPages(needsEverything: true), wasListing: false) == [.find])
+        #expect(try #require(request(sync.found(token(5)))).after.sequence == 0)
+    }
+
+    // MARK: Heads and digests
+
+    @Test func aHeadThatIsTheCopysOwnIsNotPulled() {
+        var sync = current()
+        let head = ServerHead(token: token(5))
+        #expect(sync.heard(head) == [.compare(head)])
+        #expect(sync.stands(here(5), beside: head) == [])
+        #expect(sync.stands(here(5), beside: ServerHead(token: token(6))) == [.find])
+        // While it is pulled a head says nothing new.
+        #expect(sync.heard(head) == [])
+    }
+
+    @Test func aScopeThatWasNeverWrittenHasNoToken() {
+        var sync = current(at: 0)
+        #expect(sync.stands(here(0), beside: ServerHead(token: .zero)) == [])
+        #expect(sync.stands(here(0, isSynced: false), beside: ServerHead(token: .zero)) == [.find])
+    }
+
+    @Test func aHeadBehindTheCopyIsAskedAboutTheSecondTime() {
+        var sync = current()
+        let behind = ServerHead(token: token(4))
+        #expect(sync.stands(here(5), beside: behind) == [])
+        #expect(sync.stands(here(5), beside: behind) == [.find])
+        sync = current()
+        let answer = ServerHead(token: token(4), isAnswer: true)
+        #expect(sync.stands(here(5), beside: answer) == [.find])
+    }
+
+    @Test func aHeadThatAPushMayHaveMovedIsWaitedFor() {
+        var sync = current()
+        let zero = Timestamp(milliseconds: 0)
+        sync.outbox.sent(
+            OutboxOperation(
+                position: 1, id: OperationID(high: 0, low: 0), head: .zero, state: .sent, writer: 0, created: zero,
+                attempts: 1, nextAttempt: zero))
+        let actions = sync.stands(here(5), beside: ServerHead(token: token(6)))
+        #expect(actions == [.wait(.gap, .milliseconds(50))])
+        // The push was answered meanwhile: nothing is missing.
+        #expect(sync.due(.gap) == [])
+    }
+
+    @Test func digestsThatDifferAreComparedAtOnceAndThenAfterGrowingPauses() throws {
+        var sync = current()
+        let head = ServerHead(token: token(5), digest: [1])
+        #expect(sync.stands(here(5, differs: true), beside: head) == [.find])
+        #expect(!sync.agrees)
+        #expect(try #require(request(sync.found(token(5)))).after.sequence == 0)
+        var pauses: [Duration] = []
+        for _ in 0..<9 {
+            let whole = page(5, complete: true)
+            #expect(
+                sync.page(whole).first
+                    == .apply(
+                        PulledPages(last: whole, isStaged: false, after: .zero, isListing: true, isComparing: true)))
+            let actions = sync.applied(AppliedPages(head: token(5), digestAgrees: false), wasListing: true)
+            #expect(sync.problem?.code == .storeOutOfStep)
+            pauses.append(try #require(pause(actions)))
+            #expect(sync.due(.pull) == [.find])
+            _ = sync.found(token(5))
+        }
+        #expect(pauses.prefix(3) == [.seconds(5), .seconds(10), .seconds(20)] && pauses.last == .seconds(600))
+        _ = sync.page(page(5, complete: true))
+        _ = sync.applied(AppliedPages(head: token(5), digestAgrees: true), wasListing: true)
+        #expect(sync.problem == nil && sync.agrees && sync.comparisons == 0)
+    }
+
+    @Test func aDigestThatCouldNotBeComparedIsAskedForAgain() throws {
+        var sync = sync()
+        _ = sync.begin("notes")
+        _ = sync.found(.zero)
+        _ = sync.page(page(5, complete: true))
+        let actions = sync.applied(AppliedPages(head: token(5)), wasListing: true)
+        #expect(pause(actions) == .seconds(1) && !sync.agrees)
+    }
+
+    @Test func whatTheServerCannotReadIsSaidUntilTheDigestsAgree() {
+        var sync = current()
+        _ = sync.pull()
+        _ = sync.found(token(5))
+        _ = sync.page(page(6))
+        _ = sync.applied(AppliedPages(head: token(6), digestAgrees: false, damaged: ["k"]), wasListing: false)
+        _ = sync.found(token(6))
+        _ = sync.page(page(6, complete: true))
+        _ = sync.applied(AppliedPages(head: token(6), digestAgrees: false, damaged: ["k"]), wasListing: true)
+        #expect(sync.problem?.details["damaged"] == "1")
+    }
+
+    // MARK: The feed, as it comes
+
+    @Test func whatArrivesEarlyWaitsForWhatIsBeforeIt() {
+        var sync = current()
+        let late = segment(5, 6)
+        let early = segment(6, 7)
+        #expect(sync.notified(early) == [.receive(early)])
+        #expect(sync.received(early, as: .ahead) == [.wait(.gap, .milliseconds(50))])
+        #expect(sync.notified(late) == [.receive(late)])
+        #expect(sync.received(late, as: .applied(differs: false)) == [.tellNews, .receive(early), .turn])
+        #expect(sync.received(early, as: .applied(differs: false)) == [.tellNews])
+        #expect(sync.due(.gap) == [])
+    }
+
+    @Test func whatStaysAwayIsPulled() {
+        var sync = current()
+        _ = sync.received(segment(6, 7), as: .ahead)
+        #expect(sync.received(segment(7, 8), as: .ahead) == [])
+        #expect(sync.due(.gap) == [.find])
+    }
+
+    @Test func aGapThatThePullHasClosedIsNotWaitedForAnyMore() {
+        var sync = current()
+        _ = sync.received(segment(6, 7), as: .ahead)
+        _ = sync.pull()
+        _ = sync.found(token(5))
+        _ = sync.page(page(7))
+        let actions = sync.applied(AppliedPages(head: token(7), digestAgrees: true), wasListing: false)
+        #expect(actions.contains(.stopWaiting(.gap)))
+    }
+
+    @Test func aChangeWithoutItsBodyIsPulled() {
+        var sync = current()
+        var bare = segment(5, 6)
+        bare.changes.append(change("j", body: ""))
+        #expect(sync.notified(bare) == [.find])
+    }
+
+    @Test(arguments: [FeedSegment.Place.foreign, .unreadable])
+    func whatDoesNotGoWithTheCopyIsPulled(_ place: FeedSegment.Place) {
+        var sync = current()
+        #expect(sync.received(segment(5, 6), as: place) == [.find])
+        #expect(sync.received(segment(5, 6), as: .seen) == [])
+    }
+
+    @Test func aNotificationsDigestThatDiffersBeginsAComparison() throws {
+        var sync = current()
+        #expect(sync.received(segment(5, 6), as: .applied(differs: true)) == [.tellNews, .find, .turn])
+        #expect(try #require(request(sync.found(token(6)))).after.sequence == 0)
+    }
+
+    // MARK: Life
+
+    @Test func nothingIsAskedOfAServerThatHasTurnedTheDeviceAway() {
+        var sync = current()
+        sync.turnedAway()
+        #expect(sync.pull() == [] && sync.heard(ServerHead(token: token(9))) == [])
+        #expect(sync.notified(segment(5, 6)) == [] && sync.hasten() == [])
+    }
+
+    @Test func anEndForgetsAllButHowManyPullsThereWere() {
+        var sync = current()
+        _ = sync.pull()
+        _ = sync.found(token(5))
+        _ = sync.note(Self.unavailable)
+        #expect(Set(sync.end().map { "\($0)" }).count == ScopeSync.Timer.allCases.count)
+        #expect(!sync.isPulling && sync.problem == nil && !sync.agrees && sync.reading == nil)
+        // An answer that comes late.
+        #expect(sync.page(page(6)) == [] && sync.staged() == [] && sync.pullFailed(Self.unavailable) == [])
+        #expect(sync.pulls == 2 && sync.pullsApplied == 1)
+        #expect(sync.begin("other") == [.find] && sync.pulls == 3)
+    }
+
+    @Test func whoIsThereSaysMoreThanThatACallWasInVain() {
+        var sync = current()
+        let nobody = CloudError(.networkUnavailable, "Nobody listens there.")
+        #expect(sync.refused(nobody) == [.changed, .find])
+        _ = sync.found(token(5))
+        _ = sync.pullFailed(CloudError(.serverResponseLost, "No answer."))
+        #expect(sync.problem == nobody)
+        // The next pull is planned already.
+        #expect(sync.refused(nobody) == [])
+        #expect(sync.connected() == [.stopWaiting(.pull), .read(sync.reading?.request ?? .init()), .turn, .changed])
+    }
+
+    @Test func whatNeedsAPersonIsNotCoveredUp() {
+        var sync = current()
+        _ = sync.note(CloudError(.accountTemporarilyUnavailable, "Locked."))
+        _ = sync.refused(CloudError(.networkUnavailable, "Nobody listens there."))
+        #expect(sync.problem?.code == .accountTemporarilyUnavailable)
+    }
+}
+
+extension ScopeSync.Action {
+    /// Something may be sent, once this turn of the loop is over.
+    fileprivate static var turn: Self { .wait(.turn, .zero) }
+}
