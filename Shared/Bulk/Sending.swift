@@ -118,13 +118,8 @@ final class Sending {
     /// Begins what can be begun, when a batch of messages has been looked at.
     func goOn() {
         while running < Self.runningMax {
-            var isFirst = true
-            let next = turns.next { _ in
-                defer { isFirst = false }
-                return isFirst
-            }
-            guard let next else { return }
-            for line in next.items { read(line) }
+            guard let line = turns.next() else { return }
+            read(line)
         }
     }
 

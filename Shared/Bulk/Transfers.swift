@@ -91,11 +91,11 @@ public final class Transfers {
     public func learned(_ fact: DirectoryFact) {
         switch fact {
         case .ended(let device, let ending): bulk?.endTickets(because: ending.error) { $0.device == device }
-        case .account(let account, .locked): bulk?.endTickets(because: .accountLocked) { $0.account == account }
-        case .account(let account, .closed): bulk?.endTickets(because: .accountClosed) { $0.account == account }
+        case .account(let account, .locked, _): bulk?.endTickets(because: .accountLocked) { $0.account == account }
+        case .account(let account, .closed, _): bulk?.endTickets(because: .accountClosed) { $0.account == account }
         // What it may do has changed: it asks again.
         case .app(let app, _): bulk?.endTickets(because: Self.appChanged) { $0.app == app }
-        case .account(_, .active), .forgotten, .tokenKey, .recall: break
+        case .account(_, .active, _), .forgotten, .tokenKey, .recall: break
         }
     }
 

@@ -11,7 +11,7 @@ struct BulkReads {
     private static let bytesMax = 64 << 20
     /// Connections that may have a read at one time; each holds little until it is read.
     private static let connectionsMax = 8192
-    /// The same of one account. More would only wait for each other (``ReadTurns``).
+    /// The same of one account. More would only wait for each other.
     private static let connectionsOfAccountMax = 128
     /// Requests that may wait behind one read.
     private static let behindMax = 1000

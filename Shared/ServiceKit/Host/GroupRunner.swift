@@ -25,8 +25,10 @@ final class GroupRunner {
     private var queued: [GroupItem] = []
     private var heavy = HeavyQueue()
     private var reads = BulkReads()
-    /// Those that no thread has taken up yet; one of each connection at most.
-    private var waitingReads = ReadTurns()
+    private typealias WaitingRead = (item: GroupItem, reading: Router.Bulk.Reading)
+    /// Those that no thread has taken up yet; one of each connection at most. Accounts take turns, so that nobody waits
+    /// for more than one read of each other one. Nil: services and the operator.
+    private var waitingReads = Turns<AccountID?, WaitingRead>()
     private var readsInFlight = 0
     private static let readsMax = 4
     private var heavyTimer: (any LoopTimer)?
@@ -212,7 +214,7 @@ final class GroupRunner {
     /// Reads a snapshot for the item; what its connection sends meanwhile waits.
     private func read(_ item: GroupItem, _ reading: Router.Bulk.Reading) {
         item.costBefore = item.cost
-        waitingReads.add(item, reading)
+        waitingReads.add((item, reading), of: item.context.caller?.account)
         startReads()
     }
 
