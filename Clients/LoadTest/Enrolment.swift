@@ -28,6 +28,9 @@ struct Enrolment {
     let keyValue: ServerAddress
     let subscriptions: ServerAddress
     let identity: ServerAddress
+    let documents: ServerAddress
+    /// Where documents take and give content.
+    let bulk: ServerAddress
     private let account: String
     private let transport: ZeroMQTransport
     /// Removes account and app; nil: the deployment goes with them.
@@ -44,6 +47,8 @@ struct Enrolment {
         identity = try Self.address(of: .identity, in: roster) { $0.publicRequests ?? $0.requests }
         keyValue = try Self.address(of: .keyValue, in: roster) { $0.publicRequests ?? $0.requests }
         subscriptions = try Self.address(of: .notifications, in: roster) { $0.publicSubscriptions ?? $0.subscriptions }
+        documents = try Self.address(of: .documents, in: roster) { $0.publicRequests ?? $0.requests }
+        bulk = try Self.address(of: .documents, in: roster) { $0.publicBulk ?? $0.bulk }
         var generator = SystemRandomNumberGenerator()
         let name = LoadNames.prefix + String(UInt64.random(in: 0..<1 << 48, using: &generator), radix: 32)
         account = name.lowercased()

@@ -51,7 +51,8 @@ final class BulkDoor {
     ///
     /// - Parameter standing: Of its upload, if it has one.
     func add(_ ticket: Ticket, _ standing: Upload.Standing?) {
-        guard tickets.add(ticket, now: loop.monotonicNow) else { return }
+        guard let over = tickets.add(ticket, now: loop.monotonicNow) else { return }
+        for ticket in over { _ = sending.end(ticket) }
         if let upload = ticket.upload, let standing { receiving.note(standing, of: upload) }
     }
 

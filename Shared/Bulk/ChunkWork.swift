@@ -33,6 +33,13 @@ struct ChunkWork: Sendable {
         self.snapshots = snapshots
     }
 
+    /// A step of freeing a segment's dead room. Nil: the segment is not closed.
+    func copy(_ rewrite: SegmentRewrite) throws -> SegmentRewrite.Copied? {
+        var group = groups.take()
+        defer { groups.giveBack(group) }
+        return try rewrite.copy(&group, through: snapshots)
+    }
+
     // MARK: Storing
 
     /// What became of a chunk before its rows are committed.

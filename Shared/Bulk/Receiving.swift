@@ -9,6 +9,8 @@ internal import Core
 final class Receiving {
     /// Bytes of content that are sealed and flushed in one go.
     private static let batchBytesMax = 7 << 20
+    /// Chunks of them: their rows take the service's loop some milliseconds.
+    private static let batchCountMax = 256
     /// Batches that are sealed and written at once: one uses the processor while another waits for the disk.
     private static let runningMax = 2
 
@@ -86,10 +88,11 @@ final class Receiving {
     /// Begins what can be begun, when a batch of messages has been looked at.
     func goOn() {
         while running < Self.runningMax {
-            var bytes = 0
+            var (bytes, count) = (0, 0)
             let next = waiting.next {
                 bytes += $0.counted
-                return bytes <= Self.batchBytesMax
+                count += 1
+                return bytes <= Self.batchBytesMax && count <= Self.batchCountMax
             }
             guard let (partition, chunks) = next else { return }
             run(chunks, partition)

@@ -8,7 +8,9 @@ internal import Core
 final class Sending {
     /// Requests that wait on one connection for one ticket.
     static let requestsMax = 1024
-    /// The same of all, 64 bytes each; beyond it only whoever has few is still let in.
+    /// The same of an account, 64 bytes each.
+    static let requestsOfAccountMax = 1 << 13
+    /// The same of all; beyond it only whoever has few is still let in.
     static let requestsInAllMax = 1 << 18
     private static let fewRequests = 16
     /// Of one ticket; the oldest makes room.
@@ -50,6 +52,7 @@ final class Sending {
     private var turns = Turns<AccountID, Line>()
     private var running = 0
     private var requestCount = 0
+    private var accounts: [AccountID: Int] = [:]
 
     init(loop: any BusLoop, work: ChunkWork, send: @escaping (Frame, Peer) -> SendResult) {
         self.loop = loop
@@ -80,15 +83,24 @@ final class Sending {
     func take(_ request: ChunkRequest, of peer: Peer) -> CloudError? {
         let line = Line(connection: peer.connection, ticket: request.ticket.id)
         let own = lines[line]?.requests.count ?? 0
-        guard own < Self.requestsMax, own < Self.fewRequests || requestCount < Self.requestsInAllMax else {
+        let account = request.ticket.account
+        guard own < Self.requestsMax, accounts[account, default: 0] < Self.requestsOfAccountMax,
+            own < Self.fewRequests || requestCount < Self.requestsInAllMax
+        else {
             return CloudError(
                 .serviceBusy, "Too many requests for chunks wait. Ask again when some are answered.",
                 details: ["maximum": "\(Self.requestsMax)"], retryAfter: .milliseconds(50))
         }
         lines[line]?.requests.append(request)
-        requestCount += 1
+        count(1, of: account)
         queue(line)
         return nil
+    }
+
+    private func count(_ requests: Int, of account: AccountID) {
+        requestCount += requests
+        let own = accounts[account, default: 0] + requests
+        accounts[account] = own > 0 ? own : nil
     }
 
     /// Forgets what was asked for under the ticket.
@@ -102,7 +114,7 @@ final class Sending {
     }
 
     private func remove(_ line: Line) {
-        requestCount -= lines.removeValue(forKey: line)?.requests.count ?? 0
+        if let state = lines.removeValue(forKey: line) { count(-state.requests.count, of: state.ticket.account) }
         connections[line.ticket]?.removeAll { $0 == line.connection }
         if connections[line.ticket]?.isEmpty == true { connections[line.ticket] = nil }
     }
@@ -151,7 +163,7 @@ final class Sending {
         case .failure: isStuck = true
         case .success(let answers):
             if answers.isEmpty { state.tooLittle = credit }
-            var count = 0
+            var done = 0
             sending: for answer in answers {
                 switch send(answer.frame, state.peer) {
                 case .sent: state.sent += UInt64(answer.counted)
@@ -160,10 +172,10 @@ final class Sending {
                     isStuck = true
                     break sending
                 }
-                count += 1
+                done += 1
             }
-            state.requests.removeFirst(count)
-            requestCount -= count
+            state.requests.removeFirst(done)
+            count(-done, of: state.ticket.account)
         }
         state.pauses = isStuck ? state.pauses + 1 : 0
         state.isBusy = isStuck

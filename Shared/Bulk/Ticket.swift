@@ -69,14 +69,17 @@ struct TicketTable {
     /// Those that tickets are for.
     var uploads: Set<Upload> { Set(entries.values.compactMap(\.ticket.upload)) }
 
-    /// - Returns: False: there are too many, of other keys.
-    mutating func add(_ ticket: Ticket, now: Duration) -> Bool {
-        if let oldest = byKey[ticket.key]?.first, (byKey[ticket.key]?.count ?? 0) >= Self.perKeyMax { remove(oldest) }
-        if entries.count >= countMax { _ = removeAll { _, until in until <= now } }
-        guard entries.count < countMax else { return false }
+    /// - Returns: Those that made room for it; nil: there are too many, of other keys.
+    mutating func add(_ ticket: Ticket, now: Duration) -> [Ticket]? {
+        var removed: [Ticket] = []
+        if let own = byKey[ticket.key], own.count >= Self.perKeyMax, let oldest = remove(own[0]) {
+            removed.append(oldest)
+        }
+        if entries.count >= countMax { removed += removeAll { _, until in until <= now } }
+        guard entries.count < countMax else { return nil }
         entries[ticket.id] = Entry(ticket: ticket, until: now + ticket.lifetime)
         byKey[ticket.key, default: []].append(ticket.id)
-        return true
+        return removed
     }
 
     /// The ticket, if it is this key's, and good. A foreign one is found as little as one that there never was.
@@ -92,9 +95,11 @@ struct TicketTable {
         return over
     }
 
-    private mutating func remove(_ id: BulkTicket) {
-        guard let key = entries.removeValue(forKey: id)?.ticket.key else { return }
-        byKey[key]?.removeAll { $0 == id }
-        if byKey[key]?.isEmpty == true { byKey[key] = nil }
+    @discardableResult
+    private mutating func remove(_ id: BulkTicket) -> Ticket? {
+        guard let ticket = entries.removeValue(forKey: id)?.ticket else { return nil }
+        byKey[ticket.key]?.removeAll { $0 == id }
+        if byKey[ticket.key]?.isEmpty == true { byKey[ticket.key] = nil }
+        return ticket
     }
 }

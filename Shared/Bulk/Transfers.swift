@@ -20,6 +20,8 @@ public final class Transfers {
         public var retention: Duration = .seconds(24 * 3600)
         /// How often uploads that have ended are looked for.
         public var sweepInterval: Duration = .seconds(60)
+        /// How often segments that are mostly dead are looked for.
+        public var upkeepInterval: Duration = .seconds(600)
 
         public init() {}
     }
@@ -34,6 +36,7 @@ public final class Transfers {
     private(set) weak var host: (any ServiceRuntime)?
     private(set) var bulk: BulkLoop?
     lazy var removal = UploadRemoval(self)
+    private lazy var upkeep = SegmentUpkeep(self)
 
     /// - Parameters:
     ///   - store: For this service alone.
@@ -61,15 +64,17 @@ public final class Transfers {
             host.report("The roster has no address for content. Make another deployment", details: [:])
             return
         }
+        let work = ChunkWork(store: store, snapshots: host.snapshots)
         let own = LoopBound(self, to: host.loop)
         let main = host.loop.handle
         bulk = try BulkLoop(
             on: transport, named: "\(service) bulk", endpoint: endpoint, keys: host.keys,
-            work: ChunkWork(store: store, snapshots: host.snapshots), roomBytes: configuration.roomBytes
+            work: work, roomBytes: configuration.roomBytes
         ) { batch, done in
             main.execute { loop in own.withValue(on: loop) { $0.commit(batch, done) } }
         }
         removal.start()
+        upkeep.start(work)
     }
 
     public func stop() {

@@ -34,7 +34,32 @@ public struct SegmentRewrite: Sendable {
         self.store = store
     }
 
-    /// Copies as much as fits the group. On a work pool's thread.
+    /// Chunks that were copied, and whose rows are to be moved.
+    public struct Copied: Sendable {
+        fileprivate let segment: SegmentID
+        fileprivate let chunks: [IndexedChunk]
+        fileprivate let failed: [IndexedChunk]
+        /// The rows that were looked at: of these at first the copied and the failed ones, in their order.
+        fileprivate let rows: [IndexedChunk]
+        /// Released where the transaction has ended.
+        fileprivate let stored: StoredGroup?
+
+        /// Moves the rows. In one transaction, on the service's loop.
+        ///
+        /// - Returns: Whether nothing is left in the segment.
+        public func move(in transaction: any Transaction) throws -> Bool {
+            let moves = Array(zip(chunks, (stored?.chunks ?? []).map(\.place))).map { (chunk: $0, to: $1) }
+            try ChunkIndex.move(moves, in: transaction)
+            return try ChunkIndex.forget(segment, in: transaction)
+        }
+
+        /// The rows are moved, or never will be.
+        public func release() { stored?.release() }
+    }
+
+    /// A step: copies as much as fits the group, moves the rows, and removes the file if that was all. On a work pool's
+    /// thread. Whoever must not wait for the transaction there takes the parts one by one: ``copy(_:through:)``,
+    /// ``Copied/move(in:)``, ``finish(_:isEmpty:)``.
     ///
     /// - Parameters:
     ///   - group: As long as one step may be, but for the longest chunk at least; it is empty afterwards.
@@ -46,11 +71,22 @@ public struct SegmentRewrite: Sendable {
         _ group: inout ChunkGroup, through snapshots: any Snapshots,
         commit: ((any Transaction) throws -> Bool) throws -> Bool
     ) throws -> Progress {
+        guard let copied = try copy(&group, through: snapshots) else { return .notClosed }
+        defer { copied.release() }
+        let isEmpty = try commit { try copied.move(in: $0) }
+        return try finish(copied, isEmpty: isEmpty)
+    }
+
+    /// Copies as much as fits the group. On a work pool's thread.
+    ///
+    /// - Returns: What was copied, to be released when its rows are moved; nil: the segment is not closed.
+    /// - Throws: ``CloudError`` `.storageFailure`.
+    public func copy(_ group: inout ChunkGroup, through snapshots: any Snapshots) throws -> Copied? {
         group.removeAll()
         defer { group.removeAll() }
         // Before the rows are read: from then on no row is added.
         guard try store.segments(in: segment.partition).allSatisfy({ $0.id != segment || $0.isClosed }) else {
-            return .notClosed
+            return nil
         }
         let (old, cursor) = (segment, cursor)
         let rows = try snapshots.read { try ChunkIndex.chunks(in: old, after: cursor, limit: Self.rowsMax, in: $0) }
@@ -72,21 +108,22 @@ public struct SegmentRewrite: Sendable {
             }
         }
         let stored = copied.isEmpty ? nil : try store.put(&group, in: segment.partition)
-        defer { stored?.release() }
-        let moves = Array(zip(copied, (stored?.chunks ?? []).map(\.place))).map { (chunk: $0, to: $1) }
-        let isEmpty = try commit { transaction in
-            try ChunkIndex.move(moves, in: transaction)
-            return try ChunkIndex.forget(old, in: transaction)
-        }
+        return Copied(segment: segment, chunks: copied, failed: failed, rows: rows, stored: stored)
+    }
+
+    /// Removes the file once nothing is left in it. The rows are moved; on a work pool's thread.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`: the file is found again by ``removeUnknown(in:of:begunBefore:through:)``.
+    public mutating func finish(_ copied: Copied, isEmpty: Bool) throws -> Progress {
         if isEmpty {
             try store.remove(segment)
             return .done
         }
-        damaged += failed
-        let count = copied.count + failed.count
-        let staying = Set(failed)
-        for chunk in rows[..<count] { self.cursor.pass(chunk, stays: staying.contains(chunk)) }
-        return count == rows.count && rows.count < Self.rowsMax ? .damaged(damaged) : .goesOn
+        damaged += copied.failed
+        let count = copied.chunks.count + copied.failed.count
+        let staying = Set(copied.failed)
+        for chunk in copied.rows[..<count] { cursor.pass(chunk, stays: staying.contains(chunk)) }
+        return count == copied.rows.count && copied.rows.count < Self.rowsMax ? .damaged(damaged) : .goesOn
     }
 
     /// Removes the partition's segments that no row knows: what a crash left between bytes and rows, or between

@@ -96,9 +96,12 @@ final class Connection: Sendable {
         limits.noteCut()
     }
 
+    /// What CURVE adds to a frame.
+    static let sealBytes = 33
+
     /// A frame's bytes on the wire: CURVE adds a name, a nonce, a seal and flags, ZMTP its own header.
     static func wireBytes(_ payload: Int) -> Int {
-        let sealed = payload + 33
+        let sealed = payload + sealBytes
         return sealed + (sealed > 255 ? 9 : 2)
     }
 }

@@ -108,7 +108,8 @@ final class SocketCore {
     func setLimits(sending: Int, frameBytesMax: Int, _ limits: ConnectionLimits) throws {
         try set(ZMQ_SNDHWM, Int32(clamping: max(1, sending)))
         try set(ZMQ_RCVHWM, Int32(0))
-        try set(ZMQ_MAXMSGSIZE, Int64(frameBytesMax))
+        // libzmq looks at the frame as it is sealed.
+        try set(ZMQ_MAXMSGSIZE, Int64(frameBytesMax + Connection.sealBytes))
         try loop.context.watch(pointer, under: limits)
     }
 

@@ -21,7 +21,7 @@ final class BulkHouse {
     ) throws {
         folder = NSTemporaryDirectory() + "bulk-tests-\(UUID().uuidString)"
         try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
-        store = try SegmentStore(folder: folder, segmentBytesMax: 4 << 20)
+        store = try SegmentStore(folder: folder, segmentBytesMax: 1 << 20)
         cloud = try TestCloud(
             seed: seed, content: ContentOptions(store: wrap(store), configuration: configuration))
     }
@@ -82,6 +82,12 @@ final class BulkHouse {
         }
     }
 
+    /// Bytes of the segments of an account's partition.
+    func diskBytes(of account: AccountID) throws -> Int {
+        let partition = ScopeName(account: account, name: ItemName("")).partition
+        return try store.segments(in: partition).reduce(0) { $0 + $1.length }
+    }
+
     private static let selectUsed = SQL("SELECT used FROM storage_owners WHERE owner_id = ?1")
     private static let selectChunks = SQL("SELECT COUNT(*) FROM content_chunks WHERE owner = ?1")
 }
@@ -97,9 +103,11 @@ final class Results<Value> {
 
 /// Bytes that are this chunk's alone.
 func content(_ number: Int, count: Int = 100_000) -> [UInt8] {
-    var generator = SplitMix64(seed: UInt64(truncatingIfNeeded: number))
-    let words = (0..<(count + 7) / 8).map { _ in generator.next() }
-    return words.withUnsafeBytes { [UInt8]($0.prefix(count)) }
+    var bytes = [UInt8](repeating: UInt8(truncatingIfNeeded: number &* 31 &+ 7), count: count)
+    withUnsafeBytes(of: UInt64(number).littleEndian) {
+        bytes.replaceSubrange(0..<min(8, count), with: $0.prefix(count))
+    }
+    return bytes
 }
 
 func id(of chunk: [UInt8]) -> ChunkID { chunk.withUnsafeBytes { ChunkID(hashing: $0) } }

@@ -15,7 +15,7 @@ import urllib.parse
 
 import zmq
 
-from nephos import changes_pb2, envelope_pb2, errors_pb2, identity_pb2, keyvalue_pb2, notifications_pb2, values_pb2
+from nephos import bulk_pb2, changes_pb2, envelope_pb2, errors_pb2, identity_pb2, keyvalue_pb2, notifications_pb2, values_pb2
 
 TIMEOUT_MS = 10_000
 
@@ -117,6 +117,124 @@ class Device:
         return self.last_timestamp
 
 
+CHUNK, GET, CREDIT, STORED, REFUSED, GREETING = range(1, 7)
+NO_CHUNK = bytes(32)
+
+
+def frame(kind, ticket, number=0, chunk=NO_CHUNK, content=b""):
+    return struct.pack("<BBBBIQ16s32s", kind, 1, 0, 0, len(content), number, ticket, chunk) + content
+
+
+class Bulk:
+    """A DEALER for content."""
+
+    def __init__(self, device):
+        address = device.services["documents"]
+        door = Door(device.context, address.bulk_endpoints[0], address.public_key.encode(), device.keys)
+        self.socket = door.socket
+        check(self.receive()[0] == GREETING, "the socket for content greets")
+
+    def receive(self):
+        if not self.socket.poll(TIMEOUT_MS):
+            raise TimeoutError("no frame in time")
+        received = self.socket.recv()
+        kind, version, encoding, zero, length, number, ticket, chunk = struct.unpack("<BBBBIQ16s32s", received[:64])
+        check_silently((version, encoding, zero, length) == (1, 0, 0, len(received) - 64), "a frame's header")
+        return kind, number, ticket, chunk, received[64:]
+
+    def ask(self, *frames):
+        for one in frames:
+            self.socket.send(one)
+        return self.receive()
+
+    def refusal(self, *frames):
+        kind, number, _, chunk, content = self.ask(*frames)
+        failure = errors_pb2.Failure()
+        failure.ParseFromString(content)
+        check_silently(kind == REFUSED, "it is refused")
+        return failure.code
+
+
+def check_content(writer, reader):
+    """Chunks, credit and tickets, and the vectors of docs/protocol.md."""
+    vector_ticket, vector = bytes(range(16)), b"hello, nephos"
+    vector_id = hashlib.sha256(vector).digest()
+    documented = vectors()
+    check(
+        documented == [
+            frame(CHUNK, vector_ticket, 1, vector_id, vector), frame(STORED, vector_ticket, 1, vector_id),
+            frame(GET, vector_ticket, 2, vector_id), frame(CREDIT, vector_ticket, 6 << 20)],
+        "the frames are those of the vectors")
+
+    documents = writer.door("documents")
+    transfer = os.urandom(16)
+    content = os.urandom(300_000)
+    chunk = hashlib.sha256(content).digest()
+
+    def open_transfer(device, upload_bytes=0, transfer_id=b""):
+        return device.door("documents").call(
+            bulk_pb2.OpenTransfer(transfer_id=transfer_id, upload_bytes=upload_bytes),
+            bulk_pb2.OpenTransferReply, device.token)
+
+    # Room is asked for from identity, and is there a moment later.
+    opened = None
+    for _ in range(50):
+        try:
+            opened = open_transfer(writer, 1_000_000, transfer)
+            break
+        except CallFailed as error:
+            check_silently(error.failure.code == errors_pb2.ERROR_CODE_SERVICE_BUSY, "room is being asked for")
+            time.sleep(error.failure.retry_after_milliseconds / 1000 or 0.05)
+    check(opened is not None and opened.reserved_bytes == 1_000_000, "an upload has its room")
+    bulk = Bulk(writer)
+    answer = bulk.ask(frame(CHUNK, opened.ticket, 7, chunk, content))
+    check(answer[:4] == (STORED, 7, opened.ticket, chunk), "a chunk is stored")
+    answer = bulk.ask(frame(CHUNK, opened.ticket, 8, chunk, content))
+    check(answer[:2] == (STORED, 8), "and again")
+    check(open_transfer(writer, 1_000_000, transfer).stored_bytes == 300_000, "it counts once")
+    check(
+        bulk.refusal(frame(CHUNK, opened.ticket, 9, bytes(32), content)) == errors_pb2.ERROR_CODE_INVALID_ARGUMENTS,
+        "other bytes than the id's are refused")
+    check(
+        bulk.refusal(frame(CHUNK, os.urandom(16), 9, chunk, content)) == errors_pb2.ERROR_CODE_TOKEN_EXPIRED,
+        "without a ticket nothing is stored")
+
+    ticket = open_transfer(reader).ticket
+    fetching = Bulk(reader)
+    fetching.socket.send(frame(GET, ticket, 1, chunk))
+    check(not fetching.socket.poll(300), "without credit nothing comes")
+    answer = fetching.ask(frame(CREDIT, ticket, 1 << 20))
+    check(answer == (CHUNK, 1, ticket, chunk, content), "another device fetches it with credit")
+    check(
+        fetching.refusal(frame(GET, ticket, 2, os.urandom(32))) == errors_pb2.ERROR_CODE_UNKNOWN_ITEM,
+        "a chunk that there is not is refused")
+    check(
+        fetching.refusal(frame(GET, opened.ticket, 3, chunk)) == errors_pb2.ERROR_CODE_TOKEN_EXPIRED,
+        "another device's ticket is none")
+    documents.call(bulk_pb2.CloseTransfer(transfer_id=transfer), bulk_pb2.CloseTransferReply, writer.token)
+    deadline = time.monotonic() + TIMEOUT_MS / 1000
+    while fetching.ask(frame(GET, ticket, 4, chunk))[0] != REFUSED and time.monotonic() < deadline:
+        time.sleep(0.05)
+    check(
+        fetching.refusal(frame(GET, ticket, 5, chunk)) == errors_pb2.ERROR_CODE_UNKNOWN_ITEM,
+        "an upload that is closed leaves nothing")
+
+
+def vectors():
+    """The frames in docs/protocol.md, each a block of hexadecimal lines."""
+    path = os.path.join(os.path.dirname(__file__), "../../docs/protocol.md")
+    with open(path, encoding="utf-8") as document:
+        section = document.read().split("## Content", 1)[1].split("\n## ", 1)[0]
+    blocks, block = [], ""
+    for line in section.splitlines() + [""]:
+        if line.startswith("    ") and set(line.strip()) <= set("0123456789abcdef"):
+            block += line.strip()
+        elif block:
+            blocks.append(bytes.fromhex(block))
+            block = ""
+    return blocks
+
+
 def digest(items, digest_key):
     lanes = [0, 0, 0, 0]
     for item in items:
@@ -144,6 +262,11 @@ def read(door, scope, token, after=None, items_max=0, between=lambda page: None)
             return items, reply, pages
         request.place.CopyFrom(reply.place)
         between(pages)
+
+
+def check_silently(condition, what):
+    if not condition:
+        raise AssertionError(what)
 
 
 def check(condition, what):
@@ -238,6 +361,8 @@ def main(connection, account, password):
         check(False, "a stolen token is refused")
     except CallFailed as error:
         check(error.failure.code == errors_pb2.ERROR_CODE_TOKEN_NOT_BOUND, "another device's token is refused")
+
+    check_content(writer, reader)
 
 
 if __name__ == "__main__":

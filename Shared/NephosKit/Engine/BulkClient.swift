@@ -56,6 +56,8 @@ public final class BulkClient {
     private(set) var pass: Pass?
     private(set) var isConnected = false
     private var isOpening = false
+    /// Why nothing more can be moved.
+    private(set) var ended: CloudError?
     private var watchdog: (any LoopTimer)?
     private var retry: (any LoopTimer)?
     private var lastHeard: Duration
@@ -102,16 +104,23 @@ public final class BulkClient {
     /// - Parameters:
     ///   - bytes: Of content; 1 to ``BulkLimits/chunkBytesMax``.
     ///   - write: Writes the content where it will be sent from, and returns its hash.
+    /// - Returns: The hash.
+    @discardableResult
     public func store(
         bytes: Int, _ write: (UnsafeMutableRawBufferPointer) throws -> ChunkID,
         then completion: @escaping (Result<Void, CloudError>) -> Void
-    ) rethrows {
+    ) rethrows -> ChunkID {
+        if let ended {
+            loop.schedule(after: .zero) { completion(.failure(ended)) }
+            return .none
+        }
         let number = nextNumber()
         let frame = try BulkFrame.chunk(pass?.ticket ?? .none, number: number, contentBytes: bytes, write)
         pending[number] = Pending(frame: frame, counted: BulkLimits.counted(bytes), completion: completion)
         waiting.append(number)
         waitingBytes += BulkLimits.counted(bytes)
         goOn()
+        return BulkFrame(frame).chunk
     }
 
     func nextNumber() -> UInt64 {
@@ -178,6 +187,14 @@ public final class BulkClient {
         chunk.completion(result)
     }
 
+    /// Nothing more can be moved: the device or its account has ended, or the upload, or there is no room for it. Make
+    /// another client once that is cured.
+    private func end(because error: CloudError) {
+        ended = error
+        pass = nil
+        failAll(error)
+    }
+
     private func failAll(_ error: CloudError) {
         for number in pending.keys.sorted() { end(number, .failure(error)) }
         fetching.failAll(error)
@@ -196,7 +213,7 @@ public final class BulkClient {
             case .success(let pass):
                 self.pass = pass
                 sendAllAgain(isNew: true)
-            case .failure(let error): failAll(error)
+            case .failure(let error): end(because: error)
             }
         }
     }
@@ -247,8 +264,8 @@ public final class BulkClient {
         let error = frame.failure
         // An answer to what went out under an earlier ticket says nothing of this one.
         if error.code == .tokenExpired || frame.chunk == .none {
-            if frame.ticket == pass?.ticket { openAgain() }
-            return
+            guard frame.ticket == pass?.ticket else { return }
+            return error.code == .tokenExpired ? openAgain() : end(because: error)
         }
         guard error.code == .serviceBusy else {
             end(frame.number, .failure(error))

@@ -27,6 +27,10 @@ final class BulkFetching {
     var isWaiting: Bool { askedCount > 0 }
 
     func fetch(_ chunk: ChunkID, then completion: @escaping (Result<BulkFrame, CloudError>) -> Void) {
+        if let ended = client.ended {
+            client.loop.schedule(after: .zero) { completion(.failure(ended)) }
+            return
+        }
         let number = client.nextNumber()
         pending[number] = Pending(chunk: chunk, completion: completion)
         waiting.append(number)

@@ -1,0 +1,74 @@
+import Bus
+import Content
+import Core
+import ServiceKit
+import TestKit
+import Testing
+
+@testable import Bulk
+
+@Suite struct TableTests {
+    private func key(_ number: UInt8) throws -> PublicKey {
+        try #require(PublicKey(bytes: [UInt8](repeating: number, count: 32)))
+    }
+
+    private func ticket(_ number: UInt64, key: PublicKey, lifetime: Duration = .seconds(60)) throws -> Ticket {
+        var generator = SplitMix64(seed: number)
+        let account = AccountID("account")
+        let caller = Caller(
+            account: account, device: DeviceID("device"), app: AppID("app"),
+            entitlements: Entitlements(store: nil, containers: []), expires: Timestamp(milliseconds: 0))
+        let owner = ContentOwner("account")
+        return Ticket(
+            id: BulkTicket(using: &generator), key: key, caller: caller, owner: owner, partition: 1,
+            sealer: try ChunkSealer(key: [UInt8](repeating: 1, count: 32), owner: owner), upload: nil,
+            lifetime: lifetime)
+    }
+
+    @Test func aKeyHasItsNewestTickets() throws {
+        var table = TicketTable(countMax: 100)
+        let own = try key(1)
+        let tickets = try (0..<20).map { try ticket(UInt64($0), key: own) }
+        var removed: [BulkTicket] = []
+        for ticket in tickets { removed += table.add(ticket, now: .zero)?.map(\.id) ?? [] }
+        #expect(removed == tickets.prefix(4).map(\.id))
+        #expect(table.count == TicketTable.perKeyMax)
+        #expect(table.find(tickets[3].id, of: own, now: .zero) == nil)
+        #expect(table.find(tickets[19].id, of: own, now: .seconds(59)) != nil)
+        #expect(table.find(tickets[19].id, of: own, now: .seconds(60)) == nil)
+        let other = try key(2)
+        #expect(table.find(tickets[19].id, of: other, now: .zero) == nil)
+    }
+
+    @Test func aFullTableTakesInWhoComesWhenOthersHaveRunOut() throws {
+        var table = TicketTable(countMax: 3)
+        for number in 0..<3 {
+            let own = try key(UInt8(number))
+            let ticket = try ticket(UInt64(number), key: own, lifetime: .seconds(Int64(10 + number)))
+            let removed = table.add(ticket, now: .zero)
+            #expect(removed?.count == 0)
+        }
+        let late = try ticket(9, key: key(9))
+        let early = table.add(late, now: .zero)
+        #expect(early == nil)
+        let removed = table.add(late, now: .seconds(10))
+        #expect(removed?.count == 1)
+        #expect(table.count == 3)
+    }
+
+    @Test func eachHasItsTurn() {
+        var turns = Turns<String, Int>()
+        for number in 0..<5 { turns.add(number, of: "many") }
+        turns.add(10, of: "one")
+        func next(_ count: Int) -> [Int] {
+            var rest = count
+            return turns.next { _ in
+                rest -= 1
+                return rest >= 0
+            }?.items ?? []
+        }
+        let taken = (0..<4).map { _ in next(2) }
+        #expect(taken == [[0, 1], [10], [2, 3], [4]])
+        #expect(turns.isEmpty)
+    }
+}

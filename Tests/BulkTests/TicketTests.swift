@@ -1,0 +1,126 @@
+import Bus
+import Core
+import NephosKit
+import TestKit
+import Testing
+import Wire
+
+/// Who is let in, for how long, and what is said to everybody else.
+@Suite struct TicketTests {
+    private func send(_ frame: Frame, _ mover: TestBulk, _ house: BulkHouse) throws -> BulkFrame? {
+        mover.clear()
+        try mover.send(frame)
+        house.cloud.network.run(within: .seconds(5)) { !mover.frames.isEmpty }
+        return mover.frames.first
+    }
+
+    @Test func theTicketOfAnotherDeviceIsNone() throws {
+        let house = try BulkHouse()
+        let mover = try TestBulk(of: house.cloud)
+        let thief = try TestBulk(of: house.cloud)
+        let good = try ticket(house.open(mover, upload: upload(1), bytes: 1 << 20))
+        for request in [frame(good, content(1)), BulkFrame.control(.get, good, number: 1, chunk: id(of: content(1)))] {
+            let answer = try #require(try send(request, thief, house))
+            #expect(answer.kind == .refused)
+            #expect(answer.failure.code == .tokenExpired)
+        }
+        #expect(try house.chunkCount(of: mover.account) == 0)
+        #expect(try send(frame(good, content(1)), mover, house)?.kind == .stored)
+    }
+
+    @Test func aTicketThatThereNeverWasIsRefused() throws {
+        let house = try BulkHouse()
+        let mover = try TestBulk(of: house.cloud)
+        var generator = SplitMix64(seed: 5)
+        let answer = try #require(try send(frame(BulkTicket(using: &generator), number: 7, content(1)), mover, house))
+        #expect(answer.failure.code == .tokenExpired)
+        #expect(answer.number == 7)
+        #expect(answer.chunk == id(of: content(1)))
+    }
+
+    @Test func aTicketEndsWithItsAccessToken() throws {
+        let house = try BulkHouse()
+        let mover = try TestBulk(of: house.cloud)
+        let reply = try house.open(mover, upload: upload(1), bytes: 1 << 20)
+        house.cloud.network.run(for: .milliseconds(Int64(reply.lifetimeMilliseconds) - 2000))
+        #expect(try send(frame(ticket(reply), content(1)), mover, house)?.kind == .stored)
+        house.cloud.network.run(for: .seconds(3))
+        #expect(try send(frame(ticket(reply), content(2)), mover, house)?.failure.code == .tokenExpired)
+    }
+
+    @Test func aRevokedDeviceIsStoppedInTheMiddle() throws {
+        let house = try BulkHouse()
+        let mover = try TestBulk(of: house.cloud)
+        let good = try ticket(house.open(mover, upload: upload(1), bytes: 1 << 20))
+        #expect(try send(frame(good, content(1)), mover, house)?.kind == .stored)
+        mover.clear()
+        var request = WireRevokeDevice()
+        request.accountName = TestCloud.accountName
+        request.deviceID = mover.device.rawValue
+        try house.cloud.operate("RevokeDevice", request, as: WireRevokeDeviceReply.self)
+        house.cloud.network.run(for: .seconds(1))
+        // It is told without having asked.
+        let told = try #require(mover.frames.first)
+        #expect(told.failure.code == .deviceRevoked)
+        #expect(told.chunk == .none)
+        #expect(try send(frame(good, content(2)), mover, house)?.failure.code == .tokenExpired)
+        #expect(code { _ = try house.open(mover) } == .deviceRevoked)
+        #expect(try house.chunkCount(of: mover.account) == 1)
+    }
+
+    @Test func aLockedAccountIsStoppedToo() throws {
+        let house = try BulkHouse()
+        let mover = try TestBulk(of: house.cloud)
+        let good = try ticket(house.open(mover, upload: upload(1), bytes: 1 << 20))
+        #expect(try send(frame(good, content(1)), mover, house)?.kind == .stored)
+        mover.clear()
+        var request = WireLockAccount()
+        request.accountName = TestCloud.accountName
+        request.locked = true
+        try house.cloud.operate("LockAccount", request, as: WireLockAccountReply.self)
+        house.cloud.network.run(for: .seconds(1))
+        #expect(mover.frames.first?.failure.code == .accountTemporarilyUnavailable)
+        #expect(try send(frame(good, content(2)), mover, house)?.failure.code == .tokenExpired)
+    }
+
+    @Test func anAppThatMayUseNoDocumentsGetsNoTicket() throws {
+        let house = try BulkHouse()
+        var app = WireApp()
+        app.appID = "TEAM.notes"
+        app.storeID = "TEAM.notes"
+        app.capabilities = [.keyValue]
+        try house.cloud.createApp(app)
+        let mover = try TestBulk(of: house.cloud, app: "TEAM.notes")
+        #expect(code { _ = try house.open(mover) } == .missingEntitlement)
+    }
+
+    @Test func whatIsNoFrameIsRefusedAndTheOthersAreServed() throws {
+        let house = try BulkHouse()
+        let mover = try TestBulk(of: house.cloud)
+        let good = try ticket(house.open(mover, upload: upload(1), bytes: 1 << 20))
+        let whole = frame(good, number: 3, content(1)).bytes
+        func changed(_ place: Int, _ byte: UInt8) -> Frame {
+            var bytes = whole
+            bytes[place] = byte
+            return Frame(bytes)
+        }
+        let bad: [(Frame, CloudError.Code)] = [
+            (Frame([1]), .malformedRequest),
+            (Frame([UInt8](whole.prefix(63))), .malformedRequest),
+            (Frame([UInt8](whole.prefix(64))), .malformedRequest),
+            (Frame([UInt8](whole.dropLast())), .malformedRequest),
+            (changed(0, 0), .incompatibleVersion),
+            (changed(0, 200), .incompatibleVersion),
+            (changed(0, 2), .malformedRequest),
+            (changed(0, 4), .malformedRequest),
+            (changed(1, 2), .incompatibleVersion),
+            (changed(2, 1), .incompatibleVersion),
+            (changed(3, 1), .malformedRequest),
+            (BulkFrame.control(.stored, good), .malformedRequest),
+        ]
+        for (request, expected) in bad {
+            #expect(try send(request, mover, house)?.failure.code == expected)
+        }
+        #expect(try send(Frame(whole), mover, house)?.kind == .stored)
+    }
+}

@@ -1,0 +1,102 @@
+import Bulk
+import Bus
+import Core
+import NephosKit
+import TestKit
+import Testing
+import Wire
+
+/// Room is kept, and given back, and chunks live as long as an upload names them.
+@Suite struct UploadTests {
+    @Test func anUploadThatNobodyGoesOnWithIsRemoved() throws {
+        var configuration = Transfers.Configuration()
+        configuration.retention = .seconds(600)
+        let house = try BulkHouse(configuration: configuration)
+        let mover = try TestBulk(of: house.cloud)
+        let client = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 100 << 20))
+        let chunks = (0..<600).map { content($0, count: 5000) }
+        #expect(house.store(chunks, with: client).allSatisfy { $0.isSuccess })
+        #expect(try house.used(by: mover.account) == 100 << 20)
+        // To store something puts the end off.
+        house.cloud.network.run(for: .seconds(500))
+        let again = try TestBulk(of: house.cloud)
+        let second = try again.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 100 << 20))
+        #expect(house.store([content(1000)], with: second).allSatisfy { $0.isSuccess })
+        house.cloud.network.run(for: .seconds(500))
+        #expect(try house.chunkCount(of: mover.account) == 601)
+        house.cloud.network.run(for: .seconds(200))
+        #expect(try house.chunkCount(of: mover.account) == 0)
+        #expect(try house.used(by: mover.account) == 0)
+    }
+
+    @Test func theDiskIsGivenBack() throws {
+        var configuration = Transfers.Configuration()
+        configuration.upkeepInterval = .seconds(60)
+        let house = try BulkHouse(configuration: configuration)
+        let mover = try TestBulk(of: house.cloud)
+        let client = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 8 << 20))
+        let chunks = (0..<16).map { content($0, count: 256 << 10) }
+        #expect(house.store(chunks, with: client).allSatisfy { $0.isSuccess })
+        let other = try mover.connect(BulkClient.Purpose(upload: upload(2), uploadBytes: 2 << 20))
+        #expect(house.store([chunks[5]], with: other).allSatisfy { $0.isSuccess })
+        #expect(try house.diskBytes(of: mover.account) > 4 << 20)
+        try house.close(mover, upload: upload(1))
+        // The newest segment stays, until another is begun.
+        #expect(house.store([content(50)], with: other).allSatisfy { $0.isSuccess })
+        house.cloud.network.run(for: .seconds(150))
+        #expect(try house.diskBytes(of: mover.account) < 2 << 20)
+        #expect(try house.fetch([id(of: chunks[5])], with: other).first?.get() == chunks[5])
+    }
+
+    @Test func aChunkThatTwoUploadsSentIsStoredOnceAndOutlivesOne() throws {
+        let house = try BulkHouse()
+        let mover = try TestBulk(of: house.cloud)
+        let first = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 1 << 20))
+        #expect(house.store([content(1), content(2)], with: first).allSatisfy { $0.isSuccess })
+        let second = try mover.connect(BulkClient.Purpose(upload: upload(2), uploadBytes: 1 << 20))
+        #expect(house.store([content(1)], with: second).allSatisfy { $0.isSuccess })
+        #expect(try house.chunkCount(of: mover.account) == 2)
+        try house.close(mover, upload: upload(1))
+        house.cloud.network.run(for: .seconds(5))
+        #expect(try house.fetch([id(of: content(1))], with: second).first?.get() == content(1))
+        #expect(house.fetch([id(of: content(2))], with: second).map(\.code) == [.unknownItem])
+        #expect(try house.used(by: mover.account) == 1 << 20)
+        try house.close(mover, upload: upload(2))
+        try house.close(mover, upload: upload(2))
+        house.cloud.network.run(for: .seconds(5))
+        #expect(try house.chunkCount(of: mover.account) == 0)
+        #expect(try house.used(by: mover.account) == 0)
+    }
+
+    @Test func anUploadThatHasEndedTakesNothing() throws {
+        let house = try BulkHouse()
+        let mover = try TestBulk(of: house.cloud)
+        let client = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 1 << 20))
+        #expect(house.store([content(1)], with: client).allSatisfy { $0.isSuccess })
+        let good = try ticket(house.open(mover, upload: upload(1), bytes: 1 << 20))
+        try mover.send(BulkFrame.control(.credit, good, number: 1))
+        house.cloud.network.run(for: .milliseconds(20))
+        try house.close(mover, upload: upload(1))
+        house.cloud.network.run(for: .milliseconds(50))
+        #expect(mover.frames.first?.failure.code == .unknownItem)
+        mover.clear()
+        try mover.send(frame(good, content(2)))
+        house.cloud.network.run(within: .seconds(5)) { !mover.frames.isEmpty }
+        #expect(mover.frames.first?.failure.code == .tokenExpired)
+    }
+
+    @Test func aClosedAccountLeavesNothing() throws {
+        let house = try BulkHouse()
+        let mover = try TestBulk(of: house.cloud)
+        let client = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 10 << 20))
+        let chunks = (0..<600).map { content($0, count: 5000) }
+        #expect(house.store(chunks, with: client).allSatisfy { $0.isSuccess })
+        var request = WireCloseAccount()
+        request.accountName = TestCloud.accountName
+        try house.cloud.operate("CloseAccount", request, as: WireCloseAccountReply.self)
+        house.cloud.network.run(for: .seconds(10))
+        #expect(try house.chunkCount(of: mover.account) == 0)
+        #expect(try house.used(by: mover.account) == 0)
+        #expect(code { _ = try house.open(mover) } == .notAuthenticated)
+    }
+}
