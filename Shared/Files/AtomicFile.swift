@@ -5,15 +5,21 @@ public enum AtomicFile {
     /// Replaces a file that is somebody else's too: where the path is a symbolic link, the file that it leads to; the
     /// owner, the group and the mode stay. One that is not there is made for this user only.
     ///
+    /// - Parameter isWanted: Asked when all but the renaming is done: what somebody has written while this was written
+    ///   and flushed, which can take a while, need not be overwritten.
+    /// - Returns: Whether it was replaced.
     /// - Throws: `POSIXError`, also when the owner or the group cannot stay; then the file is as it was.
-    public static func replace(_ path: String, with data: Data) throws {
+    @discardableResult
+    public static func replace(
+        _ path: String, with data: Data, if isWanted: () throws -> Bool = { true }
+    ) throws -> Bool {
         let target = try followed(path)
         var old = stat()
         guard stat(target, &old) == 0 else {
             guard errno == ENOENT else { throw failure() }
-            return try write(data, to: target, mode: 0o600)
+            return try write(data, to: target, mode: 0o600, if: isWanted)
         }
-        try write(data, to: target, mode: 0o600) { descriptor in
+        return try write(data, to: target, mode: 0o600, if: isWanted) { descriptor in
             var new = stat()
             guard fstat(descriptor, &new) == 0 else { throw failure() }
             if new.st_uid != old.st_uid || new.st_gid != old.st_gid {
@@ -45,11 +51,15 @@ public enum AtomicFile {
     ///
     /// - Parameters:
     ///   - mode: It is made with it: at no moment is it open to others.
+    ///   - isWanted: Asked when all but the renaming is done.
     ///   - prepare: What else has to be true of the new file before it takes the place of the old.
-    /// - Throws: `POSIXError`, and what `prepare` throws; then the file is as it was.
+    /// - Returns: Whether it was written.
+    /// - Throws: `POSIXError`, and what the closures throw; then the file is as it was.
+    @discardableResult
     public static func write(
-        _ data: Data, to path: String, mode: mode_t, prepare: (_ descriptor: Int32) throws -> Void = { _ in }
-    ) throws {
+        _ data: Data, to path: String, mode: mode_t, if isWanted: () throws -> Bool = { true },
+        prepare: (_ descriptor: Int32) throws -> Void = { _ in }
+    ) throws -> Bool {
         let temporary = "\(path).\(UUID().uuidString).tmp"
         let descriptor = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode)
         guard descriptor >= 0 else { throw failure() }
@@ -59,6 +69,10 @@ public enum AtomicFile {
             try handle.write(contentsOf: data)
             try handle.synchronize()
             try handle.close()
+            guard try isWanted() else {
+                unlink(temporary)
+                return false
+            }
             guard rename(temporary, path) == 0 else { throw failure() }
         } catch {
             unlink(temporary)
@@ -70,5 +84,6 @@ public enum AtomicFile {
             fsync(folder)
             close(folder)
         }
+        return true
     }
 }

@@ -182,4 +182,35 @@ import Testing
             for descriptor in 0...2 { #expect(opened(descriptor) == "/dev/null") }
         }
     }
+
+    /// What the store of nobody has is not what the file is to become.
+    @Test func aMirrorEndsWhenTheDeviceSignsOut() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let file = house.folder + "/defaults.json"
+            #expect(try await house.person.run("kv", "set", "k", "1").status == 0)
+            #expect(try await house.person.run("kv", "sync").status == 0)
+            let mirror = try house.person.start(["kv", "mirror", file])
+            func content() -> String {
+                FileManager.default.contents(atPath: file).map { String(decoding: $0, as: UTF8.self) } ?? ""
+            }
+            try await eventually("the file is filled") { content().contains("\"k\" : 1") }
+            #expect(try await house.person.run("sign-out").status == 0)
+            let outcome = await mirror.outcome()
+            #expect(outcome.status == 4 && outcome.errors.contains("left as it is"), "\(outcome)")
+            #expect(content().contains("\"k\" : 1"))
+        }
+    }
+
+    @Test func anOperatorsTapShowsWhatIdentityPublishes() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let tap = try house.nephos.start(["watch", "--bus", "--exit-after", "1", "--json"])
+            try await Task.sleep(for: .seconds(1))
+            let app = ["app", "create", "T.tapped", "--name", "Tapped"]
+            #expect(try await house.nephos.run(app).status == 0)
+            let outcome = await tap.outcome()
+            #expect(outcome.status == 0 && outcome.output.contains("app/T.tapped"), "\(outcome)")
+        }
+    }
 }

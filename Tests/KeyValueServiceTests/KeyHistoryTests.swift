@@ -144,6 +144,31 @@ struct KeyHistoryTests {
         #expect(try entries.first.map { try KeyValueItem($0.item).value } == .integer(118))
     }
 
+    /// However often others have written the key meanwhile, and however old the write is that lost to them.
+    @Test func aLostConflictOutlivesWhatWasOverwritten() throws {
+        let house = try KeyValueHouse()
+        for index in 0..<120 {
+            let device = index.isMultiple(of: 2) ? "dev_a" : "dev_b"
+            try house.push(
+                house.write("k", .integer(Int64(index)), after: .milliseconds(index)), by: house.caller(device))
+        }
+        let late = try house.push(
+            house.write("k", "written an hour ago", after: .seconds(-3600)), by: house.caller("dev_c"))
+        #expect(late.outcomes[0].superseded)
+        for index in 120..<240 {
+            let device = index.isMultiple(of: 2) ? "dev_a" : "dev_b"
+            try house.push(
+                house.write("k", .integer(Int64(index)), after: .milliseconds(index)), by: house.caller(device))
+        }
+        var list = WireListKeyHistory()
+        list.storeID = "notes"
+        list.limit = 1000
+        let entries = try house.call(list, by: house.caller("dev_a"), WireListKeyHistoryReply.self).entries
+        #expect(entries.count == 100)
+        let lost = entries.filter(\.lostConflict)
+        #expect(try lost.map { try KeyValueItem($0.item).value } == ["written an hour ago"])
+    }
+
     @Test func bytesOfAStoresHistoryAreBounded() throws {
         let house = try KeyValueHouse()
         for index in 0..<11 {

@@ -289,6 +289,27 @@ import Wire
         }
     }
 
+    /// An editor saves while the mirror writes, in the moment before the new file takes the place of the old.
+    @Test func whatIsWrittenWhileTheMirrorWritesIsNotOverwritten() async throws {
+        try await withMirror("defaults.json") { store, mirror, path in
+            try store.set(Int64(1), forKey: "a")
+            try mirror.merge()
+            try store.set(Int64(2), forKey: "b")
+            let writing = DefaultsMirror(
+                store: store, path: path,
+                fault: {
+                    guard $0 == "mirror.rename" else { return }
+                    try Data(#"{"a": 9}"#.utf8).write(to: URL(fileURLWithPath: path), options: .atomic)
+                })
+            try writing.merge()
+            #expect(try DefaultsFile.decode(Data(contentsOf: URL(fileURLWithPath: path)), json: true) == ["a": 9])
+            try DefaultsMirror(store: store, path: path).merge()
+            #expect(store.dictionaryRepresentation == ["a": 9, "b": 2])
+            let folder = URL(fileURLWithPath: path).deletingLastPathComponent().path
+            #expect(try FileManager.default.contentsOfDirectory(atPath: folder).filter { $0.hasSuffix(".tmp") }.isEmpty)
+        }
+    }
+
     @Test func anEditThatWasTakenIsNotTakenAgain() async throws {
         try await withMirror("defaults.json") { store, mirror, path in
             try store.set(Int64(1), forKey: "a")

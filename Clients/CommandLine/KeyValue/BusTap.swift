@@ -6,10 +6,10 @@ import Synchronization
 import Wire
 import ZeroMQBus
 
-/// An operator's tap: every service's events as they are published.
+/// An operator's tap on identity's events, as they are published. Those of other services carry what is their owners'
+/// alone; their sockets let nobody in but notifications.
 struct BusTap {
     var deployment: DeploymentOptions
-    var service: String?
     var output: OutputOptions
     var exitAfter: Int?
 
@@ -32,21 +32,16 @@ struct BusTap {
         let files = DeploymentFiles(directory: directory.path)
         let roster = try files.roster()
         let keys = try files.operatorKeys()
-        let entries = roster.services.filter { service == nil || $0.service == service }
-        guard !entries.isEmpty else {
-            throw CloudError(.unknownItem, "There is no such service.", details: ["service": service ?? ""])
-        }
+        let entry = try roster.entry(of: .identity)
         let (events, continuation) = AsyncStream.makeStream(
             of: WireEvent.self, bufferingPolicy: .bufferingNewest(10_000))
         let loop = try ZeroMQTransport().startLoop(named: "tap") { loop in
-            for entry in entries {
-                let options = SubscribeSocketOptions(
-                    endpoints: [entry.events], serverKey: try entry.key, keys: keys, topics: ["\(entry.service)/"])
-                _ = try loop.makeSubscribeSocket(options) { messages in
-                    for message in messages where message.count > 1 {
-                        for event in (try? message[1].decode(WireEventBatch.self))?.events ?? [] {
-                            continuation.yield(event)
-                        }
+            let options = SubscribeSocketOptions(
+                endpoints: [entry.events], serverKey: try entry.key, keys: keys, topics: ["\(entry.service)/"])
+            _ = try loop.makeSubscribeSocket(options) { messages in
+                for message in messages where message.count > 1 {
+                    for event in (try? message[1].decode(WireEventBatch.self))?.events ?? [] {
+                        continuation.yield(event)
                     }
                 }
             }

@@ -11,11 +11,11 @@ struct WatchCommand: AsyncParsableCommand {
         discussion: """
             Prints what this device missed first, then "in sync", or what keeps it from that (nobody answers at the \
             server's address, the disk is full); and again when that changes. With --bus it is an operator's tap on \
-            the events of all services; it needs the operator's secret.
+            identity's events, and needs the operator's secret; what the other services publish is its owners', and \
+            goes to notifications alone.
             """)
 
-    @Flag(help: "The services' events instead of this device's notifications.") var bus = false
-    @Option(help: "With --bus: only this service's events.") var service: String?
+    @Flag(help: "Identity's events instead of this device's notifications.") var bus = false
     @Option(help: "End after so many notifications of changes by other devices.") var exitAfter: Int?
     @OptionGroup var store: StoreOptions
     @OptionGroup var deployment: DeploymentOptions
@@ -27,7 +27,7 @@ struct WatchCommand: AsyncParsableCommand {
 
     func run() async throws {
         if bus {
-            try await BusTap(deployment: deployment, service: service, output: output, exitAfter: exitAfter).run()
+            try await BusTap(deployment: deployment, output: output, exitAfter: exitAfter).run()
         } else {
             try await watchStore()
         }

@@ -81,19 +81,22 @@ public final class DefaultsMirror: Sendable {
     /// Mirrors until the task is cancelled. Waits for the store's first
     /// download, so that the file does not overrule what is not here yet.
     ///
-    /// - Throws: ``CloudError`` `.storageFailure` or `.invalidArguments` when the file cannot be
-    ///   used, is gone or empty; `.constraintViolation` when it would delete too many keys, or when it has other values
+    /// - Throws: ``CloudError`` `.notSignedIn` when the account changes; `.storageFailure` or `.invalidArguments` when
+    ///   the file cannot be used, is gone or empty; `.constraintViolation` when it would delete too many keys, or when it has other values
     ///   than the store and it is not known which are the newer; and what the store throws (`.quotaExceeded` names
     ///   the limit).
     public func run() async throws(CloudError) {
         while try await !store.status().initialSyncFinished {
             do { try await Task.sleep(for: interval) } catch { return }
         }
+        let account = try store.session.ubiquityIdentityToken
         var stamp = try fileStamp()
         try merge()
         var unreadable = 0
         while !Task.isCancelled {
             do { try await Task.sleep(for: interval) } catch { return }
+            // What another account has, or nobody's store, is not what the file is to become.
+            guard try store.session.ubiquityIdentityToken == account else { throw accountChanged }
             let now = try fileStamp()
             do throws(Unreadable) {
                 // This app's own writes raise no event, so the store is compared each time.
@@ -107,6 +110,12 @@ public final class DefaultsMirror: Sendable {
                 if error.isFinal || unreadable > Self.patience { throw error.error }
             }
         }
+    }
+
+    private var accountChanged: CloudError {
+        CloudError(
+            .notSignedIn, "This device has signed out, or is another account's now. The file was left as it is.",
+            details: ["path": path])
     }
 
     /// Why nothing was exchanged.
@@ -335,9 +344,10 @@ public final class DefaultsMirror: Sendable {
                 }
             }
             let data = DefaultsFile.encode(all, json: isJSON)
-            guard try fileStamp() == stamp else { return false }
-            try AtomicFile.replace(path, with: data)
-            return true
+            return try AtomicFile.replace(path, with: data) {
+                try step("mirror.rename")
+                return try fileStamp() == stamp
+            }
         } catch {
             if let error = error as? CloudError { throw error }
             var failure = unusable

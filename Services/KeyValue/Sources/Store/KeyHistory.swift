@@ -62,7 +62,7 @@ enum KeyHistory {
         INSERT INTO key_history (store_id, own, number, item, written, device, mark, lost_conflict, winner_written,
             winner_device, recorded_at, size, sealed)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
-        ON CONFLICT (store_id, item, own, written, mark, size) DO NOTHING
+        ON CONFLICT (store_id, item, own, lost_conflict, written, mark, size) DO NOTHING
         """)
     private static let entryAt = SQL(
         """
@@ -81,10 +81,11 @@ enum KeyHistory {
         SELECT store_id, own, number, size FROM key_history WHERE store_id = ?1 AND item = ?2
         ORDER BY number DESC LIMIT ?3
         """)
+    /// What lost a conflict goes last: nobody has seen it.
     static let surplusOfKey = SQL(
         """
         SELECT store_id, own, number, size FROM key_history WHERE store_id = ?1 AND item = ?2 AND own = ?3
-        ORDER BY written DESC, mark DESC LIMIT ?4 OFFSET ?5
+        ORDER BY lost_conflict DESC, written DESC, mark DESC LIMIT ?4 OFFSET ?5
         """)
     static let oldestOfStore = SQL(
         """

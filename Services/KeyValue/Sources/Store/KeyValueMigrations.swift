@@ -39,7 +39,10 @@ enum KeyValueMigrations {
                     PRIMARY KEY (own, store_id, number)) WITHOUT ROWID
                 """,
                 // With the size, so that what is beyond a key's bound is found without looking at the rows before it.
-                "CREATE UNIQUE INDEX key_history_by_key ON key_history (store_id, item, own, written, mark, size)",
+                """
+                CREATE UNIQUE INDEX key_history_by_key
+                ON key_history (store_id, item, own, lost_conflict, written, mark, size)
+                """,
                 "CREATE INDEX key_history_by_time ON key_history (recorded_at)",
                 // One row: how far the service's clock has come, milliseconds since 1970.
                 "CREATE TABLE service_clock (number BIGINT NOT NULL PRIMARY KEY, milliseconds BIGINT NOT NULL)",
