@@ -70,7 +70,12 @@ extension KeyValueSync {
                 perform(sync.applyFailed(error))
             }
         case .endWaiters(let pause, let error, let pulling):
-            endWaiters(pausedFor: pause, pulling: pulling, because: error)
+            perform(
+                sync.endWaiters(
+                    pausedFor: pause, because: error, pulling: pulling, at: engine.loop.monotonicNow))
+        case .look: settleWaiters()
+        case .finish(let number, let error): finish(number, error)
+        case .giveUp(let number): finish(number, ScopeSync.tooLate(try? status()))
         }
     }
 

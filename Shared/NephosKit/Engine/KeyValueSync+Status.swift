@@ -31,7 +31,7 @@ extension KeyValueSync {
             isFollowing: engine.follower.isFollowing(app))
     }
 
-    private var storeProblem: CloudError? {
+    var storeProblem: CloudError? {
         guard let session = engine.session, session.signedIn else {
             return CloudError(.notSignedIn, "This home has no account signed in. Sign in.")
         }

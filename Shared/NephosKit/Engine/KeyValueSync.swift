@@ -23,9 +23,8 @@ public final class KeyValueSync {
     private var learnFailures = 0
     /// How far in the home's news this process has told the app.
     private var told: Int64 = 0
-    // Waiting
-    var waiters: [Int: StoreWaiter] = [:]
-    var waiterCount = 0
+    /// Of those who wait, by the numbers that name them.
+    var completions: [Int: (Result<Void, CloudError>) -> Void] = [:]
     /// Calls that began under an earlier session are not heard any more.
     var generation = 0
 
