@@ -10,13 +10,9 @@ import struct Foundation.Data
 
 /// The device's side of ``NotesService``: one table, and what a change does to it.
 final class NotesModel: ScopeModel {
-    static let migrations = [
-        LocalMigration(
-            name: "notes 1",
-            sql:
-                "CREATE TABLE notes (account TEXT, name TEXT, text BLOB, sequence INTEGER, PRIMARY KEY (account, name))"
-        )
-    ]
+    static let migrations = [LocalMigration(name: "notes 1", sql: table)]
+    private static let table =
+        "CREATE TABLE notes (account TEXT, name TEXT, text BLOB, sequence INTEGER, PRIMARY KEY (account, name))"
 
     let app = AppID("T.notes")
     let service = ServiceName.records

@@ -18,6 +18,14 @@ final class KeyValueModel: ScopeModel {
 
     func scope(in session: SessionRecord) -> LocalScope? { session.scope(of: app)?.local }
 
+    var absence: CloudError { CloudError(.missingEntitlement, "The app has no key-value store.") }
+
+    /// A store has 1024 keys, some thousand deletions, and 1 MiB of values; what changes meanwhile comes again.
+    func adjust(_ options: inout ScopeSync.Options) {
+        options.pagesMax = 1 << 14
+        options.readingBytesMax = 64 << 20
+    }
+
     func place(in session: SessionRecord?) -> LocalScope { LocalStore.scope(of: app, session: session).local }
 
     // MARK: Bringing in

@@ -38,11 +38,13 @@ extension ScopeDriver {
 
     private func standing() throws(CloudError) -> ScopeStanding {
         let place = model.place(in: engine.session)
+        // It is looked for among all that waits.
+        let asksForBlocked = sync.waiters.values.contains { $0.isImpatient && $0.goal == .sent }
         var standing = try engine.local.read { database in
             let rows = ScopeTransaction(database, place)
             return ScopeStanding(
                 isSynced: try rows.state().synced, waiting: try rows.operationCount(),
-                blocked: try rows.firstBlocked()?.error)
+                blocked: asksForBlocked ? try rows.firstBlocked()?.error : nil)
         }
         standing.problem = problem
         return standing

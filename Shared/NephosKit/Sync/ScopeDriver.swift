@@ -35,6 +35,7 @@ final class ScopeDriver {
         options.pageItemsMax = engine.options.pageItemsMax
         options.pushesInFlightMax = engine.options.pushesInFlightMax
         options.writer = engine.writer
+        model.adjust(&options)
         sync = ScopeSync(options: options, generator: engine.makeGenerator())
     }
 
@@ -82,7 +83,7 @@ final class ScopeDriver {
             case .success where engine.session.flatMap({ self.model.scope(in: $0) }) != nil: pause = .zero
             case .success(let token):
                 // This token did not tell; the next one may.
-                note(CloudError(.missingEntitlement, "The app has no key-value store."))
+                note(model.absence)
                 engine.tokens.discard(token, of: app)
             }
             learnTimer = engine.loop.schedule(after: pause) { [weak self] in

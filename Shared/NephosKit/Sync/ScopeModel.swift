@@ -16,9 +16,13 @@ protocol ScopeModel: AnyObject {
     var service: ServiceName { get }
     /// Its own tables.
     static var migrations: [LocalMigration] { get }
+    /// What its scopes may hold, and the like.
+    func adjust(_ options: inout ScopeSync.Options)
 
     /// Its scope under this session; nil: the server has not told which it is.
     func scope(in session: SessionRecord) -> LocalScope?
+    /// Why there is none, when the app's token did not tell.
+    var absence: CloudError { get }
     /// Where its content is, whoever is signed in.
     func place(in session: SessionRecord?) -> LocalScope
 
@@ -75,6 +79,8 @@ protocol ScopeModel: AnyObject {
 
 extension ScopeModel {
     static var migrations: [LocalMigration] { [] }
+    func adjust(_ options: inout ScopeSync.Options) {}
+    var absence: CloudError { CloudError(.missingEntitlement, "The app has no such scope.") }
     func place(in session: SessionRecord?) -> LocalScope {
         session.flatMap { $0.signedIn ? scope(in: $0) : nil } ?? LocalScope(account: nil, service: service, name: "")
     }

@@ -77,9 +77,9 @@ struct ScopeSync {
         var gapGrace: Duration = .milliseconds(50)
         /// Items of one page; 0: as many as the service gives.
         var pageItemsMax: UInt32 = 0
-        /// Of one reading. A scope whose model has less may say so.
-        var pagesMax = 1 << 14
-        var readingBytesMax = 64 << 20
+        /// Of one reading: a server that never ends is left.
+        var pagesMax = 1 << 20
+        var readingBytesMax = 1 << 30
         /// Operations in flight.
         var pushesInFlightMax = 32
         /// Marks what this process writes, among all that share the home.
