@@ -175,6 +175,10 @@ let package = Package(
                     "KeyValueService", "TestKit", "ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf,
                 ]),
             tests("CommandLineTests", ["ServiceKit", "TestKit", "Core", grdb]),
+            // A service and its device model, as small as they can be.
+            tests(
+                "NoteTests",
+                ["TestKit", "ServiceKit", "NephosKit", "Storage", "Bus", "Wire", "Core", grdb, protobuf]),
             tests("NephosKitTests", ["TestKit", "NephosKit", "Bus", "Wire", "Core", grdb, logging, protobuf]),
         ],
     swiftLanguageModes: [.v6]

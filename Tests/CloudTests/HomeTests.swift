@@ -22,7 +22,7 @@ import Wire
         func kept() throws -> [Int] {
             try device.local.read { database in
                 let store = StoreTransaction(database, anna)
-                return [try store.items().count, try store.pendingCount(), try store.state().synced ? 1 : 0]
+                return [try store.items().count, try store.rows.operationCount(), try store.state().synced ? 1 : 0]
             }
         }
         #expect(try kept() == [1, 1, 1])

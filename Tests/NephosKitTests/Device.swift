@@ -98,7 +98,7 @@ final class Device {
         return device
     }
 
-    func state() throws -> StoreState {
+    func state() throws -> ScopeState {
         try local.read { try StoreTransaction($0, try #require(store.scope)).state() }
     }
 

@@ -26,7 +26,9 @@ import Wire
         let scope = try #require(device.store.scope)
         try device.local.write { database in
             let store = StoreTransaction(database, scope)
-            for _ in 0...News.entriesMax { try store.tell(ChangeNotification(reason: .serverChange, changedKeys: [])) }
+            for _ in 0...News.entriesMax {
+                try store.rows.tell(ChangeNotification(reason: .serverChange, changedKeys: []))
+            }
             #expect(try Int.fetchOne(database, sql: "SELECT count(*) FROM news") == News.entriesMax)
         }
         device.store.foreignWrite()
@@ -386,7 +388,7 @@ import Wire
         try device.store.set(1, forKey: "a")
         device.loop.advance(.milliseconds(200))
         let scope = try #require(device.store.scope)
-        try device.local.write { try $0.execute(sql: "UPDATE stores SET digest = zeroblob(32)") }
+        try device.local.write { try $0.execute(sql: "UPDATE scopes SET digest = zeroblob(32)") }
         device.store.pull()
         device.loop.advance(.milliseconds(200))
         #expect(device.cloud.requests("ReadChanges").count == 2)

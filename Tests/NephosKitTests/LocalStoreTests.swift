@@ -77,10 +77,11 @@ import Wire
         }
         try write(1)
         try write(2)
-        #expect(try local.read { try StoreTransaction($0, scope).pendingCount() } == 1)
+        #expect(try local.read { try StoreTransaction($0, scope).rows.operationCount() } == 1)
         try local.write { database in
             let store = StoreTransaction(database, scope)
-            _ = try store.freeze(try #require(try store.pending().first).operation, makeID: { OperationID(at: now) })
+            _ = try store.rows.freeze(
+                try #require(try store.pending().first).operation, makeID: { OperationID(at: now) })
         }
         try write(3)
         let pending = try local.read { try StoreTransaction($0, scope).pending() }

@@ -351,7 +351,7 @@ import Wire
         _ = sync.pull()
         _ = sync.found(token(5))
         _ = sync.note(Self.unavailable)
-        #expect(Set(sync.end().map { "\($0)" }).count == ScopeSync.Timer.allCases.count)
+        #expect(Set(sync.end().map { "\($0)" }).count == ScopeSync.Timer.ofSession.count)
         #expect(!sync.isPulling && sync.problem == nil && !sync.agrees && sync.reading == nil)
         // An answer that comes late.
         #expect(sync.page(page(6)) == [] && sync.staged() == [] && sync.pullFailed(Self.unavailable) == [])

@@ -113,7 +113,7 @@ extension KeyValueStore {
                 .keyValue, request, as: WireListKeyDigestsReply.self, app: app, timeout: timeout)
             let (state, items, pending) = try session.local.read { database in
                 let store = StoreTransaction(database, scope)
-                return (try store.state(), try store.items(), try store.pendingCount())
+                return (try store.state(), try store.items(), try store.rows.operationCount())
             }
             let token = ChangeToken(reply.token)
             if token != state.head, attempt < 5 {

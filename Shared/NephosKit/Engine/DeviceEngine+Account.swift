@@ -162,7 +162,7 @@ extension DeviceEngine {
             // And under the name there may be another account by now, as its id shows.
             if !request.discardsUnsent { try Self.requireNothingUnsent(database) { $0.accountID == account } }
             if let previous, previous.accountID != account {
-                try LocalStore.discard(account: previous.accountID, database)
+                try ScopeTransaction.removeAll(of: previous.accountID, database)
             }
             try change(to: session, secrets, database)
             try LocalStore.adoptProvisional(app: AppID(app.appID), session: session, database)
@@ -306,12 +306,12 @@ extension LocalStore {
     static func unsent(of session: SessionRecord, _ database: Database) throws -> (count: Int, apps: String) {
         let rows = try Row.fetchAll(
             database,
-            sql: "SELECT store, COUNT(*) AS count FROM pending WHERE account = ? GROUP BY store ORDER BY store",
+            sql: "SELECT scope, COUNT(*) AS count FROM outbox WHERE account = ? GROUP BY service, scope ORDER BY scope",
             arguments: [session.accountID.rawValue])
         var count = 0
         var apps: [String] = []
         for row in rows {
-            let (store, waiting): (String, Int) = (row["store"], row["count"])
+            let (store, waiting): (String, Int) = (row["scope"], row["count"])
             count += waiting
             // Apps may share a store; any of them can send what waits there.
             let sharing = session.storeIDs.filter { $0.value == store }.keys.sorted()
@@ -321,21 +321,16 @@ extension LocalStore {
         return (count, apps.joined(separator: ", "))
     }
 
-    /// Forgets what was cached for an account.
-    static func discard(account: AccountID, _ database: Database) throws {
-        for table in ["stores", "items", "pending_writes", "pending", "refused", "news"] {
-            try database.execute(sql: "DELETE FROM \(table) WHERE account = ?", arguments: [account.rawValue])
-        }
-    }
-
     /// Gives what was written before the app's store id was known its place.
     static func adoptProvisional(app: AppID, session: SessionRecord, _ database: Database) throws {
         guard let store = session.store(of: app) else { return }
         let provisional = StoreScope.signedOut(app: app).store
-        for table in ["pending_writes", "pending"] {
+        for sql in [
+            "UPDATE pending_writes SET store = ? WHERE account = ? AND store = ?",
+            "UPDATE outbox SET scope = ? WHERE service = 'keyvalue' AND account = ? AND scope = ?",
+        ] {
             try database.execute(
-                sql: "UPDATE \(table) SET store = ? WHERE account = ? AND store = ?",
-                arguments: [store.rawValue, session.accountID.rawValue, provisional.rawValue])
+                sql: sql, arguments: [store.rawValue, session.accountID.rawValue, provisional.rawValue])
         }
     }
 }

@@ -61,11 +61,13 @@ public final class DeviceEngine {
     let writer: Int64
     private(set) var clients: [ServiceName: RequestClient] = [:]
     private var stores: [AppID: KeyValueSync] = [:]
+    /// What is kept in step, in an order that does not depend on chance.
+    private(set) var scopes: [ScopeDriver] = []
     private(set) var stopped = false
     private var foreignVersion = 0
     let serverTime = ServerTime()
     private(set) lazy var tokens = TokenKeeper(self)
-    private(set) lazy var follower = SubscriptionFollower(self)
+    private(set) lazy var router = SubscriptionRouter(self)
 
     /// - Parameter makeKeyPair: A fresh CURVE key pair, for the first sign-in.
     public init(
@@ -100,15 +102,15 @@ public final class DeviceEngine {
             foreignVersion = try local.foreignVersion()
             pollForeign(every: interval)
         }
-        for store in stores.values.sorted(by: { $0.app < $1.app }) { store.begin() }
+        for scope in scopes { scope.begin() }
     }
 
     /// Closes all connections. What waits stays on disk.
     public func stop() {
         stopped = true
         tokens.stop()
-        follower.stop()
-        for store in stores.values { store.end() }
+        router.stop()
+        for scope in scopes { scope.end() }
         closeClients()
     }
 
@@ -117,8 +119,24 @@ public final class DeviceEngine {
         if let store = stores[app] { return store }
         let store = KeyValueSync(app: app, engine: self)
         stores[app] = store
-        store.begin()
+        open(store.driver)
         return store
+    }
+
+    /// Keeps a scope of any kind in step with the server, from now on.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure` when its tables cannot be made.
+    func open(_ model: some ScopeModel) throws(CloudError) -> ScopeDriver {
+        try local.prepare(type(of: model).migrations)
+        let driver = ScopeDriver(model, self)
+        open(driver)
+        return driver
+    }
+
+    private func open(_ driver: ScopeDriver) {
+        scopes.append(driver)
+        scopes.sort { ($0.app, $0.model.service.rawValue) < ($1.app, $1.model.service.rawValue) }
+        driver.begin()
     }
 
     public func makeOperationID() -> OperationID { OperationID(at: now, using: &generator) }
@@ -136,8 +154,6 @@ public final class DeviceEngine {
     func makeGenerator() -> SplitMix64 { SplitMix64(seed: generator.next()) }
 
     func fault(_ name: String) throws { try options.fault?(name) }
-
-    var openStores: [KeyValueSync] { stores.values.sorted { $0.app < $1.app } }
 
     // MARK: Calls
 
@@ -252,8 +268,9 @@ public final class DeviceEngine {
 
     /// Nobody listens where the service should be. Those who wait are told; the attempts go on.
     private func refused(_ service: ServiceName, _ error: CloudError) {
-        guard service == .keyValue || service == .identity && tokens.refreshing else { return }
-        for store in openStores { store.waitsInVain(error) }
+        for scope in scopes where scope.model.service == service || service == .identity && tokens.refreshing {
+            scope.perform(scope.sync.refused(error))
+        }
     }
 
     func makeClient(to address: SessionRecord.Service, endpoints: [String]) throws -> RequestClient {
@@ -290,8 +307,8 @@ public final class DeviceEngine {
                 session.wasCopied = error.details["reason"] == "copied"
             }
         } catch { logger.error("session could not be saved", error) }
-        follower.stop()
-        for store in openStores { store.turnedAway() }
+        router.stop()
+        for scope in scopes { scope.turnedAway() }
     }
 
     // MARK: Session
@@ -340,10 +357,10 @@ public final class DeviceEngine {
     func reconnect(session: SessionRecord?) {
         self.session = session
         // Before the calls end: what fails with them is no news for what begins.
-        for store in openStores { store.end() }
+        for scope in scopes { scope.end() }
         closeClients()
-        follower.restart()
-        for store in openStores { store.begin() }
+        router.restart()
+        for scope in scopes { scope.begin() }
     }
 
     /// The addresses that the server published last.
@@ -395,7 +412,7 @@ public final class DeviceEngine {
                 reconnect(session: now)
                 if before?.accountID != now?.accountID || before?.signedIn != now?.signedIn { announceAccountChange() }
             }
-            for store in openStores { store.foreignWrite() }
+            for scope in scopes { scope.foreignWrite() }
         } catch {
             logger.error("the home's database could not be polled", error)
         }
@@ -403,9 +420,7 @@ public final class DeviceEngine {
 
     func announceAccountChange() {
         onEvent(.accountChanged(session))
-        for app in stores.keys.sorted() {
-            onEvent(.change(app: app, ChangeNotification(reason: .accountChange, changedKeys: [])))
-        }
+        for scope in scopes { scope.model.emit(ChangeNotification(reason: .accountChange, changedKeys: [])) }
     }
 }
 

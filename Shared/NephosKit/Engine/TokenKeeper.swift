@@ -184,7 +184,7 @@ final class TokenKeeper {
     private func beginLater(waited: Duration) {
         guard waited < Self.lockPatience else { return finish(Self.locked) }
         // Those who wait for a store are told why nothing happens.
-        if waited >= Self.lockUsual { for store in engine.openStores { store.note(Self.locked) } }
+        if waited >= Self.lockUsual { for scope in engine.scopes { scope.note(Self.locked) } }
         let pause = max(.milliseconds(100), waited / 2)
         engine.loop.schedule(after: pause) { [weak self] in self?.begin(waited: waited + pause) }
     }
@@ -220,7 +220,7 @@ final class TokenKeeper {
                     hold(try engine.loadSecrets())
                     if error.code == .deviceRevoked { engine.turnedAway(error) }
                     // Nothing goes on without a person, whom the next request would tell too late.
-                    if error.code != .deviceRevoked { for store in engine.openStores { store.note(error) } }
+                    if error.code != .deviceRevoked { for scope in engine.scopes { scope.note(error) } }
                 default: break
                 }
                 finish(error, of: app)
@@ -251,7 +251,7 @@ final class TokenKeeper {
         } else {
             failures = 0
             rest = nil
-            for store in engine.openStores where store.problem == Self.locked { store.note(nil) }
+            for scope in engine.scopes where scope.sync.problem == Self.locked { scope.note(nil) }
         }
         let finished = waiting
         waiting = []

@@ -113,6 +113,16 @@ public final class LocalStore: Sendable {
         }
     }
 
+    /// Makes the tables that a model has of its own, where they are not there yet.
+    func prepare(_ migrations: [LocalMigration]) throws(CloudError) {
+        guard !migrations.isEmpty else { return }
+        var migrator = DatabaseMigrator()
+        for migration in migrations {
+            migrator.registerMigration(migration.name) { try $0.execute(sql: migration.sql) }
+        }
+        do { try migrator.migrate(database) } catch { throw LocalFailure.error(of: error, at: path) }
+    }
+
     /// Reads one consistent state.
     func read<Result>(_ body: (Database) throws -> Result) throws(CloudError) -> Result {
         do {
@@ -191,7 +201,7 @@ enum LocalSchema {
     /// Whether nothing has to be changed before it can be read.
     static func isCurrent(_ database: Database) throws -> Bool { try migrator.hasCompletedMigrations(database) }
 
-    private static var migrator: DatabaseMigrator {
+    static var migrator: DatabaseMigrator {
         var migrator = DatabaseMigrator()
         migrator.registerMigration("1: session and key-value") { database in
             try database.execute(sql: Self.first)
@@ -199,8 +209,33 @@ enum LocalSchema {
         migrator.registerMigration("2: values of refused writes") { database in
             try database.execute(sql: "ALTER TABLE refused ADD COLUMN value BLOB")
         }
+        migrator.registerMigration("3: scopes of every service") { database in
+            try database.execute(sql: Self.scopes)
+        }
         return migrator
     }
+
+    // Renamed, so that no position is given out twice.
+    private static let scopes = """
+        CREATE TABLE scopes (
+            account TEXT NOT NULL, service TEXT NOT NULL, scope TEXT NOT NULL,
+            epoch INTEGER NOT NULL, sequence INTEGER NOT NULL, token_check BLOB NOT NULL,
+            digest BLOB NOT NULL, digest_key BLOB NOT NULL,
+            synced INTEGER NOT NULL, info BLOB NOT NULL,
+            PRIMARY KEY (account, service, scope)
+        ) WITHOUT ROWID;
+        INSERT INTO scopes SELECT account, 'keyvalue', store, epoch, sequence, token_check, digest, digest_key, synced,
+            limits FROM stores;
+        DROP TABLE stores;
+        DROP INDEX pending_by_store;
+        ALTER TABLE pending RENAME TO outbox;
+        ALTER TABLE outbox RENAME COLUMN store TO scope;
+        ALTER TABLE outbox ADD COLUMN service TEXT NOT NULL DEFAULT 'keyvalue';
+        ALTER TABLE outbox ADD COLUMN payload BLOB;
+        CREATE INDEX outbox_by_scope ON outbox (account, service, scope, position);
+        ALTER TABLE news RENAME COLUMN store TO scope;
+        ALTER TABLE news ADD COLUMN service TEXT NOT NULL DEFAULT 'keyvalue';
+        """
 
     // `account` is '' for what was written while signed out.
     private static let first = """

@@ -1,5 +1,6 @@
 import Bus
 import Core
+import Foundation
 
 /// A time, by the clock that people read and by the one that only goes on.
 struct Moment {
@@ -7,7 +8,7 @@ struct Moment {
     var monotonic: Duration
 }
 
-/// What waits to be sent, but for its content, which is its scope's own affair.
+/// What waits to be sent. Its content is its model's own affair.
 struct OutboxOperation: Equatable {
     enum State: String {
         /// Never sent: may still be coalesced with what is written later.
@@ -31,6 +32,8 @@ struct OutboxOperation: Equatable {
     /// Not before this; 0: at once.
     var nextAttempt: Timestamp
     var error: CloudError?
+    /// Its content; empty where that is in its model's own table.
+    var payload = Data()
     /// It must neither overtake another nor be overtaken.
     var goesAlone = false
     /// While it is on its way: nothing can have been sent under its id before.

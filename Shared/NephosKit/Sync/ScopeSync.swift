@@ -45,11 +45,18 @@ struct ScopeSync {
         case changed
         /// A pull has ended, and no other follows.
         case fetched
-        /// The server has asked to be left alone for so long.
+        /// Somebody may have got what they wait for: ``settleWaiters(by:)``.
+        case look
+        /// Tell who waits under this number that the scope got there, or why not.
+        case finish(Int, CloudError?)
+        /// Tell who waits under this number that it took too long, and what is in the way.
+        case giveUp(Int)
+        /// The server has asked to be left alone for so long:
+        /// ``endWaiters(pausedFor:because:pulling:at:)``.
         case endWaiters(pausedFor: Duration, CloudError, pulling: Bool)
     }
 
-    enum Timer: Hashable, CaseIterable {
+    enum Timer: Hashable {
         /// The next pull.
         case pull
         /// What may just have been overtaken.
@@ -58,6 +65,11 @@ struct ScopeSync {
         case push
         /// This turn of the loop is over.
         case turn
+        /// Somebody's patience.
+        case waiter(Int)
+
+        /// Those that end with a session.
+        static let ofSession: [Timer] = [.pull, .gap, .push, .turn]
     }
 
     struct Options {
@@ -65,9 +77,9 @@ struct ScopeSync {
         var gapGrace: Duration = .milliseconds(50)
         /// Items of one page; 0: as many as the service gives.
         var pageItemsMax: UInt32 = 0
-        /// Of one reading. A scope whose model has less may say so.
-        var pagesMax = 1 << 14
-        var readingBytesMax = 64 << 20
+        /// Of one reading: a server that never ends is left.
+        var pagesMax = 1 << 20
+        var readingBytesMax = 1 << 30
         /// Operations in flight.
         var pushesInFlightMax = 32
         /// Marks what this process writes, among all that share the home.
@@ -104,6 +116,10 @@ struct ScopeSync {
     /// The server was restored, or has newer writes than this device knows: what to do with a push is only known after
     /// a pull.
     var awaitsPull = false
+
+    // Who waits, by the number that names them; beyond an end, too
+    var waiters: [Int: ScopeWaiter] = [:]
+    var waiterCount = 0
 
     // What is known of the two sides
     var ahead = AheadSegments()
@@ -146,10 +162,11 @@ struct ScopeSync {
 
     /// Another session begins, or none: what is under way is not heard of any more.
     mutating func end() -> [Action] {
-        let (pulls, applied) = (pulls, pullsApplied)
-        self = ScopeSync(options: options, generator: generator)
-        (self.pulls, pullsApplied) = (pulls, applied)
-        return Timer.allCases.map { .stopWaiting($0) }
+        var next = ScopeSync(options: options, generator: generator)
+        (next.pulls, next.pullsApplied) = (pulls, pullsApplied)
+        (next.waiters, next.waiterCount) = (waiters, waiterCount)
+        self = next
+        return Timer.ofSession.map { .stopWaiting($0) }
     }
 
     /// The connection is there: nothing needs to wait longer.
@@ -172,7 +189,7 @@ struct ScopeSync {
     mutating func refused(_ error: CloudError) -> [Action] {
         let noted = problem.map(Self.needsSomebody) == true ? [] : note(error)
         // Whoever noted it has to hear when it is over, also where only a write was on its way.
-        return noted + pullUnlessPlanned()
+        return noted + pullUnlessPlanned() + endImpatient(error)
     }
 
     /// A timer has run out.
@@ -189,6 +206,7 @@ struct ScopeSync {
         case .turn:
             awaitsTurn = false
             return pushNow()
+        case .waiter(let number): return waiterDue(number)
         }
     }
 

@@ -4,51 +4,21 @@ import GRDB
 import SwiftProtobuf
 import Wire
 
-/// One store inside a local transaction. Everything that SQL knows of items and
-/// pending writes is here.
+/// One key-value store inside a local transaction. Everything that SQL knows of its items and their pending writes is
+/// here; where it stands, and what waits to be sent, is as of every scope (``ScopeTransaction``).
 struct StoreTransaction {
-    let database: Database
-    let scope: StoreScope
-    var account: String { scope.account?.rawValue ?? "" }
-    var store: String { scope.store.rawValue }
+    let rows: ScopeTransaction
+    var database: Database { rows.database }
+    var account: String { rows.account }
+    var store: String { rows.scope.name }
+    var scope: StoreScope { StoreScope(account: rows.scope.account, store: StoreID(store)) }
 
-    init(_ database: Database, _ scope: StoreScope) {
-        self.database = database
-        self.scope = scope
-    }
+    init(_ rows: ScopeTransaction) { self.rows = rows }
 
-    // MARK: State
+    init(_ database: Database, _ scope: StoreScope) { self.init(ScopeTransaction(database, scope.local)) }
 
-    func state() throws -> StoreState {
-        let row = try Row.fetchOne(
-            cached(
-                "SELECT epoch, sequence, token_check, digest, digest_key, synced, limits FROM stores "
-                    + "WHERE account = ?1 AND store = ?2"),
-            arguments: [account, store])
-        guard let row else { return StoreState() }
-        let limits: Data = row["limits"]
-        return StoreState(
-            head: ChangeToken(
-                epoch: UInt64(bitPattern: row["epoch"] as Int64),
-                sequence: UInt64(bitPattern: row["sequence"] as Int64),
-                check: TokenCheck(bytes: [UInt8](row["token_check"] as Data))),
-            digest: SetDigest(bytes: row["digest"] as Data) ?? .empty,
-            digestKey: [UInt8](row["digest_key"] as Data),
-            synced: row["synced"],
-            limits: StoredLimits.decode(limits))
-    }
-
-    func save(_ state: StoreState) throws {
-        try cached(
-            "INSERT INTO stores (account, store, epoch, sequence, digest, digest_key, synced, limits, token_check) "
-                + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT (account, store) DO UPDATE SET "
-                + "epoch = ?3, sequence = ?4, digest = ?5, digest_key = ?6, synced = ?7, limits = ?8, token_check = ?9"
-        ).execute(arguments: [
-            account, store, Int64(bitPattern: state.head.epoch), Int64(bitPattern: state.head.sequence),
-            Data(state.digest.bytes), Data(state.digestKey), state.synced, StoredLimits.encode(state.limits),
-            Data(state.head.check.bytes),
-        ])
-    }
+    func state() throws -> ScopeState { try rows.state() }
+    func save(_ state: ScopeState) throws { try rows.save(state) }
 
     // MARK: Items
 
@@ -77,15 +47,8 @@ struct StoreTransaction {
         return UInt64(bitPattern: greatest ?? 0)
     }
 
-    /// Whether the local content, at its head, has another digest than this
-    /// (the bytes of a ``SetDigest/mark``). False where that cannot be said: none was told, or more is here already.
-    func differs(_ state: StoreState, from digest: [UInt8]) throws -> Bool {
-        guard !digest.isEmpty, digest != state.digest.markBytes else { return false }
-        return try greatestSequence() <= state.head.sequence
-    }
-
     /// Stores the item, and keeps the digest in step with the live items.
-    func put(_ item: KeyValueItem, _ state: inout StoreState) throws {
+    func put(_ item: KeyValueItem, _ state: inout ScopeState) throws {
         if let old = try self.item(item.key), old.value != nil {
             state.digest.remove(old.digest(key: state.digestKey))
         }
@@ -102,40 +65,15 @@ struct StoreTransaction {
     }
 
     /// Forgets all items.
-    func removeItems(_ state: inout StoreState) throws {
+    func removeItems(_ state: inout ScopeState) throws {
         try cached("DELETE FROM items WHERE account = ?1 AND store = ?2").execute(arguments: [account, store])
         state.digest = .empty
     }
 
     // MARK: Pending writes
 
-    func pending(limit: Int = .max, where condition: String = "1") throws -> [PendingOperation] {
-        try Row.fetchAll(
-            database.makeStatement(
-                sql: "SELECT * FROM pending WHERE account = ?1 AND store = ?2 AND \(condition) "
-                    + "ORDER BY position LIMIT ?3"),
-            arguments: [account, store, limit]
-        ).map { row in
-            let position: Int64 = row["position"]
-            let head = (row["head"] as Data?).flatMap { try? WireChangeToken(serializedBytes: $0) }
-            return PendingOperation(
-                operation: OutboxOperation(
-                    position: position,
-                    id: OperationID(bytes: row["operation"] as Data) ?? OperationID(high: 0, low: 0),
-                    head: head.map { ChangeToken($0) } ?? .zero,
-                    state: OutboxOperation.State(rawValue: row["state"]) ?? .unsent,
-                    writer: row["writer"],
-                    created: Timestamp(milliseconds: UInt64(bitPattern: row["created"] as Int64)),
-                    attempts: row["attempts"],
-                    nextAttempt: Timestamp(milliseconds: UInt64(bitPattern: row["next_attempt"] as Int64)),
-                    error: (row["error"] as Data?).flatMap(StoredError.decode)),
-                writes: try writes(of: position))
-        }
-    }
-
-    func pendingCount() throws -> Int {
-        try Int.fetchOne(
-            cached("SELECT count(*) FROM pending WHERE account = ?1 AND store = ?2"), arguments: [account, store]) ?? 0
+    func pending(limit: Int = .max) throws -> [PendingOperation] {
+        try rows.operations(limit: limit).map { PendingOperation(operation: $0, writes: try writes(of: $0.position)) }
     }
 
     func writes(of position: Int64) throws -> [KeyValueItem] {
@@ -164,7 +102,7 @@ struct StoreTransaction {
         let may = try Bool.fetchOne(
             cached(
                 "SELECT state = 'unsent' AND (SELECT count(*) FROM pending_writes WHERE position = ?1) = 1 "
-                    + "FROM pending WHERE position = ?1"),
+                    + "FROM outbox WHERE position = ?1"),
             arguments: [position])
         return may == true ? position : nil
     }
@@ -209,11 +147,7 @@ struct StoreTransaction {
 
     @discardableResult
     func append(_ writes: [KeyValueItem], id: OperationID, writer: Int64, now: Timestamp) throws -> Int64 {
-        try cached(
-            "INSERT INTO pending (account, store, operation, state, writer, created) "
-                + "VALUES (?1, ?2, ?3, 'unsent', ?4, ?5)"
-        ).execute(arguments: [account, store, Data(id.bytes), writer, Int64(bitPattern: now.milliseconds)])
-        let position = database.lastInsertedRowID
+        let position = try rows.append(id: id, writer: writer, now: now)
         for write in writes { try put(write, at: position) }
         return position
     }
@@ -229,27 +163,10 @@ struct StoreTransaction {
         ])
     }
 
-    /// Whether the operation still waits, under this id.
-    func isPending(_ operation: OutboxOperation) throws -> Bool {
-        try Bool.fetchOne(
-            cached("SELECT 1 FROM pending WHERE position = ?1 AND operation = ?2"),
-            arguments: [operation.position, Data(operation.id.bytes)]) ?? false
-    }
-
-    func update(_ operation: OutboxOperation) throws {
-        try cached(
-            "UPDATE pending SET operation = ?2, state = ?3, attempts = ?4, next_attempt = ?5, error = ?6, "
-                + "head = ?7 WHERE position = ?1"
-        ).execute(arguments: [
-            operation.position, Data(operation.id.bytes), operation.state.rawValue, operation.attempts,
-            Int64(bitPattern: operation.nextAttempt.milliseconds), operation.error.map(StoredError.encode),
-            operation.head == .zero ? nil : try WireChangeToken(operation.head).serializedData(),
-        ])
-    }
-
+    /// Takes an operation out, with its writes.
     func removePending(_ position: Int64) throws {
         try cached("DELETE FROM pending_writes WHERE position = ?1").execute(arguments: [position])
-        try cached("DELETE FROM pending WHERE position = ?1").execute(arguments: [position])
+        try rows.removeOperation(at: position)
     }
 
     // MARK: What the app sees
@@ -341,14 +258,6 @@ struct StoreTransaction {
                     error: $0,
                     bytes: row["value"])
             }
-        }
-    }
-
-    /// Forgets everything about the store.
-    func removeAll() throws {
-        for table in ["stores", "items", "pending_writes", "pending", "refused", "news"] {
-            try database.execute(
-                sql: "DELETE FROM \(table) WHERE account = ? AND store = ?", arguments: [account, store])
         }
     }
 

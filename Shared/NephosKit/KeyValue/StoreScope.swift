@@ -17,22 +17,14 @@ public struct StoreScope: Hashable, Sendable {
         StoreScope(account: nil, store: StoreID(provisionalPrefix + app.rawValue))
     }
 
+    var local: LocalScope { LocalScope(account: account, service: .keyValue, name: store.rawValue) }
+
     private static let provisionalPrefix = "app:"
 
     /// The app whose writes wait under its own name, since the server has not told its store.
     static func provisionalApp(of store: String) -> String? {
         store.hasPrefix(provisionalPrefix) ? String(store.dropFirst(provisionalPrefix.count)) : nil
     }
-}
-
-/// How far a store's local copy has come.
-struct StoreState {
-    var head = ChangeToken.zero
-    var digest = SetDigest.empty
-    var digestKey: [UInt8] = []
-    /// Whether the first pull has finished.
-    var synced = false
-    var limits = KeyValueLimits.standard
 }
 
 /// A write that waits for the server.

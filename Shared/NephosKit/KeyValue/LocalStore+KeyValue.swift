@@ -157,7 +157,7 @@ extension LocalStore {
             try store.put(items[0], at: replaced)
             return
         }
-        guard try store.pendingCount() < Self.pendingMax else {
+        guard try store.rows.operationCount() < Self.pendingMax else {
             throw CloudError(
                 .serviceBusy, "Too many changes wait to be sent. Connect, and try again.",
                 details: ["pending_max": "\(Self.pendingMax)"])

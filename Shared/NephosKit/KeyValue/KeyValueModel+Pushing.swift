@@ -1,0 +1,116 @@
+internal import Bus
+internal import Core
+internal import GRDB
+internal import SwiftProtobuf
+internal import Wire
+
+extension KeyValueModel {
+    /// A timestamp that is further ahead comes from a clock that was ahead, and the server will cut it back to the time
+    /// of its arrival: it is sent alone, so that the device's own writes arrive in their order.
+    func alone(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> Set<Int64> {
+        let limit = HybridClock.limit(now: max(engine.now, try Facts(rows.database).seen.time))
+        let store = StoreTransaction(rows)
+        return Set(
+            try operations.map(\.position).filter { try store.writes(of: $0).contains { $0.timestamp > limit } })
+    }
+
+    func pack(_ operation: OutboxOperation, in rows: ScopeTransaction) throws -> any SwiftProtobuf.Message {
+        let own = engine.session?.deviceID
+        var wire = WirePushKeys()
+        wire.storeID = rows.scope.name
+        // It tells the service whether its database is an old copy, before it takes the write.
+        if operation.head.sequence > 0 { wire.head = WireChangeToken(operation.head) }
+        wire.writes = try StoreTransaction(rows).writes(of: operation.position).map { item in
+            var write = WireKeyWrite()
+            write.key = item.key.rawValue
+            if let value = item.value { write.value = WirePropertyValue(value) }
+            write.timestamp = item.timestamp.rawValue
+            // A delete says whose it is also when it is our own: so it is kept where there is nothing to delete. An
+            // older write of the key may still be on its way, of this device or another, or be what an old copy lacks.
+            if item.value == nil || item.deviceID != own { write.deviceID = item.deviceID.rawValue }
+            return write
+        }
+        return wire
+    }
+
+    func receipt(
+        _ reply: Frame, of operation: OutboxOperation, in rows: ScopeTransaction
+    ) throws -> PushReceipt? {
+        let store = StoreTransaction(rows)
+        let writes = try store.writes(of: operation.position)
+        guard let reply = try? reply.decode(WirePushKeysReply.self), reply.outcomes.count == writes.count else {
+            return nil
+        }
+        noteCut(operation, writes, reply.outcomes)
+        let token = ChangeToken(reply.token)
+        let winners = reply.outcomes.filter(\.superseded).map(\.current.sequence)
+        return PushReceipt(
+            token: token, previousSequence: reply.previousSequence, winner: winners.max() ?? 0
+        ) { [app] isCurrent, state in
+            var before: [ItemName: KeyValueItem?] = [:]
+            for write in writes { before[write.key] = .some(try store.visible(write.key)) }
+            try store.removePending(operation.position)
+            try StoreTransaction(rows.database, .signedOut(app: app)).forgetAdopted(writes)
+            guard isCurrent else { return nil }
+            for (write, outcome) in zip(writes, reply.outcomes) {
+                let item = try Self.stored(write, outcome, token: token)
+                // Where nothing was stored, the timestamp is still this device's own.
+                if outcome.superseded || outcome.hasCurrent {
+                    try Facts(rows.database).withClock { $0.observe(item.timestamp) }
+                }
+                // What is not above the head is here already, or was deleted since: a late answer must not bring it back.
+                guard item.sequence > state.head.sequence else { continue }
+                if let mine = try store.item(item.key), mine.sequence > item.sequence { continue }
+                try store.put(item, &state)
+            }
+            return try Self.news(before, in: store)
+        }
+    }
+
+    /// A timestamp that the server has cut back tells its time.
+    private func noteCut(_ operation: OutboxOperation, _ writes: [KeyValueItem], _ outcomes: [WireKeyOutcome]) {
+        // A later attempt may be answered with what became of an earlier one, long ago.
+        guard operation.isFirst else { return }
+        for (write, outcome) in zip(writes, outcomes) where !outcome.superseded && outcome.hasCurrent {
+            let stored = HybridTimestamp(rawValue: outcome.current.timestamp)
+            guard stored < write.timestamp else { continue }
+            return engine.serverTime.learn(
+                cutTo: stored.time, by: engine.loop.wallClock, monotonic: engine.loop.monotonicNow)
+        }
+    }
+
+    /// What the server holds under the key after this push.
+    private static func stored(
+        _ write: KeyValueItem, _ outcome: WireKeyOutcome, token: ChangeToken
+    ) throws -> KeyValueItem {
+        var item = write
+        if outcome.superseded {
+            item = try KeyValueItem(outcome.current)
+        } else if outcome.hasCurrent {
+            item.timestamp = HybridTimestamp(rawValue: outcome.current.timestamp)
+            if !outcome.current.deviceID.isEmpty { item.deviceID = DeviceID(outcome.current.deviceID) }
+            item.sequence = outcome.current.sequence
+        }
+        if item.sequence == 0 { item.sequence = token.sequence }
+        return item
+    }
+
+    func refuse(
+        _ operation: OutboxOperation, _ error: CloudError, in rows: ScopeTransaction
+    ) throws -> ChangeNotification? {
+        let store = StoreTransaction(rows)
+        let writes = try store.writes(of: operation.position)
+        try store.removePending(operation.position)
+        try store.recordRefusal(writes, error, now: engine.now)
+        let keys = writes.map(\.key)
+        return ChangeNotification(
+            reason: .quotaViolationChange, changedKeys: keys, items: try keys.compactMap { try store.visible($0) },
+            error: error)
+    }
+
+    func items(of operation: OutboxOperation, in rows: ScopeTransaction) throws -> [ItemName] {
+        try StoreTransaction(rows).writes(of: operation.position).map(\.key)
+    }
+
+    func refusals(in rows: ScopeTransaction) throws -> [RefusedWrite] { try StoreTransaction(rows).refusals() }
+}

@@ -1,0 +1,96 @@
+internal import Bus
+public import Core
+internal import GRDB
+internal import Wire
+
+/// One app's key-value store on the device's loop: what the app may do with it. It keeps in step with the server by its
+/// ``ScopeDriver``.
+public final class KeyValueSync {
+    public let app: AppID
+    unowned let engine: DeviceEngine
+    let driver: ScopeDriver
+
+    init(app: AppID, engine: DeviceEngine) {
+        self.app = app
+        self.engine = engine
+        driver = ScopeDriver(KeyValueModel(app: app, engine: engine), engine)
+    }
+
+    /// Nil: signed out, or the server has not told the app's store id yet.
+    var scope: StoreScope? {
+        driver.scope.map { StoreScope(account: $0.account, store: StoreID($0.name)) }
+    }
+
+    // MARK: The app's writes
+
+    /// Accepts writes, all or none, and sends them when they can be.
+    ///
+    /// - Throws: ``CloudError`` `.quotaExceeded` and `.invalidArguments`: nothing is stored.
+    public func write(_ writes: [LocalWrite]) throws(CloudError) {
+        do throws(CloudError) {
+            try engine.local.accept(
+                writes, app: app, id: engine.makeOperationID(), writer: engine.writer, now: engine.now)
+        } catch {
+            refusedHere(writes, error)
+            throw error
+        }
+        pump()
+    }
+
+    /// Tells of a write that this device refused by itself, as of one that the server refused.
+    func refusedHere(_ writes: [LocalWrite], _ error: CloudError) {
+        guard error.code == .quotaExceeded else { return }
+        driver.model.emit(
+            ChangeNotification(reason: .quotaViolationChange, changedKeys: writes.map(\.key), error: error))
+    }
+
+    public func set(_ value: PropertyValue?, forKey key: ItemName) throws(CloudError) {
+        try write([LocalWrite(key: key, value: value)])
+    }
+
+    public func read(_ key: ItemName) throws(CloudError) -> ReadResult { try engine.local.read(key, app: app) }
+
+    public func dictionary() throws(CloudError) -> [ItemName: PropertyValue] { try engine.local.dictionary(app: app) }
+
+    /// Offers what was written while signed out to the account that is signed in now.
+    public func adoptSignedOutContent() throws(CloudError) -> [ItemName] {
+        let keys = try engine.local.adoptSignedOutContent(
+            app: app, writer: engine.writer, now: engine.now, makeID: engine.makeOperationID)
+        pump()
+        return keys
+    }
+
+    // MARK: Where it stands
+
+    /// Where the store stands, and why anything in it waits.
+    public func status() throws(CloudError) -> StoreStatus { try driver.status() }
+
+    /// Completes when a pull that begins now, or later, has been applied.
+    ///
+    /// - Parameter isImpatient: Whether to give up as soon as it is known that nobody listens at the server's address.
+    public func whenCurrent(
+        timeout: Duration, isImpatient: Bool = false, _ completion: @escaping (Result<Void, CloudError>) -> Void
+    ) { driver.wait(for: nil, timeout: timeout, isImpatient: isImpatient, completion) }
+
+    /// Completes when nothing waits to be sent.
+    public func whenSent(
+        timeout: Duration, isImpatient: Bool = false, _ completion: @escaping (Result<Void, CloudError>) -> Void
+    ) { driver.wait(for: .sent, timeout: timeout, isImpatient: isImpatient, completion) }
+
+    /// Completes when the first download has finished, or a person has to do something before it can.
+    ///
+    /// - Returns: Names the waiter, for ``endWaiter(_:_:)``.
+    func whenDownloaded(timeout: Duration, _ completion: @escaping (Result<Void, CloudError>) -> Void) -> Int {
+        driver.wait(for: .downloaded, timeout: timeout, completion)
+    }
+
+    func endWaiter(_ number: Int, _ result: Result<Void, CloudError>) { driver.endWaiter(number, result) }
+
+    /// Tries now what would be tried later by itself: what failed may succeed by now.
+    func synchronize() { driver.synchronize() }
+    func pull() { driver.pull() }
+    func pump() { driver.push() }
+    func changed() { driver.perform([.changed]) }
+    func connected() { driver.perform(driver.sync.connected()) }
+    func foreignWrite() { driver.foreignWrite() }
+}

@@ -1,0 +1,121 @@
+import Core
+import Foundation
+import GRDB
+import SwiftProtobuf
+import Wire
+
+/// The scope's operations that wait to be sent, in the order in which they were written.
+extension ScopeTransaction {
+    /// The oldest operations.
+    func operations(limit: Int = .max, where condition: String = "1") throws -> [OutboxOperation] {
+        try Row.fetchAll(
+            database.makeStatement(
+                sql: "SELECT * FROM outbox WHERE account = ?1 AND service = ?2 AND scope = ?3 AND \(condition) "
+                    + "ORDER BY position LIMIT ?4"),
+            arguments: [account, service, scope.name, limit]
+        ).map { row in
+            let head = (row["head"] as Data?).flatMap { try? WireChangeToken(serializedBytes: $0) }
+            return OutboxOperation(
+                position: row["position"],
+                id: OperationID(bytes: row["operation"] as Data) ?? OperationID(high: 0, low: 0),
+                head: head.map { ChangeToken($0) } ?? .zero,
+                state: OutboxOperation.State(rawValue: row["state"]) ?? .unsent,
+                writer: row["writer"],
+                created: Timestamp(milliseconds: UInt64(bitPattern: row["created"] as Int64)),
+                attempts: row["attempts"],
+                nextAttempt: Timestamp(milliseconds: UInt64(bitPattern: row["next_attempt"] as Int64)),
+                error: (row["error"] as Data?).flatMap(StoredError.decode),
+                payload: row["payload"] as Data? ?? Data())
+        }
+    }
+
+    /// What may be sent, the oldest first.
+    func sendable(limit: Int) throws -> [OutboxOperation] {
+        try operations(limit: limit, where: "state <> 'blocked'")
+    }
+
+    /// The first that waits for a person.
+    func firstBlocked() throws -> OutboxOperation? { try operations(limit: 1, where: "state = 'blocked'").first }
+
+    func operationCount() throws -> Int {
+        try Int.fetchOne(
+            cached("SELECT count(*) FROM outbox WHERE account = ?1 AND service = ?2 AND scope = ?3"),
+            arguments: [account, service, scope.name]) ?? 0
+    }
+
+    /// - Parameter payload: Its content; empty where that is in its model's own table.
+    /// - Returns: Its position.
+    @discardableResult
+    func append(_ payload: Data = Data(), id: OperationID, writer: Int64, now: Timestamp) throws -> Int64 {
+        try cached(
+            "INSERT INTO outbox (account, service, scope, operation, state, writer, created, payload) "
+                + "VALUES (?1, ?2, ?3, ?4, 'unsent', ?5, ?6, ?7)"
+        ).execute(arguments: [
+            account, service, scope.name, Data(id.bytes), writer, Int64(bitPattern: now.milliseconds), payload,
+        ])
+        return database.lastInsertedRowID
+    }
+
+    /// Whether the operation still waits, under this id.
+    func isWaiting(_ operation: OutboxOperation) throws -> Bool {
+        try Bool.fetchOne(
+            cached("SELECT 1 FROM outbox WHERE position = ?1 AND operation = ?2"),
+            arguments: [operation.position, Data(operation.id.bytes)]) ?? false
+    }
+
+    func update(_ operation: OutboxOperation) throws {
+        try cached(
+            "UPDATE outbox SET operation = ?2, state = ?3, attempts = ?4, next_attempt = ?5, error = ?6, "
+                + "head = ?7 WHERE position = ?1"
+        ).execute(arguments: [
+            operation.position, Data(operation.id.bytes), operation.state.rawValue, operation.attempts,
+            Int64(bitPattern: operation.nextAttempt.milliseconds), operation.error.map(StoredError.encode),
+            operation.head == .zero ? nil : try WireChangeToken(operation.head).serializedData(),
+        ])
+    }
+
+    func removeOperation(at position: Int64) throws {
+        try cached("DELETE FROM outbox WHERE position = ?1").execute(arguments: [position])
+    }
+
+    /// Lets everything that waited for a person be tried again.
+    func unblock() throws {
+        try cached(
+            "UPDATE outbox SET state = 'sent', next_attempt = 0 "
+                + "WHERE state = 'blocked' AND account = ?1 AND service = ?2 AND scope = ?3"
+        ).execute(arguments: [account, service, scope.name])
+    }
+
+    /// Whatever waits for its next attempt may have it now.
+    func hasten() throws {
+        try cached(
+            "UPDATE outbox SET next_attempt = 0 "
+                + "WHERE state <> 'blocked' AND account = ?1 AND service = ?2 AND scope = ?3"
+        ).execute(arguments: [account, service, scope.name])
+    }
+
+    /// The operation as it is now, marked as sent; nil: it is gone. From here on
+    /// its id and its content belong together.
+    ///
+    /// It gets its id only now: a home that was restored from a copy may hold,
+    /// under an id that was sent since, what the operation was before.
+    ///
+    /// - Parameter counts: Whether the server is there, so that this is an attempt; else that is known by its end.
+    func freeze(
+        _ operation: OutboxOperation, counts: Bool = true, makeID: () -> OperationID
+    ) throws -> OutboxOperation? {
+        guard var current = try operations(limit: 1, where: "position = \(operation.position)").first else {
+            return nil
+        }
+        current.isFirst = current.state == .unsent && current.attempts == 0
+        current.isCounted = counts
+        if current.state == .unsent {
+            current.id = makeID()
+            current.head = try state().head
+        }
+        current.state = .sent
+        if counts { current.attempts += 1 }
+        try update(current)
+        return current
+    }
+}

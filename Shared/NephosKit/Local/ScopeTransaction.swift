@@ -1,0 +1,111 @@
+import Core
+import Foundation
+import GRDB
+import SwiftProtobuf
+import Wire
+
+/// One scope inside a local transaction: what every scope has on disk, whatever is in it. Its items are in its model's
+/// own tables.
+///
+/// Each table that has something of an account says whose in a column `account`, by which it goes with the account.
+struct ScopeTransaction {
+    let database: Database
+    let scope: LocalScope
+    var account: String { scope.account?.rawValue ?? "" }
+    var service: String { scope.service.rawValue }
+
+    init(_ database: Database, _ scope: LocalScope) {
+        self.database = database
+        self.scope = scope
+    }
+
+    func cached(_ sql: String) throws -> Statement { try database.cachedStatement(sql: sql) }
+
+    // MARK: State
+
+    func state() throws -> ScopeState {
+        let row = try Row.fetchOne(
+            cached(
+                "SELECT epoch, sequence, token_check, digest, digest_key, synced, info FROM scopes "
+                    + "WHERE account = ?1 AND service = ?2 AND scope = ?3"),
+            arguments: [account, service, scope.name])
+        guard let row else { return ScopeState() }
+        return ScopeState(
+            head: ChangeToken(
+                epoch: UInt64(bitPattern: row["epoch"] as Int64),
+                sequence: UInt64(bitPattern: row["sequence"] as Int64),
+                check: TokenCheck(bytes: [UInt8](row["token_check"] as Data))),
+            digest: SetDigest(bytes: row["digest"] as Data) ?? .empty,
+            digestKey: [UInt8](row["digest_key"] as Data),
+            synced: row["synced"],
+            info: row["info"])
+    }
+
+    func save(_ state: ScopeState) throws {
+        try cached(
+            "INSERT INTO scopes (account, service, scope, epoch, sequence, digest, digest_key, synced, info, "
+                + "token_check) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) "
+                + "ON CONFLICT (account, service, scope) DO UPDATE SET epoch = ?4, sequence = ?5, digest = ?6, "
+                + "digest_key = ?7, synced = ?8, info = ?9, token_check = ?10"
+        ).execute(arguments: [
+            account, service, scope.name, Int64(bitPattern: state.head.epoch), Int64(bitPattern: state.head.sequence),
+            Data(state.digest.bytes), Data(state.digestKey), state.synced, state.info, Data(state.head.check.bytes),
+        ])
+    }
+
+    // MARK: Pages
+
+    /// Keeps what a page has brought until its reading is whole: the newest state of each item.
+    ///
+    /// In a temporary table of this process's connection: it takes no room in the home, no other process sees it, and
+    /// it is gone when the process ends.
+    ///
+    /// - Parameter isFirst: Of a reading; what an earlier one has left is forgotten.
+    func stage(_ changes: [WireChange], isFirst: Bool) throws {
+        try database.execute(
+            sql: """
+                CREATE TEMP TABLE IF NOT EXISTS staged (
+                    account TEXT NOT NULL, service TEXT NOT NULL, scope TEXT NOT NULL, item TEXT NOT NULL,
+                    change BLOB NOT NULL, PRIMARY KEY (account, service, scope, item)
+                ) WITHOUT ROWID
+                """)
+        if isFirst { try clearStage() }
+        for change in changes {
+            let bytes: Data = try change.serializedBytes()
+            try cached(
+                "INSERT OR REPLACE INTO temp.staged (account, service, scope, item, change) "
+                    + "VALUES (?1, ?2, ?3, ?4, ?5)"
+            ).execute(arguments: [account, service, scope.name, change.item, bytes])
+        }
+    }
+
+    /// In the order of their names.
+    func staged() throws -> [WireChange] {
+        try Data.fetchAll(
+            cached(
+                "SELECT change FROM temp.staged WHERE account = ?1 AND service = ?2 AND scope = ?3 ORDER BY item"),
+            arguments: [account, service, scope.name]
+        ).map { try WireChange(serializedBytes: $0) }
+    }
+
+    func clearStage() throws {
+        try cached("DELETE FROM temp.staged WHERE account = ?1 AND service = ?2 AND scope = ?3")
+            .execute(arguments: [account, service, scope.name])
+    }
+
+    // MARK: Leaving
+
+    /// Forgets everything about an account, in whichever table it is.
+    static func removeAll(of account: AccountID, _ database: Database) throws {
+        let tables = try String.fetchAll(
+            database,
+            sql: """
+                SELECT name FROM sqlite_master WHERE type = 'table'
+                AND EXISTS (SELECT 1 FROM pragma_table_info(sqlite_master.name) WHERE name = 'account')
+                """)
+        for table in tables {
+            try database.execute(
+                sql: "DELETE FROM \"\(table)\" WHERE account = ?", arguments: [account.rawValue])
+        }
+    }
+}

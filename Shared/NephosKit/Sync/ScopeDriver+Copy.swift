@@ -1,0 +1,106 @@
+import Bus
+import Core
+import Wire
+
+/// How the copy is moved on: what holds for every scope, around what its model does.
+extension ScopeDriver {
+    /// Whether the copy, at its head, has another digest than this (the bytes of a ``SetDigest/mark``). False where
+    /// that cannot be said: none was told, or more is here already.
+    func differs(_ state: ScopeState, from digest: [UInt8], in rows: ScopeTransaction) throws -> Bool {
+        guard !digest.isEmpty, digest != state.digest.markBytes else { return false }
+        return try model.greatestSequence(in: rows) <= state.head.sequence
+    }
+
+    func apply(_ pages: PulledPages, in rows: ScopeTransaction) throws -> AppliedPages {
+        var state = try rows.state()
+        let last = pages.last
+        let token = ChangeToken(last.token)
+        var changes = last.changes
+        if pages.isStaged {
+            try rows.stage(changes, isFirst: false)
+            changes = try rows.staged()
+            try rows.clearStage()
+        }
+        // Another process, or a notification, was quicker.
+        if state.synced, !pages.isListing, token.epoch == state.head.epoch, token.sequence < state.head.sequence {
+            return AppliedPages(head: state.head)
+        }
+        let pulled = PulledChanges(
+            changes: changes, token: token, isListing: pages.isListing, isComparing: pages.isComparing,
+            epochStart: last.epochStart, info: last.info)
+        try setDigestKey([UInt8](last.digestKey), in: rows, &state)
+        // What is incremental continues `after`, and nothing else; and never one history with another.
+        let isOther = state.head.epoch != 0 && token.epoch != state.head.epoch
+        guard pages.isListing || !isOther && (!state.synced || state.head >= pages.after),
+            let merged = try model.merge(pulled, in: rows, &state)
+        else { return AppliedPages(needsEverything: true) }
+        state.head = token.epoch == state.head.epoch && state.head > token ? state.head : token
+        state.synced = true
+        try rows.save(state)
+        var applied = AppliedPages(head: state.head, damaged: merged.damaged)
+        if try model.greatestSequence(in: rows) <= token.sequence, state.head == token {
+            applied.digestAgrees = state.digest.bytes == [UInt8](last.digest)
+        }
+        try tell(merged.news, at: token, in: rows)
+        return applied
+    }
+
+    private func setDigestKey(_ key: [UInt8], in rows: ScopeTransaction, _ state: inout ScopeState) throws {
+        guard key != state.digestKey else { return }
+        state.digestKey = key
+        state.digest = .empty
+        for digest in try model.digests(in: rows, key: key).values { state.digest.add(digest) }
+    }
+
+    func apply(_ segment: FeedSegment, in rows: ScopeTransaction) throws -> FeedSegment.Place {
+        var state = try rows.state()
+        // Before the first pull nothing can be continued. A scope that was empty then has no
+        // digest key yet, and without it no digest can be kept.
+        guard state.synced, !state.digestKey.isEmpty else { return .foreign }
+        switch segment.position(at: state.head) {
+        case .next: break
+        case .seen: return .seen
+        case .ahead: return .ahead
+        case .foreign: return .foreign
+        }
+        guard let merged = try model.merge(segment, in: rows, &state) else { return .unreadable }
+        state.head = segment.token
+        try rows.save(state)
+        try tell(merged.news, at: segment.token, in: rows)
+        return .applied(differs: try differs(state, from: segment.digest, in: rows))
+    }
+
+    /// Takes in that an operation was accepted.
+    func accept(_ operation: OutboxOperation, _ reply: Frame, in rows: ScopeTransaction) throws -> SettledPush {
+        guard try rows.isWaiting(operation) else { return .elsewhere }
+        guard let receipt = try model.receipt(reply, of: operation, in: rows) else { return .unusable }
+        var state = try rows.state()
+        let token = receipt.token
+        guard token.epoch <= state.head.epoch, receipt.winner <= state.head.sequence else { return .pullFirst }
+        try rows.removeOperation(at: operation.position)
+        let isCurrent = token.epoch == state.head.epoch
+        let news = try receipt.store(isCurrent, &state)
+        guard isCurrent else { return .elsewhere }
+        let segment = FeedSegment(previous: receipt.previousSequence, token: token, changes: [])
+        // The first push into an empty scope: its digest key comes with the next pull.
+        let position = state.digestKey.isEmpty ? .foreign : segment.position(at: state.head)
+        if position == .next { state.head = token }
+        try rows.save(state)
+        try tell(news, at: state.head, in: rows)
+        return .stored(segment, position)
+    }
+
+    /// What was there before stays, and the app is told.
+    func refuse(_ operation: OutboxOperation, _ error: CloudError, in rows: ScopeTransaction) throws {
+        // Another process may have sent it too, and been told the same.
+        guard try rows.isWaiting(operation) else { return }
+        try rows.removeOperation(at: operation.position)
+        try tell(try model.refuse(operation, error, in: rows), at: try rows.state().head, in: rows)
+    }
+
+    private func tell(_ news: ChangeNotification?, at token: ChangeToken, in rows: ScopeTransaction) throws {
+        guard var news else { return }
+        news.token = token
+        try rows.tell(news)
+    }
+}

@@ -1,0 +1,80 @@
+import Bus
+import Core
+
+extension ScopeDriver {
+    /// Operations that wait, of those that a status lists; there may be more.
+    static let listedMax = 1000
+
+    /// Completes when the scope has got there, or it is known why not.
+    ///
+    /// - Parameters:
+    ///   - goal: Nil: a pull that begins now, or later, has been applied.
+    ///   - isImpatient: Whether to give up as soon as it is known that nobody listens at the server's address.
+    /// - Returns: Names the waiter, for ``endWaiter(_:_:)``.
+    @discardableResult
+    func wait(
+        for goal: ScopeWaiter.Goal?, timeout: Duration, isImpatient: Bool = false,
+        _ completion: @escaping (Result<Void, CloudError>) -> Void
+    ) -> Int {
+        let (number, actions) = sync.wait(
+            for: goal, timeout: timeout, isImpatient: isImpatient, at: engine.loop.monotonicNow)
+        completions[number] = completion
+        perform(actions)
+        return number
+    }
+
+    /// Ends one that waits, if it still does.
+    func endWaiter(_ number: Int, _ result: Result<Void, CloudError>) { perform(sync.endWaiter(number, result)) }
+
+    func finish(_ number: Int, _ error: CloudError?) {
+        completions.removeValue(forKey: number)?(error.map { .failure($0) } ?? .success(()))
+    }
+
+    /// Tells those whose goal is reached, or out of reach.
+    func settleWaiters() {
+        guard !sync.waiters.isEmpty, let standing = try? standing() else { return }
+        perform(sync.settleWaiters(by: standing))
+    }
+
+    private func standing() throws(CloudError) -> ScopeStanding {
+        let place = model.place(in: engine.session)
+        // It is looked for among all that waits.
+        let asksForBlocked = sync.waiters.values.contains { $0.isImpatient && $0.goal == .sent }
+        var standing = try engine.local.read { database in
+            let rows = ScopeTransaction(database, place)
+            return ScopeStanding(
+                isSynced: try rows.state().synced, waiting: try rows.operationCount(),
+                blocked: asksForBlocked ? try rows.firstBlocked()?.error : nil)
+        }
+        standing.problem = problem
+        return standing
+    }
+
+    /// Why the scope as a whole is not current: the session's reason, else its own.
+    private var problem: CloudError? {
+        guard let session = engine.session, session.signedIn else {
+            return CloudError(.notSignedIn, "This home has no account signed in. Sign in.")
+        }
+        return session.ending ?? sync.problem
+    }
+
+    /// Where the scope stands, and why anything in it waits.
+    func status() throws(CloudError) -> StoreStatus {
+        let place = model.place(in: engine.session)
+        let (state, pending, refused) = try engine.local.read { database in
+            let rows = ScopeTransaction(database, place)
+            let pending = try rows.operations(limit: Self.listedMax).map { ($0, try model.items(of: $0, in: rows)) }
+            return (try rows.state(), pending, try model.refusals(in: rows))
+        }
+        let problem = problem
+        let described = pending.map { operation, items in
+            sync.describe(
+                operation, items: items, problem: problem, isSynced: state.synced, isServerHeard: isServerHeard,
+                at: moment)
+        }
+        return StoreStatus(
+            initialSyncFinished: state.synced, head: state.head, digest: state.digest, pending: described,
+            refused: refused, problem: problem, agrees: sync.agrees, budget: sync.outbox.pacing.budget,
+            isFollowing: engine.router.isFollowing(self))
+    }
+}

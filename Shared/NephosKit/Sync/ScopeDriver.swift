@@ -1,0 +1,297 @@
+import Bus
+import Core
+import GRDB
+import SwiftProtobuf
+import Wire
+
+/// Performs what a scope's ``ScopeSync`` decides, on the loop, the connections and the home's database.
+///
+/// The truth is on disk: each step reads what it needs inside its transaction, so that another process of the same home
+/// may do the same at the same time.
+final class ScopeDriver {
+    let model: any ScopeModel
+    unowned let engine: DeviceEngine
+    var sync: ScopeSync
+    /// Nil: signed out, or the server has not told which scope it is.
+    private(set) var scope: LocalScope?
+    private var timers: [ScopeSync.Timer: any LoopTimer] = [:]
+    /// Until the app's token is asked for once more.
+    private var learnTimer: (any LoopTimer)?
+    private var learnFailures = 0
+    /// What is about to be sent, by its operation's position.
+    private var packed: [Int64: any SwiftProtobuf.Message] = [:]
+    /// Of those who wait, by the numbers that name them.
+    var completions: [Int: (Result<Void, CloudError>) -> Void] = [:]
+    /// How far in the home's news this process has told the app.
+    private var told: Int64 = 0
+    /// Calls that began under an earlier session are not heard any more.
+    private var generation = 0
+
+    init(_ model: any ScopeModel, _ engine: DeviceEngine) {
+        self.model = model
+        self.engine = engine
+        var options = ScopeSync.Options()
+        options.gapGrace = engine.options.gapGrace
+        options.pageItemsMax = engine.options.pageItemsMax
+        options.pushesInFlightMax = engine.options.pushesInFlightMax
+        options.writer = engine.writer
+        model.adjust(&options)
+        sync = ScopeSync(options: options, generator: engine.makeGenerator())
+    }
+
+    var app: AppID { model.app }
+    var moment: Moment { Moment(time: engine.now, monotonic: engine.loop.monotonicNow) }
+    var isServerHeard: Bool { engine.hasHeard(model.service) }
+
+    // MARK: Life
+
+    func begin() {
+        // Who waits for what an account has need not wait when there is none.
+        guard let session = engine.session, session.signedIn else { return perform([.look]) }
+        guard let scope = model.scope(in: session) else { return learnScope() }
+        self.scope = scope
+        do throws(CloudError) { told = try read { try $0.latestNews() } } catch { note(error) }
+        guard !session.revoked else { return }
+        // A new sign-in, or a new entitlement, may have removed what blocked.
+        do throws(CloudError) { try write { try $0.unblock() } } catch { note(error) }
+        engine.router.follow(self, scope)
+        perform(sync.begin(scope.name))
+    }
+
+    func end() {
+        generation += 1
+        perform(sync.end())
+        learnTimer?.cancel()
+        learnTimer = nil
+        learnFailures = 0
+        packed = [:]
+        scope = nil
+    }
+
+    /// The app has never had a token on this device: its token tells its scopes.
+    private func learnScope() {
+        let generation = generation
+        engine.tokens.token(for: app) { [weak self] result in
+            guard let self, generation == self.generation, scope == nil else { return }
+            learnFailures += 1
+            var pause = engine.backoff(attempts: learnFailures)
+            switch result {
+            case .failure(let error):
+                note(error)
+                guard error.code.retry != .never else { return }
+                pause = error.retryAfter ?? pause
+            case .success where engine.session.flatMap({ self.model.scope(in: $0) }) != nil: pause = .zero
+            case .success(let token):
+                // This token did not tell; the next one may.
+                note(model.absence)
+                engine.tokens.discard(token, of: app)
+            }
+            learnTimer = engine.loop.schedule(after: pause) { [weak self] in
+                guard let self, generation == self.generation else { return }
+                begin()
+            }
+        }
+    }
+
+    /// Tries now what would be tried later by itself: what failed may succeed by now.
+    func synchronize() {
+        if scope != nil {
+            do throws(CloudError) { try write { try $0.hasten() } } catch { note(error) }
+        }
+        engine.tokens.hasten()
+        perform(sync.hasten())
+    }
+
+    /// Another process of this home has written.
+    func foreignWrite() {
+        guard scope != nil else { return begin() }
+        tellNews()
+        perform(sync.push() + [.changed])
+    }
+
+    /// The server has turned this device away.
+    func turnedAway() {
+        sync.turnedAway()
+        perform([.changed])
+    }
+
+    func pull() { perform(sync.pull()) }
+    func push() { perform(sync.push()) }
+    func note(_ error: CloudError?) { perform(sync.note(error)) }
+
+    // MARK: What arrives
+
+    func receive(_ notification: WireNotification) {
+        guard notification.reason == .serverChange else { return }
+        perform(
+            sync.notified(
+                FeedSegment(
+                    previous: notification.previousSequence, token: ChangeToken(notification.token),
+                    changes: notification.changes, digest: [UInt8](notification.digest))))
+    }
+
+    // MARK: Actions
+
+    /// Does what was decided, and says what came of it.
+    func perform(_ actions: [ScopeSync.Action]) {
+        let generation = generation
+        for action in actions {
+            // Whoever was told may have ended all this.
+            guard generation == self.generation else { return }
+            perform(action)
+        }
+    }
+
+    private func perform(_ action: ScopeSync.Action) {
+        switch action {
+        case .find: attempt({ try self.here() }, { self.sync.found($0.head) }, { self.sync.pullFailed($0) })
+        case .compare(let server):
+            attempt({ try self.here(server) }, { self.sync.stands($0, beside: server) }, { self.sync.note($0) })
+        case .read(let request): ask(request)
+        case .stage(let changes, let isFirst):
+            attempt(
+                { try self.write { try $0.stage(changes, isFirst: isFirst) } },
+                { self.sync.staged() }, { self.sync.pullFailed($0) })
+        case .apply(let pages):
+            attempt(
+                { try self.write { try self.apply(pages, in: $0) } },
+                { self.sync.applied($0, wasListing: pages.isListing) }, { self.sync.applyFailed($0) })
+        case .receive(let segment):
+            attempt(
+                { try self.write { try self.apply(segment, in: $0) } },
+                { self.sync.received(segment, as: $0) }, { self.sync.applyFailed($0) })
+        case .collect(let limit):
+            attempt(
+                { try self.sendable(limit: limit) },
+                { self.sync.collected($0, at: self.moment, isServerHeard: self.isServerHeard) },
+                { self.sync.note($0) })
+        case .freeze(let operations, let isAttempt):
+            attempt(
+                { try self.freeze(operations, isAttempt: isAttempt) },
+                { self.sync.frozen($0) }, { self.sync.note($0) })
+        case .send(let operation): send(operation)
+        case .accept(let operation, let reply):
+            attempt(
+                { try self.write { try self.accept(operation, reply, in: $0) } },
+                { self.sync.settled(operation, as: $0, at: self.moment) }, { self.sync.note($0) })
+        case .update(let operation):
+            attempt({ try self.write { try $0.update(operation) } }, { [] }, { self.sync.note($0) })
+        case .refuse(let operation, let error):
+            attempt(
+                { try self.write { try self.refuse(operation, error, in: $0) } }, { [] }, { self.sync.note($0) })
+        case .tellNews: tellNews()
+        case .wait(let timer, let time):
+            timers[timer]?.cancel()
+            timers[timer] = engine.loop.schedule(after: time) { [weak self] in
+                guard let self else { return }
+                timers[timer] = nil
+                perform(sync.due(timer))
+            }
+        case .stopWaiting(let timer): timers.removeValue(forKey: timer)?.cancel()
+        case .changed:
+            model.statusChanged()
+            settleWaiters()
+        case .fetched:
+            do throws(CloudError) { model.fetched(try status()) } catch { perform(sync.applyFailed(error)) }
+        case .look: settleWaiters()
+        case .finish(let number, let error): finish(number, error)
+        case .giveUp(let number): finish(number, ScopeSync.tooLate(try? status()))
+        case .endWaiters(let pause, let error, let pulling):
+            perform(
+                sync.endWaiters(
+                    pausedFor: pause, because: error, pulling: pulling, at: engine.loop.monotonicNow))
+        }
+    }
+
+    private func attempt<Value>(
+        _ body: () throws -> Value, _ success: (Value) -> [ScopeSync.Action],
+        _ failure: (CloudError) -> [ScopeSync.Action]
+    ) {
+        let actions: [ScopeSync.Action]
+        do { actions = success(try body()) } catch { actions = failure(CloudError(wrapping: error)) }
+        perform(actions)
+    }
+
+    private func requireScope() throws(CloudError) -> LocalScope {
+        guard let scope else { throw CloudError(.operationCancelled, "The scope was left.") }
+        return scope
+    }
+
+    func read<Value>(_ body: (ScopeTransaction) throws -> Value) throws(CloudError) -> Value {
+        let scope = try requireScope()
+        return try engine.local.read { try body(ScopeTransaction($0, scope)) }
+    }
+
+    func write<Value>(_ body: (ScopeTransaction) throws -> Value) throws(CloudError) -> Value {
+        let scope = try requireScope()
+        return try engine.local.write { try body(ScopeTransaction($0, scope)) }
+    }
+
+    private func here(_ server: ServerHead? = nil) throws(CloudError) -> Standing {
+        try read { rows in
+            let state = try rows.state()
+            return Standing(
+                head: state.head, isSynced: state.synced,
+                differs: try differs(state, from: server?.digest ?? [], in: rows))
+        }
+    }
+
+    private func ask(_ request: WireReadChanges) {
+        let generation = generation
+        engine.call(model.service, request, as: WireReadChangesReply.self, app: app) { [weak self] result, _ in
+            guard let self, generation == self.generation else { return }
+            switch result {
+            case .success(let page): perform(sync.page(page))
+            case .failure(let error): perform(sync.pullFailed(error))
+            }
+        }
+    }
+
+    private func sendable(limit: Int) throws(CloudError) -> [OutboxOperation] {
+        try read { rows in
+            guard try rows.state().synced else { return [] }
+            var waiting = try rows.sendable(limit: limit)
+            let alone = try model.alone(among: waiting, in: rows)
+            for index in waiting.indices { waiting[index].goesAlone = alone.contains(waiting[index].position) }
+            return waiting
+        }
+    }
+
+    private func freeze(_ operations: [OutboxOperation], isAttempt: Bool) throws(CloudError) -> [OutboxOperation] {
+        let frozen = try write { rows in
+            try operations.compactMap { operation in
+                try rows.freeze(operation, counts: isAttempt, makeID: engine.makeOperationID)
+                    .map { ($0, try model.pack($0, in: rows)) }
+            }
+        }
+        for (operation, request) in frozen { packed[operation.position] = request }
+        return frozen.map(\.0)
+    }
+
+    private func send(_ operation: OutboxOperation) {
+        guard let request = packed.removeValue(forKey: operation.position) else { return }
+        let generation = generation
+        var isHandedOver = false
+        engine.call(model.service, request, app: app, id: operation.id, onSend: { isHandedOver = true }) {
+            [weak self] result, budget in
+            guard let self, generation == self.generation else { return }
+            let answer = PushAnswer(
+                operation: operation, result: result, wasHandedOver: isHandedOver, budget: budget)
+            perform(sync.answered(answer, at: moment))
+        }
+    }
+
+    /// Tells the app what any process of this home has brought in since it was told last.
+    private func tellNews() {
+        guard scope != nil else { return }
+        do throws(CloudError) {
+            let before = told
+            let (latest, notifications) = try read { rows in
+                let news = try rows.news(after: before)
+                return (news.latest, try model.notifications(of: news, in: rows))
+            }
+            told = latest
+            for notification in notifications { model.emit(notification) }
+        } catch { note(error) }
+    }
+}

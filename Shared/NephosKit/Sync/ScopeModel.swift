@@ -1,0 +1,141 @@
+import Bus
+import Core
+import Foundation
+import SwiftProtobuf
+import Wire
+
+/// What differs from one kind of scope to another: which tables hold it, how changes merge into them, how an operation
+/// is packed and what its reply means, what the app is told. Everything else is the same for all (``ScopeSync``,
+/// ``ScopeDriver``).
+///
+/// What gets a ``ScopeTransaction`` runs inside the transaction that also moves the scope's head. A model keeps
+/// `state.digest` in step with the live items in its tables, each of which has a column `account`.
+protocol ScopeModel: AnyObject {
+    /// Whose tokens it uses.
+    var app: AppID { get }
+    var service: ServiceName { get }
+    /// Its own tables.
+    static var migrations: [LocalMigration] { get }
+    /// What its scopes may hold, and the like.
+    func adjust(_ options: inout ScopeSync.Options)
+
+    /// Its scope under this session; nil: the server has not told which it is.
+    func scope(in session: SessionRecord) -> LocalScope?
+    /// Why there is none, when the app's token did not tell.
+    var absence: CloudError { get }
+    /// Where its content is, whoever is signed in.
+    func place(in session: SessionRecord?) -> LocalScope
+
+    // MARK: Bringing in
+
+    /// The live items' shares in the digest.
+    func digests(in rows: ScopeTransaction, key: [UInt8]) throws -> [ItemName: SetDigest]
+    /// What the item's share in the digest is, by what the server says of it; nil: it cannot be read here.
+    func digest(of change: WireChange, key: [UInt8]) -> SetDigest?
+    /// The greatest sequence of an item: a push's reply may have brought one that is beyond the head.
+    func greatestSequence(in rows: ScopeTransaction) throws -> UInt64
+    /// Merges what was pulled into the tables, and queues what the server has lost.
+    ///
+    /// - Returns: Nil: it cannot be merged; fetch everything.
+    func merge(_ pulled: PulledChanges, in rows: ScopeTransaction, _ state: inout ScopeState) throws -> MergedChanges?
+    /// Merges a stretch of the feed that continues the copy.
+    ///
+    /// - Returns: Nil: something in it cannot be read.
+    func merge(
+        _ segment: FeedSegment, in rows: ScopeTransaction, _ state: inout ScopeState
+    ) throws -> MergedChanges?
+
+    // MARK: Sending
+
+    /// The positions of those that must neither overtake another nor be overtaken.
+    func alone(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> Set<Int64>
+    /// The request that carries the operation; the same to the byte at each attempt under one id.
+    func pack(_ operation: OutboxOperation, in rows: ScopeTransaction) throws -> any SwiftProtobuf.Message
+    /// Reads the reply.
+    ///
+    /// - Returns: Nil: it does not fit the request.
+    func receipt(_ reply: Frame, of operation: OutboxOperation, in rows: ScopeTransaction) throws -> PushReceipt?
+    /// Takes out what will never be accepted, and keeps its content where a person finds it.
+    ///
+    /// - Returns: What the app is told.
+    func refuse(
+        _ operation: OutboxOperation, _ error: CloudError, in rows: ScopeTransaction
+    ) throws -> ChangeNotification?
+    /// What the operation writes, for a person to read.
+    func items(of operation: OutboxOperation, in rows: ScopeTransaction) throws -> [ItemName]
+    /// What was refused, and nobody has dismissed.
+    func refusals(in rows: ScopeTransaction) throws -> [RefusedWrite]
+
+    // MARK: Telling
+
+    /// What the home's processes were told, as the app gets it.
+    func notifications(of news: News, in rows: ScopeTransaction) throws -> [ChangeNotification]
+    func emit(_ notification: ChangeNotification)
+    /// Where the scope stands may have changed.
+    func statusChanged()
+    /// A pull has ended.
+    func fetched(_ status: StoreStatus)
+}
+
+extension ScopeModel {
+    static var migrations: [LocalMigration] { [] }
+    func adjust(_ options: inout ScopeSync.Options) {}
+    var absence: CloudError { CloudError(.missingEntitlement, "The app has no such scope.") }
+    func place(in session: SessionRecord?) -> LocalScope {
+        session.flatMap { $0.signedIn ? scope(in: $0) : nil } ?? LocalScope(account: nil, service: service, name: "")
+    }
+    func alone(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> Set<Int64> { [] }
+    func items(of operation: OutboxOperation, in rows: ScopeTransaction) throws -> [ItemName] { [] }
+    func refusals(in rows: ScopeTransaction) throws -> [RefusedWrite] { [] }
+    func notifications(of news: News, in rows: ScopeTransaction) throws -> [ChangeNotification] {
+        let all = ChangeNotification(reason: .serverChange, changedKeys: [], token: try rows.state().head)
+        return (news.isComplete ? [] : [all]) + news.entries.map { ChangeNotification($0.notification, $0.error) }
+    }
+    func statusChanged() {}
+    func fetched(_ status: StoreStatus) {}
+}
+
+/// A change of a model's tables that every home makes once, in the order in which they are listed.
+struct LocalMigration {
+    /// Unlike every other's, of whichever model.
+    var name: String
+    var sql: String
+}
+
+/// What a whole reading has brought.
+struct PulledChanges {
+    var changes: [WireChange]
+    /// Where it has ended.
+    var token: ChangeToken
+    /// What is in none of the pages is not in the scope.
+    var isListing: Bool
+    /// At one and the same head the digests differed: nothing that is here is taken for known there.
+    var isComparing: Bool
+    /// How far the history that was pulled and the one that this device knows are the same.
+    var epochStart: UInt64
+    /// What the service says of the scope besides.
+    var info: Data
+}
+
+/// What merging has done.
+struct MergedChanges {
+    /// Items whose content the server cannot read.
+    var damaged: [ItemName] = []
+    /// What the app is told; its token is filled in.
+    var news: ChangeNotification?
+}
+
+/// What a reply says of an operation that was accepted.
+struct PushReceipt {
+    /// The scope's head after it, and before.
+    var token: ChangeToken
+    var previousSequence: UInt64
+    /// The greatest sequence of what won over it; 0: nothing did. What was not fetched yet may be part of a
+    /// transaction, and taken alone would show half of that.
+    var winner: UInt64 = 0
+    /// Takes the operation's content out of the model's tables, and puts what it has become in.
+    ///
+    /// - Parameter isCurrent: False: the reply is from before a restore, and the feed tells what became of it.
+    /// - Returns: What the app is told.
+    var store: (_ isCurrent: Bool, _ state: inout ScopeState) throws -> ChangeNotification?
+}

@@ -1,0 +1,184 @@
+import Bus
+import Core
+import GRDB
+import ServiceKit
+import SwiftProtobuf
+import TestKit
+import Testing
+import Wire
+
+@testable import NephosKit
+
+/// A small service and its model get from the shared parts what key-value has: they keep in step, are told, prove it,
+/// and say why anything waits.
+@Suite struct NoteTests {
+    private func cloud(_ seed: UInt64) throws -> TestCloud {
+        let cloud = try TestCloud(seed: seed, factories: [.records: { _ in NotesService() }])
+        var app = WireApp()
+        app.appID = "T.notes"
+        app.containerIds = ["T.notes"]
+        try cloud.createApp(app)
+        return cloud
+    }
+
+    /// A device's notes.
+    private final class Notebook {
+        let device: TestDevice
+        let model = NotesModel()
+        let driver: ScopeDriver
+
+        init(_ device: TestDevice) throws {
+            self.device = device
+            driver = try #require(device.engine).open(model)
+        }
+
+        /// Accepts a note, and sends it when it can be.
+        func set(_ name: ItemName, _ text: String?) throws {
+            let payload = try Note(name: name, text: text.map { [UInt8]($0.utf8) }).wire.serializedData()
+            let engine = driver.engine
+            try driver.write {
+                _ = try $0.append(payload, id: engine.makeOperationID(), writer: engine.writer, now: engine.now)
+            }
+            driver.push()
+        }
+
+        var texts: [ItemName: String] {
+            get throws {
+                let notes = try driver.read { try model.notes(in: $0) }
+                return Dictionary(notes.map { ($0.name, String(decoding: $0.text ?? [], as: UTF8.self)) }) { $1 }
+            }
+        }
+
+        var isInSync: Bool { (try? driver.status().isInSync) == true }
+    }
+
+    private func settle(_ cloud: TestCloud, _ books: [Notebook]) -> Bool {
+        cloud.network.run(within: .seconds(600)) {
+            let places = books.map { try? $0.driver.status().head }
+            return books.allSatisfy(\.isInSync) && places.allSatisfy { $0 == places[0] }
+        }
+    }
+
+    private func verify(_ cloud: TestCloud, _ book: Notebook) throws -> Verification {
+        var result: Result<Verification, CloudError>?
+        book.driver.verify(timeout: .seconds(30)) { result = $0 }
+        cloud.network.run(within: .seconds(60)) { result != nil }
+        return try #require(result).get()
+    }
+
+    @Test func whatOneWritesTheOtherIsToldOfWithoutAsking() throws {
+        let cloud = try cloud(1)
+        defer { cloud.close() }
+        let books = try (0..<2).map { _ in try Notebook(cloud.addDevice()) }
+        try books[0].set("first", "one")
+        #expect(settle(cloud, books))
+        let asked = cloud.requestCount(.records)
+        let told = books[1].model.told.count
+        try books[0].set("second", "two")
+        cloud.network.run(for: .seconds(1))
+        #expect(try books[1].texts == ["first": "one", "second": "two"])
+        #expect(books[1].model.told.dropFirst(told).map(\.changedKeys) == [["second"]])
+        // The write, and nobody's pull.
+        #expect(cloud.requestCount(.records) == asked + 1)
+        let statuses = try books.map { try $0.driver.status() }
+        #expect(statuses[0].digest == statuses[1].digest && statuses.allSatisfy { $0.isFollowing && $0.isInSync })
+        try books[1].set("first", nil)
+        #expect(settle(cloud, books))
+        #expect(try books[0].texts == ["second": "two"])
+    }
+
+    @Test func whatWaitsSaysWhyAndIsSentWhenItCanBe() throws {
+        let cloud = try cloud(2)
+        defer { cloud.close() }
+        let books = try (0..<2).map { _ in try Notebook(cloud.addDevice()) }
+        #expect(settle(cloud, books))
+        books[0].device.setOffline(true)
+        try books[0].set("k", "offline")
+        cloud.network.run(for: .seconds(40))
+        let waiting = try #require(try books[0].driver.status().pending.first)
+        #expect(waiting.keys == ["k"] && waiting.blocker == .network && !waiting.reason.isEmpty)
+        #expect(!books[0].isInSync)
+        // It is on disk: another process would send it.
+        books[0].device.setOffline(false)
+        #expect(settle(cloud, books))
+        #expect(try books[1].texts == ["k": "offline"])
+    }
+
+    @Test func whatTheServiceRefusesIsToldAndTakenOut() throws {
+        let cloud = try cloud(3)
+        defer { cloud.close() }
+        let book = try Notebook(cloud.addDevice())
+        #expect(settle(cloud, [book]))
+        try book.set("long", String(repeating: "x", count: NotesService.bytesMax + 1))
+        cloud.network.run(for: .seconds(5))
+        #expect(book.model.told.last?.reason == .quotaViolationChange && book.model.told.last?.changedKeys == ["long"])
+        #expect(try book.driver.status().pending.isEmpty)
+    }
+
+    @Test func aCopyThatDiffersIsFoundAndHeals() throws {
+        let cloud = try cloud(4)
+        defer { cloud.close() }
+        let book = try Notebook(cloud.addDevice())
+        for name: ItemName in ["a", "b", "c"] { try book.set(name, "text") }
+        #expect(settle(cloud, [book]))
+        #expect(try verify(cloud, book).agrees)
+        try book.driver.write { rows in
+            try rows.database.execute(sql: "UPDATE notes SET text = x'00' WHERE name = 'b'")
+            try rows.database.execute(sql: "DELETE FROM notes WHERE name = 'c'")
+        }
+        let found = try verify(cloud, book)
+        #expect(found.differences == [.init(key: "b", kind: .differs), .init(key: "c", kind: .missingHere)])
+        // The digest is kept along, so a damaged one is what the next pull sees.
+        try book.driver.write { rows in
+            var state = try rows.state()
+            state.digest = .empty
+            try rows.save(state)
+        }
+        book.driver.pull()
+        #expect(settle(cloud, [book]))
+        #expect(try verify(cloud, book).agrees)
+    }
+
+    @Test func nothingOfAnAccountStaysWhenAnotherSignsIn() throws {
+        let cloud = try cloud(5)
+        defer { cloud.close() }
+        try cloud.createAccount("bert")
+        let book = try Notebook(cloud.addDevice())
+        try book.set("of demo", "text")
+        #expect(settle(cloud, [book]))
+        func kept() throws -> Int {
+            try book.device.local.read { try Int.fetchOne($0, sql: "SELECT count(*) FROM notes") ?? -1 }
+        }
+        #expect(try kept() == 1)
+        try book.device.signIn(as: "bert", discardsUnsent: true)
+        #expect(try kept() == 0)
+        #expect(settle(cloud, [book]))
+        #expect(try book.texts.isEmpty)
+    }
+
+    @Test(arguments: 1...10 as ClosedRange<UInt64>)
+    func devicesConvergeOverLinesThatLoseRepeatAndReorder(seed: UInt64) throws {
+        let cloud = try cloud(100 + seed)
+        defer { cloud.close() }
+        var generator = SplitMix64(seed: seed)
+        let books = try (0..<3).map { _ in try Notebook(cloud.addDevice()) }
+        #expect(settle(cloud, books))
+        cloud.network.faults = Faults(loss: 0.05, duplication: 0.05, reordering: 0.1)
+        for step in 0..<60 {
+            let book = books[Int.random(in: 0..<3, using: &generator)]
+            let name = ItemName("n\(Int.random(in: 0..<8, using: &generator))")
+            try book.set(name, Bool.random(using: &generator) ? "step \(step)" : nil)
+            if step == 30 {
+                cloud.crash(.records)
+                cloud.network.run(for: .seconds(2))
+                try cloud.start(.records)
+            }
+            cloud.network.run(for: .milliseconds(Int.random(in: 0..<200, using: &generator)))
+        }
+        cloud.network.faults = .none
+        #expect(settle(cloud, books))
+        let texts = try books.map { try $0.texts }
+        #expect(texts.allSatisfy { $0 == texts[0] } && !texts[0].isEmpty)
+        #expect(try verify(cloud, books[0]).agrees)
+    }
+}

@@ -1,0 +1,98 @@
+import Bus
+import Core
+import GRDB
+import SwiftProtobuf
+import Wire
+
+import struct Foundation.Data
+
+@testable import NephosKit
+
+/// The device's side of ``NotesService``: one table, and what a change does to it.
+final class NotesModel: ScopeModel {
+    static let migrations = [LocalMigration(name: "notes 1", sql: table)]
+    private static let table =
+        "CREATE TABLE notes (account TEXT, name TEXT, text BLOB, sequence INTEGER, PRIMARY KEY (account, name))"
+
+    let app = AppID("T.notes")
+    let service = ServiceName.records
+    var told: [ChangeNotification] = []
+
+    func scope(in session: SessionRecord) -> LocalScope? {
+        LocalScope(account: session.accountID, service: service, name: app.rawValue)
+    }
+
+    func emit(_ notification: ChangeNotification) { told.append(notification) }
+
+    func notes(in rows: ScopeTransaction) throws -> [Note] {
+        try Row.fetchAll(
+            rows.cached("SELECT name, text FROM notes WHERE account = ?1 AND text IS NOT NULL ORDER BY name"),
+            arguments: [rows.account]
+        ).map { Note(name: ItemName($0["name"] as String), text: [UInt8]($0["text"] as Data)) }
+    }
+
+    func digests(in rows: ScopeTransaction, key: [UInt8]) throws -> [ItemName: SetDigest] {
+        Dictionary(try notes(in: rows).map { ($0.name, $0.digest) }) { $1 }
+    }
+
+    func digest(of change: WireChange, key: [UInt8]) -> SetDigest? { Note(change).digest }
+
+    func greatestSequence(in rows: ScopeTransaction) throws -> UInt64 {
+        let sql = "SELECT max(sequence) FROM notes WHERE account = ?1"
+        return UInt64(bitPattern: try Int64.fetchOne(rows.cached(sql), arguments: [rows.account]) ?? 0)
+    }
+
+    private func put(_ note: Note, at sequence: UInt64, in rows: ScopeTransaction, _ state: inout ScopeState) throws {
+        if let old = try notes(in: rows).first(where: { $0.name == note.name }) { state.digest.remove(old.digest) }
+        if note.text != nil { state.digest.add(note.digest) }
+        try rows.cached("INSERT OR REPLACE INTO notes (account, name, text, sequence) VALUES (?1, ?2, ?3, ?4)")
+            .execute(arguments: [
+                rows.account, note.name.rawValue, note.text.map { Data($0) }, Int64(bitPattern: sequence),
+            ])
+    }
+
+    func merge(_ pulled: PulledChanges, in rows: ScopeTransaction, _ state: inout ScopeState) throws -> MergedChanges? {
+        if pulled.isListing {
+            try rows.cached("DELETE FROM notes WHERE account = ?1").execute(arguments: [rows.account])
+            state.digest = .empty
+        }
+        return try merge(pulled.changes, state.synced ? .serverChange : .initialSyncChange, in: rows, &state)
+    }
+
+    func merge(_ segment: FeedSegment, in rows: ScopeTransaction, _ state: inout ScopeState) throws -> MergedChanges? {
+        try merge(segment.changes, at: segment.token.sequence, .serverChange, in: rows, &state)
+    }
+
+    private func merge(
+        _ changes: [WireChange], at sequence: UInt64? = nil, _ reason: ChangeReason, in rows: ScopeTransaction,
+        _ state: inout ScopeState
+    ) throws -> MergedChanges {
+        for change in changes { try put(Note(change), at: sequence ?? change.sequence, in: rows, &state) }
+        return MergedChanges(news: ChangeNotification(reason: reason, changedKeys: changes.map { ItemName($0.item) }))
+    }
+
+    func pack(_ operation: OutboxOperation, in rows: ScopeTransaction) throws -> any SwiftProtobuf.Message {
+        try WireChange(serializedBytes: operation.payload)
+    }
+
+    func receipt(_ reply: Frame, of operation: OutboxOperation, in rows: ScopeTransaction) throws -> PushReceipt? {
+        guard let reply = try? reply.decode(WireNotification.self), let change = reply.changes.first else { return nil }
+        let token = ChangeToken(reply.token)
+        return PushReceipt(token: token, previousSequence: reply.previousSequence) { isCurrent, state in
+            guard isCurrent, token.sequence > state.head.sequence else { return nil }
+            try self.put(Note(change), at: token.sequence, in: rows, &state)
+            return nil
+        }
+    }
+
+    func refuse(_ operation: OutboxOperation, _ error: CloudError, in rows: ScopeTransaction) throws
+        -> ChangeNotification?
+    {
+        let names = try items(of: operation, in: rows)
+        return ChangeNotification(reason: .quotaViolationChange, changedKeys: names, error: error)
+    }
+
+    func items(of operation: OutboxOperation, in rows: ScopeTransaction) throws -> [ItemName] {
+        [ItemName(try WireChange(serializedBytes: operation.payload).item)]
+    }
+}
