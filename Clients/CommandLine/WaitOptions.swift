@@ -7,7 +7,11 @@ struct WaitOptions: ParsableArguments {
     static let standard: Duration = .seconds(10)
     private static let secondsMax = 86_400.0
 
-    @Option(name: .long, help: "Seconds to wait for the server (default: 10; nephos up: 30, nephos status: 2).")
+    @Option(
+        name: .long,
+        help:
+            "Seconds to wait for the server (default: 10; up, advertise and the rotation of keys: 30, of master keys: 600; status: 2; kv mirror: as long as it takes)."
+    )
     var timeout: Double?
 
     func validate() throws {

@@ -24,8 +24,11 @@ final class DiskReserve {
     /// Whether the database lives on the reserve now.
     private(set) var isGivenUp = false
 
+    /// Where a database's reserve is.
+    static func file(of database: String) -> String { database + "-reserve" }
+
     init(database path: String) {
-        self.path = path + "-reserve"
+        self.path = Self.file(of: path)
         isGivenUp = !make(freeInDatabase: 0)
     }
 

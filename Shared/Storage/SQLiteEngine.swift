@@ -4,6 +4,20 @@ internal import GRDB
 internal import GRDBSQLite
 public import Logging
 
+#if canImport(Musl)
+    internal import Musl
+#else
+    internal import Glibc
+#endif
+
+/// What an engine does that finds nothing where there was a database.
+public enum LostDatabase: Sendable {
+    /// It begins a new one, and says so in the log: others have what was in it, and bring it back.
+    case beginAnew
+    /// It does not open: nobody else has what was in it.
+    case refuse
+}
+
 /// A ``StorageEngine`` over one SQLite file: write-ahead log, flushed at each commit.
 ///
 /// The file is owned by one engine at a time. It is checked when it is opened,
@@ -25,11 +39,15 @@ public final class SQLiteEngine: StorageEngine {
 
     /// Opens the database, and creates it (readable by its owner only) if it is not there.
     ///
+    /// - Parameter ifLost: What happens where there was a database, and its file is gone or empty.
     /// - Throws: ``CloudError`` `.storageFailure`: the directory is missing or
     ///   not ours, another process has the database open, or the file is
-    ///   damaged (restore the last backup). The message says which.
-    public convenience init(path: String, logger: Logger = Logger(label: "storage")) throws {
+    ///   damaged or lost (restore the last backup). The message says which.
+    public convenience init(
+        path: String, ifLost: LostDatabase = .beginAnew, logger: Logger = Logger(label: "storage")
+    ) throws {
         let lock = try WriterLock(database: path)
+        try Self.lookForLoss(path, ifLost, logger)
         try lock.createDatabase(at: path)
         do {
             var configuration = Self.configuration
@@ -48,6 +66,30 @@ public final class SQLiteEngine: StorageEngine {
             }
             throw failure
         }
+    }
+
+    /// SQLite takes an empty file for a new database, and removes the log that lies beside it.
+    private static func lookForLoss(_ path: String, _ ifLost: LostDatabase, _ logger: Logger) throws {
+        // Both are made after the database, and the reserve stays when the service stops.
+        let traces = [DiskReserve.file(of: path), path + "-wal"]
+        guard byteCount(path) == 0, let trace = traces.first(where: { byteCount($0) > 0 }) else { return }
+        switch ifLost {
+        case .beginAnew:
+            logger.warning(
+                "The database is lost: its file is gone or empty, and a new one begins. Devices offer what they hold",
+                metadata: ["file": "\(path)", "beside": "\(trace)"])
+        case .refuse:
+            throw CloudError(
+                .storageFailure,
+                "The database is lost: its file is gone or empty. Restore the last backup; nobody else has what was in it. To begin with nothing, remove the folder that it is in.",
+                details: ["file": path, "beside": trace])
+        }
+    }
+
+    /// Of a file; 0: there is none.
+    private static func byteCount(_ path: String) -> Int {
+        var information = stat()
+        return stat(path, &information) == 0 ? Int(information.st_size) : 0
     }
 
     /// A database that ends with the engine. For tests.

@@ -50,6 +50,34 @@ import Wire
         #expect(try guest.pull().get().items.isEmpty && cloud.settle() && device.values.isEmpty)
     }
 
+    /// A device's own deletes leave something also where nothing was: its older write may still be on its way.
+    @Test func deletionsOfWhatNeverWasAreRememberedUpToTheSameBoundAndNobodyWaitsForThem() throws {
+        let cloud = try TestCloud(seed: 16)
+        defer { cloud.close() }
+        cloud.network.faults = Faults(latency: .milliseconds(1)...(.milliseconds(1)))
+        let guest = try Guest(of: cloud)
+        try cloud.createAccount("other")
+        let other = try Guest(of: cloud, account: "other", seed: 2)
+        #expect(try guest.ask(guest.push([guest.write("kept", 1)])).code == nil)
+        let early = try ChangeToken(guest.pull().get().token)
+        var slowest: Duration = .zero
+        for round in 0..<12 {
+            let writes = (0..<1000).map { guest.write("never-\(round)-\($0)", nil, by: guest.device) }
+            try guest.send(guest.push(writes))
+            let start = cloud.network.now
+            #expect(try other.ask(other.push([other.write("k", .integer(Int64(round)))])).code == nil)
+            slowest = max(slowest, cloud.network.now - start)
+            cloud.network.run(for: .milliseconds(50))
+            #expect(guest.takeReplies().allSatisfy { $0.code == nil })
+        }
+        let count = try rows("SELECT COUNT(*) FROM feed_items WHERE deleted_at > 0", cloud)
+        #expect((3500...4096).contains(count))
+        #expect(try rows("SELECT SUM(tombstones) FROM feed_scopes", cloud) == count)
+        #expect(slowest <= .milliseconds(50), "\(slowest)")
+        #expect(try guest.pull(after: early).code == .changeTokenExpired)
+        #expect(try guest.pull().get().items.map(\.key) == ["kept"])
+    }
+
     @Test func aStoresDeletionsAreRememberedUpToABound() throws {
         let cloud = try TestCloud(seed: 2)
         defer { cloud.close() }

@@ -129,6 +129,37 @@ import Wire
         #expect(try guest.pull().get().items.first?.value.dictionary.entries == entries)
     }
 
+    /// What can be told from the request alone is, before its values are brought into form.
+    @Test func whatCannotFitIsRefusedBeforeTheWork() throws {
+        let cloud = try TestCloud(seed: 22, budgets: BudgetConfiguration())
+        defer { cloud.close() }
+        let guest = try Guest(of: cloud)
+        let entries = ["a", "b"].map { key in
+            var entry = WirePropertyDictionary.Entry()
+            entry.key = key
+            entry.value.string = String(repeating: "x", count: 8000)
+            return entry
+        }
+        let tooLarge = PropertyValue.string(String(repeating: "x", count: 1_040_000))
+        func left(_ entries: [WirePropertyDictionary.Entry], _ other: WireKeyWrite) throws -> (CloudError.Code?, Int?) {
+            var write = guest.write("k", nil)
+            write.value.dictionary.entries = entries
+            let reply = try guest.ask(guest.push([write, other]))
+            defer { cloud.network.run(for: .seconds(30)) }
+            return (reply.code, reply.budget?.remaining)
+        }
+        // More than a store may hold, and a write by a device that the account does not have.
+        for (other, code) in [
+            (guest.write("large", tooLarge), CloudError.Code.quotaExceeded),
+            (guest.write("small", 1, by: "dev_other"), .permissionFailure),
+        ] {
+            let inForm = try left(entries, other)
+            let reversed = try left(entries.reversed(), other)
+            #expect(inForm.0 == code && reversed.0 == code)
+            #expect(inForm.1 == reversed.1 && inForm.1 != nil)
+        }
+    }
+
     @Test func nobodyGetsTheWholeStoreMoreOftenThanTheBudgetPaysFor() throws {
         let cloud = try TestCloud(seed: 7, budgets: BudgetConfiguration())
         defer { cloud.close() }

@@ -103,6 +103,14 @@ import Wire
         #expect(!status.isInSync && status.problem?.code == .storeOutOfStep)
         #expect(status.problem?.details["damaged"] == "1")
         #expect(try cloud.health(of: .keyValue).counters["keys.damaged"] ?? 0 > 0)
+        // It is named, on either way that a device asks.
+        let guest = try Guest(of: cloud)
+        let changes = try guest.pull().get().changes
+        #expect(changes.filter(\.damaged).map(\.item) == ["bad"] && changes.count == 2)
+        var list = WireListKeyDigests()
+        list.storeID = guest.session.accessToken.app.storeID
+        let digests: WireListKeyDigestsReply = try guest.ask(list).decoded()
+        #expect(digests.entries.filter(\.damaged).map(\.key) == ["bad"] && digests.entries.count == 2)
 
         first.setOffline(false)
         cloud.network.run(for: .seconds(30))

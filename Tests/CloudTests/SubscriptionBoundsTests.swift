@@ -3,6 +3,7 @@ import Core
 import NephosKit
 import ServiceKit
 import Storage
+import SwiftProtobuf
 import TestKit
 import Testing
 import Wire
@@ -71,6 +72,50 @@ import Wire
         #expect(try other.ask(other.push([other.write("k", 1)])).code == nil)
         cloud.network.run(for: .seconds(1))
         #expect(guest.client.notifications.dropFirst(told).filter { $0.service == "keyvalue" }.count == 1)
+    }
+
+    @Test func muchThatIsToldAtOnceGoesInFramesThatADeviceTakes() throws {
+        let cloud = try TestCloud(seed: 24)
+        defer { cloud.close() }
+        cloud.network.faults = Faults(latency: .milliseconds(1)...(.milliseconds(1)))
+        let writer = try Guest(of: cloud)
+        let reader = try Guest(of: cloud, seed: 2)
+        try reader.subscribe()
+        cloud.network.run(for: .seconds(1))
+        let before = reader.client.deliveries.count
+        let value = PropertyValue.string(String(repeating: "x", count: 500))
+        let rounds = 0..<300
+        // All of them are on their way before the service takes the first.
+        for round in rounds {
+            let writes = (0..<16).map { writer.write("\(round % 60)-\($0)", value) }
+            try writer.send(writer.push(writes))
+        }
+        cloud.network.run(for: .seconds(2))
+        let deliveries = reader.client.deliveries.dropFirst(before)
+        let sizes = try deliveries.map { try $0.serializedData().count }
+        #expect(sizes.allSatisfy { $0 <= 513 << 10 }, "\(sizes)")
+        #expect(deliveries.flatMap(\.notifications).flatMap(\.changes).count == rounds.count * 16)
+    }
+
+    @Test func aDevicesSubscribedConnectionsAreSoMany() throws {
+        let cloud = try TestCloud(seed: 25)
+        defer { cloud.close() }
+        let guest = try Guest(of: cloud)
+        try guest.subscribe()
+        var request = WireSubscribe()
+        var scope = WireSubscribedScope()
+        scope.service = ServiceName.keyValue.rawValue
+        scope.scope = guest.session.accessToken.app.storeID
+        request.scopes = [scope]
+        let codes = (1...64).map { _ in
+            refusal {
+                let _: WireSubscribeReply = try cloud.makeClient(copying: guest.client)
+                    .call("Subscribe", request, at: .subscriptions, accessToken: guest.session.accessToken.token)
+            }
+        }
+        #expect(codes.dropLast().allSatisfy { $0 == nil } && codes.last == .limitExceeded)
+        // It is that device's bound.
+        #expect(try Guest(of: cloud, seed: 2).subscribe().heads.count == 1)
     }
 
     @Test func aSubscriptionIsNoLargerThanItMayBe() throws {

@@ -147,6 +147,57 @@ import Testing
         }
     }
 
+    /// What a command needs to have something to print, where the sample arguments are refused.
+    private static let realArguments = [
+        "app update": ["TEST.app", "--name", "x"], "app create": ["TEST.other"],
+        "plan assign": ["standard", "--account", Household.accountName],
+        "account lock": ["other"], "account unlock": ["other"], "account set-password": ["other"],
+        "devices rename": ["second", "third"], "devices revoke": ["third"], "kv get": ["k"],
+        "account close": ["--yes"],
+    ]
+
+    /// These are last, in this order: nothing comes after what they do.
+    private static let lastCommands = [
+        "app remove", "devices rename", "devices revoke", "account password", "sign-out", "sign-in", "up",
+        "account close", "down", "secrets rotate-master-keys", "secrets rotate-service-keys",
+        "secrets rotate-operator-key", "advertise", "init",
+    ]
+
+    @Test func whatACommandDidAndCouldNotSayIs74() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let person = house.person
+            for preparation in [
+                ["app", "create", "TEST.app"], ["account", "create", "other"], ["kv", "set", "k", "1"],
+            ] {
+                #expect(try await person.run(preparation).status == 0, "\(preparation)")
+            }
+            _ = try await house.anotherDevice("second")
+            let connection = try await house.nephos.run("status", "--connection").output
+                .trimmingCharacters(in: .whitespacesAndNewlines)
+            let leaves = try await leaves(person)
+            let last = Self.lastCommands.compactMap { name in leaves.first { $0.name == name } }
+            #expect(last.count == Self.lastCommands.count)
+            for leaf in leaves.filter({ !Self.lastCommands.contains($0.name) }) + last {
+                var program = person
+                var arguments = Self.realArguments[leaf.name] ?? leaf.sample + answers(leaf)
+                switch leaf.name {
+                case "init":
+                    program.environment["NEPHOS_DEPLOYMENT"] = house.folder + "/new"
+                    arguments = ["--port", "\(try #require(LocalPorts.firstFree(from: 9_000)))"]
+                case "sign-in": arguments = [connection, "--account", Household.accountName]
+                case "kv mirror": arguments = [house.folder + "/mirrored.json"]
+                case "kv set", "kv delete": arguments = leaf.sample + answers(leaf) + ["--offline"]
+                case "watch": arguments = []
+                default: break
+                }
+                let outcome = try await program.run(leaf.path + arguments, output: "/dev/full")
+                #expect(outcome.status == 74, "\(leaf.name): \(outcome.errors)")
+                #expect(outcome.errors.contains("The output could not be written."), "\(leaf.name): \(outcome.errors)")
+            }
+        }
+    }
+
     @Test func withoutADeploymentItIs8AndWithoutASignIn4() async throws {
         try await withFolder { folder in
             let nephos = nephos(folder)

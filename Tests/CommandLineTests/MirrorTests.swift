@@ -53,6 +53,25 @@ import Testing
         }
     }
 
+    @Test func aFileThatIsCutOrBrokenWhileTheMirrorRunsEndsItAndDeletesNothing() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            #expect(try await house.person.run("kv", "set", "k", "1").status == 0)
+            for (text, reason) in [("", "is empty"), ("{\"k\": ", "cannot be taken over")] {
+                let file = house.folder + "/defaults.json"
+                let mirror = try house.person.start(["kv", "mirror", file])
+                try await eventually("the file has the store") { content(file).contains("\"k\" : 1") }
+                try write(text, to: file)
+                let outcome = await mirror.outcome()
+                #expect(outcome.status == 64, "\(outcome)")
+                #expect(outcome.errors.contains(reason) && outcome.errors.contains(file), "\(outcome)")
+                #expect(content(file) == text)
+                #expect(try await house.person.run("kv", "export").output == "{\"k\":1}\n")
+                unlink(file)
+            }
+        }
+    }
+
     @Test func aFileOfWhichNothingIsKnownIsNotOverwritten() async throws {
         try await withHousehold { house in
             try await house.begin()

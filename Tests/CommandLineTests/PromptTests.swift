@@ -48,6 +48,20 @@ import Testing
         }
     }
 
+    @Test(arguments: [("correct horse battery", Int32(8)), ("correct horse batterz", 64)])
+    func aNewPasswordIsAskedForTwice(_ second: String, _ status: Int32) async throws {
+        try await withPrompt { command, type, _ in
+            try await eventually("it asks") { command.errors.contains("Password:") }
+            type(Array("correct horse battery\n".utf8))
+            try await eventually("it asks again") { command.errors.contains("The same once more:") }
+            type(Array((second + "\n").utf8))
+            let outcome = await command.outcome()
+            // With one that is right it goes on to the deployment, which is not there.
+            #expect(outcome.status == status, "\(outcome)")
+            #expect(outcome.errors.contains("not the same") == (status == 64), "\(outcome)")
+        }
+    }
+
     @Test func nothingThatIsTypedAtThePromptIsShown() async throws {
         for _ in 0..<5 {
             try await withPrompt { command, type, isShown in

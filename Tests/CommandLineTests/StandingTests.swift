@@ -5,18 +5,6 @@ import Testing
 
 /// Every command says the same of where a store stands, and ends accordingly.
 @Suite(.serialized) struct StandingTests {
-    /// Another device of the same person.
-    private func second(_ house: Household) async throws -> Program {
-        var second = house.person
-        second.environment["NEPHOS_HOME"] = house.folder + "/second"
-        let connection = try await house.nephos.run("status", "--connection").output
-            .trimmingCharacters(in: .whitespacesAndNewlines)
-        let signIn = try await second.run(
-            "sign-in", connection, "--account", Household.accountName, "--device-name", "second")
-        try #require(signIn.status == 0, "\(signIn.errors)")
-        return second
-    }
-
     /// What `nephos watch` of the device says, up to the text.
     private func watch(_ device: Program, until text: String) async throws -> String {
         let watch = try device.start(["watch"])
@@ -32,7 +20,7 @@ import Testing
     @Test func nothingIsInSyncBeforeARefusedWriteIsDismissed() async throws {
         try await withHousehold { house in
             try await house.begin()
-            let second = try await second(house)
+            let second = try await house.anotherDevice("second")
             let large = house.folder + "/large"
             try Data(String(repeating: "x", count: 600_000).utf8).write(to: URL(fileURLWithPath: large))
             #expect(try await house.person.run("kv", "sync").status == 0)
@@ -80,12 +68,14 @@ import Testing
             try damage("bad", in: house.deployment + "/data/keyvalue")
             #expect(try await house.nephos.run("up").status == 0)
 
-            let second = try await second(house)
+            let second = try await house.anotherDevice("second")
             for command in [["kv", "sync"], ["verify"]] {
                 let outcome = try await second.run(command)
                 #expect(outcome.status == 6, "\(command): \(outcome)")
                 #expect(!outcome.output.contains("In sync"), "\(command): \(outcome.output)")
             }
+            #expect(try await second.run("verify").output.contains("  bad: damagedOnServer\n"))
+            #expect(try await second.run("verify", "--json").output.contains(#"{"bad":"damagedOnServer"}"#))
             #expect(try await second.run("kv", "sync", "--json").output.contains("out_of_step"))
             let damaged = try await watch(second, until: "out of step")
             #expect(!damaged.contains("in sync"), "\(damaged)")

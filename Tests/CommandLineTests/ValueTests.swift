@@ -1,4 +1,5 @@
 import Foundation
+import GRDB
 import Testing
 
 /// Values go in and come out as they are, and what cannot be printed fails the command.
@@ -92,6 +93,69 @@ import Testing
                 before: ["bash", "-c", #"exec "$@" <(printf hello)"#, "bash"])
             #expect(piped.status == 0, "\(piped)")
             #expect(try await house.person.run("kv", "get", "k").output == "hello\n")
+        }
+    }
+
+    @Test func aBinaryPropertyListIsImported() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let content: [String: Any] = [
+                "text": "01234", "count": 7, "share": 2.5, "whole": true, "when": Date(timeIntervalSince1970: 1),
+                "bytes": Data([0, 255]), "list": [1, "a"],
+            ]
+            let file = house.folder + "/defaults.plist"
+            try PropertyListSerialization.data(fromPropertyList: content, format: .binary, options: 0)
+                .write(to: URL(fileURLWithPath: file))
+            let imported = try await house.person.run("kv", "import", file)
+            #expect(imported.status == 0, "\(imported)")
+            let expected = [
+                #""bytes":{"$data":"AP8="}"#, #""count":7"#, #""list":[1,"a"]"#, #""share":2.5"#, #""text":"01234""#,
+                #""when":{"$date":"1970-01-01T00:00:01.000Z"}"#, #""whole":true"#,
+            ]
+            #expect(try await house.person.run("kv", "export").output == "{\(expected.joined(separator: ","))}\n")
+        }
+    }
+
+    private static let hostile = "\u{1b}[31mred\u{202e}\u{200d}\u{9b}\u{7}\u{ad}"
+
+    /// Whether it shows the text, and none of it as a command to a terminal.
+    private func isSafe(_ outcome: Program.Outcome) -> Bool {
+        let bad = Set(Self.hostile.unicodeScalars).subtracting("[31mred".unicodeScalars)
+        return outcome.output.contains("[31mred")
+            && !(outcome.output + outcome.errors).unicodeScalars.contains { bad.contains($0) }
+    }
+
+    /// No device can be called so by itself.
+    private func callDevices(_ name: String, in house: Household) throws {
+        try DatabaseQueue(path: house.deployment + "/data/identity/identity.sqlite").write {
+            try $0.execute(sql: "UPDATE devices SET name = ?", arguments: [name])
+        }
+    }
+
+    @Test func whatOthersAreCalledAndWroteIsSafeWhereverItIsShown() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let person = house.person
+            let other = try await house.anotherDevice("other")
+            #expect(try await person.run("kv", "set", Self.hostile, "mine").status == 0)
+            #expect(try await house.nephos.run("down").status == 0)
+            try callDevices(Self.hostile, in: house)
+            #expect(try await house.nephos.run("up").status == 0)
+            for (number, options) in [[], ["--json"]].enumerated() {
+                #expect(try await other.run("kv", "set", Self.hostile, "\(number)" + Self.hostile).status == 0)
+                let watch = try await person.run(["watch", "--exit-after", "1"] + options)
+                #expect(watch.status == 0 && isSafe(watch), "\(watch)")
+                for command in [["kv", "history"], ["devices"]] {
+                    let outcome = try await person.run(command + options)
+                    #expect(outcome.status == 0 && isSafe(outcome), "\(command): \(outcome)")
+                }
+            }
+            #expect(try await house.nephos.run("down").status == 0)
+            #expect(try await person.run("kv", "set", Self.hostile, "late").status == 0)
+            for options in [[], ["--json"]] {
+                let why = try await person.run(["why"] + options)
+                #expect(why.status == 5 && isSafe(why), "\(why)")
+            }
         }
     }
 

@@ -42,6 +42,35 @@ import Wire
         #expect(code { _ = try createApp(house, "TEAM1.com.example.notes") } == .alreadyExists)
     }
 
+    @Test func anUpdateChangesWhatItNamesAndNothingElse() throws {
+        let house = try IdentityHouse()
+        var create = WireCreateApp()
+        create.app.appID = "T.notes"
+        create.app.name = "Notes"
+        create.app.storeID = "T.shared"
+        create.app.containerIds = ["T.first", "T.second"]
+        create.app.capabilities = [.keyValue, .documents]
+        var expected = try house.call(create, by: house.operatorKey, replying: WireCreateAppReply.self).app
+        func update(_ change: (inout WireUpdateApp) -> Void) throws {
+            var request = WireUpdateApp()
+            request.appID = "T.notes"
+            change(&request)
+            _ = try house.call(request, by: house.operatorKey, replying: WireUpdateAppReply.self)
+            let apps: WireListAppsReply = try house.call(WireListApps(), by: house.operatorKey)
+            let app = try #require(apps.apps.first { $0.appID == "T.notes" })
+            expected.version = app.version
+            #expect(app == expected)
+        }
+        expected.name = "Jottings"
+        try update { $0.name = "Jottings" }
+        expected.storeID = "T.other"
+        try update { $0.storeID = "T.other" }
+        expected.containerIds = []
+        try update { $0.containers.ids = [] }
+        expected.capabilities = [.keyValue]
+        try update { $0.capabilities.values = [.keyValue] }
+    }
+
     @Test(arguments: ["", "*", "T.com.example.*", "T.a b", "T.a/b", "T." + String(repeating: "a", count: 127), "T.é"])
     func malformedNamesAndWildcardsAreRefused(_ name: String) throws {
         let house = try IdentityHouse()

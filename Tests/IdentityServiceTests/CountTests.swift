@@ -36,6 +36,64 @@ import Wire
         #expect(plans.plans.count == 1000)
     }
 
+    /// A group that told all of them would keep every request waiting.
+    @Test func thoseWhoHaveAPlanHearOfItsSizeInSteps() throws {
+        let house = try IdentityHouse()
+        let count = 5000
+        func save(_ size: UInt64) throws {
+            var request = WireSavePlan()
+            request.plan.planID = "team"
+            request.plan.sizeBytes = size
+            let _: WireSavePlanReply = try house.call(request, by: house.operatorKey)
+        }
+        func toldCount() throws -> Int64? {
+            try house.engine.write { transaction in
+                try transaction.first(SQL("SELECT COUNT(*) FROM audit WHERE account_id LIKE 'acct!_team-%' ESCAPE '!'"))
+                {
+                    $0.integer(0)
+                }
+            }
+        }
+        try save(1000)
+        try fill(
+            house, count,
+            """
+            INSERT INTO accounts (account_id, name, password_hash, password_salt, scrypt_rounds, scrypt_block_size,
+                scrypt_parallelism, created_at, plan_id)
+            SELECT 'acct_team-' || i, 'name-' || i, x'00', x'00', 2, 1, 1, 0, 'team'
+            """)
+        try fill(
+            house, count,
+            "INSERT INTO allotments (owner_id, service, revision, allotted, used) SELECT 'acct_' || i, 'records', 1, 9, 5"
+        )
+        let before = house.events.count
+        try save(2000)
+        // The size is in force; who has the plan hears of it later.
+        let plans: WireListPlansReply = try house.call(WireListPlans(), by: house.operatorKey)
+        #expect(plans.plans.first { $0.planID == "team" }?.sizeBytes == 2000)
+        let told = try toldCount()
+        #expect((told ?? .max) < 1000)
+        // Nobody is forgotten, and nobody is told twice, when it stops in between.
+        house.cloud.network.run(for: .milliseconds(100))
+        let early = try toldCount() ?? 0
+        #expect(early > 0 && early < count)
+        try house.restart()
+        #expect(house.cloud.network.run(within: .seconds(20)) { (try? toldCount()) == Int64(count) })
+        house.cloud.network.run(for: .seconds(3))
+        #expect(try toldCount() == Int64(count))
+        // What was published when it stopped nobody has heard, and reads later.
+        let recalls = house.events.dropFirst(before).map { event in
+            event.notification.changes.count { $0.item.hasPrefix("recall/acct_team-") }
+        }
+        #expect(recalls.max() == IdentityService.ownersPerStep)
+        let counts = try house.engine.write { transaction in
+            try ["recalls", "plan_changes"].map { table in
+                try transaction.first(SQL("SELECT COUNT(*) FROM \(table)")) { $0.integer(0) }
+            }
+        }
+        #expect(counts == [Int64(count), 0])
+    }
+
     @Test func thereAreSoManyAppsAndTheyCanStillBeChanged() throws {
         let house = try IdentityHouse()
         // The default app is one of them.

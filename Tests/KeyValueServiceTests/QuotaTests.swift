@@ -120,6 +120,14 @@ struct QuotaTests {
         #expect(house.lastNotification?.changes.count == PushLimits.keysNamedMax)
     }
 
+    @Test func aNameThatIsLongIsNamedByItsBeginning() throws {
+        let house = try house(.original)
+        let push = house.push([house.write(String(repeating: "k", count: 1128), 1)])
+        let error = failure { _ = try house.call(push, by: house.caller("dev_a"), WirePushKeysReply.self) }
+        #expect(error?.code == .quotaExceeded && error?.details["keys"]?.utf8.count == 128)
+        #expect(house.lastNotification?.changes.map(\.item.utf8.count) == [128])
+    }
+
     @Test func storeAboveALoweredLimitCanStillShrink() throws {
         let house = try house(.standard)
         let caller = house.caller("dev_a")

@@ -53,6 +53,27 @@ struct BudgetTests {
         for _ in 0..<100 { #expect(try budgets.take(caller("a"), now: .zero) == nil) }
     }
 
+    /// Each of them has taken one, so that none can be forgotten as one that has a full bucket.
+    @Test func freshKeysForgiveNobodysDebts() {
+        var buckets = TokenBuckets<Int>(.init(capacity: 10, refillPerSecond: 1))
+        _ = buckets.take(-1, 1000, now: .zero)
+        for key in 0..<TokenBuckets<Int>.keysMax * 5 / 2 { _ = buckets.take(key, 1, now: .zero) }
+        #expect(buckets.count <= TokenBuckets<Int>.keysMax)
+        #expect(buckets.wait(-1, now: .zero) == .seconds(991))
+        // Nor do as many that have nothing left.
+        var strangers = StrangerBudget(.init(capacity: 2, refillPerSecond: 1))
+        func key(_ number: UInt32) -> PublicKey? {
+            PublicKey(bytes: withUnsafeBytes(of: number, Array.init) + [UInt8](repeating: 0, count: 28))
+        }
+        guard let first = key(.max) else { return }
+        for _ in 0..<100 { strangers.take(first, now: .zero) }
+        for number in 0..<UInt32(25_000) {
+            guard let key = key(number) else { continue }
+            for _ in 0..<2 { strangers.take(key, now: .zero) }
+        }
+        #expect(throws: StrangerBudget.Refusal.self) { try strangers.check(first, now: .seconds(50)) }
+    }
+
     @Test func everyReplyCarriesWhatRemainsAndARefusalSaysWhenToComeBack() throws {
         var configuration = BudgetConfiguration()
         configuration.device = .init(capacity: 2, refillPerSecond: 10)

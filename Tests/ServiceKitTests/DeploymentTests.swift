@@ -1,5 +1,6 @@
 import Core
 import Foundation
+import Synchronization
 import Testing
 
 @testable import ServiceKit
@@ -93,6 +94,53 @@ struct DeploymentTests {
             try files.replaceOperatorKey(KeysOnly())
             #expect(try files.operatorKeys().publicKey.z85 == files.roster().operatorKey)
             #expect(try files.operatorKeys() != made.operatorKeys)
+        }
+    }
+
+    /// Whether the files fit each other: each service's secret key is that of the roster's public one.
+    private func expectThatTheyFit(_ files: DeploymentFiles) throws {
+        let roster = try files.roster()
+        for entry in roster.services {
+            let secrets = try files.secrets(of: ServiceName(entry.service))
+            #expect(try KeysOnly.publicKey(of: secrets.key).z85 == entry.publicKey, "\(entry.service)")
+            let next = try secrets.nextSecretKey.map { try KeysOnly.publicKey(of: #require(SecretKey(z85: $0))).z85 }
+            #expect(next == entry.nextPublicKey, "\(entry.service)")
+        }
+        #expect(try files.operatorKeys().publicKey.z85 == roster.operatorKey)
+    }
+
+    /// Each step writes several files; it may end after any of them, and is then done once more.
+    @Test func aStepThatEndedBetweenTwoFilesIsDoneAgain() throws {
+        let time = Timestamp(milliseconds: 1_750_000_000_000)
+        let later = time.advanced(by: KeyRotation.learningTime)
+        let steps: [(DeploymentFiles) throws -> Void] = [
+            { try $0.announceKeys(KeysOnly(), at: time) }, { try $0.switchKeys(at: later, forced: false) },
+            { try $0.replaceOperatorKey(KeysOnly()) },
+        ]
+        for count in 0...ServiceName.all.count + 1 {
+            try withDirectory { directory in
+                _ = try Deployment.create(
+                    directory: directory, host: "127.0.0.1", basePort: 7410, transport: KeysOnly())
+                let files = DeploymentFiles(directory: directory)
+                for step in steps {
+                    let announced = try files.roster().services.map(\.nextPublicKey)
+                    let left = Mutex(count)
+                    var ending = files
+                    ending.fault = { path throws(CloudError) in
+                        let isOver = left.withLock { left in
+                            left -= 1
+                            return left < 0
+                        }
+                        if isOver { throw CloudError(.storageFailure, "Here it ends.", details: ["file": path]) }
+                    }
+                    if (try? step(ending)) == nil { try step(files) }
+                    try expectThatTheyFit(files)
+                    // What devices have learned is what the services switch to.
+                    if announced.allSatisfy({ $0 != nil }) {
+                        #expect(try files.roster().services.map(\.publicKey) == announced.map { $0 ?? "" })
+                    }
+                }
+            }
         }
     }
 

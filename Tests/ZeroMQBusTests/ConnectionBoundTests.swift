@@ -15,7 +15,8 @@ struct ConnectionBoundTests {
 
     // MARK: What arrives
 
-    @Test func aMessageThatNeverEndsCutsItsConnectionAtTheBound() throws {
+    /// In one frame, or in many of which each is small.
+    @Test(arguments: [1, 48]) func aMessageThatNeverEndsCutsItsConnectionAtTheBound(_ frameCount: Int) throws {
         let echo = try EchoServer(transport, endpoint) { $0.unreadBytesPerConnectionMax = 1 << 20 }
         defer { echo.handle.stop() }
         let relay = try Relay(to: echo.endpoint)
@@ -25,8 +26,11 @@ struct ConnectionBoundTests {
         defer { for client in [honest, hostile] { client.handle.stop() } }
         try eventually { echo.probes.count == 2 }
         relay.set { $0.toServer = 2 << 20 }
-        try hostile.send([Frame([UInt8](repeating: 1, count: 3 << 20))])
+        let frame = Frame([UInt8](repeating: 1, count: (3 << 20) / frameCount))
+        try hostile.send(Message(repeating: frame, count: frameCount))
         try eventually { relay.cutCount == 1 }
+        // None of it has come out.
+        #expect(echo.requests.isEmpty)
         try honest.send([Frame([4])])
         try eventually { honest.received == [[[4]]] }
     }

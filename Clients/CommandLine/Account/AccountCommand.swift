@@ -148,6 +148,7 @@ struct AccountCommand: AsyncParsableCommand {
         @Option(help: "Read the present password from this file's first line.", completion: .file())
         var currentPasswordFile: String?
         @OptionGroup var password: PasswordOptions
+        @OptionGroup var wait: WaitOptions
         @OptionGroup var device: DeviceOptionGroup
         @OptionGroup var output: OutputOptions
 
@@ -159,7 +160,8 @@ struct AccountCommand: AsyncParsableCommand {
             let new = try password.password(asking: "New password: ", isNew: true)
             try await device.withSession { session in
                 let account = try session.requireAccount().accountName
-                let count = try await session.changePassword(from: current, to: new, signsOutOthers: signOutOthers)
+                let count = try await session.changePassword(
+                    from: current, to: new, signsOutOthers: signOutOthers, timeout: wait.duration)
                 try output.print(
                     SignedOut(account: account, signedOut: count),
                     text: "Changed the password of \(account)." + AccountCommand.signedOut(count))
@@ -288,7 +290,8 @@ struct AccountCommand: AsyncParsableCommand {
             try await device.withSession { session in
                 let account = try session.requireAccount().accountName
                 try confirm(account)
-                try await session.closeAccount(password: try password.password())
+                try await session.closeAccount(
+                    password: try password.password(), timeout: deployment.wait.duration)
                 _ = try? await session.signOut(keepsUnsent: true)
                 try output.print(
                     Report(account: account),

@@ -54,8 +54,10 @@ struct StorageCommand: AsyncParsableCommand {
     private func ofDevice() async throws -> Report {
         try await speaker.device.withSession { session in
             _ = try session.requireAccount()
-            let storage = try await session.storage()
-            let names = Dictionary(try await session.devices().map { ($0.id.rawValue, $0.name) }) { first, _ in first }
+            let limit = speaker.deployment.wait.duration
+            let storage = try await session.storage(timeout: limit)
+            let devices = try await session.devices(timeout: limit)
+            let names = Dictionary(devices.map { ($0.id.rawValue, $0.name) }) { first, _ in first }
             return Report(
                 plan: storage.plan, planBytes: storage.planBytes, usedBytes: storage.usedBytes,
                 items: storage.services.flatMap { service in

@@ -96,10 +96,11 @@ struct SecretsCommand: ParsableCommand {
 
         private func wait(for service: ServiceName) throws {
             let connection = try OperatorConnection(directory: deployment.directory)
-            let deadline = ContinuousClock.now + .seconds(600)
+            let deadline = ContinuousClock.now + (deployment.directory.timeout ?? .seconds(600))
             while ContinuousClock.now < deadline {
                 let health = try? connection.call(
-                    service, WireCheckHealth(), returning: WireCheckHealthReply.self, timeout: .seconds(2))
+                    service, WireCheckHealth(), returning: WireCheckHealthReply.self,
+                    timeout: min(.seconds(2), ContinuousClock.now.duration(to: deadline)))
                 if health?.usesNewestMasterKey == true { return }
                 usleep(100_000)
             }
@@ -182,11 +183,12 @@ extension DeploymentDirectory {
         let before = services.map { pid(of: $0) }
         for service in services { try runFolder.signal(.service(service), SIGTERM) }
         let connection = try OperatorConnection(directory: self)
-        let deadline = ContinuousClock.now + .seconds(30)
+        let deadline = ContinuousClock.now + (timeout ?? .seconds(30))
         while ContinuousClock.now < deadline {
             usleep(100_000)
             if zip(services, before).contains(where: { $1 != nil && pid(of: $0) == $1 }) { continue }
-            let health = try connection.health(timeout: .seconds(1))
+            let left = ContinuousClock.now.duration(to: deadline)
+            let health = try connection.health(timeout: min(.seconds(1), max(left, .milliseconds(1))))
             if health.allSatisfy({ !services.contains($0.service) || $0.reply != nil }) { return true }
         }
         throw CloudError(.serviceUnavailable, "The services did not come back. See: nephos status")

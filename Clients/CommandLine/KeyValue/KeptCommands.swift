@@ -14,7 +14,7 @@ extension KeyValueCommand {
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
-            try await store.withStore { store, session in
+            try await store.withStore(within: network.duration) { store, session in
                 _ = try session.requireAccount()
                 let keys = try await store.adoptSignedOutContent().map(\.rawValue)
                 guard !keys.isEmpty else {
@@ -58,6 +58,7 @@ extension KeyValueCommand {
         @Argument(help: "The keys (or --all).") var keys: [String] = []
         @Flag(help: "Dismiss all of them.") var all = false
         @OptionGroup var store: StoreOptions
+        @OptionGroup var wait: WaitOptions
         @OptionGroup var output: OutputOptions
 
         func validate() throws {
@@ -65,7 +66,7 @@ extension KeyValueCommand {
         }
 
         func run() async throws {
-            try await store.withStore { store, _ in
+            try await store.withStore(within: wait.duration) { store, _ in
                 // As everywhere a key is typed: any name that Swift's strings take for equal.
                 let refused = try await store.status().refused.map(\.key).filter { keys.contains($0.rawValue) }
                 let dismissed = try store.dismissRefused(all ? nil : refused)

@@ -41,7 +41,7 @@ struct KeyValueCommand: AsyncParsableCommand {
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
-            try await store.withStore { store, _ in
+            try await store.withStore(within: network.duration) { store, _ in
                 var result = try store.read(key)
                 // A device that has never fetched knows nothing; one fetch answers it.
                 if fresh || (result == .notDownloadedYet && !network.offline) {
@@ -79,7 +79,7 @@ struct KeyValueCommand: AsyncParsableCommand {
 
         func run() async throws {
             let value = try PropertyValue(input(), type: type)
-            try await store.withStore(makesHome: true) { store, _ in
+            try await store.withStore(within: network.duration, makesHome: true) { store, _ in
                 try store.set(value, forKey: key)
                 try await Sent.wait(store, keys: [key], network: network, output: output, done: "Set \(inLine(key)).")
             }
@@ -104,7 +104,7 @@ struct KeyValueCommand: AsyncParsableCommand {
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
-            try await store.withStore { store, _ in
+            try await store.withStore(within: network.duration) { store, _ in
                 // Sent all the same: the server, or another device, may have one that is not known here.
                 let unknown = try keys.filter { try store.read($0) == .absent }
                 try store.transaction { changes in for key in keys { changes.removeValue(forKey: key) } }
@@ -136,7 +136,7 @@ struct KeyValueCommand: AsyncParsableCommand {
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
-            try await store.withStore { store, _ in
+            try await store.withStore(within: network.duration) { store, _ in
                 try await store.waitUntilDownloaded(timeout: network.offline ? .zero : network.duration)
                 let values = try store.values()
                 let rows = values.sorted { $0.key < $1.key }.map { key, value in
@@ -170,7 +170,7 @@ struct KeyValueCommand: AsyncParsableCommand {
             guard !values.isEmpty else {
                 return try output.print(.dictionary([:]), text: "There was nothing to import.")
             }
-            try await store.withStore(makesHome: true) { store, _ in
+            try await store.withStore(within: network.duration, makesHome: true) { store, _ in
                 try store.write(values.sorted { $0.key < $1.key }.map { LocalWrite(key: $0.key, value: $0.value) })
                 try await Sent.wait(
                     store, keys: values.keys.sorted().map(\.rawValue), network: network, output: output,
@@ -190,7 +190,7 @@ struct KeyValueCommand: AsyncParsableCommand {
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
-            try await store.withStore { store, _ in
+            try await store.withStore(within: network.duration) { store, _ in
                 try await store.waitUntilDownloaded(timeout: network.offline ? .zero : network.duration)
                 try StandardOutput.write(PropertyValue.dictionary(try store.values()).json + "\n")
             }
@@ -212,11 +212,11 @@ struct KeyValueCommand: AsyncParsableCommand {
         }
 
         func run() async throws {
-            try await store.withStore { store, session in
+            try await store.withStore(within: wait.duration) { store, session in
                 // First, so that a server that is away is waited for once.
                 let entries = try await store.history(forKey: key, limit: limit, timeout: wait.duration)
                 let names = Dictionary(
-                    ((try? await session.devices()) ?? []).map { ($0.id, $0.name) }
+                    ((try? await session.devices(timeout: wait.duration)) ?? []).map { ($0.id, $0.name) }
                 ) { first, _ in first }
                 func name(_ device: DeviceID) -> String { names[device] ?? device.rawValue }
                 let cells = entries.map { entry in
@@ -258,7 +258,7 @@ struct KeyValueCommand: AsyncParsableCommand {
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
-            try await store.withStore { store, _ in
+            try await store.withStore(within: network.duration) { store, _ in
                 store.synchronize()
                 let asked = try await Asked(store, within: network.offline ? nil : network.duration)
                 let status = asked.status
@@ -292,6 +292,7 @@ struct KeyValueCommand: AsyncParsableCommand {
         @Option(help: "Whose values stay where it is not known which are the newer: file or store.")
         var prefer: Side?
         @OptionGroup var store: StoreOptions
+        @OptionGroup var wait: WaitOptions
 
         /// As it is typed.
         enum Side: String, ExpressibleByArgument, CaseIterable {
@@ -301,9 +302,39 @@ struct KeyValueCommand: AsyncParsableCommand {
 
         func run() async throws {
             let prefers = prefer.flatMap { DefaultsMirror.Side(rawValue: $0.rawValue) }
-            try await store.withStore { store, _ in
+            try await store.withStore(within: wait.duration) { store, _ in
+                try await waitForDownload(store)
                 try StandardOutput.line("Mirroring \(file). End with Ctrl-C.")
                 try await DefaultsMirror(store: store, path: file, deletesMany: deleteMany, prefers: prefers).run()
+            }
+        }
+
+        /// How long one attempt may take, which nothing can cancel, until it is said what is waited for.
+        private static let attemptMax: Duration = .seconds(1)
+
+        /// Waits for the first download, as long as it takes unless something else was said, and says what keeps it.
+        ///
+        /// - Throws: ``CloudError`` with the reason when it does not come by itself, or not in time.
+        private func waitForDownload(_ store: KeyValueStore) async throws {
+            let deadline = wait.given.map { ContinuousClock.now + $0 }
+            var said: String?
+            while try await !store.status().initialSyncFinished {
+                let left = deadline.map { ContinuousClock.now.duration(to: $0) } ?? Self.attemptMax
+                var failure: CloudError?
+                do throws(CloudError) {
+                    try await store.waitUntilCurrent(
+                        timeout: min(max(left, .milliseconds(1)), Self.attemptMax), isImpatient: true)
+                } catch { failure = error }
+                let status = try await store.status()
+                if status.initialSyncFinished { return }
+                let cause = status.problem ?? failure
+                if let cause, ExitStatus.of(cause) == .refused || deadline.map({ $0 <= .now }) == true { throw cause }
+                let standing = Standing(status, failure: failure)
+                if said != standing.line {
+                    try StandardOutput.line("Waiting for the store: \(standing.line)")
+                    said = standing.line
+                }
+                try await Task.sleep(for: .milliseconds(500))
             }
         }
     }

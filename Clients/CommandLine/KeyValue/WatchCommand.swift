@@ -34,7 +34,7 @@ struct WatchCommand: AsyncParsableCommand {
     }
 
     private func watchStore() async throws {
-        try await store.withStore { store, session in
+        try await store.withStore(within: deployment.wait.duration) { store, session in
             // Before anything else, so that nothing arrives unseen.
             let events = store.events
             let notices = session.storageNotices
@@ -64,7 +64,7 @@ struct WatchCommand: AsyncParsableCommand {
             switch event {
             case .change(let change):
                 if let device = change.device?.rawValue, names[device] == nil {
-                    names = await Self.deviceNames(session)
+                    names = await deviceNames(session)
                 }
                 try show(change, names)
                 if change.reason == .serverChange { printed += 1 }
@@ -179,8 +179,8 @@ struct WatchCommand: AsyncParsableCommand {
     }
 
     /// Names of the account's devices; none while offline.
-    private static func deviceNames(_ session: Session) async -> [String: String] {
-        let devices = (try? await session.devices()) ?? []
+    private func deviceNames(_ session: Session) async -> [String: String] {
+        let devices = (try? await session.devices(timeout: deployment.wait.duration)) ?? []
         return Dictionary(devices.map { ($0.id.rawValue, $0.name) }) { first, _ in first }
     }
 

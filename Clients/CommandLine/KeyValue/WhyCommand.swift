@@ -40,7 +40,7 @@ struct WhyCommand: AsyncParsableCommand {
     }
 
     func run() async throws {
-        try await store.withStore { store, _ in
+        try await store.withStore(within: wait.duration) { store, _ in
             let asked = try await Asked(store, within: wait.duration)
             let status = asked.status
             let standing = Standing(status, failure: asked.failure)
@@ -143,7 +143,7 @@ struct VerifyCommand: AsyncParsableCommand {
     }
 
     func run() async throws {
-        try await store.withStore { store, _ in
+        try await store.withStore(within: wait.duration) { store, _ in
             let asked = try await Asked(store, within: wait.duration)
             // What was fetched is compared, whatever holds up what still waits.
             if asked.isInVain, !asked.isHeard, let cause = Standing(asked.status, failure: asked.failure).cause {

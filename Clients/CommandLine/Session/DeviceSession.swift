@@ -60,15 +60,17 @@ struct StoreOptions: ParsableArguments {
     @Option(name: .long, help: "The app (default: the one that signed in).")
     var app: String?
 
-    /// - Parameter makesHome: Whether the home may be made: for what is kept before anybody signs in. That needs the
-    ///   app's name.
+    /// - Parameters:
+    ///   - limit: How long to wait for the server, where it has to be asked about the app.
+    ///   - makesHome: Whether the home may be made: for what is kept before anybody signs in. That needs the
+    ///     app's name.
     func withStore<Result: Sendable>(
-        makesHome: Bool = false, _ body: (KeyValueStore, Session) async throws -> Result
+        within limit: Duration, makesHome: Bool = false, _ body: (KeyValueStore, Session) async throws -> Result
     ) async throws -> Result {
         try await device.withSession(makesHome: makesHome && app != nil) { session in
             let store = try session.keyValueStore(app: app.map { AppID($0) })
             if let app, let account = try session.account, account.storeIDs[app] == nil {
-                try await requireKnown(app, store, account)
+                try await requireKnown(app, store, account, within: limit)
             }
             return try await body(store, session)
         }
@@ -78,9 +80,11 @@ struct StoreOptions: ParsableArguments {
     ///
     /// - Throws: ``CloudError`` `.missingEntitlement` when there is none; `.networkUnavailable` or
     ///   `.deadlineExceeded` when that cannot be known now.
-    private func requireKnown(_ app: String, _ store: KeyValueStore, _ account: SessionRecord) async throws {
+    private func requireKnown(
+        _ app: String, _ store: KeyValueStore, _ account: SessionRecord, within limit: Duration
+    ) async throws {
         let details = ["app": app, "used_here": account.storeIDs.keys.sorted().joined(separator: ", ")]
-        do { try await store.waitUntilCurrent(timeout: WaitOptions.standard, isImpatient: true) } catch {
+        do { try await store.waitUntilCurrent(timeout: limit, isImpatient: true) } catch {
             switch ExitStatus.of(error) {
             case .refused where error.code == .missingEntitlement:
                 throw CloudError(

@@ -1,3 +1,4 @@
+internal import Bus
 public import Core
 internal import Crypto
 public import ServiceKit
@@ -15,6 +16,8 @@ public final class IdentityService: CloudService {
     let gate = PasswordGate()
     var generator: any RandomNumberGenerator
     private var running: Running?
+    /// When the next owners hear of their plan's new size; nil: everybody has.
+    var planTimer: (any LoopTimer)?
 
     /// What there is only once the host has started the service.
     struct Running {
@@ -45,7 +48,10 @@ public final class IdentityService: CloudService {
             refreshKeys: try RefreshSecret.keys(from: host.secrets.masterKeys),
             addresses: host.roster.services.map(WireServiceAddress.init))
         host.submit { try Self.createDefaultApp(in: $0) }
+        tellOwners(after: .zero)
     }
+
+    public func stop() { endTelling() }
 
     /// The keys that sign, as they are in the database.
     func signingKeys(_ transaction: any Transaction) throws -> SigningKeys {

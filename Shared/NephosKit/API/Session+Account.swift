@@ -17,29 +17,33 @@ extension Session {
 
     /// Changes the account's password.
     ///
-    /// - Parameter signsOutOthers: Whether every other device has to sign in again.
+    /// - Parameters:
+    ///   - signsOutOthers: Whether every other device has to sign in again.
+    ///   - timeout: How long to wait for the answer; nil: as long as any call of this session.
     /// - Returns: How many devices were signed out.
     /// - Throws: ``CloudError`` `.wrongCredentials` when `current` is not the present one,
     ///   `.requestRateLimited` after too many of those.
     @discardableResult
     public func changePassword(
-        from current: String, to new: String, signsOutOthers: Bool = false
+        from current: String, to new: String, signsOutOthers: Bool = false, timeout: Duration? = nil
     ) async throws(CloudError) -> Int {
         var request = WireChangePassword()
         request.currentPassword = current
         request.newPassword = new
         request.signOutOthers = signsOutOthers
-        return Int(try await call(.identity, request, as: WireChangePasswordReply.self).signedOut)
+        let reply = try await call(.identity, request, as: WireChangePasswordReply.self, timeout: timeout)
+        return Int(reply.signedOut)
     }
 
     /// Closes the account for good: every service destroys its keys and removes
     /// what it stored. What is on the devices stays until they sign in elsewhere.
     ///
+    /// - Parameter timeout: How long to wait for the answer; nil: as long as any call of this session.
     /// - Throws: ``CloudError`` `.wrongCredentials`.
-    public func closeAccount(password: String) async throws(CloudError) {
+    public func closeAccount(password: String, timeout: Duration? = nil) async throws(CloudError) {
         var request = WireCloseAccount()
         request.password = password
-        _ = try await call(.identity, request, as: WireCloseAccountReply.self)
+        _ = try await call(.identity, request, as: WireCloseAccountReply.self, timeout: timeout)
     }
 
     /// What happened to the account, newest first.
@@ -57,13 +61,16 @@ extension Session {
 
     /// How full the account's plan is, and with what.
     ///
+    /// - Parameter timeout: How long to wait for each service's answer; nil: as long as any call of this session.
     /// - Throws: ``CloudError`` `.notSignedIn`, `.networkUnavailable` and the like (try again).
-    public func storage() async throws(CloudError) -> StorageInformation {
-        let reply = try await call(.identity, WireReadStorage(), as: WireReadStorageReply.self)
+    public func storage(timeout: Duration? = nil) async throws(CloudError) -> StorageInformation {
+        let reply = try await call(.identity, WireReadStorage(), as: WireReadStorageReply.self, timeout: timeout)
         var services: [StorageInformation.Service] = []
         for service in [ServiceName.keyValue, .documents, .records] {
             // What can be asked is shown; a service that is away does not hide the others.
-            guard let usage = try? await call(service, WireListUsage(), as: WireListUsageReply.self) else { continue }
+            guard
+                let usage = try? await call(service, WireListUsage(), as: WireListUsageReply.self, timeout: timeout)
+            else { continue }
             let items = usage.items.map {
                 StorageInformation.Item(app: $0.appID, device: $0.deviceID, bytes: $0.usedBytes)
             }

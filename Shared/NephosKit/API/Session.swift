@@ -161,12 +161,13 @@ public final class Session: Sendable {
 
     /// The account's devices, those that were revoked included. Asks the server.
     ///
+    /// - Parameter timeout: How long to wait for each answer; nil: as long as any call of this session.
     /// - Throws: ``CloudError`` as ``whoAmI()`` does.
-    public func devices() async throws(CloudError) -> [DeviceInformation] {
+    public func devices(timeout: Duration? = nil) async throws(CloudError) -> [DeviceInformation] {
         var devices: [DeviceInformation] = []
         var request = WireListDevices()
         while true {
-            let reply = try await call(.identity, request, as: WireListDevicesReply.self)
+            let reply = try await call(.identity, request, as: WireListDevicesReply.self, timeout: timeout)
             devices += reply.devices.map(DeviceInformation.init)
             guard reply.more, let last = reply.devices.last else { return devices }
             request.after = last.deviceID

@@ -8,6 +8,8 @@ internal import Foundation
 /// service, and the operator's.
 public struct DeploymentFiles: Sendable {
     public let directory: String
+    /// Called before each file is written; a test ends what writes several there by throwing.
+    var fault: (@Sendable (_ path: String) throws(CloudError) -> Void)?
 
     public init(directory: String) { self.directory = directory }
 
@@ -130,6 +132,7 @@ public struct DeploymentFiles: Sendable {
     }
 
     private func write(_ value: some Encodable, to path: String, mode: mode_t) throws(CloudError) {
+        try fault?(path)
         do {
             let encoder = JSONEncoder()
             encoder.outputFormatting = [.prettyPrinted, .sortedKeys, .withoutEscapingSlashes]

@@ -93,7 +93,10 @@ struct ServiceWorker: Service {
         let loop = try transport.startLoop(named: name.rawValue) { [name, config, make] loop in
             let made = try ServiceHost(
                 loop: loop, service: try make(config), roster: config.roster, secrets: config.secrets,
-                engine: try SQLiteEngine(path: "\(config.dataDirectory)/\(name).sqlite", logger: config.logger),
+                engine: try SQLiteEngine(
+                    path: "\(config.dataDirectory)/\(name).sqlite",
+                    // Devices bring back what the others kept; accounts and who may sign in only identity knows.
+                    ifLost: name == .identity ? .refuse : .beginAnew, logger: config.logger),
                 budgets: try BudgetConfiguration(config.configuration, of: name),
                 logger: config.logger)
             let bound = LoopBound(made, to: loop)

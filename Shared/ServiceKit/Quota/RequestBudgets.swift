@@ -165,11 +165,13 @@ struct RequestBudgets {
 /// than an empty one.
 struct TokenBuckets<Key: Hashable> {
     /// Keys remembered at once. Buckets that are full again need no memory.
-    private static var keysMax: Int { 100_000 }
+    static var keysMax: Int { 100_000 }
 
     private let capacity: Int
     private let refill: Duration
     private var fullAt: [Key: Duration] = [:]
+    /// Keys that are remembered.
+    var count: Int { fullAt.count }
 
     init(_ limit: BudgetConfiguration.Limit) {
         capacity = limit.capacity
@@ -202,9 +204,23 @@ struct TokenBuckets<Key: Hashable> {
             budget: Budget(capacity: capacity, remaining: 0, refill: refill))
     }
 
-    /// Forgets whoever has a full bucket; if that is not enough, everyone.
+    /// Forgets whoever has a full bucket; if that is not enough, those who are nearest to one. Thousands of fresh keys
+    /// do not forgive anybody's debts.
     private mutating func makeRoom(_ now: Duration) {
         fullAt = fullAt.filter { $0.value > now }
-        if fullAt.count >= Self.keysMax { fullAt = [:] }
+        if fullAt.count >= Self.keysMax { fullAt.forgetEarliest() }
+    }
+}
+
+extension Dictionary where Value == Duration {
+    private static var sampleMax: Int { 1001 }
+
+    /// Forgets about half of them, whose times come before the others': by a sample, since to sort all of them takes
+    /// long.
+    mutating func forgetEarliest() {
+        let sample = values.prefix(Self.sampleMax).sorted()
+        guard !sample.isEmpty else { return }
+        let middle = sample[sample.count / 2]
+        self = filter { $0.value > middle }
     }
 }

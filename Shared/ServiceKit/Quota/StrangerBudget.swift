@@ -41,7 +41,7 @@ struct StrangerBudget {
         let wait = requests.wait(key, now: now)
         guard wait > .zero else { return }
         if exhausted.count >= Self.exhaustedMax { exhausted = exhausted.filter { $0.value > now } }
-        if exhausted.count >= Self.exhaustedMax { exhausted = [:] }
+        if exhausted.count >= Self.exhaustedMax { exhausted.forgetEarliest() }
         exhausted[key] = now + wait
     }
 }

@@ -247,9 +247,14 @@ struct KeysOnly: Transport {
     }
 
     func makeKeyPair() throws -> KeyPair {
-        func random() -> [UInt8] { (0..<32).map { _ in .random(in: 0...255) } }
-        return KeyPair(
-            publicKey: try #require(PublicKey(bytes: random())), secretKey: try #require(SecretKey(bytes: random())))
+        let bytes = (0..<32).map { _ in UInt8.random(in: 0...255) }
+        let secret = try #require(SecretKey(bytes: bytes))
+        return KeyPair(publicKey: try Self.publicKey(of: secret), secretKey: secret)
+    }
+
+    /// Nothing is enciphered with these; but which belong together can be told.
+    static func publicKey(of secret: SecretKey) throws -> PublicKey {
+        try #require(PublicKey(bytes: secret.bytes.map { ~$0 }))
     }
 }
 

@@ -20,7 +20,7 @@ enum DirectoryEvents {
         case recall(owner: String, count: UInt64)
     }
 
-    /// States in one change: an event has to fit a frame, also where a plan of very many accounts becomes another.
+    /// States in one change: an event has to fit a frame.
     private static let statesPerChange = 256
 
     /// Stores the states in the feed, and publishes them after the commit.

@@ -1,3 +1,4 @@
+internal import Bus
 internal import Core
 internal import ServiceKit
 internal import Storage
@@ -37,7 +38,8 @@ extension IdentityService {
         }
         try store.save(plan)
         if former != nil, former != plan {
-            try planChanged(for: store.owners(of: plan.id), to: plan, context, transaction)
+            try store.noteChange(of: plan.id)
+            transaction.afterCommit { [weak self] in self?.tellOwners(after: .zero) }
         }
         return WireSavePlanReply()
     }
@@ -71,19 +73,49 @@ extension IdentityService {
             try AppStore(transaction: transaction).save(app)
             owner = StorageOwner(app.id)
         }
-        try planChanged(for: [owner], to: plan, context, transaction)
+        try planChanged(for: [owner], to: plan, operation: context.id, at: context.now, transaction)
         return WireSetPlanReply()
     }
 
+    /// Owners who hear of a plan's new size in one group: requests do not wait for all of them.
+    static let ownersPerStep = 100
+    private static let stepPause: Duration = .milliseconds(10)
+    private static let retryPause: Duration = .seconds(1)
+
+    /// Goes on with those who have not heard yet of their plan's new size, if there is anybody.
+    func tellOwners(after pause: Duration) {
+        guard let runtime = try? requireRunning().runtime else { return }
+        planTimer?.cancel()
+        planTimer = runtime.loop.schedule(after: pause) { [weak self] in
+            guard let self else { return }
+            // Unless the step goes well, and says otherwise.
+            tellOwners(after: Self.retryPause)
+            runtime.submit { [weak self] transaction in
+                guard let self else { return }
+                let step = try PlanStore(transaction: transaction).takeOwnersToTell(limit: Self.ownersPerStep)
+                guard let step else { return endTelling() }
+                let now = runtime.loop.wallClock.now
+                try planChanged(for: step.owners, to: step.plan, operation: nil, at: now, transaction)
+                transaction.afterCommit { [weak self] in self?.tellOwners(after: Self.stepPause) }
+            }
+        }
+    }
+
+    func endTelling() {
+        planTimer?.cancel()
+        planTimer = nil
+    }
+
     private func planChanged(
-        for owners: [StorageOwner], to plan: Plan, _ context: RequestContext, _ transaction: any HandlerTransaction
+        for owners: [StorageOwner], to plan: Plan, operation: OperationID?, at now: Timestamp,
+        _ transaction: any HandlerTransaction
     ) throws {
         let allotments = AllotmentStore(transaction: transaction)
         var recalls: [DirectoryEvents.State] = []
         for owner in owners {
             if let account = owner.account {
                 try AuditJournal(transaction: transaction).record(
-                    .planChanged, of: account, by: .administrator, at: context.now,
+                    .planChanged, of: account, by: .administrator, at: now,
                     details: ["plan": plan.id.rawValue, "size_bytes": "\(plan.size)"])
             }
             let book = try allotments.allotments(of: owner)
@@ -94,10 +126,10 @@ extension IdentityService {
                     in: transaction)
             }
             // Also when it grew: whoever was refused asks again then.
-            if let count = try allotments.countRecall(of: owner, at: context.now, pause: .zero) {
+            if let count = try allotments.countRecall(of: owner, at: now, pause: .zero) {
                 recalls.append(.recall(owner: owner.rawValue, count: count))
             }
         }
-        try DirectoryEvents.publish(recalls, operation: context.id, in: transaction)
+        try DirectoryEvents.publish(recalls, operation: operation, in: transaction)
     }
 }

@@ -133,6 +133,14 @@ enum IdentityMigrations {
                 )
                 """,
                 "INSERT INTO plans (plan_id, size_bytes) VALUES ('standard', 5000000000)",
+                "CREATE INDEX accounts_by_plan ON accounts (plan_id, account_id)",
+                """
+                CREATE TABLE plan_changes (
+                    plan_id TEXT NOT NULL PRIMARY KEY,
+                    -- The last owner who has heard of its size.
+                    told TEXT NOT NULL
+                )
+                """,
                 """
                 CREATE TABLE allotments (
                     owner_id TEXT NOT NULL,

@@ -33,10 +33,15 @@ struct PlanStore {
         """)
     private static let selectOwners = SQL(
         """
-        SELECT account_id FROM accounts WHERE plan_id = ?1
-        UNION ALL SELECT 'app/' || app_id FROM apps WHERE plan_id = ?1 AND removed = 0
-        ORDER BY 1
+        SELECT account_id FROM accounts WHERE plan_id = ?1 AND account_id > ?2
+        UNION ALL SELECT 'app/' || app_id FROM apps WHERE plan_id = ?1 AND removed = 0 AND 'app/' || app_id > ?2
+        ORDER BY 1 LIMIT ?3
         """)
+    private static let insertChange = SQL(
+        "INSERT INTO plan_changes (plan_id, told) VALUES (?1, '') ON CONFLICT (plan_id) DO UPDATE SET told = ''")
+    private static let selectChange = SQL("SELECT plan_id, told FROM plan_changes ORDER BY plan_id LIMIT 1")
+    private static let updateChange = SQL("UPDATE plan_changes SET told = ?2 WHERE plan_id = ?1")
+    private static let deleteChange = SQL("DELETE FROM plan_changes WHERE plan_id = ?1")
 
     /// Every plan, smallest first.
     func list() throws -> [Plan] { try transaction.all(Self.selectAll, [], Self.plan) }
@@ -55,9 +60,32 @@ struct PlanStore {
             Self.upsert, [.text(plan.id.rawValue), .integer(Int64(clamping: plan.size))])
     }
 
-    /// Whose plan it is.
-    func owners(of plan: PlanID) throws -> [StorageOwner] {
-        try transaction.all(Self.selectOwners, [.text(plan.rawValue)]) { StorageOwner($0.text(0)) }
+    /// Whose plan it is, in order.
+    private func owners(of plan: PlanID, after told: String, limit: Int) throws -> [StorageOwner] {
+        try transaction.all(Self.selectOwners, [.text(plan.rawValue), .text(told), .integer(Int64(limit))]) {
+            StorageOwner($0.text(0))
+        }
+    }
+
+    /// Notes that all owners of the plan have to hear of its size.
+    func noteChange(of plan: PlanID) throws { try transaction.execute(Self.insertChange, [.text(plan.rawValue)]) }
+
+    /// The next owners who have to hear of their plan's size, and have once this is committed.
+    ///
+    /// - Returns: Nil: everybody has.
+    func takeOwnersToTell(limit: Int) throws -> (plan: Plan, owners: [StorageOwner])? {
+        let change = try transaction.first(Self.selectChange) { (plan: PlanID($0.text(0)), told: $0.text(1)) }
+        guard let change else { return nil }
+        guard let plan = try plan(change.plan) else {
+            throw CloudError(.internalError, "A plan that has changed is not there.")
+        }
+        let owners = try owners(of: plan.id, after: change.told, limit: limit)
+        if owners.count == limit, let last = owners.last {
+            try transaction.execute(Self.updateChange, [.text(plan.id.rawValue), .text(last.rawValue)])
+        } else {
+            try transaction.execute(Self.deleteChange, [.text(plan.id.rawValue)])
+        }
+        return (plan, owners)
     }
 
     private static func plan(_ row: any SQLRow) -> Plan {

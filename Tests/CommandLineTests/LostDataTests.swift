@@ -1,0 +1,107 @@
+import Core
+import Foundation
+import ServiceKit
+import Testing
+
+/// What a service keeps is put back as it was before, damaged or lost, in files and with the real programs.
+@Suite(.serialized) struct LostDataTests {
+    /// What becomes of key-value's database, and what its log says then.
+    private enum Loss: String, CaseIterable {
+        case oldCopy, halfALog, emptyWithLog, emptyWithoutLog
+
+        /// Without a word the log stays, which is copied into the database when a service ends.
+        var isKilled: Bool { self == .halfALog || self == .emptyWithLog }
+
+        var said: String {
+            switch self {
+            case .oldCopy, .halfALog: "The database is an old copy"
+            case .emptyWithLog, .emptyWithoutLog: "The database is lost"
+            }
+        }
+    }
+
+    private func bytes(_ file: String) -> Int {
+        (try? FileManager.default.attributesOfItem(atPath: file)[.size] as? Int) ?? 0
+    }
+
+    /// Ends a service, and what would start it again, before either can do anything.
+    private func kill(_ service: ServiceName, of house: Household) throws {
+        let pids = (try house.holder(service), try house.holder(.supervisor))
+        for (pid, signal) in [(pids.0, SIGSTOP), (pids.1, SIGKILL), (pids.0, SIGKILL)] { Glibc.kill(pid, signal) }
+    }
+
+    private func lose(_ database: String, _ loss: Loss, copy: String) throws {
+        let log = database + "-wal"
+        switch loss {
+        case .oldCopy:
+            let folder = (database as NSString).deletingLastPathComponent
+            try FileManager.default.removeItem(atPath: folder)
+            try FileManager.default.copyItem(atPath: copy, toPath: folder)
+        case .halfALog:
+            try #require(bytes(log) > 0)
+            try #require(truncate(log, bytes(log) / 2) == 0)
+        case .emptyWithLog:
+            try #require(bytes(log) > 0)
+            try #require(truncate(database, 0) == 0)
+        case .emptyWithoutLog:
+            try #require(bytes(log) == 0)
+            try #require(truncate(database, 0) == 0)
+        }
+    }
+
+    @Test func whatDevicesHoldComesBackWhateverBecameOfTheDatabase() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (person, database) = (house.person, house.deployment + "/data/keyvalue/keyvalue.sqlite")
+            let copy = house.folder + "/copy"
+            #expect(try await person.run("kv", "set", "kept", "1").status == 0)
+            for (number, loss) in Loss.allCases.enumerated() {
+                #expect(try await person.run("kv", "set", "gone", "here").status == 0)
+                if loss == .oldCopy {
+                    #expect(try await house.nephos.run("down").status == 0)
+                    try FileManager.default.copyItem(atPath: house.deployment + "/data/keyvalue", toPath: copy)
+                    #expect(try await house.nephos.run("up").status == 0)
+                }
+                #expect(try await person.run("kv", "set", "changed", "\(number)").status == 0)
+                #expect(try await person.run("kv", "delete", "gone").status == 0)
+                #expect(try await person.run("kv", "sync").status == 0)
+                if loss.isKilled { try kill(.keyValue, of: house) }
+                #expect(try await house.nephos.run("down").status == 0)
+                try lose(database, loss, copy: copy)
+                let log = bytes(house.deployment + "/log/keyvalue.log")
+
+                #expect(try await house.nephos.run("up").status == 0)
+                let sync = try await person.run("kv", "sync")
+                #expect(sync.status == 0, "\(loss): \(sync)")
+                let proof = try await person.run("verify")
+                #expect(proof.status == 0, "\(loss): \(proof)")
+                let expected = "{\"changed\":\(number),\"kept\":1}\n"
+                #expect(try await person.run("kv", "export").output == expected, "\(loss)")
+                // One that holds nothing has it from the server.
+                let other = try await house.anotherDevice("\(loss)")
+                #expect(try await other.run("kv", "export").output == expected, "\(loss)")
+                let said = FileManager.default.contents(atPath: house.deployment + "/log/keyvalue.log")?.dropFirst(log)
+                #expect(String(decoding: said ?? Data(), as: UTF8.self).contains(loss.said), "\(loss)")
+            }
+        }
+    }
+
+    /// Nobody else has what it kept, and without it every device would be one that nobody knows.
+    @Test func identityDoesNotBeginWithoutTheAccountsThatItHad() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            #expect(try await house.nephos.run("down").status == 0)
+            let database = house.deployment + "/data/identity/identity.sqlite"
+            try FileManager.default.copyItem(atPath: database, toPath: house.folder + "/copy")
+            try #require(truncate(database, 0) == 0)
+            let up = try await house.nephos.run("up")
+            #expect(up.status == 5, "\(up)")
+            #expect(up.errors.contains("The database is lost") && up.errors.contains("Restore"), "\(up)")
+            #expect(house.held.isEmpty && bytes(database) == 0)
+            try? FileManager.default.removeItem(atPath: database)
+            try FileManager.default.copyItem(atPath: house.folder + "/copy", toPath: database)
+            #expect(try await house.nephos.run("up").status == 0)
+            #expect(try await house.person.run("kv", "set", "k", "1").output == "Set k.\n")
+        }
+    }
+}
