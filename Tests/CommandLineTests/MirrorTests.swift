@@ -59,7 +59,7 @@ import Testing
             #expect(try await house.person.run("kv", "set", "k", "1").status == 0)
             for (text, reason) in [("", "is empty"), ("{\"k\": ", "cannot be taken over")] {
                 let file = house.folder + "/defaults.json"
-                let mirror = try house.person.start(["kv", "mirror", file])
+                let mirror = try house.person.start(["kv", "mirror", file], before: ["timeout", "30"])
                 try await eventually("the file has the store") { content(file).contains("\"k\" : 1") }
                 try write(text, to: file)
                 let outcome = await mirror.outcome()

@@ -190,7 +190,7 @@ import Testing
             let file = house.folder + "/defaults.json"
             #expect(try await house.person.run("kv", "set", "k", "1").status == 0)
             #expect(try await house.person.run("kv", "sync").status == 0)
-            let mirror = try house.person.start(["kv", "mirror", file])
+            let mirror = try house.person.start(["kv", "mirror", file], before: ["timeout", "60"])
             func content() -> String {
                 FileManager.default.contents(atPath: file).map { String(decoding: $0, as: UTF8.self) } ?? ""
             }

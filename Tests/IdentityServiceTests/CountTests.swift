@@ -64,8 +64,10 @@ import Wire
             """)
         try fill(
             house, count,
-            "INSERT INTO allotments (owner_id, service, revision, allotted, used) SELECT 'acct_' || i, 'records', 1, 9, 5"
-        )
+            """
+            INSERT INTO allotments (owner_id, service, revision, allotted, used)
+            SELECT 'acct_team-' || i, 'records', 1, 9, 5
+            """)
         let before = house.events.count
         try save(2000)
         // The size is in force; who has the plan hears of it later.
