@@ -72,6 +72,8 @@ import Wire
         let books = try (0..<2).map { _ in try Notebook(cloud.addDevice()) }
         try books[0].set("first", "one")
         #expect(settle(cloud, books))
+        // A second look may still be on its way.
+        cloud.network.run(for: .seconds(5))
         let asked = cloud.requestCount(.records)
         let told = books[1].model.told.count
         try books[0].set("second", "two")

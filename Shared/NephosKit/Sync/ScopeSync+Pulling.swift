@@ -155,7 +155,11 @@ extension ScopeSync {
         failures = 0
         if applied.needsEverything { return pull(everything: true) }
         // A reply that continues another tells only of what has changed since.
-        if wasListing { damaged = [] }
+        if wasListing {
+            damaged = []
+            // Nor does what agreed before say anything of what was read anew, and is offered what it lacks.
+            agrees = false
+        }
         damaged.formUnion(applied.damaged)
         pullsApplied = pulls
         awaitsPull = false
