@@ -46,7 +46,7 @@ struct ChunkWork: Sendable {
     enum Stored: Sendable {
         /// Its bytes are durable there.
         case placed(StoredChunk)
-        /// The owner had it already, a moment ago.
+        /// The owner had it already, a moment ago, and it can be read.
         case known
         case refused(CloudError)
     }
@@ -60,7 +60,8 @@ struct ChunkWork: Sendable {
         var groups: [StoredGroup]
     }
 
-    /// Verifies the chunks, seals those that their owners do not have yet, and writes them with one flush for each group.
+    /// Verifies the chunks, seals those that their owners do not have yet, or that cannot be read any more, and writes
+    /// them with one flush for each group.
     ///
     /// - Parameter chunks: All of one partition.
     func store(_ chunks: [IncomingChunk], in partition: Int) -> Batch {
@@ -93,16 +94,22 @@ struct ChunkWork: Sendable {
 
     private func known(_ batch: Batch, in partition: Int) throws -> Set<Key> {
         var ids: [ContentOwner: [ChunkID]] = [:]
-        for chunk in batch.chunks { ids[chunk.ticket.owner, default: []].append(chunk.frame.chunk) }
-        return try snapshots.read { snapshot in
-            var known: Set<Key> = []
-            for (owner, ids) in ids {
-                for id in try ChunkIndex.find(ids, of: owner, in: partition, in: snapshot).keys {
-                    known.insert(Key(owner: owner, id: id))
-                }
-            }
-            return known
+        for (chunk, result) in zip(batch.chunks, batch.results) {
+            if case .known = result { ids[chunk.ticket.owner, default: []].append(chunk.frame.chunk) }
         }
+        let rows = try snapshots.read { snapshot in
+            try ids.flatMap { owner, ids in
+                try Array(ChunkIndex.find(ids, of: owner, in: partition, in: snapshot).values)
+            }
+        }
+        return Set(try rows.filter(canBeRead).map { Key(owner: $0.owner, id: $0.id) })
+    }
+
+    /// Whether the disk still has what was put. Who sends a chunk again may be the last who has it. One that is moved at
+    /// this moment is put again; that costs dead room.
+    private func canBeRead(_ chunk: IndexedChunk) throws -> Bool {
+        do { _ = try store.read(chunk.place, of: chunk.id) } catch is ChunkFailure { return false }
+        return true
     }
 
     private func put(_ batch: inout Batch, but known: Set<Key>, in partition: Int) throws {
@@ -155,6 +162,7 @@ struct ChunkWork: Sendable {
         for request in requests {
             do {
                 guard let chunk = try find(request) else { throw Self.unknown }
+                guard chunk.place.isSound else { throw Self.damaged }
                 let bytes = chunk.place.length - ChunkSealer.overhead
                 guard bytes > 0, bytes <= BulkLimits.chunkBytesMax else { throw Self.damaged }
                 let counted = BulkLimits.counted(bytes)

@@ -4,12 +4,14 @@ internal import Core
 internal import ServiceKit
 internal import Storage
 
-/// Gives the disk back: rewrites segments that are mostly dead, one after the other, with the copying on a work pool and
-/// the rows in the service's groups.
+/// Gives the disk back: removes segments that were emptied long enough ago, then rewrites those that are mostly dead,
+/// one after the other, with the copying on a work pool and the rows in the service's groups.
 ///
 /// What fails is left for the next round.
 final class SegmentUpkeep {
     private static let pause: Duration = .milliseconds(20)
+    /// Files that are removed in one step.
+    private static let removedMax = 64
 
     private unowned let transfers: Transfers
 
@@ -18,8 +20,30 @@ final class SegmentUpkeep {
     /// Begins a round now and then, for as long as the service runs.
     func start(_ work: ChunkWork) {
         transfers.host?.loop.schedule(after: transfers.configuration.upkeepInterval) { [weak self] in
-            guard let self, transfers.host != nil else { return }
-            next(after: nil, work)
+            self?.removeEmptied(work)
+        }
+    }
+
+    private func removeEmptied(_ work: ChunkWork) {
+        guard let host = transfers.host else { return }
+        let (store, snapshots) = (transfers.store, host.snapshots)
+        let time = host.loop.wallClock.now.advanced(by: .zero - transfers.configuration.emptiedRetention)
+        host.loop.offload(to: .content) {
+            try SegmentRewrite.removeEmptied(of: store, before: time, limit: Self.removedMax, through: snapshots)
+        } then: { [weak self] result in
+            guard let self else { return }
+            guard let removed = try? result.get(), !removed.isEmpty else { return next(after: nil, work) }
+            forget(removed, work)
+        }
+    }
+
+    private func forget(_ removed: [SegmentID], _ work: ChunkWork) {
+        transfers.host?.submit {
+            try ChunkIndex.forgetEmptied(removed, in: $0)
+        } then: { [weak self] failure in
+            guard let self, let host = transfers.host else { return }
+            guard failure == nil, removed.count == Self.removedMax else { return next(after: nil, work) }
+            host.loop.schedule(after: Self.pause) { [weak self] in self?.removeEmptied(work) }
         }
     }
 
@@ -46,9 +70,11 @@ final class SegmentUpkeep {
     }
 
     private func move(_ copied: SegmentRewrite.Copied, _ rewrite: SegmentRewrite, _ work: ChunkWork) {
+        guard let host = transfers.host else { return copied.release() }
+        let now = host.loop.wallClock.now
         var isEmpty = false
-        transfers.host?.submit {
-            isEmpty = try copied.move(in: $0)
+        host.submit {
+            isEmpty = try copied.move(at: now, in: $0)
         } then: { [weak self] failure in
             copied.release()
             guard let self else { return }
@@ -60,16 +86,8 @@ final class SegmentUpkeep {
     private func finish(
         _ copied: SegmentRewrite.Copied, isEmpty: Bool, _ rewrite: SegmentRewrite, _ work: ChunkWork
     ) {
-        transfers.host?.loop.offload(to: .content) {
-            var rewrite = rewrite
-            let progress = try rewrite.finish(copied, isEmpty: isEmpty)
-            return (rewrite, progress)
-        } then: { [weak self] result in
-            guard let self, let host = transfers.host else { return }
-            guard let (further, progress) = try? result.get(), progress == .goesOn else {
-                return next(after: rewrite.segment, work)
-            }
-            host.loop.schedule(after: Self.pause) { [weak self] in self?.step(further, work) }
-        }
+        var further = rewrite
+        guard further.finish(copied, isEmpty: isEmpty) == .goesOn else { return next(after: rewrite.segment, work) }
+        transfers.host?.loop.schedule(after: Self.pause) { [weak self, further] in self?.step(further, work) }
     }
 }

@@ -40,8 +40,11 @@ extension Transfers {
             guard let upload = ticket.upload, let standing = try fillings.standing(of: upload) else {
                 return .uploadHasEnded
             }
-            // A repeat.
-            if try HoldStore.has(id, for: upload.id, at: place, in: transaction) { return nil }
+            // A repeat. It was put all the same if it could not be read.
+            if try HoldStore.has(id, for: upload.id, at: place, in: transaction) {
+                if case .placed(let stored) = result { added[ticket.owner, default: []].append(stored) }
+                return nil
+            }
             guard standing.filled + UInt64(chunk.counted) <= standing.reserved else { return .uploadIsFull(standing) }
             if case .placed(let stored) = result {
                 added[ticket.owner, default: []].append(stored)
@@ -56,7 +59,8 @@ extension Transfers {
             return nil
         }
         for (owner, chunks) in added {
-            try ChunkIndex.add(chunks, of: owner, suite: ChunkSealer.suite, in: transaction)
+            // Those that came meanwhile another way are replaced too: these bytes are as good.
+            try ChunkIndex.replace(chunks, of: owner, suite: ChunkSealer.suite, in: transaction)
         }
         try fillings.save(until: now.advanced(by: configuration.retention))
         return Receiving.Committed(errors: errors, standings: fillings.standings)

@@ -22,6 +22,9 @@ public final class Transfers {
         public var sweepInterval: Duration = .seconds(60)
         /// How often segments that are mostly dead are looked for.
         public var upkeepInterval: Duration = .seconds(600)
+        /// How long segments are kept that nothing is left in: so long an older database may be brought back, and finds
+        /// its chunks.
+        public var emptiedRetention: Duration = .seconds(24 * 3600)
 
         public init() {}
     }

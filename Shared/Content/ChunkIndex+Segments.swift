@@ -2,24 +2,28 @@ internal import Core
 public import Storage
 
 extension ChunkIndex {
-    /// A segment's chunks, by their offsets, from this one on.
+    /// A segment's chunks, by their offsets, from this one on. Rows that are damaged are left out.
     public static func chunks(
         in segment: SegmentID, from offset: Int = .min, limit: Int, in transaction: any ReadTransaction
     ) throws -> [IndexedChunk] {
+        try rows(in: segment, from: offset, limit: limit, in: transaction).compactMap(\.chunk)
+    }
+
+    private static func rows(
+        in segment: SegmentID, from offset: Int, limit: Int, in transaction: any ReadTransaction
+    ) throws -> [ChunkRow] {
         let values: [SQLValue] = [
             .integer(Int64(segment.partition)), .integer(segment.number), .integer(Int64(offset)),
             .integer(Int64(max(1, limit))),
         ]
-        return try transaction.all(ContentStatements.chunksOfSegment, values) {
-            try chunk($0, in: segment.partition)
-        }
+        return try transaction.all(ContentStatements.chunksOfSegment, values) { row($0, in: segment.partition) }
     }
 
-    /// The chunks that come after those that the cursor has passed.
-    static func chunks(
+    /// The rows that come after those that the cursor has passed.
+    static func rows(
         in segment: SegmentID, after cursor: RowCursor, limit: Int, in transaction: any ReadTransaction
-    ) throws -> [IndexedChunk] {
-        let rows = try chunks(in: segment, from: cursor.offset, limit: limit + cursor.passed, in: transaction)
+    ) throws -> [ChunkRow] {
+        let rows = try rows(in: segment, from: cursor.offset, limit: limit + cursor.passed, in: transaction)
         return Array(rows.dropFirst(cursor.passed))
     }
 
@@ -63,19 +67,43 @@ extension ChunkIndex {
         try tally.write(to: transaction)
     }
 
-    /// Removes the segment's row, if no chunk lies in it.
+    /// Removes the segment's row, if no chunk lies in it, and notes since when none does.
     ///
-    /// - Returns: Whether none does, so that its file may be removed once this is committed.
-    static func forget(_ segment: SegmentID, in transaction: any Transaction) throws -> Bool {
+    /// - Returns: Whether none does.
+    static func forget(_ segment: SegmentID, at time: Timestamp, in transaction: any Transaction) throws -> Bool {
         let values: [SQLValue] = [.integer(Int64(segment.partition)), .integer(segment.number)]
         try transaction.execute(ContentStatements.forgetSegment, values)
-        return try !isKnown(segment, in: transaction)
+        guard try !isKnown(segment, in: transaction) else { return false }
+        let now = SQLValue.integer(Int64(clamping: time.milliseconds))
+        try transaction.execute(ContentStatements.addEmptied, values + [now])
+        return true
+    }
+
+    /// Segments that were emptied before this time.
+    static func emptied(before time: Timestamp, limit: Int, in transaction: any ReadTransaction) throws -> [SegmentID] {
+        let values: [SQLValue] = [.integer(Int64(clamping: time.milliseconds)), .integer(Int64(max(1, limit)))]
+        return try transaction.all(ContentStatements.emptied, values) {
+            SegmentID(partition: Int($0.integer(0)), number: $0.integer(1))
+        }
+    }
+
+    static func isEmptied(_ segment: SegmentID, in transaction: any ReadTransaction) throws -> Bool {
+        let values: [SQLValue] = [.integer(Int64(segment.partition)), .integer(segment.number)]
+        return try transaction.first(ContentStatements.isEmptied, values) { _ in true } ?? false
+    }
+
+    /// Forgets emptied segments whose files are removed.
+    public static func forgetEmptied(_ segments: [SegmentID], in transaction: any Transaction) throws {
+        for segment in segments {
+            let values: [SQLValue] = [.integer(Int64(segment.partition)), .integer(segment.number)]
+            try transaction.execute(ContentStatements.forgetEmptied, values)
+        }
     }
 
     /// Whether any row names the segment.
     static func isKnown(_ segment: SegmentID, in transaction: any ReadTransaction) throws -> Bool {
         if try use(of: segment, in: transaction) != nil { return true }
-        return try !chunks(in: segment, limit: 1, in: transaction).isEmpty
+        return try !rows(in: segment, from: .min, limit: 1, in: transaction).isEmpty
     }
 
     private static func after(_ segment: SegmentID?, _ limit: Int) -> [SQLValue] {
@@ -99,9 +127,9 @@ struct RowCursor {
     fileprivate(set) var passed = 0
 
     /// - Parameter stays: Whether the row will be there when rows are read again.
-    mutating func pass(_ chunk: IndexedChunk, stays: Bool = true) {
-        if chunk.place.offset != offset {
-            offset = chunk.place.offset
+    mutating func pass(_ row: ChunkRow, stays: Bool = true) {
+        if row.place.offset != offset {
+            offset = row.place.offset
             passed = 0
         }
         if stays { passed += 1 }

@@ -23,6 +23,24 @@ public struct IndexedChunk: Hashable, Sendable {
     }
 }
 
+/// A chunk's row as it is, which may be damaged.
+struct ChunkRow: Hashable {
+    var owner: ContentOwner
+    /// Of a chunk that was added: 32 bytes.
+    var id: [UInt8]
+    var place: SegmentPlace
+    var suite: Int64
+
+    /// Nil: no chunk has such an id, or none is sealed so.
+    var chunk: IndexedChunk? {
+        guard let id = ChunkID(bytes: id), let suite = UInt8(exactly: suite) else { return nil }
+        return IndexedChunk(owner: owner, id: id, place: place, suite: suite)
+    }
+
+    /// The values that name it.
+    var key: [SQLValue] { [.integer(Int64(place.segment.partition)), .text(owner.rawValue), .blob(id)] }
+}
+
 /// What rows say of a segment.
 public struct SegmentUse: Hashable, Sendable {
     public var segment: SegmentID
@@ -35,6 +53,9 @@ public struct SegmentUse: Hashable, Sendable {
 /// Where chunks lie: rows in the caller's own database, in its own transactions.
 ///
 /// It keeps no state. What counts how often a chunk is used, and so when it is removed, is the caller's.
+///
+/// A row that is damaged stands for itself alone: it is removed like any other, and is no chunk where many are asked
+/// for. Scrubbing names it.
 public enum ChunkIndex {
     /// Adds the chunks of an owner that were put. One that the owner has already keeps its place; the new bytes are
     /// dead room.
@@ -45,6 +66,26 @@ public enum ChunkIndex {
     @discardableResult
     public static func add(
         _ chunks: [StoredChunk], of owner: ContentOwner, suite: UInt8, in transaction: any Transaction
+    ) throws -> Int {
+        try add(chunks, of: owner, suite: suite, replacing: false, in: transaction)
+    }
+
+    /// Adds the chunks of an owner that were put, also where it has them already: those get the new place, and what
+    /// lies at the old one is dead room. So a chunk that was damaged is whole again.
+    ///
+    /// - Parameter chunks: All of one partition.
+    /// - Returns: How many sealed bytes the owner has more.
+    /// - Throws: ``CloudError`` `.invalidArguments`: no store gives such a place.
+    @discardableResult
+    public static func replace(
+        _ chunks: [StoredChunk], of owner: ContentOwner, suite: UInt8, in transaction: any Transaction
+    ) throws -> Int {
+        try add(chunks, of: owner, suite: suite, replacing: true, in: transaction)
+    }
+
+    private static func add(
+        _ chunks: [StoredChunk], of owner: ContentOwner, suite: UInt8, replacing: Bool,
+        in transaction: any Transaction
     ) throws -> Int {
         var tally = Tally()
         for chunk in chunks {
@@ -57,26 +98,64 @@ public enum ChunkIndex {
             ]
             let isNew = try transaction.execute(ContentStatements.insertChunk, values) == 1
             // The bytes of one that is not new are noted too: that is how they are known to be dead.
-            tally.added(place, isLive: isNew)
-            if isNew { tally.count(1, place.length, of: owner, in: place.segment.partition) }
+            tally.added(place, isLive: isNew || replacing)
+            if isNew {
+                tally.count(1, place.length, of: owner, in: place.segment.partition)
+            } else if replacing {
+                try replace(values, in: transaction, &tally)
+            }
         }
         try tally.write(to: transaction)
         return tally.owners.values.reduce(0) { $0 + $1.bytes }
     }
 
+    /// - Parameter values: Those that could not be inserted.
+    private static func replace(_ values: [SQLValue], in transaction: any Transaction, _ tally: inout Tally) throws {
+        guard case .integer(let partition) = values[0],
+            let old = try row(Array(values[..<3]), in: Int(partition), in: transaction)
+        else { return }
+        try transaction.execute(ContentStatements.replaceChunk, values)
+        tally.lost(old.place)
+        // A damaged length says nothing of what was counted once; it is the same chunk, and so was as long.
+        if case .integer(let length) = values[5], let before = old.place.soundLength {
+            tally.count(0, Int(length) - before, of: old.owner, in: Int(partition))
+        }
+    }
+
     /// The chunk's row, or nil.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`: the row is damaged. Put the chunk again, and ``replace(_:of:suite:in:)``.
     public static func find(
         _ id: ChunkID, of owner: ContentOwner, in partition: Int, in transaction: any ReadTransaction
     ) throws -> IndexedChunk? {
         let values: [SQLValue] = [.integer(Int64(partition)), .text(owner.rawValue), .blob(id.bytes)]
-        return try transaction.first(ContentStatements.chunk, values) { try chunk($0, in: partition) }
+        guard let row = try row(values, in: partition, in: transaction) else { return nil }
+        guard let chunk = row.chunk else {
+            throw CloudError(
+                .storageFailure, "The row of a chunk is damaged. Store the chunk again, or restore the last backup.")
+        }
+        return chunk
     }
 
-    /// The rows of those that the owner has, by their ids.
+    /// - Parameter key: ``ChunkRow/key``.
+    static func row(
+        _ key: [SQLValue], in partition: Int, in transaction: any ReadTransaction
+    ) throws -> ChunkRow? {
+        try transaction.first(ContentStatements.chunk, key) { row($0, in: partition) }
+    }
+
+    /// The rows of those that the owner has, by their ids. One that is damaged is left out.
     public static func find(
         _ ids: [ChunkID], of owner: ContentOwner, in partition: Int, in transaction: any ReadTransaction
     ) throws -> [ChunkID: IndexedChunk] {
-        var found: [ChunkID: IndexedChunk] = [:]
+        let chunks = try rows(ids, of: owner, in: partition, in: transaction).values.compactMap(\.chunk)
+        return Dictionary(chunks.map { ($0.id, $0) }) { first, _ in first }
+    }
+
+    private static func rows(
+        _ ids: [ChunkID], of owner: ContentOwner, in partition: Int, in transaction: any ReadTransaction
+    ) throws -> [[UInt8]: ChunkRow] {
+        var found: [[UInt8]: ChunkRow] = [:]
         var start = 0
         while start < ids.count {
             let some = ids[start..<min(ids.count, start + ContentStatements.chunksMax)]
@@ -84,9 +163,9 @@ public enum ChunkIndex {
             let blobs =
                 some + [ChunkID](repeating: some[some.endIndex - 1], count: ContentStatements.chunksMax - some.count)
             let values: [SQLValue] = [.integer(Int64(partition)), .text(owner.rawValue)]
-            try transaction.query(ContentStatements.chunks, values + blobs.map { .blob($0.bytes) }) { row in
-                let chunk = try Self.chunk(row, in: partition)
-                found[chunk.id] = chunk
+            try transaction.query(ContentStatements.chunks, values + blobs.map { .blob($0.bytes) }) {
+                let row = Self.row($0, in: partition)
+                found[row.id] = row
                 return true
             }
             start += some.count
@@ -102,7 +181,7 @@ public enum ChunkIndex {
         _ ids: [ChunkID], of owner: ContentOwner, in partition: Int, in transaction: any Transaction
     ) throws -> Int {
         // An id that is named twice is found once.
-        try remove(Array(find(ids, of: owner, in: partition, in: transaction).values), in: transaction)
+        try remove(Array(rows(ids, of: owner, in: partition, in: transaction).values), in: transaction)
     }
 
     /// Removes an owner's chunks, at most `limit` in one call.
@@ -113,9 +192,9 @@ public enum ChunkIndex {
     ) throws -> Bool {
         let limit = max(1, limit)
         let values: [SQLValue] = [.integer(Int64(partition)), .text(owner.rawValue), .integer(Int64(limit))]
-        let chunks = try transaction.all(ContentStatements.chunksOfOwner, values) { try chunk($0, in: partition) }
-        _ = try remove(chunks, in: transaction)
-        return chunks.count == limit
+        let rows = try transaction.all(ContentStatements.chunksOfOwner, values) { row($0, in: partition) }
+        _ = try remove(rows, in: transaction)
+        return rows.count == limit
     }
 
     /// How many sealed bytes and chunks an owner has.
@@ -128,28 +207,21 @@ public enum ChunkIndex {
         } ?? (bytes: 0, chunks: 0)
     }
 
-    private static func remove(_ chunks: [IndexedChunk], in transaction: any Transaction) throws -> Int {
+    private static func remove(_ rows: [ChunkRow], in transaction: any Transaction) throws -> Int {
         var tally = Tally()
-        for chunk in chunks {
-            let partition = chunk.place.segment.partition
-            let values: [SQLValue] = [
-                .integer(Int64(partition)), .text(chunk.owner.rawValue), .blob(chunk.id.bytes),
-            ]
-            guard try transaction.execute(ContentStatements.deleteChunk, values) == 1 else { continue }
-            tally.lost(chunk.place)
-            tally.count(-1, -chunk.place.length, of: chunk.owner, in: partition)
+        for row in rows {
+            guard try transaction.execute(ContentStatements.deleteChunk, row.key) == 1 else { continue }
+            tally.lost(row.place)
+            tally.count(-1, -(row.place.soundLength ?? 0), of: row.owner, in: row.place.segment.partition)
         }
         try tally.write(to: transaction)
         return -tally.owners.values.reduce(0) { $0 + $1.bytes }
     }
 
-    static func chunk(_ row: any SQLRow, in partition: Int) throws -> IndexedChunk {
-        guard let id = ChunkID(bytes: row.blob(1)), let suite = UInt8(exactly: row.integer(5)) else {
-            throw CloudError(.storageFailure, "The row of a chunk is damaged. Restore the last backup.")
-        }
+    static func row(_ row: any SQLRow, in partition: Int) -> ChunkRow {
         let segment = SegmentID(partition: partition, number: row.integer(2))
         let place = SegmentPlace(segment: segment, offset: Int(row.integer(3)), length: Int(row.integer(4)))
-        return IndexedChunk(owner: ContentOwner(row.text(0)), id: id, place: place, suite: suite)
+        return ChunkRow(owner: ContentOwner(row.text(0)), id: row.blob(1), place: place, suite: row.integer(5))
     }
 }
 

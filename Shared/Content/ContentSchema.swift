@@ -6,6 +6,8 @@ public import Storage
 /// - `content_segments`: how long each segment is as far as rows know, and how much of it is live. What is dead is the
 ///   difference, so that the room of a group whose rows were never committed counts by itself.
 /// - `content_owners`: what each owner stores.
+/// - `content_emptied`: segments that no chunk lies in any more, and since when. Their files are kept for a time: they
+///   are all that an older copy of these tables has of its chunks.
 public enum ContentSchema {
     public static let migrations = [
         Migration(
@@ -46,7 +48,19 @@ public enum ContentSchema {
                     chunk_count BIGINT NOT NULL,
                     PRIMARY KEY (partition_number, owner)) WITHOUT ROWID
                 """,
-            ])
+            ]),
+        Migration(
+            name: "content-002",
+            statements: [
+                """
+                CREATE TABLE content_emptied (
+                    partition_number BIGINT NOT NULL,
+                    segment_number BIGINT NOT NULL,
+                    emptied_at BIGINT NOT NULL,
+                    PRIMARY KEY (partition_number, segment_number)) WITHOUT ROWID
+                """,
+                "CREATE INDEX content_emptied_by_time ON content_emptied (emptied_at)",
+            ]),
     ]
 }
 
@@ -60,6 +74,11 @@ enum ContentStatements {
         """
         UPDATE content_chunks SET segment_number = ?6, segment_offset = ?7
         WHERE partition_number = ?1 AND owner = ?2 AND id = ?3 AND segment_number = ?4 AND segment_offset = ?5
+        """)
+    static let replaceChunk = SQL(
+        """
+        UPDATE content_chunks SET segment_number = ?4, segment_offset = ?5, length = ?6, suite = ?7
+        WHERE partition_number = ?1 AND owner = ?2 AND id = ?3
         """)
     static let deleteChunk = SQL(
         "DELETE FROM content_chunks WHERE partition_number = ?1 AND owner = ?2 AND id = ?3")
@@ -107,6 +126,18 @@ enum ContentStatements {
             SELECT 1 FROM content_chunks
             WHERE content_chunks.partition_number = ?1 AND content_chunks.segment_number = ?2)
         """)
+    static let addEmptied = SQL(
+        """
+        INSERT INTO content_emptied (partition_number, segment_number, emptied_at) VALUES (?1, ?2, ?3)
+        ON CONFLICT (partition_number, segment_number) DO UPDATE SET emptied_at = excluded.emptied_at
+        """)
+    static let isEmptied = SQL("SELECT 1 FROM content_emptied WHERE partition_number = ?1 AND segment_number = ?2")
+    static let emptied = SQL(
+        """
+        SELECT partition_number, segment_number FROM content_emptied WHERE emptied_at < ?1
+        ORDER BY emptied_at LIMIT ?2
+        """)
+    static let forgetEmptied = SQL("DELETE FROM content_emptied WHERE partition_number = ?1 AND segment_number = ?2")
     static let segment = SQL(
         """
         SELECT partition_number, segment_number, length, live_bytes FROM content_segments

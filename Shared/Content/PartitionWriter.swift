@@ -10,13 +10,12 @@ private import Synchronization
 /// The one writer of a partition: appends groups to its current segment, and begins another when that is full or
 /// has failed.
 ///
-/// Of a segment that an earlier run left it goes on with the newest, if that ends with a whole record. Where it does
-/// not (a crash tore its last group, or the disk has damaged it), a new segment is begun, and nothing is cut off: what
-/// looks like the end may be the damaged header of a chunk that is live, with others after it, and a row is all
-/// that can tell. The torn bytes, one group at most, go when the segment is rewritten.
+/// It writes to nothing that an earlier run left, and reads none of it. The file may end before what rows name (it was
+/// brought back from a copy, or the disk lost its end), or with a group that a crash tore, or where the disk cannot
+/// read; and only rows could tell where it is safe to go on.
 final class PartitionWriter: Sendable {
     private struct State {
-        /// Whether it was looked at what an earlier run left.
+        /// Whether it was looked at which numbers an earlier run left.
         var isOpened = false
         var current: Current?
         var lastNumber: Int64 = 0
@@ -26,8 +25,6 @@ final class PartitionWriter: Sendable {
         var segment: SegmentID
         /// Bytes that are durable.
         var end: Int
-        /// Whether its name is durable too. The run that left it may have ended before that.
-        var isNamed: Bool
     }
 
     private let partition: Int
@@ -50,8 +47,10 @@ final class PartitionWriter: Sendable {
         try state.withLock { state in
             try DiskFailure.translated {
                 try open(&state)
-                if let current = state.current, current.end + group.used <= segmentBytesMax {
-                    return try append(&group, to: current, &state)
+                if let current = state.current, current.end + group.used <= segmentBytesMax,
+                    let stored = try append(&group, to: current, &state)
+                {
+                    return stored
                 }
                 return try begin(&group, &state)
             }
@@ -69,8 +68,15 @@ final class PartitionWriter: Sendable {
         return (end == nil && !underWay.has(segment), end)
     }
 
-    private func append(_ group: inout ChunkGroup, to current: Current, _ state: inout State) throws -> StoredGroup {
-        let file = try disk.file(current.segment, isWritable: true)
+    /// - Returns: Nil: the segment's file is gone, and with it what was written. Begin another.
+    private func append(_ group: inout ChunkGroup, to current: Current, _ state: inout State) throws -> StoredGroup? {
+        let file: SegmentFile
+        do {
+            file = try disk.file(current.segment, isWritable: true)
+        } catch let failure as DiskFailure where failure.number == ENOENT {
+            state.current = nil
+            return nil
+        }
         let chunks = group.settle(in: current.segment, at: current.end)
         do {
             try write(group, to: file, at: current.end)
@@ -81,14 +87,19 @@ final class PartitionWriter: Sendable {
         }
         do {
             try file.flush()
-            if !current.isNamed { try disk.sync(partition) }
+            // Somebody may have taken the file away, or the folder, while it was open here.
+            guard try disk.isInPlace(file, of: current.segment) else {
+                disk.openFiles.forget(current.segment)
+                state.current = nil
+                return nil
+            }
         } catch {
             // The kernel may have dropped the pages and hold them for written.
             state.current = nil
             try? file.cut(to: current.end)
             throw error
         }
-        state.current = Current(segment: current.segment, end: current.end + group.used, isNamed: true)
+        state.current = Current(segment: current.segment, end: current.end + group.used)
         return stored(chunks, in: current.segment)
     }
 
@@ -117,7 +128,7 @@ final class PartitionWriter: Sendable {
             try? disk.remove(segment)
             throw error
         }
-        state.current = Current(segment: segment, end: start + group.used, isNamed: true)
+        state.current = Current(segment: segment, end: start + group.used)
         return stored(chunks, in: segment)
     }
 
@@ -134,13 +145,7 @@ final class PartitionWriter: Sendable {
 
     private func open(_ state: inout State) throws {
         guard !state.isOpened else { return }
-        if let number = try disk.numbers(in: partition).last {
-            let segment = SegmentID(partition: partition, number: number)
-            state.lastNumber = number
-            if let end = try SegmentTail.end(of: segment, try disk.file(segment)), end < segmentBytesMax {
-                state.current = Current(segment: segment, end: end, isNamed: false)
-            }
-        }
+        state.lastNumber = try disk.numbers(in: partition).last ?? 0
         state.isOpened = true
     }
 }

@@ -30,10 +30,13 @@ public struct SegmentPlace: Hashable, Sendable {
     }
 
     /// Whether the numbers are such as a store gives. Those of a damaged row need not be.
-    var isSound: Bool {
+    public var isSound: Bool {
         SegmentHeader.fits(segment) && offset >= SegmentHeader.byteCount && offset <= SegmentHeader.segmentBytesMax
-            && length >= 0 && length <= ChunkGroup.chunkBytesMax
+            && soundLength != nil
     }
+
+    /// The length, if a chunk may be so long.
+    var soundLength: Int? { length >= 0 && length <= ChunkGroup.chunkBytesMax ? length : nil }
 
     /// Bytes from the segment's start to the end of the record. Only of a sound place.
     var end: Int { offset + recordBytes }

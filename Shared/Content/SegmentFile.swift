@@ -8,7 +8,7 @@ internal import Core
 
 /// The calls to the disk, by name, so that a test can make each fail.
 enum DiskCall: String, Sendable {
-    case create, write, flush, cut, remove, syncFolder = "sync_folder"
+    case create, read, write, flush, cut, remove, syncFolder = "sync_folder"
 }
 
 /// Fails a call: the error number it ends with, or 0.
@@ -38,8 +38,15 @@ final class SegmentFile: Sendable {
         return (Int(status.st_size), status.st_nlink == 0)
     }
 
+    func isFile(_ other: stat) throws -> Bool {
+        var status = stat()
+        guard fstat(descriptor, &status) == 0 else { throw DiskFailure(number: errno) }
+        return status.st_ino == other.st_ino && status.st_dev == other.st_dev
+    }
+
     /// - Returns: How many bytes were read: fewer only where the file ends.
     func read(into bytes: UnsafeMutableRawBufferPointer, at offset: Int) throws -> Int {
+        try DiskFailure.check(faults(.read))
         var done = 0
         while done < bytes.count {
             let rest = UnsafeMutableRawBufferPointer(rebasing: bytes[done...])
@@ -58,6 +65,7 @@ final class SegmentFile: Sendable {
     func read(
         header: UnsafeMutableRawBufferPointer, payload: UnsafeMutableRawBufferPointer, at offset: Int
     ) throws -> Bool {
+        try DiskFailure.check(faults(.read))
         var parts = [
             iovec(iov_base: header.baseAddress, iov_len: header.count),
             iovec(iov_base: payload.baseAddress, iov_len: payload.count),

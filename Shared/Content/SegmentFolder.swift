@@ -45,6 +45,16 @@ final class SegmentFolder: Sendable {
         openFiles.forget(segment)
     }
 
+    /// Whether the open file is still the one that has the segment's name.
+    func isInPlace(_ file: SegmentFile, of segment: SegmentID) throws -> Bool {
+        var status = stat()
+        guard stat(path(of: segment), &status) == 0 else {
+            guard errno == ENOENT || errno == ENOTDIR else { throw DiskFailure(number: errno) }
+            return false
+        }
+        return try file.isFile(status)
+    }
+
     /// Nil: there is no such file.
     func length(of segment: SegmentID) throws -> Int? {
         var status = stat()
@@ -64,14 +74,22 @@ final class SegmentFolder: Sendable {
         while true {
             errno = 0
             guard let entry = readdir(folder) else { break }
-            let name = withUnsafeBytes(of: entry.pointee.d_name) {
-                String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self)
-            }
-            if let number = SegmentName.number(of: name) { numbers.append(number) }
+            if let number = SegmentName.number(of: Self.name(of: entry)) { numbers.append(number) }
         }
         // A listing that broke off must not be taken for the whole.
         guard errno == 0 else { throw DiskFailure(number: errno) }
         return numbers.sorted()
+    }
+
+    /// The entry's name. An entry takes as many bytes as it says, fewer than its type: what is behind them is the
+    /// next one, or none of the listing's memory.
+    static func name(of entry: UnsafePointer<dirent>) -> String {
+        let start = MemoryLayout<dirent>.offset(of: \.d_name) ?? MemoryLayout<dirent>.size
+        let length = UnsafeRawPointer(entry).loadUnaligned(
+            fromByteOffset: MemoryLayout<dirent>.offset(of: \.d_reclen) ?? 0, as: UInt16.self)
+        let bytes = UnsafeRawBufferPointer(
+            start: UnsafeRawPointer(entry) + start, count: max(0, Int(length) - start))
+        return String(decoding: bytes.prefix { $0 != 0 }, as: UTF8.self)
     }
 
     private func sync(_ folder: String) throws {

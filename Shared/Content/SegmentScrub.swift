@@ -12,6 +12,8 @@ public struct SegmentScrub: Sendable {
         case damaged(IndexedChunk)
         /// The chunk's row names a place that is not there.
         case missing(IndexedChunk)
+        /// The chunk's row itself is damaged. Remove the chunk, or store it again.
+        case damagedRow(owner: ContentOwner, id: [UInt8], SegmentPlace)
         /// The segment does not say at its beginning what it is. Its chunks can be read.
         case damagedHeader(SegmentID)
         /// What is damaged there belongs to no chunk. It loses nothing; but the disk may be failing.
@@ -45,14 +47,14 @@ public struct SegmentScrub: Sendable {
         findings = []
         // Rows first: what they name is in the file already.
         let (segment, cursor) = (segment, cursor)
-        let rows = try snapshots.read { try ChunkIndex.chunks(in: segment, after: cursor, limit: Self.rowsMax, in: $0) }
+        let rows = try snapshots.read { try ChunkIndex.rows(in: segment, after: cursor, limit: Self.rowsMax, in: $0) }
         let length = try store.segments(in: segment.partition).first { $0.id == segment }?.length ?? 0
         let isDone = try look(at: rows, length: length, bytesMax: bytesMax)
         return (try confirmed(through: snapshots), isDone)
     }
 
     /// - Returns: Whether the segment's end was reached.
-    private mutating func look(at rows: [IndexedChunk], length: Int, bytesMax: Int) throws -> Bool {
+    private mutating func look(at rows: [ChunkRow], length: Int, bytesMax: Int) throws -> Bool {
         var buffer = [UInt8](repeating: 0, count: 4096)
         var budget = max(1, bytesMax)
         if offset == 0 {
@@ -68,13 +70,17 @@ public struct SegmentScrub: Sendable {
                 guard try lookAtDeadRoom(until: length, hasMore: false, &buffer, &budget) else { return true }
                 continue
             }
-            let chunk = rows[next]
-            if chunk.place.isSound, offset < chunk.place.offset, chunk.place.offset <= length {
-                _ = try lookAtDeadRoom(until: chunk.place.offset, hasMore: true, &buffer, &budget)
+            let row = rows[next]
+            if row.place.isSound, offset < row.place.offset, row.place.offset <= length {
+                _ = try lookAtDeadRoom(until: row.place.offset, hasMore: true, &buffer, &budget)
                 continue
             }
             next += 1
-            cursor.pass(chunk)
+            cursor.pass(row)
+            guard let chunk = row.chunk else {
+                findings.append(.damagedRow(owner: row.owner, id: row.id, row.place))
+                continue
+            }
             try look(at: chunk, length: length, &buffer)
             if chunk.place.isSound { budget -= chunk.place.recordBytes }
         }
@@ -152,12 +158,20 @@ public struct SegmentScrub: Sendable {
             try findings.filter { finding in
                 switch finding {
                 case .damaged(let chunk), .missing(let chunk):
-                    let now = try ChunkIndex.find(chunk.id, of: chunk.owner, in: segment.partition, in: transaction)
-                    return now?.place == chunk.place
+                    return try place(chunk.owner, chunk.id.bytes, in: transaction) == chunk.place
+                case .damagedRow(let owner, let id, let place):
+                    return try self.place(owner, id, in: transaction) == place
                 case .damagedHeader, .damagedDeadRoom:
                     return try ChunkIndex.isKnown(segment, in: transaction)
                 }
             }
         }
+    }
+
+    private func place(
+        _ owner: ContentOwner, _ id: [UInt8], in transaction: any ReadTransaction
+    ) throws -> SegmentPlace? {
+        let key: [SQLValue] = [.integer(Int64(segment.partition)), .text(owner.rawValue), .blob(id)]
+        return try ChunkIndex.row(key, in: segment.partition, in: transaction)?.place
     }
 }

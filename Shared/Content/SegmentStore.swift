@@ -21,8 +21,8 @@ public final class SegmentStore: BlobStore {
 
     /// - Parameters:
     ///   - folder: Must exist.
-    ///   - segmentBytesMax: Bytes of a segment, which only one whose first group is longer passes. It is what has to
-    ///     be looked through when the store is used again after a start, and what one rewriting frees.
+    ///   - segmentBytesMax: Bytes of a segment, which only one whose first group is longer passes. It is what one
+    ///     rewriting frees. Those that a run begins are written to by this run only.
     ///   - openFilesMax: Files that are kept open. There are at most as many more as calls at one time.
     ///   - now: The wall clock.
     /// - Throws: ``CloudError`` `.storageFailure`: the folder is missing or not ours, or another process has it open.

@@ -88,6 +88,22 @@ final class BulkHouse {
         return try store.segments(in: partition).reduce(0) { $0 + $1.length }
     }
 
+    /// Changes the last byte of each segment of an account's partition: a chunk's.
+    func damageAll(of account: AccountID) throws {
+        let partition = ScopeName(account: account, name: ItemName("")).partition
+        let digits = String(partition)
+        let path = folder + "/" + String(repeating: "0", count: 4 - digits.count) + digits
+        for name in try FileManager.default.contentsOfDirectory(atPath: path) {
+            let file = try #require(FileHandle(forUpdatingAtPath: path + "/" + name))
+            let end = try file.seekToEnd()
+            try file.seek(toOffset: end - 1)
+            let last = try #require(try file.readToEnd()?.first)
+            try file.seek(toOffset: end - 1)
+            try file.write(contentsOf: [last ^ 1])
+            try file.close()
+        }
+    }
+
     private static let selectUsed = SQL("SELECT used FROM storage_owners WHERE owner_id = ?1")
     private static let selectChunks = SQL("SELECT COUNT(*) FROM content_chunks WHERE owner = ?1")
 }

@@ -32,6 +32,7 @@ import Wire
     @Test func theDiskIsGivenBack() throws {
         var configuration = Transfers.Configuration()
         configuration.upkeepInterval = .seconds(60)
+        configuration.emptiedRetention = .seconds(500)
         let house = try BulkHouse(configuration: configuration)
         let mover = try TestBulk(of: house.cloud)
         let client = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 8 << 20))
@@ -43,7 +44,10 @@ import Wire
         try house.close(mover, upload: upload(1))
         // The newest segment stays, until another is begun.
         #expect(house.store([content(50)], with: other).allSatisfy { $0.isSuccess })
+        // What is emptied stays for a time.
         house.cloud.network.run(for: .seconds(150))
+        #expect(try house.diskBytes(of: mover.account) > 4 << 20)
+        house.cloud.network.run(for: .seconds(600))
         #expect(try house.diskBytes(of: mover.account) < 2 << 20)
         #expect(try house.fetch([id(of: chunks[5])], with: other).first?.get() == chunks[5])
     }
@@ -98,5 +102,20 @@ import Wire
         #expect(try house.chunkCount(of: mover.account) == 0)
         #expect(try house.used(by: mover.account) == 0)
         #expect(code { _ = try house.open(mover) } == .notAuthenticated)
+    }
+
+    /// Also under the same upload, where it is a repeat.
+    @Test(arguments: [UInt8(1), 2])
+    func aDamagedChunkThatIsSentAgainIsWholeAgain(number: UInt8) throws {
+        let house = try BulkHouse()
+        let mover = try TestBulk(of: house.cloud)
+        let client = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 1 << 20))
+        #expect(house.store([content(1)], with: client).allSatisfy { $0.isSuccess })
+        try house.damageAll(of: mover.account)
+        #expect(house.fetch([id(of: content(1))], with: client).map(\.code) == [.storageFailure])
+        let again = try mover.connect(BulkClient.Purpose(upload: upload(number), uploadBytes: 1 << 20))
+        #expect(house.store([content(1)], with: again).allSatisfy { $0.isSuccess })
+        #expect(try house.fetch([id(of: content(1))], with: again).first?.get() == content(1))
+        #expect(try house.chunkCount(of: mover.account) == 1)
     }
 }

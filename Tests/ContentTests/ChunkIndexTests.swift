@@ -92,6 +92,7 @@ import Testing
 
     @Test func aRowMovesOnlyFromThePlaceThatItStillNames() throws {
         let newer = SegmentID(partition: 7, number: 6)
+        let now = Timestamp(milliseconds: 1_800_000_000_000)
         try engine.write { transaction in
             try ChunkIndex.add([chunk(0), chunk(1)], of: owner, suite: 1, in: transaction)
             let rows = try ChunkIndex.chunks(in: segment, limit: 10, in: transaction)
@@ -105,9 +106,70 @@ import Testing
             #expect(try use(transaction)?.liveBytes == 0)
             let moved = try ChunkIndex.use(of: newer, in: transaction)
             #expect(moved == SegmentUse(segment: newer, length: 32 + 2 * 156, liveBytes: 156))
-            #expect(try !ChunkIndex.forget(newer, in: transaction))
-            #expect(try ChunkIndex.forget(segment, in: transaction))
+            #expect(try !ChunkIndex.forget(newer, at: now, in: transaction))
+            #expect(try ChunkIndex.forget(segment, at: now, in: transaction))
             #expect(try ChunkIndex.use(of: owner, in: 7, in: transaction) == (100, 1))
+        }
+    }
+
+    private static let setLength = SQL("UPDATE content_chunks SET length = ?1 WHERE id = ?2")
+
+    @Test(arguments: [Int64.min, -1, 1 << 40, .max])
+    func aDamagedLengthIsRemovedAndCountsNothing(length: Int64) throws {
+        try engine.write { transaction in
+            try ChunkIndex.add((0..<4).map { try chunk($0) }, of: owner, suite: 1, in: transaction)
+            for number in 0..<2 {
+                try transaction.execute(Self.setLength, [.integer(length), .blob(id(number).bytes)])
+            }
+            #expect(try ChunkIndex.remove([id(0), id(2)], of: owner, in: 7, in: transaction) == 100)
+            #expect(try ChunkIndex.use(of: owner, in: 7, in: transaction) == (300, 2))
+            #expect(try ChunkIndex.replace([chunk(5)], of: owner, suite: 1, in: transaction) == 100)
+            #expect(try !ChunkIndex.removeAll(of: owner, in: 7, limit: 10, in: transaction))
+            #expect(try ChunkIndex.use(of: owner, in: 7, in: transaction) == (0, 0))
+        }
+    }
+
+    /// A suite that is none, or an id that is too short.
+    @Test(arguments: [
+        "UPDATE content_chunks SET suite = 257 WHERE id = ?1",
+        "UPDATE content_chunks SET suite = -1 WHERE id = ?1",
+        "UPDATE content_chunks SET id = substr(id, 1, 31) WHERE id = ?1",
+    ])
+    func aDamagedRowStopsNoOther(damage: String) throws {
+        try engine.write { transaction in
+            try ChunkIndex.add((0..<10).map { try chunk($0) }, of: owner, suite: 1, in: transaction)
+            try transaction.execute(SQL(damage), [.blob(id(4).bytes)])
+            let ids = try (0..<10).map { try id($0) }
+            let found = try ChunkIndex.find(ids, of: owner, in: 7, in: transaction)
+            #expect(Set(found.keys) == Set(ids).subtracting([ids[4]]))
+            #expect(try ChunkIndex.chunks(in: segment, limit: 10, in: transaction).count == 9)
+            #expect(try ChunkIndex.remove([ids[1], ids[4]], of: owner, in: 7, in: transaction) >= 100)
+            #expect(try !ChunkIndex.removeAll(of: owner, in: 7, limit: 10, in: transaction))
+            #expect(try ChunkIndex.use(of: owner, in: 7, in: transaction) == (0, 0))
+            #expect(try use(transaction)?.liveBytes == 0)
+        }
+    }
+
+    @Test func aChunkThatIsReplacedGetsTheNewPlace() throws {
+        try engine.write { transaction in
+            try ChunkIndex.add([chunk(0), chunk(1)], of: owner, suite: 1, in: transaction)
+            var place = try chunk(2).place
+            place.length = 120
+            let again = [
+                StoredChunk(id: try id(0), place: place), StoredChunk(id: try id(9), place: try chunk(4).place),
+            ]
+            #expect(try ChunkIndex.replace(again, of: owner, suite: 2, in: transaction) == 120)
+            let expected = IndexedChunk(owner: owner, id: try id(0), place: place, suite: 2)
+            #expect(try ChunkIndex.find(id(0), of: owner, in: 7, in: transaction) == expected)
+            #expect(try ChunkIndex.use(of: owner, in: 7, in: transaction) == (320, 3))
+            #expect(try use(transaction) == SegmentUse(segment: segment, length: 32 + 5 * 156, liveBytes: 488))
+            // A damaged row too.
+            try transaction.execute(Self.setLength, [.integer(.min), .blob(id(0).bytes)])
+            try transaction.execute(SQL("UPDATE content_chunks SET suite = 300"), [])
+            #expect(code { _ = try ChunkIndex.find(id(0), of: owner, in: 7, in: transaction) } == .storageFailure)
+            try ChunkIndex.replace([again[0]], of: owner, suite: 2, in: transaction)
+            #expect(try ChunkIndex.find(id(0), of: owner, in: 7, in: transaction) == expected)
+            #expect(try ChunkIndex.use(of: owner, in: 7, in: transaction) == (320, 3))
         }
     }
 

@@ -87,15 +87,60 @@ import Testing
         #expect(try store.read(chunk.place, of: chunk.id) == content(0, count: 100))
     }
 
-    /// The run before may have ended between the file's flush and its folder's.
-    @Test func aFileOfTheRunBeforeGetsItsNameFlushedToo() throws {
-        _ = try store(folder).put(0..<1)
+    @Test func whereTheDiskCannotReadTheNewestFileAnotherIsBegun() throws {
+        let before = try #require(try store(folder).put(0..<1).first)
         let disk = FailingDisk()
-        disk.fail(.syncFolder, EIO)
+        disk.fail(.read, EIO)
         let store = try store(folder, disk: disk)
-        #expect(code { _ = try store.put(1..<2) } == .storageFailure)
+        let after = try #require(try store.put(1..<2).first)
+        #expect(try store.segments(in: 7).map(\.isClosed) == [true, false])
+        #expect(isDamaged { _ = try store.read(before.place, of: before.id) })
         disk.heal()
-        let chunk = try #require(try store.put(1..<2).first)
-        #expect(try store.read(chunk.place, of: chunk.id) == content(1, count: 100))
+        #expect(try store.read(before.place, of: before.id) == content(0, count: 100))
+        #expect(try store.read(after.place, of: after.id) == content(1, count: 100))
+    }
+
+    /// The file alone, and its folder; removed, and moved away.
+    @Test(arguments: ["", "/0007"], [false, true])
+    func whatIsPutWhileItsFileGoesIsThereAfterAll(name: String, isMoved: Bool) throws {
+        let store = try store(folder)
+        let first = try #require(try store.put(0..<1).first)
+        let path = name.isEmpty ? folder.file(first.place.segment) : folder.path + name
+        if isMoved {
+            try FileManager.default.moveItem(atPath: path, toPath: folder.path + "/away")
+        } else {
+            try FileManager.default.removeItem(atPath: path)
+        }
+        let chunks = try store.put(1..<2) + store.put(2..<3)
+        for (number, chunk) in chunks.enumerated() {
+            #expect(folder.has(chunk.place.segment) && chunk.place.segment != first.place.segment)
+            #expect(try store.read(chunk.place, of: chunk.id) == content(number + 1, count: 100))
+        }
+        #expect(throws: ChunkFailure.moved(first.place)) { try store.read(first.place, of: first.id) }
+    }
+
+    /// Rows are newer than the files that were brought back: what they name is not written over by others.
+    @Test func anOldFileIsNotWrittenToWhereRowsNameChunks() throws {
+        let rows: [StoredChunk]
+        let (early, late): ([UInt8], [UInt8])
+        do {
+            let store = try store(folder)
+            let segment = try store.put(0..<3)[0].place.segment
+            early = try folder.bytes(of: segment)
+            rows = try store.put(3..<6)
+            late = try folder.bytes(of: segment)
+            try folder.write(early, to: segment)
+        }
+        let store = try store(folder)
+        let new = try store.put(10..<13)
+        for chunk in rows { #expect(isDamaged { _ = try store.read(chunk.place, of: chunk.id) }) }
+        // The right file is found again.
+        try folder.write(late, to: rows[0].place.segment)
+        for (number, chunk) in rows.enumerated() {
+            #expect(try store.read(chunk.place, of: chunk.id) == content(number + 3, count: 100))
+        }
+        for (number, chunk) in new.enumerated() {
+            #expect(try store.read(chunk.place, of: chunk.id) == content(number + 10, count: 100))
+        }
     }
 }

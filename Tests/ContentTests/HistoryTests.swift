@@ -127,7 +127,7 @@ import Testing
             let crash = Int.random(in: 0..<4, using: &random)
             do {
                 while try rewrite.step(
-                    &group, through: engine.snapshots,
+                    &group, at: Timestamp(milliseconds: time), through: engine.snapshots,
                     commit: { body in
                         if crash == 0 { throw Crash() }
                         let isEmpty = try engine.write(body)
@@ -141,6 +141,10 @@ import Testing
         }
 
         private func removeUnknown() throws {
+            // Some at a time, so that there are always others that are kept.
+            let emptied = try SegmentRewrite.removeEmptied(
+                of: opened(), before: Timestamp(milliseconds: .max), limit: 3, through: engine.snapshots)
+            try engine.write { try ChunkIndex.forgetEmptied(emptied, in: $0) }
             for partition in HistoryTests.partitions {
                 _ = try SegmentRewrite.removeUnknown(
                     in: partition, of: opened(), begunBefore: Timestamp(milliseconds: .max), through: engine.snapshots)
@@ -196,9 +200,11 @@ import Testing
             for segment in try engine.write({ try ChunkIndex.segmentsWorthRewriting(limit: 1000, in: $0) }) {
                 var rewrite = SegmentRewrite(segment.segment, in: try opened())
                 var group = ChunkGroup(capacity: 4096)
-                _ = try rewrite.step(&group, through: engine.snapshots) { try engine.write($0) }
+                _ = try rewrite.step(&group, at: Timestamp(milliseconds: time), through: engine.snapshots) {
+                    try engine.write($0)
+                }
             }
-            try removeUnknown()
+            for _ in 0..<300 { try removeUnknown() }
             for partition in HistoryTests.partitions {
                 let left = try opened().segments(in: partition)
                 #expect(left.count <= 1 && left.allSatisfy { !$0.isClosed })

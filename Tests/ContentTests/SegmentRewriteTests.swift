@@ -38,13 +38,25 @@ import Testing
         }
     }
 
-    func rewrite(_ segment: SegmentID, in store: SegmentStore, capacity: Int = 8 << 20) throws
-        -> SegmentRewrite.Progress
-    {
+    let now = Timestamp(milliseconds: 1_800_000_000_000)
+
+    /// Removes segments that were emptied before this time.
+    @discardableResult
+    func removeEmptied(in store: any BlobStore, before time: Timestamp) throws -> [SegmentID] {
+        let removed = try SegmentRewrite.removeEmptied(of: store, before: time, limit: 100, through: engine.snapshots)
+        try engine.write { try ChunkIndex.forgetEmptied(removed, in: $0) }
+        return removed
+    }
+
+    /// - Parameter isKept: Whether an emptied file stays for a time, as it should.
+    func rewrite(
+        _ segment: SegmentID, in store: SegmentStore, capacity: Int = 8 << 20, isKept: Bool = true
+    ) throws -> SegmentRewrite.Progress {
+        defer { if !isKept { _ = try? removeEmptied(in: store, before: now.advanced(by: .seconds(1))) } }
         var rewrite = SegmentRewrite(segment, in: store)
         var group = ChunkGroup(capacity: capacity)
         for _ in 0..<1000 {
-            let progress = try rewrite.step(&group, through: engine.snapshots) { try engine.write($0) }
+            let progress = try rewrite.step(&group, at: now, through: engine.snapshots) { try engine.write($0) }
             if progress != .goesOn { return progress }
         }
         Issue.record("It does not end.")
@@ -59,6 +71,10 @@ import Testing
         let worth = try engine.write { try ChunkIndex.segmentsWorthRewriting(limit: 10, in: $0) }
         #expect(worth.map(\.segment) == [segment])
         #expect(try rewrite(segment, in: store, capacity: capacity) == .done)
+        #expect(try store.read(live[0].place, of: live[0].id) == content(0, count: 1000))
+        #expect(try removeEmptied(in: store, before: now) == [])
+        #expect(folder.has(segment))
+        #expect(try removeEmptied(in: store, before: now.advanced(by: .milliseconds(1))) == [segment])
         #expect(!folder.has(segment))
         #expect(throws: ChunkFailure.moved(live[0].place)) { try store.read(live[0].place, of: live[0].id) }
         try expectAll(live, in: store)
@@ -96,7 +112,7 @@ import Testing
             var rewrite = SegmentRewrite(live[0].place.segment, in: store)
             var group = ChunkGroup()
             #expect(throws: Crash.self) {
-                try rewrite.step(&group, through: engine.snapshots) { body in
+                try rewrite.step(&group, at: now, through: engine.snapshots) { body in
                     if isCommitted { _ = try engine.write(body) }
                     throw Crash()
                 }
@@ -110,27 +126,30 @@ import Testing
         let early = Timestamp(milliseconds: UInt64(segment.number))
         #expect(try SegmentRewrite.removeUnknown(in: 7, of: store, begunBefore: early, through: snapshots) == 0)
         let late = Timestamp(milliseconds: UInt64(segment.number) + 1)
-        let removed = try SegmentRewrite.removeUnknown(in: 7, of: store, begunBefore: late, through: snapshots)
-        #expect(removed == (isCommitted ? 1 : 0))
+        // The file was emptied, and goes as such.
+        #expect(try SegmentRewrite.removeUnknown(in: 7, of: store, begunBefore: late, through: snapshots) == 0)
+        #expect(folder.has(segment))
+        #expect(try removeEmptied(in: store, before: late) == (isCommitted ? [segment] : []))
         #expect(folder.has(segment) == !isCommitted)
         if !isCommitted { #expect(try rewrite(segment, in: store) == .done) }
         try expectAll(live, in: store)
     }
 
     @Test func aCrashBetweenBytesAndRowsLeavesDeadRoomThatGoes() throws {
-        do { _ = try shortStore().putUnreleased(0..<4) }
+        let before = try shortStore().putUnreleased(0..<4).chunks[0].place.segment
         let store = try shortStore()
+        _ = try store.put(0..<4)
         let chunks = try store.put(4..<8)
         _ = try engine.write { try ChunkIndex.add(chunks, of: owner, suite: 1, in: $0) }
         // The dead room counts.
         let use = try #require(try engine.write { try ChunkIndex.use(of: chunks[0].place.segment, in: $0) })
         #expect(use.length - use.liveBytes == SegmentHeader.byteCount + 4 * 156)
-        // A file of which no row knows, of the run before.
+        // Files of which no row knows, of the run before and of this one.
         let unknown = try store.put(8..<9, count: 899_900)[0].place.segment
         _ = try store.put(9..<10)
         let far = Timestamp(milliseconds: .max)
-        #expect(try SegmentRewrite.removeUnknown(in: 7, of: store, begunBefore: far, through: engine.snapshots) == 1)
-        #expect(!folder.has(unknown) && folder.has(chunks[0].place.segment))
+        #expect(try SegmentRewrite.removeUnknown(in: 7, of: store, begunBefore: far, through: engine.snapshots) == 2)
+        #expect(!folder.has(before) && !folder.has(unknown) && folder.has(chunks[0].place.segment))
         for chunk in chunks { _ = try store.read(chunk.place, of: chunk.id) }
     }
 
@@ -168,6 +187,7 @@ import Testing
         let isOver = Atomic(false)
         let reads = Atomic(0)
         let failures = Atomic(0)
+        let scrubs = Atomic(0)
         let running = Atomic(0)
     }
 
@@ -195,9 +215,15 @@ import Testing
                 let segments = (try? snapshots.read { try ChunkIndex.segments(limit: 100, in: $0) }) ?? []
                 for segment in segments {
                     var scrub = SegmentScrub(segment.segment, in: store)
-                    while let step = try? scrub.step(bytesMax: 20_000, through: snapshots) {
-                        readers.failures.add(step.findings.count, ordering: .relaxed)
-                        if step.isDone { break }
+                    do {
+                        while true {
+                            let step = try scrub.step(bytesMax: 20_000, through: snapshots)
+                            readers.failures.add(step.findings.count, ordering: .relaxed)
+                            if step.isDone { break }
+                        }
+                        readers.scrubs.add(1, ordering: .relaxed)
+                    } catch {
+                        readers.failures.add(1, ordering: .relaxed)
                     }
                 }
             }
@@ -211,13 +237,144 @@ import Testing
         var moved = 0
         for round in 0..<30 {
             let segments = try engine.write { try ChunkIndex.segments(limit: 100, in: $0) }
-            for segment in segments where try rewrite(segment.segment, in: store, capacity: 16_384) == .done {
-                moved += 1
+            for segment in segments {
+                let progress = try rewrite(segment.segment, in: store, capacity: 16_384, isKept: false)
+                if progress == .done { moved += 1 }
             }
             _ = try store.put(2000 + round..<2001 + round, count: 899_000)
         }
-        while readers.reads.load(ordering: .relaxed) < 300 { usleep(1000) }
+        while readers.reads.load(ordering: .relaxed) < 300 || readers.scrubs.load(ordering: .relaxed) < 10,
+            readers.failures.load(ordering: .relaxed) == 0
+        {
+            usleep(1000)
+        }
         #expect(moved >= 20 && readers.failures.load(ordering: .relaxed) == 0)
         try expectAll(live, in: store)
+    }
+
+    /// Yesterday's database is brought back after a rewriting.
+    @Test func anOlderDatabaseFindsItsChunksUntilTheGraceIsOver() throws {
+        let store = try shortStore()
+        let chunks = try store.put(0..<10)
+        _ = try engine.write { try ChunkIndex.add(chunks, of: owner, suite: 1, in: $0) }
+        _ = try store.put(1000..<1001, count: 899_000)
+        let old = try engine.copyInMemory()
+        _ = try engine.write { try ChunkIndex.remove((0..<8).map { try id($0) }, of: owner, in: 7, in: $0) }
+        #expect(try rewrite(chunks[0].place.segment, in: store) == .done)
+        #expect(try removeEmptied(in: store, before: now).isEmpty)
+        // Begun long ago, it is kept nevertheless.
+        let far = Timestamp(milliseconds: .max)
+        #expect(try SegmentRewrite.removeUnknown(in: 7, of: store, begunBefore: far, through: engine.snapshots) == 0)
+        for number in 0..<10 {
+            let read = try store.read(id(number), of: owner, in: 7, through: old.snapshots)
+            #expect(read == content(number, count: 100))
+        }
+    }
+
+    /// The file is newer than the rows, which take it for mostly dead.
+    @Test func anOlderDatabaseRemovesNothingNewerUntilTheGraceIsOver() throws {
+        let old: SQLiteEngine
+        let segment: SegmentID
+        do {
+            let store = try shortStore()
+            let chunks = try store.put(0..<10)
+            segment = chunks[0].place.segment
+            _ = try engine.write { try ChunkIndex.add(chunks, of: owner, suite: 1, in: $0) }
+            _ = try engine.write { try ChunkIndex.remove((0..<8).map { try id($0) }, of: owner, in: 7, in: $0) }
+            old = try engine.copyInMemory()
+            let more = try store.put(100..<400, count: 2000)
+            _ = try engine.write { try ChunkIndex.add(more, of: owner, suite: 1, in: $0) }
+        }
+        let store = try shortStore()
+        var rewrite = SegmentRewrite(segment, in: store)
+        var group = ChunkGroup()
+        let progress = try rewrite.step(&group, at: now, through: old.snapshots) { try old.write($0) }
+        #expect(progress == .done)
+        let emptied = try SegmentRewrite.removeEmptied(of: store, before: now, limit: 10, through: old.snapshots)
+        #expect(emptied.isEmpty)
+        // The operator brings the right database back.
+        for number in 100..<400 {
+            let read = try store.read(id(number), of: owner, in: 7, through: engine.snapshots)
+            #expect(read == content(number, count: 2000))
+        }
+    }
+
+    @Test func aDamagedRowKeepsItsSegmentAndTheOthersMove() throws {
+        let store = try shortStore()
+        let live = try mostlyDead(store)
+        let segment = live[0].place.segment
+        try engine.write {
+            _ = try $0.execute(SQL("UPDATE content_chunks SET suite = 257 WHERE id = ?1"), [.blob(live[3].id.bytes)])
+        }
+        #expect(try rewrite(segment, in: store, capacity: 4096) == .damaged([]))
+        #expect(folder.has(segment))
+        for (number, chunk) in live.enumerated() where number != 3 {
+            let place = try engine.write { try ChunkIndex.find(chunk.id, of: owner, in: 7, in: $0)?.place }
+            #expect(place?.segment != segment)
+            let read = try store.read(chunk.id, of: owner, in: 7, through: engine.snapshots)
+            #expect(read == content(number * 4, count: 1000))
+        }
+        _ = try engine.write { try ChunkIndex.remove([live[3].id], of: owner, in: 7, in: $0) }
+        #expect(try rewrite(segment, in: store) == .done)
+    }
+
+    /// Does something once, as soon as rows were read.
+    private final class Interrupted: Snapshots {
+        let inner: any Snapshots
+        let afterRead: Mutex<(@Sendable () throws -> Void)?>
+
+        init(_ inner: any Snapshots, afterRead: @escaping @Sendable () throws -> Void) {
+            self.inner = inner
+            self.afterRead = Mutex(afterRead)
+        }
+
+        func read<Result>(_ body: (any ReadTransaction) throws -> Result) throws -> Result {
+            let result = try inner.read(body)
+            let action = afterRead.withLock { action in
+                defer { action = nil }
+                return action
+            }
+            try action?()
+            return result
+        }
+    }
+
+    /// Rows that are committed after rows were read: whether the segment is closed was asked before.
+    @Test(arguments: [false, true])
+    func whatGetsItsRowsMeanwhileStays(isRewritten: Bool) throws {
+        let store = try shortStore()
+        let group = try store.putUnreleased(0..<4)
+        let segment = group.chunks[0].place.segment
+        _ = try store.put(1000..<1001, count: 899_900)
+        let later = Later(engine)
+        let snapshots = Interrupted(engine.snapshots) {
+            try later.add(group.chunks)
+            group.release()
+        }
+        // Its closing is not known to whoever asked before.
+        if isRewritten {
+            var rewrite = SegmentRewrite(segment, in: store)
+            var buffer = ChunkGroup()
+            let progress = try rewrite.step(&buffer, at: now, through: snapshots) { try engine.write($0) }
+            #expect(progress == .notClosed)
+        } else {
+            // Another one that is closed, so that rows are read at all.
+            _ = try store.put(1001..<1002, count: 899_900)
+            let far = Timestamp(milliseconds: .max)
+            #expect(try SegmentRewrite.removeUnknown(in: 7, of: store, begunBefore: far, through: snapshots) == 1)
+            let read = try store.read(id(0), of: owner, in: 7, through: engine.snapshots)
+            #expect(read == content(0, count: 100))
+        }
+        #expect(folder.has(segment))
+    }
+
+    /// The engine, for a closure that runs on this very thread.
+    private final class Later: @unchecked Sendable {
+        let engine: SQLiteEngine
+        init(_ engine: SQLiteEngine) { self.engine = engine }
+
+        func add(_ chunks: [StoredChunk]) throws {
+            _ = try engine.write { try ChunkIndex.add(chunks, of: owner, suite: 1, in: $0) }
+        }
     }
 }

@@ -105,6 +105,25 @@ import Testing
         }
     }
 
+    @Test func aRowThatIsDamagedItselfIsNamedAndTheOthersAreLookedAt() throws {
+        let store = try store(folder)
+        let chunks = try store.put(0..<5, count: 50)
+        let segment = chunks[0].place.segment
+        try add(chunks)
+        try engine.write {
+            _ = try $0.execute(SQL("UPDATE content_chunks SET suite = 257 WHERE id = ?1"), [.blob(chunks[1].id.bytes)])
+        }
+        var bytes = try folder.bytes(of: segment)
+        bytes[chunks[3].place.offset + 60] ^= 1
+        try folder.write(bytes, to: segment)
+        let row = SegmentScrub.Finding.damagedRow(owner: owner, id: chunks[1].id.bytes, chunks[1].place)
+        for bytesMax in [1, 1 << 20] {
+            #expect(try scrub(segment, in: store, bytesMax: bytesMax).findings == [row, .damaged(self.row(chunks[3]))])
+        }
+        _ = try engine.write { try ChunkIndex.replace([chunks[1]], of: owner, suite: 1, in: $0) }
+        #expect(try scrub(segment, in: store).findings == [.damaged(self.row(chunks[3]))])
+    }
+
     @Test func aRowThatNamesAnotherPlaceIsFound() throws {
         let store = try store(folder)
         let chunks = try store.put(0..<3, count: 50)
@@ -121,7 +140,7 @@ import Testing
                 let named = findings.filter {
                     switch $0 {
                     case .damaged(let chunk), .missing(let chunk): chunk.id == chunks[2].id
-                    case .damagedHeader, .damagedDeadRoom: false
+                    case .damagedHeader, .damagedDeadRoom, .damagedRow: false
                     }
                 }
                 #expect(named.count == 1 && findings.count == 1, "offset \(offset), length \(length): \(findings)")
