@@ -13,7 +13,7 @@ import Wire
 ///
 /// `NEPHOS_SEEDS=N` sets how many histories are tried, `NEPHOS_SEED=S` tries one.
 @Suite struct ConvergenceTests {
-    static let seedCount = Int(ProcessInfo.processInfo.environment["NEPHOS_SEEDS"] ?? "") ?? 1000
+    static let seedCount = Int(ProcessInfo.processInfo.environment["NEPHOS_SEEDS"] ?? "") ?? 500
 
     @Test func everyHistoryConverges() async throws {
         if let text = ProcessInfo.processInfo.environment["NEPHOS_SEED"], let seed = UInt64(text) {

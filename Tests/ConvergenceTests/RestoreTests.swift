@@ -13,7 +13,7 @@ import Wire
 ///
 /// `NEPHOS_SEEDS=N` sets how many histories are tried, `NEPHOS_SEED=S` tries one.
 @Suite struct RestoreTests {
-    static let seedCount = Int(ProcessInfo.processInfo.environment["NEPHOS_SEEDS"] ?? "") ?? 60
+    static let seedCount = Int(ProcessInfo.processInfo.environment["NEPHOS_SEEDS"] ?? "") ?? 40
 
     @Test func noHistoryWithRestoresLosesWhatADeviceHas() async throws {
         if let text = ProcessInfo.processInfo.environment["NEPHOS_SEED"], let seed = UInt64(text) {
