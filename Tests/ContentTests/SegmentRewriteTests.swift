@@ -369,6 +369,7 @@ import Testing
     }
 
     /// The engine, for a closure that runs on this very thread.
+    // Unchecked: the store calls the closure from within the test's own call, and nobody else has it.
     private final class Later: @unchecked Sendable {
         let engine: SQLiteEngine
         init(_ engine: SQLiteEngine) { self.engine = engine }
