@@ -88,12 +88,12 @@ struct ChunkWork: Sendable {
         .invalidArguments, "The chunk's bytes are not those that its id names. Send it again as it is.")
 
     private struct Key: Hashable {
-        var owner: ContentOwner
+        var owner: Owner
         var id: ChunkID
     }
 
     private func known(_ batch: Batch, in partition: Int) throws -> Set<Key> {
-        var ids: [ContentOwner: [ChunkID]] = [:]
+        var ids: [Owner: [ChunkID]] = [:]
         for (chunk, result) in zip(batch.chunks, batch.results) {
             if case .known = result { ids[chunk.ticket.owner, default: []].append(chunk.frame.chunk) }
         }

@@ -45,7 +45,7 @@ enum HoldStore {
 
     /// Where the rows are: an owner's, in its partition.
     struct Place {
-        var owner: ContentOwner
+        var owner: Owner
         var partition: Int
 
         fileprivate var values: [SQLValue] { [.integer(Int64(partition)), .text(owner.rawValue)] }

@@ -23,7 +23,7 @@ final class Ticket: Sendable {
     let account: AccountID
     let device: DeviceID
     let app: AppID
-    let owner: ContentOwner
+    let owner: Owner
     let partition: Int
     let sealer: ChunkSealer
     /// Where what is sent under it is stored; nil: it is for fetching alone.
@@ -31,7 +31,7 @@ final class Ticket: Sendable {
     let lifetime: Duration
 
     init(
-        id: BulkTicket, key: PublicKey, caller: Caller, owner: ContentOwner, partition: Int, sealer: ChunkSealer,
+        id: BulkTicket, key: PublicKey, caller: Caller, owner: Owner, partition: Int, sealer: ChunkSealer,
         upload: Upload?, lifetime: Duration
     ) {
         self.id = id

@@ -30,7 +30,7 @@ extension Transfers {
         guard !transaction.isShortOfRoom else { throw CloudError.diskFull }
         let now = host.loop.wallClock.now
         var fillings = Fillings(ledger: host.storage, transaction: transaction, now: now)
-        var added: [ContentOwner: [StoredChunk]] = [:]
+        var added: [Owner: [StoredChunk]] = [:]
         var placed: Set<Placed> = []
         let errors = try zip(batch.chunks, batch.results).map { chunk, result -> CloudError? in
             let ticket = chunk.ticket
@@ -70,7 +70,7 @@ extension Transfers {
         .serviceBusy, "The chunk was there, and was removed meanwhile. Send it again.", retryAfter: .milliseconds(10))
 
     private struct Placed: Hashable {
-        var owner: ContentOwner
+        var owner: Owner
         var id: ChunkID
     }
 }
@@ -95,7 +95,7 @@ private struct Fillings {
         if let found = known[upload] {
             reservation = found
         } else {
-            let found = try ledger.reservation(upload.id, of: StorageOwner(upload.account), in: transaction)
+            let found = try ledger.reservation(upload.id, of: Owner(upload.account), in: transaction)
             reservation = found.flatMap { $0.hasEnded(at: now) ? nil : $0 }
             known.updateValue(reservation, forKey: upload)
         }

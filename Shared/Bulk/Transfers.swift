@@ -135,7 +135,7 @@ public final class Transfers {
         var standing: Upload.Standing?
         if let upload {
             let reservation = try host.storage.reserve(
-                request.uploadBytes, under: upload.id, for: StorageOwner(caller.account), app: caller.app,
+                request.uploadBytes, under: upload.id, for: Owner(caller.account), app: caller.app,
                 device: caller.device, until: context.now.advanced(by: configuration.retention), now: context.now,
                 in: transaction)
             standing = Upload.Standing(reserved: reservation.bytes, filled: reservation.filled)
@@ -146,7 +146,7 @@ public final class Transfers {
             throw CloudError(.invalidArguments, "An upload has an id.", details: ["argument": "transfer_id"])
         }
         let place = HoldStore.Place(caller.account)
-        let key = try host.accountKeys.key(of: caller.account, in: transaction)
+        let key = try host.ownerKeys.key(of: Owner(caller.account), in: transaction)
         let ticket = Ticket(
             id: BulkTicket(using: &generator), key: context.peer.publicKey, caller: caller, owner: place.owner,
             partition: place.partition,
@@ -167,7 +167,7 @@ public final class Transfers {
         guard let host, let upload = try Self.upload(request.transferID, caller.account) else {
             throw CloudError(.invalidArguments, "An upload has an id.", details: ["argument": "transfer_id"])
         }
-        let owner = StorageOwner(caller.account)
+        let owner = Owner(caller.account)
         guard let reservation = try host.storage.reservation(upload.id, of: owner, in: transaction) else {
             return WireCloseTransferReply()
         }
@@ -193,8 +193,8 @@ public final class Transfers {
 extension HoldStore.Place {
     init(_ account: AccountID) {
         self.init(
-            owner: ContentOwner(account.rawValue),
-            partition: ScopeName(account: account, name: ItemName("")).partition)
+            owner: Owner(account),
+            partition: ScopeName(account, "").partition)
     }
 }
 

@@ -108,7 +108,7 @@ extension BlobStore {
     ///
     /// - Throws: ``ChunkFailure`` `.missing`, `.damaged`; ``CloudError`` `.storageFailure`.
     public func read(
-        _ id: ChunkID, of owner: ContentOwner, in partition: Int, through snapshots: any Snapshots
+        _ id: ChunkID, of owner: Owner, in partition: Int, through snapshots: any Snapshots
     ) throws -> [UInt8]? {
         var gone: SegmentPlace?
         while true {

@@ -1,21 +1,15 @@
 public import Core
 public import Storage
 
-/// On whose plan content counts, and whose key seals it: an account, or an app for its public databases.
-public struct ContentOwner: ByteName {
-    public let rawValue: String
-    public init(rawValue: String) { self.rawValue = rawValue }
-}
-
 /// A chunk's row.
 public struct IndexedChunk: Hashable, Sendable {
-    public var owner: ContentOwner
+    public var owner: Owner
     public var id: ChunkID
     public var place: SegmentPlace
     /// How it was sealed (``ChunkSealer``), so that what an old suite sealed can be found.
     public var suite: UInt8
 
-    public init(owner: ContentOwner, id: ChunkID, place: SegmentPlace, suite: UInt8) {
+    public init(owner: Owner, id: ChunkID, place: SegmentPlace, suite: UInt8) {
         self.owner = owner
         self.id = id
         self.place = place
@@ -25,7 +19,7 @@ public struct IndexedChunk: Hashable, Sendable {
 
 /// A chunk's row as it is, which may be damaged.
 struct ChunkRow: Hashable {
-    var owner: ContentOwner
+    var owner: Owner
     /// Of a chunk that was added: 32 bytes.
     var id: [UInt8]
     var place: SegmentPlace
@@ -65,7 +59,7 @@ public enum ChunkIndex {
     /// - Throws: ``CloudError`` `.invalidArguments`: no store gives such a place.
     @discardableResult
     public static func add(
-        _ chunks: [StoredChunk], of owner: ContentOwner, suite: UInt8, in transaction: any Transaction
+        _ chunks: [StoredChunk], of owner: Owner, suite: UInt8, in transaction: any Transaction
     ) throws -> Int {
         try add(chunks, of: owner, suite: suite, replacing: false, in: transaction)
     }
@@ -78,13 +72,13 @@ public enum ChunkIndex {
     /// - Throws: ``CloudError`` `.invalidArguments`: no store gives such a place.
     @discardableResult
     public static func replace(
-        _ chunks: [StoredChunk], of owner: ContentOwner, suite: UInt8, in transaction: any Transaction
+        _ chunks: [StoredChunk], of owner: Owner, suite: UInt8, in transaction: any Transaction
     ) throws -> Int {
         try add(chunks, of: owner, suite: suite, replacing: true, in: transaction)
     }
 
     private static func add(
-        _ chunks: [StoredChunk], of owner: ContentOwner, suite: UInt8, replacing: Bool,
+        _ chunks: [StoredChunk], of owner: Owner, suite: UInt8, replacing: Bool,
         in transaction: any Transaction
     ) throws -> Int {
         var tally = Tally()
@@ -126,7 +120,7 @@ public enum ChunkIndex {
     ///
     /// - Throws: ``CloudError`` `.storageFailure`: the row is damaged. Put the chunk again, and ``replace(_:of:suite:in:)``.
     public static func find(
-        _ id: ChunkID, of owner: ContentOwner, in partition: Int, in transaction: any ReadTransaction
+        _ id: ChunkID, of owner: Owner, in partition: Int, in transaction: any ReadTransaction
     ) throws -> IndexedChunk? {
         let values: [SQLValue] = [.integer(Int64(partition)), .text(owner.rawValue), .blob(id.bytes)]
         guard let row = try row(values, in: partition, in: transaction) else { return nil }
@@ -146,14 +140,14 @@ public enum ChunkIndex {
 
     /// The rows of those that the owner has, by their ids. One that is damaged is left out.
     public static func find(
-        _ ids: [ChunkID], of owner: ContentOwner, in partition: Int, in transaction: any ReadTransaction
+        _ ids: [ChunkID], of owner: Owner, in partition: Int, in transaction: any ReadTransaction
     ) throws -> [ChunkID: IndexedChunk] {
         let chunks = try rows(ids, of: owner, in: partition, in: transaction).values.compactMap(\.chunk)
         return Dictionary(chunks.map { ($0.id, $0) }) { first, _ in first }
     }
 
     private static func rows(
-        _ ids: [ChunkID], of owner: ContentOwner, in partition: Int, in transaction: any ReadTransaction
+        _ ids: [ChunkID], of owner: Owner, in partition: Int, in transaction: any ReadTransaction
     ) throws -> [[UInt8]: ChunkRow] {
         var found: [[UInt8]: ChunkRow] = [:]
         var start = 0
@@ -178,7 +172,7 @@ public enum ChunkIndex {
     /// - Returns: How many sealed bytes the owner has less.
     @discardableResult
     public static func remove(
-        _ ids: [ChunkID], of owner: ContentOwner, in partition: Int, in transaction: any Transaction
+        _ ids: [ChunkID], of owner: Owner, in partition: Int, in transaction: any Transaction
     ) throws -> Int {
         // An id that is named twice is found once.
         try remove(Array(rows(ids, of: owner, in: partition, in: transaction).values), in: transaction)
@@ -188,7 +182,7 @@ public enum ChunkIndex {
     ///
     /// - Returns: Whether there may be more; call again in a later group.
     public static func removeAll(
-        of owner: ContentOwner, in partition: Int, limit: Int, in transaction: any Transaction
+        of owner: Owner, in partition: Int, limit: Int, in transaction: any Transaction
     ) throws -> Bool {
         let limit = max(1, limit)
         let values: [SQLValue] = [.integer(Int64(partition)), .text(owner.rawValue), .integer(Int64(limit))]
@@ -199,7 +193,7 @@ public enum ChunkIndex {
 
     /// How many sealed bytes and chunks an owner has.
     public static func use(
-        of owner: ContentOwner, in partition: Int, in transaction: any ReadTransaction
+        of owner: Owner, in partition: Int, in transaction: any ReadTransaction
     ) throws -> (bytes: Int, chunks: Int) {
         let values: [SQLValue] = [.integer(Int64(partition)), .text(owner.rawValue)]
         return try transaction.first(ContentStatements.owner, values) {
@@ -221,7 +215,7 @@ public enum ChunkIndex {
     static func row(_ row: any SQLRow, in partition: Int) -> ChunkRow {
         let segment = SegmentID(partition: partition, number: row.integer(2))
         let place = SegmentPlace(segment: segment, offset: Int(row.integer(3)), length: Int(row.integer(4)))
-        return ChunkRow(owner: ContentOwner(row.text(0)), id: row.blob(1), place: place, suite: row.integer(5))
+        return ChunkRow(owner: Owner(row.text(0)), id: row.blob(1), place: place, suite: row.integer(5))
     }
 }
 
@@ -229,7 +223,7 @@ public enum ChunkIndex {
 struct Tally {
     private struct Key: Hashable {
         var partition: Int
-        var owner: ContentOwner
+        var owner: Owner
     }
 
     struct Use {
@@ -241,7 +235,7 @@ struct Tally {
     private var shrunk: [SegmentID: Int] = [:]
     private var uses: [Key: Use] = [:]
 
-    var owners: [ContentOwner: Use] { Dictionary(uses.map { ($0.key.owner, $0.value) }) { first, _ in first } }
+    var owners: [Owner: Use] { Dictionary(uses.map { ($0.key.owner, $0.value) }) { first, _ in first } }
 
     mutating func added(_ place: SegmentPlace, isLive: Bool) {
         let old = grown[place.segment] ?? (0, 0)
@@ -253,7 +247,7 @@ struct Tally {
         if place.isSound { shrunk[place.segment, default: 0] += place.recordBytes }
     }
 
-    mutating func count(_ chunks: Int, _ bytes: Int, of owner: ContentOwner, in partition: Int) {
+    mutating func count(_ chunks: Int, _ bytes: Int, of owner: Owner, in partition: Int) {
         let key = Key(partition: partition, owner: owner)
         uses[key, default: Use()].chunks += chunks
         uses[key, default: Use()].bytes += bytes

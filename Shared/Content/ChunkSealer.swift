@@ -27,11 +27,11 @@ public struct ChunkSealer: Sendable {
     private static let tagBytes = 16
 
     private let key: SymmetricKey
-    private let owner: ContentOwner
+    private let owner: Owner
 
     /// - Parameter key: ``keyByteCount`` bytes.
     /// - Throws: ``CloudError`` `.invalidArguments` for another number.
-    public init(key: [UInt8], owner: ContentOwner) throws {
+    public init(key: [UInt8], owner: Owner) throws {
         guard key.count == Self.keyByteCount else {
             throw CloudError(.invalidArguments, "A key for content must be 32 bytes.")
         }

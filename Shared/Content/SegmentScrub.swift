@@ -1,4 +1,4 @@
-internal import Core
+public import Core
 public import Storage
 
 /// Reads a segment through, once, and compares it with what was written and with the rows. It needs no keys, and
@@ -13,7 +13,7 @@ public struct SegmentScrub: Sendable {
         /// The chunk's row names a place that is not there.
         case missing(IndexedChunk)
         /// The chunk's row itself is damaged. Remove the chunk, or store it again.
-        case damagedRow(owner: ContentOwner, id: [UInt8], SegmentPlace)
+        case damagedRow(owner: Owner, id: [UInt8], SegmentPlace)
         /// The segment does not say at its beginning what it is. Its chunks can be read.
         case damagedHeader(SegmentID)
         /// What is damaged there belongs to no chunk. It loses nothing; but the disk may be failing.
@@ -169,7 +169,7 @@ public struct SegmentScrub: Sendable {
     }
 
     private func place(
-        _ owner: ContentOwner, _ id: [UInt8], in transaction: any ReadTransaction
+        _ owner: Owner, _ id: [UInt8], in transaction: any ReadTransaction
     ) throws -> SegmentPlace? {
         let key: [SQLValue] = [.integer(Int64(segment.partition)), .text(owner.rawValue), .blob(id)]
         return try ChunkIndex.row(key, in: segment.partition, in: transaction)?.place

@@ -2,9 +2,9 @@ public import Core
 
 // The change feed: what every storing service keeps its state in.
 //
-// A *scope* is one store, zone or directory of one account. It holds *items*,
+// A *scope* is one store, zone or directory of one owner. It holds *items*,
 // each with one live row: writing an item moves its row to the scope's head.
-// All scopes of an account lie in one of 1024 *partitions*; a partition has one
+// Each scope lies in one of 1024 *partitions*, all of an account's in the same; a partition has one
 // sequence, and each transaction that changes something takes one number of
 // it. So a reader with a token gets every item changed after it, once, in
 // order, and never half a transaction.
@@ -100,31 +100,6 @@ public struct ReadCost: Hashable, Sendable {
     }
 }
 
-/// The names a scope is found by.
-public struct ScopeName: Hashable, Sendable {
-    public var account: AccountID
-    public var name: ItemName
-
-    public init(account: AccountID, name: ItemName) {
-        self.account = account
-        self.name = name
-    }
-
-    /// As the scope is named among others.
-    public var path: String { "\(account.rawValue)/\(name.rawValue)" }
-
-    /// Which of the 1024 partitions the account lies in: FNV-1a of its id, so that every language agrees.
-    public var partition: Int {
-        var hash: UInt64 = 0xcbf2_9ce4_8422_2325
-        for byte in account.rawValue.utf8 { hash = (hash ^ UInt64(byte)) &* 0x0000_0100_0000_01b3 }
-        return Int(hash % UInt64(partitionCount))
-    }
-}
-
-/// The number of partitions; fixed for the life of a deployment. Partitions are what instances of a service may one day
-/// divide among themselves: enough for some hundred instances.
-public let partitionCount = 1024
-
 /// What one request changed in one scope; becomes the event that is published after the commit.
 public struct ScopeChange: Sendable {
     public var scope: ScopeName
@@ -167,8 +142,8 @@ public protocol FeedReader: ReadTransaction {
     /// Heads of the partition's scopes changed after the sequence, in the order of their heads.
     func scopes(inPartition partition: Int, after sequence: UInt64, limit: Int) throws -> [(ScopeName, ScopeHead)]
 
-    /// The bytes of each of the account's scopes.
-    func scopeSizes(of account: AccountID) throws -> [(name: ItemName, bytes: Int)]
+    /// The bytes of each of the owner's scopes.
+    func scopeSizes(of owner: Owner) throws -> [(path: ItemName, bytes: Int)]
 
     /// The heads of all partitions that have ever changed, in their order.
     func positions() throws -> [(partition: Int, token: ChangeToken)]
@@ -210,10 +185,10 @@ public protocol FeedTransaction: Transaction, FeedReader {
     /// when its database has come back from an old copy. Nil where there is no key.
     func seal(_ bytes: [UInt8]) throws -> UInt64?
 
-    /// Removes some of what the feed holds of an account, for good: readers are not told.
+    /// Removes some of what the feed holds of an owner, for good: readers are not told.
     ///
     /// - Returns: Whether there may be more; call again in a later group.
-    func removeAccount(_ account: AccountID, limit: Int) throws -> Bool
+    func removeAll(of owner: Owner, limit: Int) throws -> Bool
 
     /// The stored reply of this caller's operation, or nil if it is new.
     ///

@@ -30,7 +30,7 @@ public enum ChangeFeedSchema {
     static func migrations(in dialect: Dialect) -> [Migration] {
         [
             Migration(
-                name: "feed-001-partitions-1024",
+                name: "feed-001-owners",
                 statements: [
                     // Old copy found at: milliseconds since 1970, 0 if never.
                     "CREATE TABLE feed_epoch (epoch BIGINT NOT NULL, old_copy_found_at BIGINT NOT NULL)",
@@ -50,8 +50,8 @@ public enum ChangeFeedSchema {
                     """
                     CREATE TABLE feed_scopes (
                         id \(dialect.integerKey),
-                        account \(dialect.text) NOT NULL,
-                        name \(dialect.text) NOT NULL,
+                        owner \(dialect.text) NOT NULL,
+                        path \(dialect.text) NOT NULL,
                         partition_number BIGINT NOT NULL,
                         sequence BIGINT NOT NULL,
                         floor BIGINT NOT NULL,
@@ -60,7 +60,7 @@ public enum ChangeFeedSchema {
                         live_bytes BIGINT NOT NULL,
                         metadata \(dialect.bytes) NOT NULL,
                         tombstones BIGINT NOT NULL,
-                        UNIQUE (account, name))
+                        UNIQUE (owner, path))
                     """,
                     "CREATE INDEX feed_scopes_by_head ON feed_scopes (partition_number, sequence)",
                     """

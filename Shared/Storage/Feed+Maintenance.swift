@@ -56,16 +56,16 @@ extension Feed {
         return found.count == limit
     }
 
-    public func removeAccount(_ account: AccountID, limit: Int) throws -> Bool {
+    public func removeAll(of owner: Owner, limit: Int) throws -> Bool {
         // What the group's heads say must not be written over it later.
         try flush()
-        guard let scope = try first(FeedStatements.scopeOfAccount, [.text(account.rawValue)], { $0.integer(0) })
+        guard let scope = try first(FeedStatements.scopeOfOwner, [.text(owner.rawValue)], { $0.integer(0) })
         else { return false }
         cache.removeAll()
         let limit = max(1, limit)
         let removed = try execute(FeedStatements.removeItems, [.integer(scope), .integer(Int64(limit))])
         if removed < limit {
-            try keepHead(ofPartition: ScopeName(account: account, name: "").partition)
+            try keepHead(ofPartition: Self.partition(ofScopeWithID: scope))
             try execute(FeedStatements.removeScope, [.integer(scope)])
         }
         return true

@@ -93,12 +93,12 @@ public final class Feed: FeedTransaction {
         _ = try epoch()
         if let place = heads.place(of: name) { return place }
         let stored = try first(
-            FeedStatements.scope, [.text(name.account.rawValue), .text(name.name.rawValue)], scopeState)
+            FeedStatements.scope, [.text(name.owner.rawValue), .text(name.path.rawValue)], scopeState)
         return heads.add(stored ?? ScopeState(name: name, partition: name.partition))
     }
 
     private func scopeState(_ row: any SQLRow) -> ScopeState {
-        let name = ScopeName(account: AccountID(row.text(7)), name: ItemName(row.text(8)))
+        let name = ScopeName(Owner(row.text(7)), ItemName(row.text(8)))
         return ScopeState(
             name: name, partition: name.partition, id: row.integer(0), isStored: true,
             sequence: UInt64(bitPattern: row.integer(1)), floor: UInt64(bitPattern: row.integer(2)),
@@ -195,7 +195,7 @@ public final class Feed: FeedTransaction {
                 try execute(FeedStatements.updateScope, values)
             } else {
                 values += [
-                    .text(scope.name.account.rawValue), .text(scope.name.name.rawValue),
+                    .text(scope.name.owner.rawValue), .text(scope.name.path.rawValue),
                     .integer(Int64(scope.partition)),
                 ]
                 try execute(FeedStatements.insertScope, values)
@@ -212,9 +212,9 @@ public final class Feed: FeedTransaction {
         heads.noteStored()
     }
 
-    public func scopeSizes(of account: AccountID) throws -> [(name: ItemName, bytes: Int)] {
+    public func scopeSizes(of owner: Owner) throws -> [(path: ItemName, bytes: Int)] {
         try flush()
-        return try all(FeedStatements.sizes, [.text(account.rawValue)]) { (ItemName($0.text(0)), Int($0.integer(1))) }
+        return try all(FeedStatements.sizes, [.text(owner.rawValue)]) { (ItemName($0.text(0)), Int($0.integer(1))) }
     }
 
     // MARK: Items

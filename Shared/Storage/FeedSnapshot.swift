@@ -57,8 +57,8 @@ public final class FeedSnapshot: FeedReader {
         try feed.scopes(inPartition: partition, after: sequence, limit: limit)
     }
 
-    public func scopeSizes(of account: AccountID) throws -> [(name: ItemName, bytes: Int)] {
-        try feed.scopeSizes(of: account)
+    public func scopeSizes(of owner: Owner) throws -> [(path: ItemName, bytes: Int)] {
+        try feed.scopeSizes(of: owner)
     }
 
     public func positions() throws -> [(partition: Int, token: ChangeToken)] { try feed.positions() }

@@ -28,18 +28,18 @@ enum FeedStatements {
         """)
 
     private static let scopeColumns =
-        "id, sequence, floor, digest, live_count, live_bytes, metadata, account, name, tombstones"
-    static let scope = SQL("SELECT \(scopeColumns) FROM feed_scopes WHERE account = ?1 AND name = ?2")
+        "id, sequence, floor, digest, live_count, live_bytes, metadata, owner, path, tombstones"
+    static let scope = SQL("SELECT \(scopeColumns) FROM feed_scopes WHERE owner = ?1 AND path = ?2")
     static let scopeByID = SQL("SELECT \(scopeColumns) FROM feed_scopes WHERE id = ?1")
     static let scopesAfter = SQL(
         """
         SELECT \(scopeColumns) FROM feed_scopes WHERE partition_number = ?1 AND sequence > ?2
         ORDER BY sequence LIMIT ?3
         """)
-    static let sizes = SQL("SELECT name, live_bytes FROM feed_scopes WHERE account = ?1 ORDER BY name")
+    static let sizes = SQL("SELECT path, live_bytes FROM feed_scopes WHERE owner = ?1 ORDER BY path")
     static let insertScope = SQL(
         """
-        INSERT INTO feed_scopes (id, sequence, floor, digest, live_count, live_bytes, metadata, account, name,
+        INSERT INTO feed_scopes (id, sequence, floor, digest, live_count, live_bytes, metadata, owner, path,
             partition_number, tombstones)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?9, ?10, ?11, ?8)
         """)
@@ -86,7 +86,7 @@ enum FeedStatements {
         """)
     static let removeItem = SQL("DELETE FROM feed_items WHERE scope_id = ?1 AND name = ?2")
 
-    static let scopeOfAccount = SQL("SELECT id FROM feed_scopes WHERE account = ?1 ORDER BY id LIMIT 1")
+    static let scopeOfOwner = SQL("SELECT id FROM feed_scopes WHERE owner = ?1 ORDER BY id LIMIT 1")
     static let removeItems = SQL(
         """
         DELETE FROM feed_items WHERE scope_id = ?1

@@ -84,13 +84,13 @@ final class BulkHouse {
 
     /// Bytes of the segments of an account's partition.
     func diskBytes(of account: AccountID) throws -> Int {
-        let partition = ScopeName(account: account, name: ItemName("")).partition
+        let partition = ScopeName(account, ItemName("")).partition
         return try store.segments(in: partition).reduce(0) { $0 + $1.length }
     }
 
     /// Changes the last byte of each segment of an account's partition: a chunk's.
     func damageAll(of account: AccountID) throws {
-        let partition = ScopeName(account: account, name: ItemName("")).partition
+        let partition = ScopeName(account, ItemName("")).partition
         let digits = String(partition)
         let path = folder + "/" + String(repeating: "0", count: 4 - digits.count) + digits
         for name in try FileManager.default.contentsOfDirectory(atPath: path) {

@@ -18,7 +18,7 @@ import Testing
         let caller = Caller(
             account: account, device: DeviceID("device"), app: AppID("app"),
             entitlements: Entitlements(store: nil, containers: []), expires: Timestamp(milliseconds: 0))
-        let owner = ContentOwner("account")
+        let owner = Owner("account")
         return Ticket(
             id: BulkTicket(using: &generator), key: key, caller: caller, owner: owner, partition: 1,
             sealer: try ChunkSealer(key: [UInt8](repeating: 1, count: 32), owner: owner), upload: nil,

@@ -88,7 +88,7 @@ import Wire
         let account = try #require(cloud.devices[0].session?.accountID)
         let thief = try cloud.makeClient(asService: .records)
         var read = WireReadChanges()
-        read.partition = UInt32(ScopeName(account: account, name: "").partition)
+        read.partition = UInt32(ScopeName(account, "").partition)
         let reply: WireReadChangesReply = try thief.call("ReadChanges", read, at: .requests(.keyValue))
         #expect(reply.changes.map(\.item) == ["\(account.rawValue)/default"])
         let head = try WireScopeHead(serializedBytes: reply.changes[0].body)

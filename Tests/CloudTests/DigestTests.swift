@@ -122,7 +122,7 @@ import Wire
     @Test(arguments: [
         "UPDATE feed_items SET digest = x'1234' WHERE name = 'a'",
         "UPDATE feed_items SET digest = zeroblob(32) WHERE name = 'a'",
-        "UPDATE feed_scopes SET digest = zeroblob(32), live_count = 7 WHERE name <> 'directory'",
+        "UPDATE feed_scopes SET digest = zeroblob(32), live_count = 7 WHERE path <> 'directory'",
     ])
     func aDamagedDigestIsPutRight(_ damage: String) throws {
         let cloud = try TestCloud(seed: 43)

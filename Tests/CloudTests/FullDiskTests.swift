@@ -66,7 +66,7 @@ import Wire
             #expect(try guest.ask(guest.push([guest.write("k\(number % 4)", value)])).code == nil)
         }
         let reply = try guest.pull().get()
-        let store = ScopeName(account: AccountID(guest.session.accountID), name: "default")
+        let store = ScopeName(AccountID(guest.session.accountID), "default")
         let counted = try engine.write { try Feed(over: $0).recount(store).digest }
         #expect(Array(reply.digest) == counted.bytes && reply.items.count == 9)
     }

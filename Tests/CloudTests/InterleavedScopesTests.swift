@@ -13,7 +13,7 @@ import Wire
     private func createNeighbour(_ cloud: TestCloud) throws -> AccountID {
         for number in 0..<2000 {
             let account = try cloud.createAccount("neighbour-\(number)")
-            if ScopeName(account: account, name: "account").partition == directoryScope.partition { return account }
+            if ScopeName(account, "account").partition == directoryScope.partition { return account }
         }
         throw CloudError(.unknownItem, "No account lies there.")
     }
@@ -33,7 +33,7 @@ import Wire
         #expect(try kept.ask(revoke, to: .identity).code == nil)
         // The neighbour's plan fills up: its scope has the next sequence.
         var settle = WireSettleAllotment()
-        settle.ownerID = StorageOwner(neighbour).rawValue
+        settle.ownerID = Owner(neighbour).rawValue
         settle.revision = 1
         settle.wantedBytes = 1 << 40
         settle.usedBytes = 1 << 40

@@ -30,12 +30,12 @@ final class Warehouse: CloudService {
     func start(_ host: any ServiceRuntime) throws { runtime = host }
 
     /// Stores a thing; as often as a client would come back, for as long as it is told to.
-    func store(_ id: Int64, _ bytes: UInt64, for owner: StorageOwner, _ done: @escaping (CloudError?) -> Void) {
+    func store(_ id: Int64, _ bytes: UInt64, for owner: Owner, _ done: @escaping (CloudError?) -> Void) {
         attempt(id, bytes, owner, triesLeft: 100, done)
     }
 
     private func attempt(
-        _ id: Int64, _ bytes: UInt64, _ owner: StorageOwner, triesLeft: Int, _ done: @escaping (CloudError?) -> Void
+        _ id: Int64, _ bytes: UInt64, _ owner: Owner, triesLeft: Int, _ done: @escaping (CloudError?) -> Void
     ) {
         guard let runtime else { return }
         runtime.submit { [weak self] transaction in
@@ -57,7 +57,7 @@ final class Warehouse: CloudService {
         guard let runtime else { return }
         runtime.submit { transaction in
             let thing = try transaction.first(Self.select, [.integer(id)]) {
-                (owner: StorageOwner($0.text(0)), bytes: UInt64($0.integer(1)))
+                (owner: Owner($0.text(0)), bytes: UInt64($0.integer(1)))
             }
             guard let thing else { return }
             try runtime.storage.release(
@@ -66,7 +66,7 @@ final class Warehouse: CloudService {
         }
     }
 
-    static func stored(for owner: StorageOwner, on disk: SQLiteEngine) throws -> UInt64 {
+    static func stored(for owner: Owner, on disk: SQLiteEngine) throws -> UInt64 {
         try disk.write { try $0.first(sum, [.text(owner.rawValue)]) { UInt64($0.integer(0)) } ?? 0 }
     }
 }
@@ -112,7 +112,7 @@ final class Warehouses: @unchecked Sendable {
         plan.plan.planID = "small"
         plan.plan.sizeBytes = 1000
         try cloud.operate("SavePlan", plan, as: WireSavePlanReply.self)
-        let owner = StorageOwner(try cloud.createAccount("ann", plan: "small"))
+        let owner = Owner(try cloud.createAccount("ann", plan: "small"))
         let device = try cloud.addDevice(to: "ann")
         cloud.network.run(for: .seconds(2))
 
@@ -174,7 +174,7 @@ private final class LedgerHistory {
 
     private let warehouses = Warehouses()
     private let cloud: TestCloud
-    private var owners: [StorageOwner] = []
+    private var owners: [Owner] = []
     private var generator: SplitMix64
     private var nextID: Int64 = 1
     private var stored: [(id: Int64, service: ServiceName)] = []
@@ -189,7 +189,7 @@ private final class LedgerHistory {
         plan.plan.planID = "small"
         plan.plan.sizeBytes = Self.plan
         try cloud.operate("SavePlan", plan, as: WireSavePlanReply.self)
-        owners = [StorageOwner(try cloud.createAccount("ann", plan: "small"))]
+        owners = [Owner(try cloud.createAccount("ann", plan: "small"))]
         var app = WireApp()
         app.appID = "T.app"
         try cloud.createApp(app)
@@ -197,7 +197,7 @@ private final class LedgerHistory {
         set.planID = "small"
         set.appID = app.appID
         try cloud.operate("SetPlan", set, as: WireSetPlanReply.self)
-        owners.append(StorageOwner(AppID(app.appID)))
+        owners.append(Owner(AppID(app.appID)))
     }
 
     func run() throws {
@@ -234,7 +234,7 @@ private final class LedgerHistory {
         }
     }
 
-    private func store(_ service: ServiceName, bytes: UInt64? = nil, for owner: StorageOwner? = nil) {
+    private func store(_ service: ServiceName, bytes: UInt64? = nil, for owner: Owner? = nil) {
         guard let warehouse = warehouses[service], let any = owners.randomElement(using: &generator) else { return }
         let id = nextID
         nextID += 1

@@ -50,10 +50,10 @@ import Wire
     }
 
     private func id(_ scope: ScopeName, on disk: SQLiteEngine) throws -> Int64 {
-        let select = SQL("SELECT id FROM feed_scopes WHERE account = ?1 AND name = ?2")
+        let select = SQL("SELECT id FROM feed_scopes WHERE owner = ?1 AND path = ?2")
         return try #require(
             try disk.write {
-                try $0.first(select, [.text(scope.account.rawValue), .text(scope.name.rawValue)]) { $0.integer(0) }
+                try $0.first(select, [.text(scope.owner.rawValue), .text(scope.path.rawValue)]) { $0.integer(0) }
             })
     }
 
@@ -102,7 +102,7 @@ import Wire
             let account = try #require(
                 try cloud.storage(of: .identity).write { try $0.first(select, [.text(account)]) { $0.text(0) } })
             return try id(
-                ScopeName(account: AccountID(account), name: ItemName(rawValue: speaker.token.app.storeID)), on: disk)
+                ScopeName(AccountID(account), ItemName(rawValue: speaker.token.app.storeID)), on: disk)
         }
         let first = (try scope(own, TestCloud.accountName), "a")
         let second = (try scope(other, between == "accounts" ? "guest" : TestCloud.accountName), otherKey)

@@ -38,14 +38,14 @@ private final class Keeper: CloudService, @unchecked Sendable {
 
 @Suite struct ReservationTests {
     private let keeper = Keeper()
-    private let owner: StorageOwner
+    private let owner: Owner
     private let cloud: TestCloud
     private let hour: Duration = .seconds(3600)
 
     init() throws {
         let keeper = keeper
         cloud = try TestCloud(seed: 3, factories: [.records: { _ in keeper }])
-        owner = StorageOwner(try cloud.createAccount("keeper"))
+        owner = Owner(try cloud.createAccount("keeper"))
     }
 
     private var now: Timestamp { SimulatedNetwork.epoch.advanced(by: cloud.network.now) }

@@ -32,7 +32,7 @@ import Testing
             #expect(try ChunkIndex.add(chunks, of: owner, suite: 1, in: transaction) == 10_000)
             let expected = IndexedChunk(owner: owner, id: try id(3), place: chunks[3].place, suite: 1)
             #expect(try ChunkIndex.find(id(3), of: owner, in: 7, in: transaction) == expected)
-            #expect(try ChunkIndex.find(id(3), of: ContentOwner("account_b"), in: 7, in: transaction) == nil)
+            #expect(try ChunkIndex.find(id(3), of: Owner("account_b"), in: 7, in: transaction) == nil)
             #expect(try ChunkIndex.find(id(3), of: owner, in: 8, in: transaction) == nil)
             for count in [0, 1, 31, 32, 33, 64, 100, 150] {
                 let ids = try (0..<count).map { try id($0) }
@@ -74,7 +74,7 @@ import Testing
     }
 
     @Test func anOwnerGoesInBoundedStepsAndTheOthersStay() throws {
-        let other = ContentOwner("account_b")
+        let other = Owner("account_b")
         try engine.write { transaction in
             try ChunkIndex.add((0..<10).map { try chunk($0) }, of: owner, suite: 1, in: transaction)
             try ChunkIndex.add((10..<12).map { try chunk($0) }, of: other, suite: 1, in: transaction)

@@ -34,18 +34,18 @@ import Testing
     @Test func anotherOwnerIdOrKeyDoesNotOpenIt() throws {
         let sealed = try sealed([1, 2, 3], 1)
         let key = [UInt8](repeating: 7, count: 32)
-        let other = try ChunkSealer(key: key, owner: ContentOwner("account_b"))
+        let other = try ChunkSealer(key: key, owner: Owner("account_b"))
         #expect(failure { _ = try other.open(sealed, id: id(1)) } == .notAuthentic)
         #expect(failure { _ = try sealer.open(sealed, id: id(2)) } == .notAuthentic)
         let otherKey = try ChunkSealer(key: [UInt8](repeating: 8, count: 32), owner: owner)
         #expect(failure { _ = try otherKey.open(sealed, id: id(1)) } == .notAuthentic)
         // Looks alike, and is other bytes.
-        let composed = try ChunkSealer(key: key, owner: ContentOwner("\u{e9}"))
+        let composed = try ChunkSealer(key: key, owner: Owner("\u{e9}"))
         var bytes = [UInt8](repeating: 0, count: ChunkSealer.overhead)
         try bytes.withUnsafeMutableBytes {
             try composed.seal(UnsafeRawBufferPointer(start: nil, count: 0), id: id(1), into: $0)
         }
-        let decomposed = try ChunkSealer(key: key, owner: ContentOwner("e\u{301}"))
+        let decomposed = try ChunkSealer(key: key, owner: Owner("e\u{301}"))
         #expect(failure { _ = try decomposed.open(bytes, id: id(1)) } == .notAuthentic)
         #expect(try composed.open(bytes, id: id(1)) == [])
     }

@@ -83,7 +83,7 @@ extension SegmentStore {
     }
 }
 
-let owner = ContentOwner("account_a")
+let owner = Owner("account_a")
 
 /// The code that a body fails with, nil if it does not fail.
 func code(_ body: () throws -> Void) -> CloudError.Code? {

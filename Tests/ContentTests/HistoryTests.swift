@@ -14,7 +14,7 @@ import Testing
     /// One history: a store, its rows, and what they must hold.
     private final class History {
         struct Key: Hashable {
-            var owner: ContentOwner
+            var owner: Owner
             var id: ChunkID
             var partition: Int
         }
@@ -58,7 +58,7 @@ import Testing
         }
 
         private func key(in partition: Int) throws -> Key {
-            let owner = ContentOwner(Bool.random(using: &random) ? "account_a" : "account_b")
+            let owner = Owner(Bool.random(using: &random) ? "account_a" : "account_b")
             return Key(owner: owner, id: try Self.id(Int.random(in: 0..<60, using: &random)), partition: partition)
         }
 
@@ -114,7 +114,7 @@ import Testing
         }
 
         private func removeOwner() throws {
-            let owner = ContentOwner("account_b")
+            let owner = Owner("account_b")
             while try engine.write({ try ChunkIndex.removeAll(of: owner, in: 3, limit: 5, in: $0) }) {}
             model = model.filter { $0.key.owner != owner || $0.key.partition != 3 }
         }
@@ -168,7 +168,7 @@ import Testing
             }
             try engine.write { transaction in
                 for partition in HistoryTests.partitions {
-                    for owner in [ContentOwner("account_a"), ContentOwner("account_b")] {
+                    for owner in [Owner("account_a"), Owner("account_b")] {
                         let mine = model.filter { $0.key.owner == owner && $0.key.partition == partition }
                         let use = try ChunkIndex.use(of: owner, in: partition, in: transaction)
                         #expect(use == (mine.values.reduce(0) { $0 + $1.count }, mine.count))

@@ -24,8 +24,8 @@ import Wire
         let apps: WireListAppsReply = try house.call(WireListApps(), by: house.operatorKey)
         #expect(apps.apps.map(\.appID) == ["default"])
         var read = WireReadChanges()
-        read.scope = directoryScope.name.rawValue
-        read.owner = directoryScope.account.rawValue
+        read.scope = directoryScope.path.rawValue
+        read.owner = directoryScope.owner.rawValue
         let feed: WireReadChangesReply = try house.cloud.makeClient(asService: .keyValue).call(
             "ReadChanges", read, at: .requests(.identity))
         #expect(feed.changes.first?.item == "app/default")

@@ -102,8 +102,10 @@ class Device:
                 device_platform="python"),
             identity_pb2.SignInReply)
         self.identity = identity
+        self.account_id = session.account_id
         self.device_id = session.device.device_id
         self.token = session.access_token.token
+        self.app_id = session.access_token.app.app_id
         self.store_id = session.access_token.app.store_id
         self.services = {address.service: address for address in session.services}
 
@@ -275,6 +277,14 @@ def check(condition, what):
     print(f"ok  {what}")
 
 
+def expect(code, what, call):
+    try:
+        call()
+    except CallFailed as failed:
+        return check(failed.failure.code == code, what)
+    raise AssertionError(f"{what}: it was not refused")
+
+
 def main(connection, account, password):
     context = zmq.Context()
     writer = Device(context, connection, account, password, "python-writer")
@@ -286,6 +296,15 @@ def main(connection, account, password):
     heads = subscriptions.call(
         notifications_pb2.Subscribe(scopes=[scope]), notifications_pb2.SubscribeReply, reader.token)
     check(len(heads.heads) == 1, "the reader is subscribed and told the head")
+    check(heads.heads[0].owner == reader.account_id, "the head names its owner: the account")
+    for owner in ("acct_somebody", "app/" + reader.app_id, "directory"):
+        foreign = notifications_pb2.SubscribedScope(service="keyvalue", scope=reader.store_id, owner=owner)
+        subscribe = notifications_pb2.Subscribe(scopes=[scope, foreign])
+        expect(errors_pb2.ERROR_CODE_MISSING_ENTITLEMENT, f"a scope of {owner} is not followed", lambda: subscriptions.call(
+            subscribe, notifications_pb2.SubscribeReply, reader.token))
+        foreign_read = changes_pb2.ReadChanges(scope=reader.store_id, owner=owner)
+        expect(errors_pb2.ERROR_CODE_MISSING_ENTITLEMENT, "nor read", lambda: reader.door("keyvalue").call(
+            foreign_read, changes_pb2.ReadChangesReply, reader.token))
 
     store = writer.door("keyvalue")
     value = values_pb2.PropertyValue(string="from python")
@@ -304,6 +323,7 @@ def main(connection, account, password):
     check(notification.reason == changes_pb2.CHANGE_REASON_SERVER_CHANGE, "the reader is told, with reason 0")
     check((item.key, item.value.string) == ("greeting", "from python"), "the notification carries the value")
     check(notification.device_id == writer.device_id, "it names the device that wrote")
+    check(notification.owner == writer.account_id, "and the owner of the scope")
     check(notification.token == first.token, "its token is the push's")
 
     store.call(

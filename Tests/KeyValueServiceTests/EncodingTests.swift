@@ -55,7 +55,7 @@ import Wire
             peer: Peer(connection: 1, publicKey: try #require(PublicKey(bytes: [UInt8](repeating: 1, count: 32)))),
             caller: caller, now: Timestamp(milliseconds: 2))
         let change = ScopeChange(
-            scope: ScopeName(account: AccountID("acct_1"), name: "store"), partition: 5,
+            scope: ScopeName(AccountID("acct_1"), "store"), partition: 5,
             token: ChangeToken(epoch: 1, sequence: 7),
             previousSequence: 6, previousPartitionSequence: 0, digest: .empty)
         let event = try KeyValueEvents.changed(

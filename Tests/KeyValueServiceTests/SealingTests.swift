@@ -55,7 +55,7 @@ struct SealingTests {
             let writes = (0..<200).map { house.write("name-of-a-key-\(part * 200 + $0)", "value") }
             _ = try house.call(house.push(writes), by: house.caller("dev_a"), WirePushKeysReply.self)
         }
-        let select = SQL("SELECT wrapped FROM account_keys WHERE account = ?1")
+        let select = SQL("SELECT wrapped FROM owner_keys WHERE owner = ?1")
         let wrapped = try engine.write { try $0.first(select, [.text(account.rawValue)]) { $0.blob(0) } }
         func found(_ bytes: [UInt8]) -> Bool {
             files.contains { file in
@@ -76,12 +76,12 @@ struct SealingTests {
     }
 
     @Test func sealedValueOpensOnlyInItsPlace() throws {
-        let key = AccountKey.random()
+        let key = OwnerKey.random()
         let sealed = try key.seal([1, 2, 3], boundTo: "here")
         #expect(sealed.bytes.count == 3 + Sealed.overhead)
         #expect(try key.open(sealed, boundTo: "here") == [1, 2, 3])
         #expect(failure { _ = try key.open(sealed, boundTo: "there") } != nil)
-        #expect(failure { _ = try AccountKey.random().open(sealed, boundTo: "here") } != nil)
+        #expect(failure { _ = try OwnerKey.random().open(sealed, boundTo: "here") } != nil)
         #expect(failure { _ = try key.open(Sealed(bytes: [1]), boundTo: "here") } != nil)
         #expect(try key.seal([1, 2, 3], boundTo: "here") != sealed)
     }
@@ -89,8 +89,8 @@ struct SealingTests {
     /// Whichever of the two libraries sealed it, the other opens it.
     @Test func bothImplementationsAgree() throws {
         let secret = SymmetricKey(size: .bits256)
-        let prepared = AccountKey(secret)
-        let plain = AccountKey(unprepared: secret)
+        let prepared = OwnerKey(secret)
+        let plain = OwnerKey(unprepared: secret)
         for count in [0, 1, 15, 16, 17, 100, 4096, 100_000] {
             let bytes = (0..<count).map { UInt8(truncatingIfNeeded: $0 &* 31) }
             for context in ["", "account/store/value/key", "ключ"] {
@@ -111,14 +111,14 @@ struct SealingTests {
     /// A database for accounts' keys alone.
     private func keyEngine() throws -> SQLiteEngine {
         let engine = try SQLiteEngine.inMemory()
-        try engine.migrate(AccountKeys.migrations)
+        try engine.migrate(OwnerKeys.migrations)
         return engine
     }
 
     @Test func keyWhoseMakingWasRolledBackIsNeverUsedAgain() throws {
         let engine = try keyEngine()
-        let keys = try AccountKeys(masterKeys: [Self.masterKey])
-        let account = AccountID("acct_new")
+        let keys = try OwnerKeys(masterKeys: [Self.masterKey])
+        let account = Owner("acct_new")
         var lost: [UInt8] = []
         _ = try? engine.write { transaction in
             lost = try keys.key(of: account, in: transaction).bytes
@@ -127,29 +127,29 @@ struct SealingTests {
         }
         let kept = try engine.write { try keys.key(of: account, in: $0).bytes }
         #expect(kept != lost)
-        let fresh = try AccountKeys(masterKeys: [Self.masterKey])
+        let fresh = try OwnerKeys(masterKeys: [Self.masterKey])
         #expect(try engine.write { try fresh.existingKey(of: account, in: $0)?.bytes } == kept)
     }
 
     @Test func masterKeyCanBeRotated() throws {
         let engine = try keyEngine()
         let newKey = Data(repeating: 9, count: 32).base64EncodedString()
-        let account = AccountID("acct_one")
-        let old = try AccountKeys(masterKeys: [Self.masterKey])
+        let account = Owner("acct_one")
+        let old = try OwnerKeys(masterKeys: [Self.masterKey])
         let bytes = try engine.write { try old.key(of: account, in: $0).bytes }
-        let both = try AccountKeys(masterKeys: [newKey, Self.masterKey])
+        let both = try OwnerKeys(masterKeys: [newKey, Self.masterKey])
         #expect(try !engine.write { try both.rewrap(limit: 10, in: $0) })
-        let new = try AccountKeys(masterKeys: [newKey])
+        let new = try OwnerKeys(masterKeys: [newKey])
         #expect(try engine.write { try new.existingKey(of: account, in: $0)?.bytes } == bytes)
-        let stale = try AccountKeys(masterKeys: [Self.masterKey])
+        let stale = try OwnerKeys(masterKeys: [Self.masterKey])
         let error = failure { _ = try engine.write { try stale.existingKey(of: account, in: $0) } }
         #expect(error?.code == .configurationInvalid)
     }
 
     @Test func destroyedKeyLeavesNothingReadable() throws {
         let engine = try keyEngine()
-        let keys = try AccountKeys(masterKeys: [Self.masterKey])
-        let account = AccountID("acct_one")
+        let keys = try OwnerKeys(masterKeys: [Self.masterKey])
+        let account = Owner("acct_one")
         try engine.write { transaction in
             _ = try keys.key(of: account, in: transaction)
             try keys.destroy(account, in: transaction)
@@ -160,6 +160,6 @@ struct SealingTests {
 
     @Test(arguments: [[], ["short"], ["AAAA"]])
     func malformedMasterKeysAreRefused(_ masterKeys: [String]) {
-        #expect(failure { _ = try AccountKeys(masterKeys: masterKeys) }?.code == .configurationInvalid)
+        #expect(failure { _ = try OwnerKeys(masterKeys: masterKeys) }?.code == .configurationInvalid)
     }
 }

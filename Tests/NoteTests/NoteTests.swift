@@ -12,8 +12,8 @@ import Wire
 /// A small service and its model get from the shared parts what key-value has: they keep in step, are told, prove it,
 /// and say why anything waits.
 @Suite struct NoteTests {
-    private func cloud(_ seed: UInt64) throws -> TestCloud {
-        let cloud = try TestCloud(seed: seed, factories: [.records: { _ in NotesService() }])
+    private func cloud(_ seed: UInt64, isBoard: Bool = false) throws -> TestCloud {
+        let cloud = try TestCloud(seed: seed, factories: [.records: { _ in NotesService(isBoard: isBoard) }])
         var app = WireApp()
         app.appID = "T.notes"
         app.containerIds = ["T.notes"]
@@ -27,8 +27,9 @@ import Wire
         let model = NotesModel()
         let driver: ScopeDriver
 
-        init(_ device: TestDevice) throws {
+        init(_ device: TestDevice, isBoard: Bool = false) throws {
             self.device = device
+            if isBoard { model.owner = Owner(model.app) }
             driver = try #require(device.engine).open(model)
         }
 
@@ -156,6 +157,114 @@ import Wire
         #expect(try kept() == 0)
         #expect(settle(cloud, [book]))
         #expect(try book.texts.isEmpty)
+    }
+
+    /// Devices of as many accounts, all of which follow one board.
+    private func boards(_ cloud: TestCloud, _ count: Int) throws -> [Notebook] {
+        try (0..<count).map { number in
+            try cloud.createAccount("reader-\(number)")
+            let device = try cloud.addDevice()
+            try device.signIn(as: "reader-\(number)")
+            return try Notebook(device, isBoard: true)
+        }
+    }
+
+    private func bar(_ book: Notebook, by other: Notebook, _ isBarred: Bool = true) throws {
+        let account = try #require(book.device.session?.accountID)
+        try other.set(ItemName("barred/" + account.rawValue), isBarred ? "yes" : nil)
+    }
+
+    @Test func aBoardIsFollowedByAllAccountsAndItsServiceIsAskedOnce() throws {
+        let cloud = try cloud(6, isBoard: true)
+        defer { cloud.close() }
+        let first = try boards(cloud, 1)
+        try first[0].set("first", "one")
+        #expect(settle(cloud, first))
+        try cloud.createAccount("late")
+        let device = try cloud.addDevice()
+        try device.signIn(as: "late")
+        cloud.network.run(for: .seconds(5))
+        let asked = cloud.requestCount(.records)
+        let late = try Notebook(device, isBoard: true)
+        #expect(settle(cloud, first + [late]))
+        // Its pull, and nobody's question.
+        #expect(cloud.requestCount(.records) == asked + 1)
+        try late.set("second", "two")
+        cloud.network.run(for: .seconds(1))
+        #expect(try first[0].texts == ["first": "one", "second": "two"])
+        // The write, and nobody's pull.
+        #expect(cloud.requestCount(.records) == asked + 2)
+        #expect(try verify(cloud, first[0]).agrees && verify(cloud, late).agrees)
+        #expect(try first[0].driver.status().isFollowing && late.driver.status().isFollowing)
+    }
+
+    @Test func whoMayNotReadABoardHearsNothingOfItFromThenOn() throws {
+        let cloud = try cloud(7, isBoard: true)
+        defer { cloud.close() }
+        let books = try boards(cloud, 3)
+        try books[0].set("seen", "by all")
+        #expect(settle(cloud, books))
+        try bar(books[2], by: books[0])
+        try books[0].set("unseen", "by one")
+        #expect(settle(cloud, [books[0], books[1]]))
+        cloud.network.run(for: .seconds(60))
+        #expect(try books[1].texts["unseen"] == "by one" && books[2].texts == ["seen": "by all"])
+        let status = try books[2].driver.status()
+        #expect(!status.isFollowing && !status.isInSync && status.problem?.code == .missingEntitlement)
+        #expect(try books[1].driver.status().isFollowing)
+        try bar(books[2], by: books[1], false)
+        #expect(settle(cloud, books))
+        #expect(try books[2].texts["unseen"] == "by one" && books[2].driver.status().isFollowing)
+    }
+
+    /// Events may be lost on their way to notifications, which then learns of a scope's head alone.
+    @Test(arguments: 1...8 as ClosedRange<UInt64>)
+    func whoMayNotReadABoardHearsNothingThoughEventsAreLost(seed: UInt64) throws {
+        let cloud = try cloud(200 + seed, isBoard: true)
+        defer { cloud.close() }
+        let books = try boards(cloud, 3)
+        try books[0].set("seen", "by all")
+        #expect(settle(cloud, books))
+        cloud.network.faults = Faults(loss: 0.5)
+        try bar(books[2], by: books[0])
+        if seed.isMultiple(of: 4) {
+            cloud.crash(.notifications)
+            cloud.network.run(for: .seconds(1))
+            try cloud.start(.notifications)
+        }
+        let account = try #require(books[2].device.session?.accountID)
+        #expect(cloud.network.run(within: .seconds(600)) { (try? books[1].texts.keys.contains("barred/\(account)")) == true })
+        cloud.network.faults = .none
+        #expect(settle(cloud, [books[0], books[1]]))
+        // That the subscription has ended may have been lost as well: three heartbeats are missed then.
+        cloud.network.run(for: .seconds(30))
+        try books[0].set("unseen", "by one")
+        #expect(settle(cloud, [books[0], books[1]]))
+        cloud.network.run(for: .seconds(30))
+        #expect(try books[2].texts["unseen"] == nil)
+        #expect(try !books[2].driver.status().isFollowing)
+        #expect(try books[1].driver.status().isFollowing)
+    }
+
+    @Test func nobodyElsesScopesAreFollowedOrRead() throws {
+        let cloud = try cloud(8)
+        defer { cloud.close() }
+        let book = try Notebook(cloud.addDevice())
+        try book.set("mine", "text")
+        #expect(settle(cloud, [book]))
+        try cloud.createAccount("bert")
+        let device = try cloud.addDevice()
+        try device.signIn(as: "bert")
+        let curious = NotesModel()
+        curious.owner = book.device.session.map { Owner($0.accountID) }
+        let driver = try #require(device.engine).open(curious)
+        cloud.network.run(for: .seconds(10))
+        let status = try driver.status()
+        #expect(!status.isFollowing && !status.isInSync && status.problem?.code == .missingEntitlement)
+        #expect(try driver.read { try curious.notes(in: $0) }.isEmpty)
+        try book.set("more", "text")
+        cloud.network.run(for: .seconds(10))
+        #expect(try driver.read { try curious.notes(in: $0) }.isEmpty && curious.told.isEmpty)
     }
 
     @Test(arguments: 1...10 as ClosedRange<UInt64>)

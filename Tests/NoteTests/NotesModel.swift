@@ -17,9 +17,10 @@ final class NotesModel: ScopeModel {
     let app = AppID("T.notes")
     let service = ServiceName.records
     var told: [ChangeNotification] = []
+    var owner: Owner?
 
     func scope(in session: SessionRecord) -> LocalScope? {
-        LocalScope(account: session.accountID, service: service, name: app.rawValue)
+        LocalScope(account: session.accountID, service: service, owner: owner, path: app.rawValue)
     }
 
     func emit(_ notification: ChangeNotification) { told.append(notification) }

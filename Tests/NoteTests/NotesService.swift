@@ -9,13 +9,19 @@ import struct Foundation.Data
 
 /// The smallest service there can be: notes, one text under each name; of two the one that arrives last stays.
 ///
-/// One message, `Change`, sets a note or deletes it. It has one scope for each container that an app lists.
+/// One message, `Change`, sets a note or deletes it. It has one scope for each container that an app lists: each
+/// account's own, or as a board the app's, which everybody reads but those whom a note `barred/` and their account names.
 final class NotesService: CloudService {
     /// Bytes of one note.
     static let bytesMax = 1000
+    private static let barred = "barred/"
 
     // The place of records, which a test cloud has room for.
     let name = ServiceName.records
+
+    private let isBoard: Bool
+
+    init(isBoard: Bool = false) { self.isBoard = isBoard }
 
     func register(on router: inout Router) {
         router.write(WireChange.self) { [unowned self] in try change($0, $1, $2) }
@@ -25,7 +31,7 @@ final class NotesService: CloudService {
         _ request: WireChange, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> WireNotification {
         let caller = try context.requireCaller()
-        let container = try self.container(of: caller)
+        let scope = try self.scope(of: caller)
         let note = Note(request)
         try note.name.check()
         guard note.text?.count ?? 0 <= Self.bytesMax else {
@@ -34,44 +40,44 @@ final class NotesService: CloudService {
         }
         let stored = FeedItem(
             name: note.name, deleted: note.text == nil, digest: note.digest, size: note.body.count, body: note.body)
-        let change = try transaction.put(ScopeName(account: caller.account, name: container), [stored])
-        var notification = WireNotification()
-        notification.service = name.rawValue
-        notification.scope = container.rawValue
-        notification.token = WireChangeToken(change.token)
-        notification.previousSequence = change.previousSequence
+        let change = try transaction.put(scope, [stored])
+        var notification = WireNotification(name, change)
         notification.deviceID = caller.device.rawValue
         notification.changes = [request]
         notification.changes[0].body = Data(note.body)
+        notification.accessChanged = note.name.rawValue.hasPrefix(Self.barred)
         notification.operationID = Data(context.id.bytes)
-        notification.digest = Data(change.digest.markBytes)
-        transaction.publish(
-            OutgoingEvent(
-                account: caller.account, partition: change.partition, position: change.token,
-                previousSequence: change.previousPartitionSequence, notification: Frame(encoding: notification)))
+        transaction.publish(OutgoingEvent(change, notification: Frame(encoding: notification)))
         return notification
     }
 
     func presenter(
-        of scope: ItemName, for caller: Caller, in transaction: any HandlerTransaction
+        of scope: ScopeName, for caller: Caller, in transaction: any HandlerTransaction
     ) throws -> any ScopePresenter {
-        guard caller.entitlements.include(scope, of: name) else {
+        let barred = try transaction.item(scope, ItemName(Self.barred + caller.account.rawValue))
+        guard try scope == self.scope(of: caller), barred.map(\.deleted) ?? true else {
             throw CloudError(.missingEntitlement, "The app has no such notes.")
         }
-        return NotesPresenter()
+        var isOpen = isBoard
+        try transaction.items(scope, after: 0) { note in
+            isOpen = isOpen && (note.deleted || !note.name.rawValue.hasPrefix(Self.barred))
+            return isOpen
+        }
+        return NotesPresenter(audience: isOpen ? .app : .reader)
     }
 
-    private func container(of caller: Caller) throws(CloudError) -> ItemName {
+    private func scope(of caller: Caller) throws(CloudError) -> ScopeName {
         guard let container = caller.entitlements.containers.first,
             caller.entitlements.include(container, of: name)
         else { throw CloudError(.missingEntitlement, "The app has no notes.") }
-        return container
+        return ScopeName(isBoard ? Owner(caller.app) : Owner(caller.account), container)
     }
 }
 
 /// Notes as devices read them: as they are stored.
 private struct NotesPresenter: ScopePresenter {
     let digestKey = Note.digestKey
+    let audience: ScopeAudience
 
     func write(_ item: FeedItem, to body: inout FieldWriter) throws -> PresentedItem {
         body.append(encoded: item.body)

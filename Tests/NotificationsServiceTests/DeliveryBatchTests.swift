@@ -9,7 +9,7 @@ import Wire
 
 /// No delivery is larger than a device's connection takes.
 @Suite struct DeliveryBatchTests {
-    private let key = ScopeKey(account: AccountID("acct_1"), service: .keyValue, scope: "store")
+    private let key = ScopeKey(service: .keyValue, name: ScopeName(AccountID("acct_1"), "store"))
 
     private func notification(_ number: Int, items: Int, bodyBytes: Int, nameBytes: Int = 8) -> WireNotification {
         var notification = WireNotification()

@@ -20,15 +20,23 @@ import struct Foundation.Data
     }
 
     private func key(_ scope: ItemName) -> ScopeKey {
-        ScopeKey(account: AccountID("acct_1"), service: .keyValue, scope: scope)
+        ScopeKey(service: .keyValue, name: ScopeName(AccountID("acct_1"), scope))
+    }
+
+    /// Subscribes, and has it granted.
+    private func subscribe(
+        _ table: inout SubscriptionTable, _ connection: UInt64, _ caller: Caller, _ keys: [ScopeKey]
+    ) throws -> Subscriber {
+        _ = try table.subscribe(try peer(connection), as: caller, to: keys, limits: NotificationsConfiguration())
+        let subscriber = try #require(table.subscriber(try peer(connection)))
+        for key in keys { table.grant(key, to: subscriber) }
+        return subscriber
     }
 
     @Test func aSecondSubscribeAddsToTheFirstAndRenewsIt() throws {
         var table = SubscriptionTable()
-        let limits = NotificationsConfiguration()
-        _ = try table.subscribe(try peer(1), as: caller("a"), to: [key("x")], limits: limits)
-        let again = try table.subscribe(
-            try peer(1), as: caller("a", expires: 2000), to: [key("x"), key("y")], limits: limits)
+        _ = try subscribe(&table, 1, caller("a"), [key("x")])
+        let again = try subscribe(&table, 1, caller("a", expires: 2000), [key("x"), key("y")])
         #expect(again.scopes == [key("x"), key("y")])
         #expect(again.expires == Timestamp(milliseconds: 2000))
         #expect(table.count == 1)
@@ -37,9 +45,8 @@ import struct Foundation.Data
 
     @Test func endingADeviceLeavesItsSisters() throws {
         var table = SubscriptionTable()
-        let limits = NotificationsConfiguration()
         for (connection, device) in [(1, "a"), (2, "a"), (3, "b")] {
-            _ = try table.subscribe(try peer(UInt64(connection)), as: caller(device), to: [key("x")], limits: limits)
+            _ = try subscribe(&table, UInt64(connection), caller(device), [key("x")])
         }
         for subscriber in table.all where subscriber.device == DeviceID("a") { table.remove(subscriber) }
         #expect(table.subscribers(to: key("x")).map(\.device) == [DeviceID("b")])
@@ -62,6 +69,65 @@ import struct Foundation.Data
         }
         #expect(table.count == 1)
         #expect(table.subscribers(to: key("y")).isEmpty)
+    }
+
+    @Test func whoIsNotGrantedAScopeIsNotAmongItsFollowers() throws {
+        var table = SubscriptionTable()
+        _ = try table.subscribe(
+            try peer(1), as: caller("a"), to: [key("y"), key("x")], limits: NotificationsConfiguration())
+        let subscriber = try #require(table.subscriber(try peer(1)))
+        #expect(!table.isFollowed(key("x")) && subscriber.scopes.isEmpty && subscriber.waiting == [key("x"), key("y")])
+        table.grant(key("y"), to: subscriber)
+        #expect(table.isFollowed(key("y")) && subscriber.scopes == [key("y")] && subscriber.waiting == [key("x")])
+        table.suspend(key("y"), of: subscriber)
+        #expect(!table.isFollowed(key("y")) && subscriber.waiting == [key("x"), key("y")])
+        table.unsubscribe(try peer(1), from: [key("x"), key("y")])
+        #expect(table.count == 0)
+    }
+
+    @Test func leavingInAnyOrderLeavesTheOthers() throws {
+        var table = SubscriptionTable()
+        var generator = SplitMix64(seed: 7)
+        var followers: [UInt64: Subscriber] = [:]
+        for connection in 1...40 as ClosedRange<UInt64> {
+            followers[connection] = try subscribe(&table, connection, caller("d\(connection)"), [key("x"), key("y")])
+        }
+        for connection in followers.keys.sorted().shuffled(using: &generator) {
+            if Bool.random(using: &generator), let follower = followers[connection] {
+                table.suspend(key("x"), of: follower)
+                if Bool.random(using: &generator) { table.grant(key("x"), to: follower) }
+            } else {
+                table.unsubscribe(try peer(connection), from: [key("x"), key("y")])
+                followers[connection] = nil
+            }
+            #expect(
+                Set(table.subscribers(to: key("x")).map(\.peer.connection))
+                    == Set(followers.filter { $0.value.follows(key("x")) }.keys))
+            #expect(Set(table.subscribers(to: key("y")).map(\.peer.connection)) == Set(followers.keys))
+        }
+        #expect(table.count == followers.count && !followers.isEmpty)
+    }
+
+    @Test func anAnswerHoldsForWhomItWasGivenUntilItIsForgotten() {
+        var cache = AccessCache(limit: 8)
+        func caller(_ account: String, _ app: String = "app", version: UInt64 = 1) -> Caller {
+            Caller(
+                account: AccountID(account), device: DeviceID("d"), app: AppID(app),
+                entitlements: Entitlements(version: version, store: nil, containers: []),
+                expires: Timestamp(milliseconds: 1))
+        }
+        cache.note(key("x"), caller("a"), .reader)
+        #expect(cache.includes(key("x"), caller("a")) && !cache.includes(key("y"), caller("a")))
+        #expect(!cache.includes(key("x"), caller("b")) && !cache.includes(key("x"), caller("a", "other")))
+        #expect(!cache.includes(key("x"), caller("a", version: 2)))
+        cache.note(key("y"), caller("a"), .app)
+        #expect(cache.includes(key("y"), caller("b")) && !cache.includes(key("y"), caller("b", "other")))
+        cache.forget(key("x"))
+        #expect(!cache.includes(key("x"), caller("a")) && cache.includes(key("y"), caller("b")))
+        for number in 0..<20 { cache.note(key("z"), caller("\(number)"), .reader) }
+        #expect(!cache.includes(key("z"), caller("0")) && cache.includes(key("z"), caller("19")))
+        cache.forget(.keyValue)
+        #expect(!cache.includes(key("z"), caller("19")) && !cache.includes(key("y"), caller("b")))
     }
 
     @Test func theHeadCacheNeverGoesBackAndStaysBounded() {

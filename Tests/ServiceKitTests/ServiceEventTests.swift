@@ -28,11 +28,12 @@ import Wire
         event.partition = UInt32.random(in: 0..<200, using: &random)
         if Bool.random(using: &random) { event.position = token(&random) }
         event.previousSequence = random.next()
-        event.accountID = text(&random)
         guard Bool.random(using: &random) else { return event }
         var notification = WireNotification()
         notification.service = text(&random)
+        notification.owner = text(&random)
         notification.scope = text(&random)
+        notification.accessChanged = Bool.random(using: &random)
         notification.reason = [.serverChange, .quotaViolationChange].randomElement(using: &random) ?? .serverChange
         if Bool.random(using: &random) { notification.token = token(&random) }
         notification.previousSequence = random.next()
@@ -54,10 +55,11 @@ import Wire
         #expect(event.position == ChangeToken(wire.position))
         #expect(event.position.check == ChangeToken(wire.position).check)
         #expect(event.previousSequence == wire.previousSequence)
-        #expect(event.account == AccountID(wire.accountID))
         #expect((event.notification != nil) == wire.hasNotification)
         guard let notification = event.notification else { return }
-        #expect(notification.scope == ItemName(wire.notification.scope))
+        #expect(notification.scope.owner == Owner(wire.notification.owner))
+        #expect(notification.scope.path == ItemName(wire.notification.scope))
+        #expect(notification.isAccessChanged == wire.notification.accessChanged)
         #expect(notification.reason == wire.notification.reason)
         #expect(notification.token == ChangeToken(wire.notification.token))
         #expect(notification.token.check == ChangeToken(wire.notification.token).check)
@@ -100,10 +102,10 @@ import Wire
     }
 
     @Test func whatIsOfAnotherTypeOrTwiceIsRefused() throws {
-        // Field 6, a number instead of a message.
-        #expect(throws: CloudError.self) { try ServiceEvent.batch(Frame([0x0a, 0x02, 0x30, 0x01])) }
-        // Field 6, twice.
-        #expect(throws: CloudError.self) { try ServiceEvent.batch(Frame([0x0a, 0x04, 0x32, 0x00, 0x32, 0x00])) }
+        // Field 5, a number instead of a message.
+        #expect(throws: CloudError.self) { try ServiceEvent.batch(Frame([0x0a, 0x02, 0x28, 0x01])) }
+        // Field 5, twice.
+        #expect(throws: CloudError.self) { try ServiceEvent.batch(Frame([0x0a, 0x04, 0x2a, 0x00, 0x2a, 0x00])) }
         // A text that is no UTF-8.
         #expect(throws: CloudError.self) { try ServiceEvent.batch(Frame([0x0a, 0x03, 0x0a, 0x01, 0xff])) }
         #expect(try ServiceEvent.batch(Frame([])).isEmpty)

@@ -5,7 +5,7 @@ import Testing
 
 /// One database, and copies of it that were brought back.
 @Suite struct FeedHistoryTests {
-    private let notes = ScopeName(account: AccountID("acct_1"), name: "notes")
+    private let notes = ScopeName(AccountID("acct_1"), "notes")
 
     /// A service's database while one run of the service goes on.
     private final class Run {

@@ -30,7 +30,7 @@ import Testing
         var random = SplitMix64(seed: seed)
         let engine = try SQLiteEngine.fresh()
         let cache = FeedCache()
-        let scopes = (0..<3).map { ScopeName(account: "account_\($0 / 2)", name: "scope_\($0)") }
+        let scopes = (0..<3).map { ScopeName("account_\($0 / 2)", "scope_\($0)") }
         var models = scopes.map { _ in Model() }
         var followers = scopes.map(Follower.init)
         var time: UInt64 = 1000

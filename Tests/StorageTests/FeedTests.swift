@@ -31,7 +31,7 @@ import Testing
 
     @Test func sequencesOnlyRiseAndAreSharedByAPartition() throws {
         let other = try #require(
-            (0..<50_000).lazy.map { ScopeName(account: "account_\($0)", name: "x") }
+            (0..<50_000).lazy.map { ScopeName("account_\($0)", "x") }
                 .first { $0.partition == notes.partition })
         let changes = try engine.group { feed in
             [
@@ -58,7 +58,7 @@ import Testing
 
     @Test func whatIsKnownOfOnePartitionCanBeForgotten() throws {
         let other = try #require(
-            (0..<100).lazy.map { ScopeName(account: "account_\($0)", name: "x") }
+            (0..<100).lazy.map { ScopeName("account_\($0)", "x") }
                 .first { $0.partition != notes.partition })
         let cache = FeedCache()
         func seen(_ scope: ScopeName) throws -> [String] {
@@ -84,7 +84,7 @@ import Testing
 
     @Test func aPartitionsSequenceOutlivesItsScopes() throws {
         for text in ["1", "2", "3"] { try engine.group { _ = try $0.put(notes, [item("a", text)]) } }
-        while try engine.group({ try $0.removeAccount(notes.account, limit: 1) }) {}
+        while try engine.group({ try $0.removeAll(of: notes.owner, limit: 1) }) {}
         #expect(try engine.group { try $0.position(ofPartition: notes.partition) }.sequence == 3)
         #expect(try engine.group { try $0.put(notes, [item("a", "4")]) }.token.sequence == 4)
         #expect(try engine.group { try $0.position(ofPartition: notes.partition) }.sequence == 4)
@@ -103,8 +103,8 @@ import Testing
     }
 
     @Test func namesThatOnlyLookAlikeAreDifferent() throws {
-        let composed = ScopeName(account: "a", name: "caf\u{e9}")
-        let decomposed = ScopeName(account: "a", name: "cafe\u{301}")
+        let composed = ScopeName("a", "caf\u{e9}")
+        let decomposed = ScopeName("a", "cafe\u{301}")
         try engine.group { feed in
             _ = try feed.put(composed, [item("x\u{e9}", "1"), item("xe\u{301}", "1")])
             #expect(try feed.head(decomposed).token.sequence == 0)
@@ -145,7 +145,7 @@ import Testing
         let failed = code {
             try engine.group(cache: cache) { feed in
                 _ = try feed.put(notes, [item("a", "2"), item("b", "2")])
-                _ = try feed.put(ScopeName(account: "new", name: "new"), [item("x", "1")])
+                _ = try feed.put(ScopeName("new", "new"), [item("x", "1")])
                 try feed.setMetadata(notes, [1])
                 try feed.flush()
                 throw CloudError(.quotaExceeded, "Too much.")
@@ -154,7 +154,7 @@ import Testing
         #expect(failed == .quotaExceeded)
         try engine.group(cache: cache) { feed throws in
             #expect(try feed.head(notes).token.sequence == 1)
-            #expect(try feed.head(ScopeName(account: "new", name: "new")).liveCount == 0)
+            #expect(try feed.head(ScopeName("new", "new")).liveCount == 0)
             #expect(try feed.item(notes, "a")?.body == Array("1".utf8))
             #expect(try feed.put(notes, [item("c", "1")]).token.sequence == 2)
         }
@@ -166,7 +166,7 @@ import Testing
 
     @Test func moreScopesThanAreKeptInMemory() throws {
         let cache = FeedCache()
-        let scopes = (0..<1500).map { ScopeName(account: "account_\($0 % 7)", name: "scope_\($0)") }
+        let scopes = (0..<1500).map { ScopeName("account_\($0 % 7)", "scope_\($0)") }
         for round in 1...2 {
             for place in stride(from: 0, to: scopes.count, by: 100) {
                 try engine.group(cache: cache) { feed in

@@ -119,10 +119,10 @@ func item(_ name: ItemName, _ text: String, deleted: Bool = false) -> FeedItem {
         size: body.count, body: deleted ? [] : body)
 }
 
-let notes = ScopeName(account: "account_a", name: "notes")
+let notes = ScopeName("account_a", "notes")
 
 extension ScopeName {
-    init(account: String, name: ItemName) { self.init(account: AccountID(account), name: name) }
+    init(_ account: String, _ path: ItemName) { self.init(AccountID(account), path) }
 }
 
 /// The code a body fails with, nil if it does not fail.

@@ -18,7 +18,7 @@ struct BusTap {
         var partition: UInt32
         var token: String
         var previous: UInt64
-        var account: String
+        var owner: String
         var scope: String
         var reason: Int
         var device: String
@@ -63,7 +63,7 @@ struct BusTap {
     private static func line(_ event: WireEvent) -> Line {
         Line(
             service: event.service, partition: event.partition, token: ChangeToken(event.position).description,
-            previous: event.previousSequence, account: event.accountID, scope: event.notification.scope,
+            previous: event.previousSequence, owner: event.notification.owner, scope: event.notification.scope,
             reason: event.notification.reason.rawValue, device: event.notification.deviceID,
             items: event.notification.changes.map(\.item),
             operation: OperationID(bytes: event.notification.operationID)?.description ?? "")

@@ -42,6 +42,16 @@ public final class IdentityService: CloudService {
 
     public var migrations: [Migration] { IdentityMigrations.all }
 
+    /// Of identity's scopes a device may read what its own account is told.
+    public func presenter(
+        of scope: ScopeName, for caller: Caller, in transaction: any HandlerTransaction
+    ) throws -> any ScopePresenter {
+        guard scope == ScopeName(caller.account, accountScopeName) else {
+            throw CloudError(.missingEntitlement, "Identity has no such scope for devices.")
+        }
+        return StoredItems()
+    }
+
     public func start(_ host: any ServiceRuntime) throws {
         running = Running(
             runtime: host, firstSigner: try TokenSigner(secrets: host.secrets),
@@ -57,7 +67,7 @@ public final class IdentityService: CloudService {
     func signingKeys(_ transaction: any Transaction) throws -> SigningKeys {
         let running = try requireRunning()
         if let keys = running.signingKeys { return keys }
-        let keys = try SigningKeys(first: running.firstSigner, running.runtime.accountKeys, in: transaction)
+        let keys = try SigningKeys(first: running.firstSigner, running.runtime.ownerKeys, in: transaction)
         self.running?.signingKeys = keys
         return keys
     }

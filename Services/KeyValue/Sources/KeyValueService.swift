@@ -12,7 +12,7 @@ public final class KeyValueService: CloudService {
     public let migrations = KeyValueMigrations.all
 
     let configuration: KeyValueConfiguration
-    var keys: AccountKeys?
+    var keys: OwnerKeys?
     var clock = ServiceClock()
     private(set) weak var runtime: (any ServiceRuntime)?
     var noted = NotedDamage()
@@ -25,7 +25,7 @@ public final class KeyValueService: CloudService {
     }
 
     public func start(_ host: any ServiceRuntime) throws {
-        keys = host.accountKeys
+        keys = host.ownerKeys
         runtime = host
         // Joins the first group, before its requests.
         host.submit { [unowned self] in try recallClock($0) }
@@ -51,29 +51,28 @@ public final class KeyValueService: CloudService {
     func openStore(
         _ storeID: String, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> KeyStore {
-        try openStore(ItemName(storeID), context.requireCaller(), transaction)
+        let caller = try context.requireCaller()
+        return try openStore(ScopeName(caller.account, ItemName(storeID)), caller, transaction)
     }
 
     func openStore(
-        _ store: ItemName, _ caller: Caller, _ transaction: any HandlerTransaction
+        _ scope: ScopeName, _ caller: Caller, _ transaction: any HandlerTransaction
     ) throws -> KeyStore {
-        guard caller.entitlements.include(store, of: name) else {
+        guard scope.owner == Owner(caller.account), caller.entitlements.include(scope.path, of: name) else {
             throw CloudError(
                 .missingEntitlement, "The app has no such key-value store. Ask for the store that the app lists.")
         }
         guard let keys else { throw CloudError(.serviceUnavailable, "The service is starting.") }
-        return KeyStore(
-            scope: ScopeName(account: caller.account, name: store), transaction: transaction, keys: keys,
-            digestKeys: digestKeys)
+        return KeyStore(scope: scope, transaction: transaction, keys: keys, digestKeys: digestKeys)
     }
 
     /// Key-value content does not count on the plan (iCloud Design Guide): it has limits of its own.
     public func uncountedUsage(
         of account: AccountID, in transaction: any HandlerTransaction
     ) throws -> [StorageLedger.Usage]? {
-        try transaction.scopeSizes(of: account).map {
+        try transaction.scopeSizes(of: Owner(account)).map {
             // A store may be several apps'; it goes by its own name.
-            StorageLedger.Usage(app: AppID($0.name.rawValue), device: DeviceID(""), bytes: UInt64($0.bytes))
+            StorageLedger.Usage(app: AppID($0.path.rawValue), device: DeviceID(""), bytes: UInt64($0.bytes))
         }
     }
 

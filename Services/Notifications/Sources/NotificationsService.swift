@@ -41,9 +41,8 @@ public final class NotificationsService: CloudService {
 
     public func handle(_ event: ServiceEvent, in transaction: any HandlerTransaction) throws {
         guard let notification = event.notification else { return }
-        let scope = ScopeKey(
-            account: event.account, service: ServiceName(event.service), scope: notification.scope)
-        door?.deliver(notification, to: scope)
+        let key = ScopeKey(service: ServiceName(event.service), name: notification.scope)
+        door?.deliver(notification, of: key, isHeadAlone: event.isHeadAlone)
     }
 
     /// Ends the subscriptions of whom identity has locked out. (Who may begin one, the host knows.)
@@ -63,6 +62,6 @@ public final class NotificationsService: CloudService {
     public func restartFollowing(
         _ service: ServiceName, partition: Int, in transaction: any HandlerTransaction
     ) throws {
-        door?.forgetHeads(of: service)
+        door?.forget(service)
     }
 }

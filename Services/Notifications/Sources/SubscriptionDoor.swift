@@ -17,11 +17,24 @@ final class SubscriptionDoor {
         .tokenExpired, "What the app may use has changed. Subscribe again with a new token.")
     private static let unknownConnection = CloudError(
         .notAuthenticated, "The server does not know this connection. Subscribe again.")
+    private static func noSuchScope(_ key: ScopeKey) -> CloudError {
+        CloudError(
+            .missingEntitlement, "The app does not list this scope, or it does not exist.",
+            details: [
+                "service": key.service.rawValue, "owner": key.name.owner.rawValue, "scope": key.name.path.rawValue,
+            ])
+    }
 
     /// How soon a lagging device is tried again.
     private static let lagPause: Duration = .milliseconds(50)
     /// Parts into which the heartbeat is spread, so that it is no burst.
     private static let beatsPerRound = 20
+    /// Bytes of a scope's name and its owner's: what is longer no service has.
+    private static let nameBytesMax = 1024
+    /// What it costs a service to be asked about one scope, in rows: as much as one call.
+    private static let rowsPerQuestion = 16
+    /// Followers of one scope who are asked about at one time, when others may follow it than before.
+    private static let questionsMax = 16
     /// What one connection may have sent and the service not looked at yet.
     private static let unreadBytesPerConnectionMax = 1 << 20
     /// Deliveries that one connection has not taken, in bytes, before it counts as lagging.
@@ -31,7 +44,8 @@ final class SubscriptionDoor {
     let configuration: NotificationsConfiguration
     var table = SubscriptionTable()
     var heads = HeadCache()
-    private var loader: HeadLoader?
+    private var access = AccessCache()
+    private var questions: ScopeQuestions?
     private var batch = DeliveryBatch()
     private var socket: (any ReplySocket)?
     private var beatIndex = 0
@@ -46,7 +60,6 @@ final class SubscriptionDoor {
     init(host: any ServiceRuntime, configuration: NotificationsConfiguration) throws {
         self.host = host
         self.configuration = configuration
-        loader = HeadLoader(host: host)
         let entry = try host.roster.entry(of: .notifications)
         guard let endpoint = entry.subscriptions else {
             throw CloudError(.configurationInvalid, "The roster has no `subscriptions` address for notifications.")
@@ -55,6 +68,7 @@ final class SubscriptionDoor {
             endpoint: endpoint, keys: host.keys, unreadBytesPerConnectionMax: Self.unreadBytesPerConnectionMax,
             sendQueueMax: configuration.subscriberQueueMax,
             unsentBytesPerConnectionMax: Self.unsentBytesPerConnectionMax)
+        questions = ScopeQuestions(host: host) { [weak self] in self?.learn($0, $1, $2) }
         var router = Router()
         router.direct(WireSubscribe.self) { [weak self] in try self?.subscribe($0, $1, answer: $2) }
         router.direct(WireUnsubscribe.self) { [weak self] in try self?.unsubscribe($0, $1, answer: $2) }
@@ -68,8 +82,6 @@ final class SubscriptionDoor {
         socket = nil
     }
 
-    func forgetHeads(of service: ServiceName) { heads.forget(service) }
-
     // MARK: What devices ask
 
     /// A connection is new, and so is not subscribed: whoever believes it still
@@ -79,32 +91,41 @@ final class SubscriptionDoor {
     }
 
     private func subscribe(
-        _ request: WireSubscribe, _ context: RequestContext, answer: @escaping (WireSubscribeReply) -> Void
+        _ request: WireSubscribe, _ context: RequestContext, answer: @escaping Router.DirectAnswer<WireSubscribeReply>
     ) throws(CloudError) {
         let caller = try context.requireCaller()
         let keys = try Self.keys(request.scopes, caller)
-        // Registered before the heads are known: what happens in between is
-        // delivered as well as contained in the head, and so never missed.
-        _ = try table.subscribe(context.peer, as: caller, to: keys, limits: configuration)
+        let fresh = try table.subscribe(context.peer, as: caller, to: keys, limits: configuration)
+        guard let subscriber = table.subscriber(context.peer) else { return }
         host.count("subscribe.requests", by: 1)
-        let unknown = keys.filter { heads[$0] == nil }
-        guard !unknown.isEmpty else { return answer(reply(keys)) }
-        loader?.load(unknown) { [weak self] loaded in
+        // Granted before the heads are known: what happens in between is delivered as well as contained in the head,
+        // and so never missed.
+        for key in keys where access.includes(key, caller) { table.grant(key, to: subscriber) }
+        let open = keys.filter { heads[$0] == nil || !access.includes($0, caller) }
+        questions?.ask(open, for: caller) { [weak self] answers in
             guard let self else { return }
-            // What a service that does not answer has is marked in the reply, and told later.
-            for (key, head) in loaded { heads.note(head, of: key) }
-            answer(reply(keys))
+            let rows = open.count * Self.rowsPerQuestion
+            let refused = open.filter { answers[$0]?.isRefused == true }
+            if let first = refused.first {
+                if table.subscriber(context.peer) === subscriber {
+                    table.unsubscribe(context.peer, from: refused + fresh)
+                }
+                return answer(.failure(Self.noSuchScope(first)), rows)
+            }
+            for key in keys { settle(key, subscriber, caller, answers[key]) }
+            table.noteAnswered(keys, of: subscriber)
+            answer(.success(reply(keys, to: subscriber)), rows)
         }
     }
 
     private func unsubscribe(
-        _ request: WireUnsubscribe, _ context: RequestContext, answer: (WireUnsubscribeReply) -> Void
+        _ request: WireUnsubscribe, _ context: RequestContext, answer: Router.DirectAnswer<WireUnsubscribeReply>
     ) throws(CloudError) {
         table.unsubscribe(context.peer, from: try Self.keys(request.scopes, try context.requireCaller()))
-        answer(WireUnsubscribeReply())
+        answer(.success(WireUnsubscribeReply()), 0)
     }
 
-    /// The scopes asked for, each once, if the caller's app may see each of them.
+    /// The scopes asked for, each once. Whether the caller may follow them their services say.
     private static func keys(_ scopes: [WireSubscribedScope], _ caller: Caller) throws(CloudError) -> [ScopeKey] {
         guard !scopes.isEmpty else {
             throw CloudError(.invalidArguments, "A subscription must name at least one scope.")
@@ -113,30 +134,33 @@ final class SubscriptionDoor {
         var seen: Set<ScopeKey> = []
         for wire in scopes {
             let service = ServiceName(wire.service)
-            let scope = ItemName(wire.scope)
-            let isEntitled =
-                service == .identity ? scope == accountScopeName : caller.entitlements.include(scope, of: service)
-            guard isEntitled, !scope.isEmpty else {
-                throw CloudError(.missingEntitlement, "The app does not list this scope, or it does not exist.")
+            guard NotificationsService.followed.contains(service), !wire.scope.isEmpty,
+                wire.scope.utf8.count + wire.owner.utf8.count <= nameBytesMax
+            else {
+                throw CloudError(.missingEntitlement, "There is no such scope that a device could follow.")
             }
-            let key = ScopeKey(account: caller.account, service: service, scope: scope)
+            let owner = wire.owner.isEmpty ? Owner(caller.account) : Owner(wire.owner)
+            let key = ScopeKey(service: service, name: ScopeName(owner, ItemName(wire.scope)))
             if seen.insert(key).inserted { keys.append(key) }
         }
         return keys
     }
 
-    private func reply(_ keys: [ScopeKey]) -> WireSubscribeReply {
+    private func reply(_ keys: [ScopeKey], to subscriber: Subscriber) -> WireSubscribeReply {
         var reply = WireSubscribeReply()
-        reply.heads = keys.map(head)
+        let granted = Set(subscriber.scopes)
+        // What a service that does not answer has is marked in the reply, and told later.
+        reply.heads = keys.map { head($0, isTold: granted.contains($0)) }
         reply.heartbeatMilliseconds = UInt32(clamping: configuration.heartbeat.milliseconds)
         return reply
     }
 
-    private func head(_ key: ScopeKey) -> WireScopeHead {
+    private func head(_ key: ScopeKey, isTold: Bool = true) -> WireScopeHead {
         var head = WireScopeHead()
         head.service = key.service.rawValue
-        head.scope = key.scope.rawValue
-        let known = heads[key]
+        head.owner = key.name.owner.rawValue
+        head.scope = key.name.path.rawValue
+        let known = isTold ? heads[key] : nil
         head.token = WireChangeToken(known?.token ?? .zero)
         head.digest = known?.digest ?? Data()
         head.unknown = known == nil
@@ -144,21 +168,87 @@ final class SubscriptionDoor {
     }
 
     /// The heads of a heartbeat. What is not known is left out, and asked for until it is.
-    private func knownHeads(_ keys: [ScopeKey]) -> [WireScopeHead] {
-        let unknown = keys.filter { heads[$0] == nil && loader?.isLoading($0) == false }
-        if !unknown.isEmpty {
-            loader?.load(unknown) { [weak self] loaded in
-                for (key, head) in loaded { self?.heads.note(head, of: key) }
+    private func knownHeads(of subscriber: Subscriber) -> [WireScopeHead] {
+        for key in subscriber.scopes where heads[key] == nil { askAgain(key, subscriber) }
+        return subscriber.scopes.filter { heads[$0] != nil }.map { head($0) }
+    }
+
+    // MARK: Who may follow what
+
+    /// A service has said who may follow its scope, and where that stands.
+    private func learn(_ key: ScopeKey, _ caller: Caller, _ answer: ScopeQuestions.Answer) {
+        guard case .granted(let head, let audience) = answer else { return }
+        heads.note(head, of: key)
+        access.note(key, caller, audience)
+    }
+
+    /// Lets the subscriber follow the scope, or not, as its service has answered for the caller.
+    private func settle(
+        _ key: ScopeKey, _ subscriber: Subscriber, _ caller: Caller, _ answer: ScopeQuestions.Answer?
+    ) {
+        // It may have gone, or have asked again as another app.
+        guard table.subscriber(subscriber.peer) === subscriber, subscriber.caller(of: key) === caller else { return }
+        if access.includes(key, caller) {
+            let isNews = subscriber.isAnswered(key) && !subscriber.follows(key)
+            table.grant(key, to: subscriber)
+            if isNews { tell(head(key), to: subscriber, about: key) }
+        } else if answer?.isRefused == true {
+            // The whole subscription: were the message lost, a device would go on believing that it is told of the
+            // scope. So it notices that no heartbeat comes.
+            table.remove(subscriber)
+            tell(subscriber.peer, ended: Self.noSuchScope(key))
+        }
+    }
+
+    private func askAgain(_ key: ScopeKey, _ subscriber: Subscriber) {
+        guard let caller = subscriber.caller(of: key), questions?.isAsked(key, for: caller) == false else { return }
+        questions?.ask([key], for: caller) { [weak self] in self?.settle(key, subscriber, caller, $0[key]) }
+    }
+
+    /// Others may follow the scope than before: all but the owner's own devices are asked about anew, and are told
+    /// nothing until the service has answered.
+    ///
+    /// An account's devices may follow its scopes as identity says, by their tokens.
+    private func withdraw(_ key: ScopeKey) {
+        access.forget(key)
+        questions?.outdate(key)
+        var open = table.subscribers(to: key).filter { Owner($0.account) != key.name.owner }
+        for subscriber in open { table.suspend(key, of: subscriber) }
+        guard !open.isEmpty else { return }
+        open.reverse()
+        // A few at a time, since the first answer may be for all of them.
+        func next() {
+            while let subscriber = open.popLast() {
+                guard let caller = subscriber.caller(of: key) else { continue }
+                guard !access.includes(key, caller) else {
+                    settle(key, subscriber, caller, nil)
+                    continue
+                }
+                questions?.ask([key], for: caller) { [weak self] answers in
+                    self?.settle(key, subscriber, caller, answers[key])
+                    next()
+                }
+                return
             }
         }
-        return keys.filter { heads[$0] != nil }.map(head)
+        for _ in 0..<Self.questionsMax { next() }
+    }
+
+    /// What a service has said may be of a lost future.
+    func forget(_ service: ServiceName) {
+        heads.forget(service)
+        access.forget(service)
+        for key in table.followedByOthers(of: service) { withdraw(key) }
     }
 
     // MARK: What devices are told
 
     /// Takes an event in; it is sent with all others of its batch, once the batch has been handled.
-    func deliver(_ notification: ServiceEvent.Notification, to key: ScopeKey) {
+    ///
+    /// - Parameter isHeadAlone: What has happened was missed, and it may be that others may follow the scope now.
+    func deliver(_ notification: ServiceEvent.Notification, of key: ScopeKey, isHeadAlone: Bool) {
         heads.note(HeadCache.Head(token: notification.token, digest: notification.digest), of: key)
+        if notification.isAccessChanged || isHeadAlone { withdraw(key) }
         guard table.isFollowed(key) else { return }
         let isFirst = batch.isEmpty
         batch.add(notification, to: key)
@@ -194,12 +284,14 @@ final class SubscriptionDoor {
     }
 
     /// Sends, and keeps account of those who cannot take it.
-    private func send(_ message: Message, to subscriber: Subscriber, about key: ScopeKey) -> Bool {
+    ///
+    /// - Parameter key: What it missed if it cannot.
+    private func send(_ message: Message, to subscriber: Subscriber, about key: ScopeKey?) -> Bool {
         switch socket?.send(message, to: subscriber.peer) {
         case .sent: return true
         case .full:
             host.count("deliveries.lagging", by: 1)
-            miss(key, subscriber)
+            if let key { miss(key, subscriber) }
             return false
         case .gone, nil:
             table.remove(subscriber)
@@ -220,7 +312,7 @@ final class SubscriptionDoor {
         for subscriber in table.all where subscriber.isLagging {
             var delivery = WireDelivery()
             delivery.lagging = true
-            delivery.heads = subscriber.missed.map(head)
+            delivery.heads = subscriber.missed.map { head($0) }
             let key = subscriber.missed[0]
             if send(delivery.message, to: subscriber, about: key) { subscriber.missed = [] }
         }
@@ -232,6 +324,13 @@ final class SubscriptionDoor {
             table.remove(subscriber)
             tell(subscriber.peer, ended: error)
         }
+    }
+
+    private func tell(_ head: WireScopeHead, to subscriber: Subscriber, about key: ScopeKey) {
+        guard !subscriber.isLagging else { return miss(key, subscriber) }
+        var delivery = WireDelivery()
+        delivery.heads = [head]
+        _ = send(delivery.message, to: subscriber, about: key)
     }
 
     private func tell(_ peer: Peer, ended error: CloudError) {
@@ -267,18 +366,23 @@ final class SubscriptionDoor {
                 tell(subscriber.peer, ended: Self.tokenEnded)
                 continue
             }
+            for key in subscriber.waiting { askAgain(key, subscriber) }
             let message =
                 messages[subscriber.scopes]
                 ?? {
                     var delivery = WireDelivery()
                     // Also where there is nothing else to say: a message of no bytes is a greeting.
                     delivery.heartbeat = true
-                    delivery.heads = knownHeads(subscriber.scopes)
+                    delivery.heads = knownHeads(of: subscriber)
                     return delivery.message
                 }()
             messages[subscriber.scopes] = message
-            if !subscriber.isLagging { _ = send(message, to: subscriber, about: subscriber.scopes[0]) }
+            if !subscriber.isLagging { _ = send(message, to: subscriber, about: subscriber.scopes.first) }
         }
         beatIndex = (beatIndex + share) % all.count
     }
+}
+
+extension ScopeQuestions.Answer {
+    fileprivate var isRefused: Bool { if case .refused = self { true } else { false } }
 }

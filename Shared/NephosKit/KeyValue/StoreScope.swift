@@ -17,7 +17,7 @@ public struct StoreScope: Hashable, Sendable {
         StoreScope(account: nil, store: StoreID(provisionalPrefix + app.rawValue))
     }
 
-    var local: LocalScope { LocalScope(account: account, service: .keyValue, name: store.rawValue) }
+    var local: LocalScope { LocalScope(account: account, service: .keyValue, path: store.rawValue) }
 
     private static let provisionalPrefix = "app:"
 

@@ -1,13 +1,18 @@
 import Core
 import Foundation
 
-/// A scope as this device keeps it: whose, of which service, and which.
+/// A scope as this device keeps it: for whom, of which service, and which.
 struct LocalScope: Hashable {
     /// Nil: what was written while nobody was signed in.
     var account: AccountID?
     var service: ServiceName
-    /// Within the account.
-    var name: String
+    /// Whose the scope is, if not the account's: another's, or an app's.
+    var owner: Owner?
+    /// Within what its owner has.
+    var path: String
+
+    /// As the home's tables have it: no path begins with `@`.
+    var name: String { owner.map { "@\($0)/\(path)" } ?? path }
 }
 
 /// How far a scope's local copy has come.

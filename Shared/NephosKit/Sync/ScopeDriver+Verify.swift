@@ -22,7 +22,7 @@ extension ScopeDriver {
             guard let self else { return }
             if case .failure(let error) = result { return completion(.failure(error)) }
             guard let scope else { return completion(.failure(Self.left)) }
-            let reading = ChangesReading(.scope(scope.name), after: .zero)
+            let reading = ChangesReading(.scope(scope.path), of: scope.owner?.rawValue ?? "", after: .zero)
             compare(reading, [:], timeout: timeout) { [weak self] result in
                 guard let self else { return }
                 if case .success(let found) = result, found.isElsewhere, attemptsLeft > 1 {

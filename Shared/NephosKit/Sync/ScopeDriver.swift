@@ -55,7 +55,7 @@ final class ScopeDriver {
         // A new sign-in, or a new entitlement, may have removed what blocked.
         do throws(CloudError) { try write { try $0.unblock() } } catch { note(error) }
         engine.router.follow(self, scope)
-        perform(sync.begin(scope.name))
+        perform(sync.begin(scope.path, of: scope.owner))
     }
 
     func end() {

@@ -82,7 +82,7 @@ extension ScopeModel {
     func adjust(_ options: inout ScopeSync.Options) {}
     var absence: CloudError { CloudError(.missingEntitlement, "The app has no such scope.") }
     func place(in session: SessionRecord?) -> LocalScope {
-        session.flatMap { $0.signedIn ? scope(in: $0) : nil } ?? LocalScope(account: nil, service: service, name: "")
+        session.flatMap { $0.signedIn ? scope(in: $0) : nil } ?? LocalScope(account: nil, service: service, path: "")
     }
     func alone(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> Set<Int64> { [] }
     func items(of operation: OutboxOperation, in rows: ScopeTransaction) throws -> [ItemName] { [] }

@@ -89,6 +89,7 @@ struct ScopeSync {
     let options: Options
     /// By its name within the account; empty: it is not known yet.
     private(set) var scope = ""
+    private(set) var owner: Owner?
     var generator: SplitMix64
 
     // What is pulled
@@ -151,8 +152,11 @@ struct ScopeSync {
     // MARK: Life
 
     /// Somebody is signed in who has the scope.
-    mutating func begin(_ scope: String) -> [Action] {
+    ///
+    /// - Parameter owner: Whose it is, if not the account's.
+    mutating func begin(_ scope: String, of owner: Owner? = nil) -> [Action] {
         self.scope = scope
+        self.owner = owner
         isOpen = true
         return pull()
     }

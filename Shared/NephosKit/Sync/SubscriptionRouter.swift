@@ -22,10 +22,13 @@ final class SubscriptionRouter {
     private struct Followed: Hashable, Comparable {
         var app: AppID
         var service: ServiceName
-        var scope: String
+        /// Nil: the account's.
+        var owner: Owner?
+        var path: String
 
         static func < (left: Followed, right: Followed) -> Bool {
-            (left.app, left.service.rawValue, left.scope) < (right.app, right.service.rawValue, right.scope)
+            (left.app, left.service, left.owner?.rawValue ?? "", left.path)
+                < (right.app, right.service, right.owner?.rawValue ?? "", right.path)
         }
     }
 
@@ -52,16 +55,19 @@ final class SubscriptionRouter {
     }
 
     private func followed(_ driver: ScopeDriver, _ scope: LocalScope) -> Followed {
-        Followed(app: driver.app, service: scope.service, scope: scope.name)
+        Followed(app: driver.app, service: scope.service, owner: scope.owner, path: scope.path)
     }
 
     /// Those that a delivery about this scope is for.
-    private func drivers(of service: String, _ scope: String) -> [ScopeDriver] {
-        engine.scopes.filter { $0.scope?.service.rawValue == service && $0.scope?.name == scope }
+    private func drivers(of service: String, _ owner: String, _ path: String) -> [ScopeDriver] {
+        engine.scopes.filter {
+            guard let scope = $0.scope, scope.service.rawValue == service, scope.path == path else { return false }
+            return owner == (scope.owner?.rawValue ?? scope.account?.rawValue)
+        }
     }
 
     private func drivers(of followed: Followed) -> [ScopeDriver] {
-        drivers(of: followed.service.rawValue, followed.scope).filter { $0.app == followed.app }
+        engine.scopes.filter { driver in driver.scope.map { self.followed(driver, $0) } == followed }
     }
 
     func stop() {
@@ -102,7 +108,8 @@ final class SubscriptionRouter {
             var wire = WireSubscribe()
             var scope = WireSubscribedScope()
             scope.service = followed.service.rawValue
-            scope.scope = followed.scope
+            scope.owner = followed.owner?.rawValue ?? ""
+            scope.scope = followed.path
             wire.scopes = [scope]
             let client = try connect()
             client.call(
@@ -172,7 +179,11 @@ final class SubscriptionRouter {
         subscriptions[followed]?.inFlight = false
         subscriptions[followed]?.active = false
         subscriptions[followed]?.attempts = attempts
-        for driver in drivers(of: followed) { driver.perform([.changed]) }
+        for driver in drivers(of: followed) {
+            driver.perform([.changed])
+            // What that is answered with says why the copy stays as it is.
+            if error.code == .missingEntitlement, attempts == 1 { driver.pull() }
+        }
         guard engine.session?.signedIn == true, engine.session?.revoked == false else { return }
         let pause = min(error.retryAfter ?? min(.seconds(30), engine.backoff(attempts: attempts)), .seconds(3600))
         subscriptions[followed]?.timer = engine.loop.schedule(after: pause) { [weak self] in
@@ -217,7 +228,9 @@ final class SubscriptionRouter {
                 account.receive(notification)
                 continue
             }
-            for driver in drivers(of: notification.service, notification.scope) { driver.receive(notification) }
+            for driver in drivers(of: notification.service, notification.owner, notification.scope) {
+                driver.receive(notification)
+            }
         }
         for head in delivery.heads { route(head, lagging: delivery.lagging) }
         if delivery.lagging, delivery.heads.isEmpty {
@@ -227,7 +240,7 @@ final class SubscriptionRouter {
     }
 
     private func route(_ head: WireScopeHead, lagging: Bool = false, isAnswer: Bool = false) {
-        for driver in drivers(of: head.service, head.scope) {
+        for driver in drivers(of: head.service, head.owner, head.scope) {
             if lagging || head.unknown {
                 driver.pull()
             } else {

@@ -89,8 +89,7 @@ struct EventPublisher {
                 $0.number(2, UInt64(outgoing.partition))
                 $0.token(3, outgoing.position)
                 $0.number(4, outgoing.previousSequence)
-                $0.text(5, outgoing.account.rawValue)
-                $0.data(6, notification, isPresent: true)
+                $0.data(5, notification, isPresent: true)
             }
         }
     }

@@ -318,7 +318,7 @@ final class Follower {
         for change in page.changes {
             if reading.end != nil {
                 steps.append(Step(partition: partition, items: [FeedItem(change)]))
-            } else if change.item == directoryScope.path {
+            } else if change.item == directoryScope.description {
                 reading.meetsDirectory = service == .identity
             } else if let event = ServiceEvent(of: service, partition: partition, head: change) {
                 steps.append(Step(partition: partition, event: event))
@@ -332,7 +332,7 @@ final class Follower {
             if reading.meetsDirectory {
                 isWhole = false
                 reading.pages = ChangesReading(
-                    .scope(directoryScope.name.rawValue), of: directoryScope.account.rawValue, after: reading.after)
+                    .scope(directoryScope.path.rawValue), of: directoryScope.owner.rawValue, after: reading.after)
             }
         }
         guard isWhole, let end = reading.end else {

@@ -69,16 +69,13 @@ struct ReadChanges {
         _ transaction: any HandlerTransaction
     ) throws -> (ScopeName, any ScopePresenter) {
         if let caller = context.caller {
-            guard request.owner.isEmpty || request.owner == caller.account.rawValue else {
-                throw CloudError(.missingEntitlement, "The app has no such scope.")
-            }
-            let presenter = try service.presenter(of: scope, for: caller, in: transaction)
-            return (ScopeName(account: caller.account, name: scope), presenter)
+            let name = ScopeName(request.owner.isEmpty ? Owner(caller.account) : Owner(request.owner), scope)
+            return (name, try service.presenter(of: name, for: caller, in: transaction))
         }
         guard service.eventsCarryItems else {
             throw CloudError(.permissionFailure, "What is in this service's scopes is for their owners alone.")
         }
-        return (ScopeName(account: AccountID(request.owner), name: scope), StoredItems())
+        return (ScopeName(Owner(request.owner), scope), StoredItems())
     }
 
     private func finish(_ reply: Reply) throws -> Frame {
@@ -110,12 +107,13 @@ struct ReadChanges {
         writer.flag(2, after.sequence == 0)
         for (scope, head) in scopes {
             writer.message(3) { change in
-                change.text(1, scope.path)
+                change.text(1, scope.description)
                 change.message(3) { body in
                     body.text(1, service.name.rawValue)
-                    body.text(2, scope.name.rawValue)
+                    body.text(2, scope.path.rawValue)
                     body.token(3, head.token)
                     body.mark(4, of: head.digest)
+                    body.text(6, scope.owner.rawValue)
                 }
                 change.number(4, head.token.sequence)
             }

@@ -4,6 +4,9 @@ public import Wire
 
 /// A scope as its readers get it: made in a group, used on any thread.
 public protocol ScopePresenter: Sendable {
+    /// Who may read the scope like the reader that it was made for; see ``ScopeAudience``.
+    var audience: ScopeAudience { get }
+
     /// Mixed into each item's hash; empty: nothing was written yet, or the service keeps none.
     var digestKey: [UInt8] { get }
 
@@ -14,7 +17,18 @@ public protocol ScopePresenter: Sendable {
     func info(_ head: ScopeHead) throws -> [UInt8]
 }
 
+/// For whom it holds that a reader may read a scope.
+///
+/// Until the service publishes a change of the scope with `access_changed`, others of them are not asked about again.
+public enum ScopeAudience: Sendable {
+    /// The reader's account, with its app.
+    case reader
+    /// Every account that has the app: a public database.
+    case app
+}
+
 extension ScopePresenter {
+    public var audience: ScopeAudience { .reader }
     public var digestKey: [UInt8] { [] }
     public func info(_ head: ScopeHead) throws -> [UInt8] { [] }
 }
@@ -40,9 +54,11 @@ public struct ScopeDamage: Sendable {
     public var isOutOfStep = false
 }
 
-/// Items as they are stored, for the other services.
-struct StoredItems: ScopePresenter {
-    func write(_ item: FeedItem, to body: inout FieldWriter) -> PresentedItem {
+/// Items as they are stored.
+public struct StoredItems: ScopePresenter {
+    public init() {}
+
+    public func write(_ item: FeedItem, to body: inout FieldWriter) -> PresentedItem {
         body.append(encoded: item.body)
         return PresentedItem()
     }

@@ -17,19 +17,18 @@ public struct ServiceEvent: Sendable {
     public private(set) var position = ChangeToken.zero
     /// The partition's head before it; that after it, when nothing was stored.
     public private(set) var previousSequence: UInt64 = 0
-    public private(set) var account = AccountID("")
-    /// Nil in a heartbeat.
     public private(set) var notification: Notification?
+    /// It tells where a scope stands, and not what has happened to it: some of that was missed.
+    public private(set) var isHeadAlone = false
 
     /// Whether it is of identity's directory: the host heeds that, and its service hears of it as facts.
     var isOfDirectory: Bool {
-        service == ServiceName.identity.rawValue && account == directoryScope.account
-            && notification?.scope == directoryScope.name
+        service == ServiceName.identity.rawValue && notification?.scope == directoryScope
     }
 
     /// What happened to one scope: a `Notification`.
     public struct Notification: Sendable {
-        public private(set) var scope: ItemName = ""
+        public private(set) var scope = ScopeName(Owner(""), "")
         public private(set) var reason = WireChangeReason.serverChange
         /// The scope's head after the change.
         public private(set) var token = ChangeToken.zero
@@ -37,6 +36,8 @@ public struct ServiceEvent: Sendable {
         public private(set) var device = DeviceID("")
         /// The first bytes of the scope's digest; empty: it is not told.
         public private(set) var digest = Data()
+        /// Whether others may follow the scope than before.
+        public private(set) var isAccessChanged = false
         private let frame: Frame
         private let range: Range<Int>
 
@@ -47,13 +48,15 @@ public struct ServiceEvent: Sendable {
             var reader = FieldReader(message)
             while let field = try reader.next() {
                 switch (field.number, field.value) {
-                case (2, .range(let range)): scope = ItemName(try reader.text(range))
+                case (2, .range(let range)): scope.path = ItemName(try reader.text(range))
                 case (3, .number(let number)):
                     reason = WireChangeReason(rawValue: Int(truncatingIfNeeded: number)) ?? .serverChange
                 case (4, .range(let range)): try reader.read(range, into: &token)
                 case (6, .range(let range)): device = DeviceID(try reader.text(range))
                 case (9, .range(let range)): digest = Data(reader.bytes(range))
-                case (2...4, _), (6, _), (9, _): throw FieldReader.Malformed()
+                case (10, .range(let range)): scope.owner = Owner(try reader.text(range))
+                case (11, .number(let number)): isAccessChanged = number != 0
+                case (2...4, _), (6, _), (9...11, _): throw FieldReader.Malformed()
                 default: break
                 }
             }
@@ -83,11 +86,10 @@ public struct ServiceEvent: Sendable {
     ///
     /// - Returns: Nil for an item that is no scope's head.
     init?(of service: ServiceName, partition: Int, head change: WireChange) {
-        guard let slash = change.item.utf8.firstIndex(of: UInt8(ascii: "/")),
-            let head = try? WireScopeHead(serializedBytes: change.body)
-        else { return nil }
+        guard let head = try? WireScopeHead(serializedBytes: change.body), !head.owner.isEmpty else { return nil }
         var notification = WireNotification()
         notification.service = service.rawValue
+        notification.owner = head.owner
         notification.scope = head.scope
         notification.token = head.token
         notification.previousSequence = head.token.sequence
@@ -96,7 +98,7 @@ public struct ServiceEvent: Sendable {
         self.service = service.rawValue
         self.partition = partition
         self.notification = notification
-        account = AccountID(String(change.item[..<slash]))
+        isHeadAlone = true
         position = notification.token
         previousSequence = notification.token.sequence
     }
@@ -130,12 +132,11 @@ public struct ServiceEvent: Sendable {
             case (2, .number(let number)): partition = Int(UInt32(truncatingIfNeeded: number))
             case (3, .range(let range)): try reader.read(range, into: &position)
             case (4, .number(let number)): previousSequence = number
-            case (5, .range(let range)): account = AccountID(try reader.text(range))
             // No service publishes it in parts, which would have to be put together.
-            case (6, .range(let range)) where notification == nil:
+            case (5, .range(let range)) where notification == nil:
                 let place = start + range.lowerBound..<start + range.upperBound
                 notification = try Notification(frame, place, reader.bytes(range))
-            case (1...6, _): throw FieldReader.Malformed()
+            case (1...5, _): throw FieldReader.Malformed()
             default: break
             }
         }

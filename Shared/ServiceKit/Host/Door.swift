@@ -1,6 +1,7 @@
 internal import Bus
 internal import Core
 internal import Logging
+internal import Storage
 
 /// A socket at which a service is asked: whoever may ask is let in through the
 /// gate, and what comes of it goes out as replies.
@@ -67,8 +68,12 @@ final class Door {
             return false
         }
         do {
-            try direct(body, item.context) { [weak self] reply in
-                item.outcome = .success(reply)
+            try direct(body, item.context) { [weak self] result, rows in
+                item.cost.rows += rows
+                switch result {
+                case .success(let reply): item.outcome = .success(reply)
+                case .failure(let error): item.outcome = .failure(error)
+                }
                 self?.answer(item)
             }
         } catch {

@@ -97,9 +97,9 @@ final class GroupTransaction: HandlerTransaction {
         return try feed.correctHead(scope)
     }
 
-    func removeAccount(_ account: AccountID, limit: Int) throws -> Bool {
+    func removeAll(of owner: Owner, limit: Int) throws -> Bool {
         wrote = true
-        return try feed.removeAccount(account, limit: limit)
+        return try feed.removeAll(of: owner, limit: limit)
     }
 
     func remember(
@@ -140,8 +140,8 @@ final class GroupTransaction: HandlerTransaction {
         try feed.scopes(inPartition: partition, after: sequence, limit: limit)
     }
 
-    func scopeSizes(of account: AccountID) throws -> [(name: ItemName, bytes: Int)] {
-        try feed.scopeSizes(of: account)
+    func scopeSizes(of owner: Owner) throws -> [(path: ItemName, bytes: Int)] {
+        try feed.scopeSizes(of: owner)
     }
 
     func positions() throws -> [(partition: Int, token: ChangeToken)] { try feed.positions() }

@@ -33,7 +33,7 @@ extension ServiceHost {
         var reply = WireListUsageReply()
         let uncounted = try service.uncountedUsage(of: account, in: transaction)
         reply.countsOnPlan = uncounted == nil
-        let usage = try uncounted ?? storage.usage(of: StorageOwner(account), in: transaction)
+        let usage = try uncounted ?? storage.usage(of: Owner(account), in: transaction)
         // The largest, in the order in which they came.
         let smallest = usage.count <= Self.usageItemsMax ? 0 : usage.map(\.bytes).sorted(by: >)[Self.usageItemsMax - 1]
         reply.more = usage.count > Self.usageItemsMax

@@ -16,18 +16,18 @@ final class Maintenance {
     private(set) var hasRewrapped = false
     private let engine: any StorageEngine
     private let runner: GroupRunner
-    private let accountKeys: AccountKeys
+    private let ownerKeys: OwnerKeys
     private let loop: any BusLoop
     private let logger: Logger
     private var timers: [String: any LoopTimer] = [:]
 
     init(
-        _ engine: any StorageEngine, _ runner: GroupRunner, _ accountKeys: AccountKeys, loop: any BusLoop,
+        _ engine: any StorageEngine, _ runner: GroupRunner, _ ownerKeys: OwnerKeys, loop: any BusLoop,
         logger: Logger
     ) {
         self.engine = engine
         self.runner = runner
-        self.accountKeys = accountKeys
+        self.ownerKeys = ownerKeys
         self.loop = loop
         self.logger = logger
     }
@@ -68,7 +68,7 @@ final class Maintenance {
     /// Wraps with the newest master key what an older one wraps.
     private func rewrapKeys() {
         var more = false
-        let failure = runner.runNow { [accountKeys] in more = try accountKeys.rewrap(limit: 200, in: $0) }
+        let failure = runner.runNow { [ownerKeys] in more = try ownerKeys.rewrap(limit: 200, in: $0) }
         if let failure { logger.error("Account keys could not be wrapped anew", failure) }
         guard failure != nil || more else {
             hasRewrapped = true

@@ -103,22 +103,30 @@ public protocol HandlerTransaction: FeedTransaction {
     func afterCommit(_ action: @escaping () -> Void)
 }
 
-/// An event of this service, before the host fills in service and position.
+/// An event of this service, before the host fills in its name.
 public struct OutgoingEvent: Sendable {
-    public var account: AccountID
+    public var scope: ScopeName
     public var partition: Int
     public var position: ChangeToken
     public var previousSequence: UInt64
     /// An encoded `Notification`.
     public var notification: Frame
 
-    public init(
-        account: AccountID, partition: Int, position: ChangeToken, previousSequence: UInt64, notification: Frame
-    ) {
-        self.account = account
-        self.partition = partition
+    /// What one request has changed in a scope.
+    public init(_ change: ScopeChange, notification: Frame) {
+        scope = change.scope
+        partition = change.partition
+        position = change.token
+        previousSequence = change.previousPartitionSequence
+        self.notification = notification
+    }
+
+    /// What stores nothing: the partition stays where it is.
+    public init(in scope: ScopeName, at position: ChangeToken, notification: Frame) {
+        self.scope = scope
+        partition = scope.partition
         self.position = position
-        self.previousSequence = previousSequence
+        previousSequence = position.sequence
         self.notification = notification
     }
 }
@@ -137,7 +145,7 @@ public struct Router {
     typealias Run = (Frame, RequestContext, any HandlerTransaction) throws -> Frame
 
     /// Answers when it can, and needs no storage.
-    typealias Direct = (Frame, RequestContext, @escaping (Frame) -> Void) throws -> Void
+    typealias Direct = (Frame, RequestContext, @escaping DirectAnswer<Frame>) throws -> Void
 
     /// Long work between two transactions. The host runs `begin` in a group, as
     /// a read; then, off the loop, what it returned; then `finish` in a later
@@ -280,14 +288,19 @@ public struct Router {
     /// - Parameter handler: Calls its last argument once, at once or later.
     public mutating func direct<Request: SwiftProtobuf.Message, Response: SwiftProtobuf.Message>(
         _ request: Request.Type, access: Access = .device, bytesMax: Int = 64 << 10,
-        _ handler: @escaping (Request, RequestContext, @escaping (Response) -> Void) throws -> Void
+        _ handler: @escaping (Request, RequestContext, @escaping DirectAnswer<Response>) throws -> Void
     ) {
         add(
             request, access: access, mutates: false, remembersReply: false, bytesMax: bytesMax,
             .direct { frame, context, answer in
-                try handler(frame.decode(Request.self), context) { answer(Frame(encoding: $0)) }
+                try handler(frame.decode(Request.self), context) { result, rows in
+                    answer(result.map { Frame(encoding: $0) }, rows)
+                }
             })
     }
+
+    /// How a direct method answers: with what it cost elsewhere, as if it were rows.
+    public typealias DirectAnswer<Response> = (_ result: Result<Response, CloudError>, _ rows: Int) -> Void
 
     /// A method that changes something. Its reply is remembered under the
     /// operation id, so that a repeat gets the first reply.

@@ -20,12 +20,12 @@ public protocol CloudService: AnyObject {
     func start(_ host: any ServiceRuntime) throws
     /// Called on the loop when the host closes: closes the sockets that the service opened by itself.
     func stop()
-    /// How the caller reads its account's scope of this name, if its app may see it.
+    /// How the caller reads the scope, and follows it, if it may: of its own account, of another, of an app.
     ///
-    /// - Throws: ``CloudError`` `.missingEntitlement`, alike for a scope that is another app's and one that does not
-    ///   exist.
+    /// - Throws: ``CloudError`` `.missingEntitlement`, alike for a scope that the caller may not read and one that does
+    ///   not exist.
     func presenter(
-        of scope: ItemName, for caller: Caller, in transaction: any HandlerTransaction
+        of scope: ScopeName, for caller: Caller, in transaction: any HandlerTransaction
     ) throws -> any ScopePresenter
     /// Called on the loop when reading has shown that something stored in the scope is damaged.
     func found(_ damage: ScopeDamage, in scope: ScopeName)
@@ -59,7 +59,7 @@ extension CloudService {
     public func start(_ host: any ServiceRuntime) throws {}
     public func stop() {}
     public func presenter(
-        of scope: ItemName, for caller: Caller, in transaction: any HandlerTransaction
+        of scope: ScopeName, for caller: Caller, in transaction: any HandlerTransaction
     ) throws -> any ScopePresenter {
         throw CloudError(.missingEntitlement, "The app has no such scope.")
     }
@@ -96,7 +96,7 @@ public protocol ServiceRuntime: AnyObject {
     /// What this service's sockets prove who it is with.
     var keys: KeyPair { get }
     /// What this service seals accounts' content with. The host destroys a closed account's key.
-    var accountKeys: AccountKeys { get }
+    var ownerKeys: OwnerKeys { get }
     /// What this service stores for each owner of a plan, and how much it may.
     var storage: StorageLedger { get }
     /// Runs the body in the next group's transaction, as if it were a request.

@@ -21,7 +21,7 @@ public final class ServiceHost: ServiceRuntime {
     public let loop: any BusLoop
     public let roster: Roster
     public let secrets: ServiceSecrets
-    public let accountKeys: AccountKeys
+    public let ownerKeys: OwnerKeys
     public let keys: KeyPair
     /// Where `requests` is bound, with the port that was chosen.
     public var endpoint: String { requests?.socket?.endpoint ?? "" }
@@ -83,7 +83,7 @@ public final class ServiceHost: ServiceRuntime {
         started = loop.monotonicNow
         let entry = try roster.entry(of: service.name)
         keys = KeyPair(publicKey: try entry.key, secretKey: try secrets.key)
-        accountKeys = try AccountKeys(masterKeys: secrets.masterKeys)
+        ownerKeys = try OwnerKeys(masterKeys: secrets.masterKeys)
         gate = try Gate(roster: roster, budgets: budgets, loop: loop, counters: counters)
         let cache = FeedCache()
         history = HistoryKeeper(engine, cache: cache, logger: logger)
@@ -97,7 +97,7 @@ public final class ServiceHost: ServiceRuntime {
                 operations: OperationMemory(newest: known.newestOperation), cache: cache,
                 charge: { [gate] in gate.charge($0, replyBytes: $1) }),
             snapshots: engine.snapshots, loop: loop, key: keys.publicKey, counters: counters, logger: logger)
-        maintenance = Maintenance(engine, runner, accountKeys, loop: loop, logger: logger)
+        maintenance = Maintenance(engine, runner, ownerKeys, loop: loop, logger: logger)
         try open(entry, known)
     }
 
@@ -106,7 +106,7 @@ public final class ServiceHost: ServiceRuntime {
     private static func migrate(_ engine: any StorageEngine, for service: any CloudService) throws {
         try engine.migrate(
             ChangeFeedSchema.migrations + FollowCursors.migrations + Directory.migrations + DirectoryReport.migrations
-                + AccountClosures.migrations + AccountKeys.migrations + LedgerStore.migrations + service.migrations)
+                + AccountClosures.migrations + OwnerKeys.migrations + LedgerStore.migrations + service.migrations)
     }
 
     /// What the database says of the time before this start.
@@ -168,7 +168,7 @@ public final class ServiceHost: ServiceRuntime {
     private func router() -> Router {
         var router = Router()
         service.register(on: &router)
-        FeedMethods.register(on: &router)
+        FeedMethods.register(service, on: &router)
         ReadChanges(service: service) { [unowned self] damage, scope in service.found(damage, in: scope) }
             .register(on: &router)
         router.read(WireListUsage.self) { [unowned self] _, context, transaction in

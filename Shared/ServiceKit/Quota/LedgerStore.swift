@@ -53,7 +53,7 @@ enum LedgerStore {
     private static let deleteOwner = SQL("DELETE FROM storage_owners WHERE owner_id = ?1")
     private static let deleteUsage = SQL("DELETE FROM storage_usage WHERE owner_id = ?1")
 
-    static func find(_ owner: StorageOwner, in transaction: any Transaction) throws -> StoredAllotment? {
+    static func find(_ owner: Owner, in transaction: any Transaction) throws -> StoredAllotment? {
         try transaction.first(select, [.text(owner.rawValue)]) {
             StoredAllotment(
                 revision: UInt64(clamping: $0.integer(0)), allotted: UInt64(clamping: $0.integer(1)),
@@ -61,7 +61,7 @@ enum LedgerStore {
         }
     }
 
-    static func add(_ known: StoredAllotment, of owner: StorageOwner, in transaction: any Transaction) throws {
+    static func add(_ known: StoredAllotment, of owner: Owner, in transaction: any Transaction) throws {
         try transaction.execute(
             insert,
             [
@@ -72,7 +72,7 @@ enum LedgerStore {
 
     /// - Parameter told: What identity knows to be used; nil: it has to be told.
     static func setAllotment(
-        _ known: StoredAllotment, told: UInt64?, of owner: StorageOwner, in transaction: any Transaction
+        _ known: StoredAllotment, told: UInt64?, of owner: Owner, in transaction: any Transaction
     ) throws {
         try transaction.execute(
             updateAllotment,
@@ -84,7 +84,7 @@ enum LedgerStore {
 
     /// - Parameter bytes: More that is used; below zero: less.
     static func addUsed(
-        _ bytes: Int64, of owner: StorageOwner, app: AppID, device: DeviceID, in transaction: any Transaction
+        _ bytes: Int64, of owner: Owner, app: AppID, device: DeviceID, in transaction: any Transaction
     ) throws {
         try transaction.execute(updateUsed, [.text(owner.rawValue), .integer(bytes)])
         try transaction.execute(
@@ -92,7 +92,7 @@ enum LedgerStore {
     }
 
     /// What is stored for the owner, the most first.
-    static func usage(of owner: StorageOwner, in transaction: any Transaction) throws -> [StorageLedger.Usage] {
+    static func usage(of owner: Owner, in transaction: any Transaction) throws -> [StorageLedger.Usage] {
         try transaction.all(selectUsage, [.text(owner.rawValue)]) {
             StorageLedger.Usage(
                 app: AppID($0.text(0)), device: DeviceID($0.text(1)), bytes: UInt64(clamping: $0.integer(2)))
@@ -100,15 +100,15 @@ enum LedgerStore {
     }
 
     /// Owners of whom identity does not know the newest.
-    static func untold(limit: Int, in transaction: any Transaction) throws -> [StorageOwner] {
-        try transaction.all(selectUntold, [.integer(Int64(limit))]) { StorageOwner($0.text(0)) }
+    static func untold(limit: Int, in transaction: any Transaction) throws -> [Owner] {
+        try transaction.all(selectUntold, [.integer(Int64(limit))]) { Owner($0.text(0)) }
     }
 
-    static func owners(in transaction: any Transaction) throws -> [StorageOwner] {
-        try transaction.all(selectOwners, []) { StorageOwner($0.text(0)) }
+    static func owners(in transaction: any Transaction) throws -> [Owner] {
+        try transaction.all(selectOwners, []) { Owner($0.text(0)) }
     }
 
-    static func remove(_ owner: StorageOwner, in transaction: any Transaction) throws {
+    static func remove(_ owner: Owner, in transaction: any Transaction) throws {
         try transaction.execute(deleteOwner, [.text(owner.rawValue)])
         try transaction.execute(deleteUsage, [.text(owner.rawValue)])
         try ReservationStore.removeAll(of: owner, in: transaction)

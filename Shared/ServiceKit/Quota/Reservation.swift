@@ -15,7 +15,7 @@ public struct ReservationID: Hashable, Sendable {
 /// Room that is kept for content which is under way, and counts on the owner's plan as if it were used.
 public struct Reservation: Hashable, Sendable {
     public var id: ReservationID
-    public var owner: StorageOwner
+    public var owner: Owner
     public var app: AppID
     public var device: DeviceID
     /// Bytes of room.

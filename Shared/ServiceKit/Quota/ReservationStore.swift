@@ -37,7 +37,7 @@ enum ReservationStore {
     private static let deleteAll = SQL("DELETE FROM storage_reservations WHERE owner_id = ?1")
 
     static func find(
-        _ id: ReservationID, of owner: StorageOwner, in transaction: any Transaction
+        _ id: ReservationID, of owner: Owner, in transaction: any Transaction
     ) throws -> Reservation? {
         try transaction.first(select, [.text(owner.rawValue), .blob(id.bytes)], reservation)
     }
@@ -47,7 +47,7 @@ enum ReservationStore {
             selectEnded, [.integer(Int64(clamping: now.milliseconds)), .integer(Int64(limit))], reservation)
     }
 
-    static func count(of owner: StorageOwner, in transaction: any Transaction) throws -> Int {
+    static func count(of owner: Owner, in transaction: any Transaction) throws -> Int {
         try transaction.first(count, [.text(owner.rawValue)]) { Int($0.integer(0)) } ?? 0
     }
 
@@ -66,7 +66,7 @@ enum ReservationStore {
         try transaction.execute(delete, [.text(reservation.owner.rawValue), .blob(reservation.id.bytes)])
     }
 
-    static func removeAll(of owner: StorageOwner, in transaction: any Transaction) throws {
+    static func removeAll(of owner: Owner, in transaction: any Transaction) throws {
         try transaction.execute(deleteAll, [.text(owner.rawValue)])
     }
 
@@ -75,7 +75,7 @@ enum ReservationStore {
             throw CloudError(.storageFailure, "The row of a reservation is damaged. Restore the last backup.")
         }
         return Reservation(
-            id: id, owner: StorageOwner(row.text(0)), app: AppID(row.text(2)), device: DeviceID(row.text(3)),
+            id: id, owner: Owner(row.text(0)), app: AppID(row.text(2)), device: DeviceID(row.text(3)),
             bytes: UInt64(clamping: row.integer(4)), filled: UInt64(clamping: row.integer(5)),
             expires: Timestamp(milliseconds: UInt64(clamping: row.integer(6))))
     }

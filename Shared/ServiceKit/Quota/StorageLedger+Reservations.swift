@@ -18,7 +18,7 @@ extension StorageLedger {
     /// - Throws: ``CloudError`` `.quotaExceeded`, `.serviceBusy` as ``charge(_:to:app:device:in:)``; `.limitExceeded`: the
     ///   owner has too many. Nothing was changed then.
     public func reserve(
-        _ bytes: UInt64, under id: ReservationID, for owner: StorageOwner, app: AppID, device: DeviceID,
+        _ bytes: UInt64, under id: ReservationID, for owner: Owner, app: AppID, device: DeviceID,
         until expires: Timestamp, now: Timestamp, in transaction: any HandlerTransaction
     ) throws -> Reservation {
         let known = try ReservationStore.find(id, of: owner, in: transaction)
@@ -50,7 +50,7 @@ extension StorageLedger {
 
     /// The reservation, also one that has ended and is not empty yet.
     public func reservation(
-        _ id: ReservationID, of owner: StorageOwner, in transaction: any Transaction
+        _ id: ReservationID, of owner: Owner, in transaction: any Transaction
     ) throws -> Reservation? {
         try ReservationStore.find(id, of: owner, in: transaction)
     }

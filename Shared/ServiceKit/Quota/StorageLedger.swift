@@ -53,10 +53,10 @@ public final class StorageLedger {
     }
 
     private unowned let host: ServiceHost
-    private var demands: [StorageOwner: Demand] = [:]
-    private var refusals: [StorageOwner: Refusal] = [:]
+    private var demands: [Owner: Demand] = [:]
+    private var refusals: [Owner: Refusal] = [:]
     /// Asked about now; one question at a time for each owner.
-    private var asking: Set<StorageOwner> = []
+    private var asking: Set<Owner> = []
     private var isTelling = false
 
     init(host: ServiceHost) { self.host = host }
@@ -70,7 +70,7 @@ public final class StorageLedger {
     /// - Throws: ``CloudError`` `.quotaExceeded` when the plan has no room for
     ///   them; `.serviceBusy` while room is being asked for. Nothing is counted then.
     public func charge(
-        _ bytes: UInt64, to owner: StorageOwner, app: AppID, device: DeviceID, in transaction: any HandlerTransaction
+        _ bytes: UInt64, to owner: Owner, app: AppID, device: DeviceID, in transaction: any HandlerTransaction
     ) throws {
         guard bytes > 0 else { return }
         let known = try LedgerStore.find(owner, in: transaction)
@@ -85,7 +85,7 @@ public final class StorageLedger {
 
     /// Counts bytes that are removed. Never refused.
     public func release(
-        _ bytes: UInt64, of owner: StorageOwner, app: AppID, device: DeviceID, in transaction: any HandlerTransaction
+        _ bytes: UInt64, of owner: Owner, app: AppID, device: DeviceID, in transaction: any HandlerTransaction
     ) throws {
         guard let known = try LedgerStore.find(owner, in: transaction) else { return }
         try LedgerStore.addUsed(
@@ -95,11 +95,11 @@ public final class StorageLedger {
     }
 
     /// What is stored for the owner, the most first.
-    public func usage(of owner: StorageOwner, in transaction: any Transaction) throws -> [Usage] {
+    public func usage(of owner: Owner, in transaction: any Transaction) throws -> [Usage] {
         try LedgerStore.usage(of: owner, in: transaction)
     }
 
-    private func missing(_ total: UInt64, _ bytes: UInt64, used: UInt64, of owner: StorageOwner) -> CloudError {
+    private func missing(_ total: UInt64, _ bytes: UInt64, used: UInt64, of owner: Owner) -> CloudError {
         let now = host.loop.monotonicNow
         if let refusal = refusals[owner], refusal.until > now, total >= refusal.wanted {
             return Self.exceeded(bytes, used: used, plan: refusal.plan)
@@ -122,7 +122,7 @@ public final class StorageLedger {
     // MARK: With identity
 
     /// Tells what is used, and asks for what is wanted.
-    private func settle(_ owner: StorageOwner) {
+    private func settle(_ owner: Owner) {
         guard !host.isClosed, asking.insert(owner).inserted else { return }
         var known: StoredAllotment?
         let failure = host.runNow { [self] transaction in
@@ -157,7 +157,7 @@ public final class StorageLedger {
         }
     }
 
-    private func settled(_ owner: StorageOwner, _ request: WireSettleAllotment, _ reply: WireSettleAllotmentReply) {
+    private func settled(_ owner: Owner, _ request: WireSettleAllotment, _ reply: WireSettleAllotmentReply) {
         var allotted: UInt64 = 0
         var isOutdated = false
         let failure = host.runNow { transaction in
@@ -191,7 +191,7 @@ public final class StorageLedger {
     }
 
     /// Gives back what is held and not used. Called when identity asks for it.
-    func recall(_ owner: StorageOwner) {
+    func recall(_ owner: Owner) {
         var lowered = false
         let failure = host.runNow { transaction in
             guard let known = try LedgerStore.find(owner, in: transaction), let less = RoomRule.recall(known) else {
@@ -208,7 +208,7 @@ public final class StorageLedger {
     }
 
     /// Forgets an owner that exists no more.
-    func remove(_ owner: StorageOwner, in transaction: any Transaction) throws {
+    func remove(_ owner: Owner, in transaction: any Transaction) throws {
         demands[owner] = nil
         refusals[owner] = nil
         try LedgerStore.remove(owner, in: transaction)
@@ -236,7 +236,7 @@ public final class StorageLedger {
         guard !host.isClosed else { return }
         let now = host.loop.monotonicNow
         refusals = refusals.filter { $0.value.until > now }
-        var untold: [StorageOwner] = []
+        var untold: [Owner] = []
         let failure = host.runNow {
             untold = try LedgerStore.untold(limit: Self.tellMax, in: $0)
         }

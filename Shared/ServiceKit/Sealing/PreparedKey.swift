@@ -12,7 +12,7 @@ final class PreparedKey: @unchecked Sendable {
     ///
     /// - Parameter key: 32 bytes.
     init?(_ key: UnsafeRawBufferPointer) {
-        guard Self.isAvailable, key.count == AccountKey.byteCount, let start = key.baseAddress else { return nil }
+        guard Self.isAvailable, key.count == OwnerKey.byteCount, let start = key.baseAddress else { return nil }
         state = .allocate(capacity: 1)
         _ = crypto_aead_aes256gcm_beforenm(state, start.assumingMemoryBound(to: UInt8.self))
     }

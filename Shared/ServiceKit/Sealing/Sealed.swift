@@ -10,13 +10,13 @@ private import struct Foundation.Data
     private import Musl
 #endif
 
-/// An account's data key: seals what lies on disk, and opens it again.
+/// An owner's data key: seals what lies on disk, and opens it again.
 ///
 /// AES-256-GCM. libsodium prepares the key once, where the processor has
 /// instructions for it; swift-crypto, which prepares it for each seal (most of
 /// the time that sealing a small value takes), does it elsewhere. The sealed
 /// form is the same.
-public struct AccountKey: Sendable {
+public struct OwnerKey: Sendable {
     static let byteCount = 32
     private let key: SymmetricKey
     private let prepared: PreparedKey?
@@ -32,12 +32,12 @@ public struct AccountKey: Sendable {
         prepared = nil
     }
 
-    static func random() -> AccountKey { AccountKey(SymmetricKey(size: .bits256)) }
+    static func random() -> OwnerKey { OwnerKey(SymmetricKey(size: .bits256)) }
 
     var bytes: [UInt8] { key.withUnsafeBytes { [UInt8]($0) } }
 
-    /// Another key of the account, for a purpose of its own: HKDF of this one, with SHA-256. It is as good as destroyed
-    /// when the account's key is.
+    /// Another key of the owner, for a purpose of its own: HKDF of this one, with SHA-256. It is as good as destroyed
+    /// when the owner's key is.
     ///
     /// - Returns: 32 bytes.
     public func derived(for purpose: String) -> [UInt8] {
@@ -48,7 +48,7 @@ public struct AccountKey: Sendable {
 
     /// The bytes, sealed. They open again only with the same context.
     ///
-    /// - Parameter context: Where the bytes belong (account, store, key), so
+    /// - Parameter context: Where the bytes belong (owner, store, key), so
     ///   that nobody with the database file can move them elsewhere.
     /// - Throws: ``CloudError`` `.internalError`.
     public func seal(_ bytes: [UInt8], boundTo context: String) throws(CloudError) -> Sealed {

@@ -45,7 +45,7 @@ final class AccountClosures {
 
     /// Destroys the account's keys, and notes that the rest has to be done.
     func begin(_ account: AccountID, in transaction: any HandlerTransaction) throws {
-        try host.accountKeys.destroy(account, in: transaction)
+        try host.ownerKeys.destroy(Owner(account), in: transaction)
         try transaction.execute(Self.insert, [.text(account.rawValue)])
     }
 
@@ -68,10 +68,10 @@ final class AccountClosures {
             account = try transaction.first(Self.select, [.text(passed)]) { AccountID($0.text(0)) }
             guard let account else { return }
             // Again: a request that was under way may have made a key.
-            try host.accountKeys.destroy(account, in: transaction)
-            try host.storage.remove(StorageOwner(account), in: transaction)
+            try host.ownerKeys.destroy(Owner(account), in: transaction)
+            try host.storage.remove(Owner(account), in: transaction)
             let ownTables = try host.service.removeRemains(of: account, in: transaction)
-            let feed = try transaction.removeAccount(account, limit: Self.step)
+            let feed = try transaction.removeAll(of: Owner(account), limit: Self.step)
             more = ownTables || feed
         }
         if let failure {

@@ -1,6 +1,6 @@
 internal import Bus
 public import Core
-public import Storage
+internal import Storage
 internal import SwiftProtobuf
 internal import Wire
 
@@ -146,8 +146,8 @@ extension Directory {
     }
 }
 
-/// Where identity keeps its directory. It belongs to nobody: no account has this id, since theirs begin with `acct_`.
-public let directoryScope = ScopeName(account: AccountID("directory"), name: "directory")
+/// Where identity keeps its directory. It belongs to nobody: no account has this id, since theirs begin with `acct_`, and no app.
+public let directoryScope = ScopeName(Owner("directory"), "directory")
 
 /// The scope of each account, in identity's feed, that its devices may follow: how full its plan is, and the like.
 public let accountScopeName: ItemName = "account"

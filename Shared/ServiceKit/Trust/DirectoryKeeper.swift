@@ -43,14 +43,14 @@ final class DirectoryKeeper {
     func learn(_ facts: [DirectoryFact]) {
         for fact in facts {
             gate.verifier.learn(fact)
-            if case .recall(let owner) = fact { host.storage.recall(StorageOwner(owner)) }
+            if case .recall(let owner) = fact { host.storage.recall(Owner(owner)) }
             host.service.learned(fact)
         }
     }
 
     /// Identity follows nobody: what it publishes of its directory it heeds itself.
     func learnOwn(_ events: [OutgoingEvent]) {
-        for event in events where event.account == directoryScope.account {
+        for event in events where event.scope == directoryScope {
             guard let notification = try? ServiceEvent.Notification(decoding: event.notification),
                 let items = try? Directory.items(in: notification)
             else { continue }

@@ -68,6 +68,51 @@ public nonisolated enum WireChangeReason: SwiftProtobuf.Enum, Swift.CaseIterable
 
 }
 
+/// For whom the answer holds, until an event with `access_changed` is of the scope.
+public nonisolated enum WireAudience: SwiftProtobuf.Enum, Swift.CaseIterable {
+  public typealias RawValue = Int
+
+  /// The reader may not follow it; nor does it say whether there is such a scope.
+  case nobody // = 0
+
+  /// The reader's account, with its app.
+  case reader // = 1
+
+  /// Every account that has the app.
+  case app // = 2
+  case UNRECOGNIZED(Int)
+
+  public init() {
+    self = .nobody
+  }
+
+  public init?(rawValue: Int) {
+    switch rawValue {
+    case 0: self = .nobody
+    case 1: self = .reader
+    case 2: self = .app
+    default: self = .UNRECOGNIZED(rawValue)
+    }
+  }
+
+  public var rawValue: Int {
+    switch self {
+    case .nobody: return 0
+    case .reader: return 1
+    case .app: return 2
+    case .UNRECOGNIZED(let i): return i
+    }
+  }
+
+  // The compiler won't synthesize support with the UNRECOGNIZED case.
+  public static let allCases: [WireAudience] = [
+    .nobody,
+    .reader,
+    .app,
+  ]
+
+}
+
 /// A bookmark in a change feed.
 public nonisolated struct WireChangeToken: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
@@ -123,7 +168,7 @@ public nonisolated struct WireNotification: Sendable {
 
   public var service: String = String()
 
-  /// The store, zone or container within the account.
+  /// The store, zone or container within what its owner has.
   public var scope: String = String()
 
   public var reason: WireChangeReason = .serverChange
@@ -153,6 +198,14 @@ public nonisolated struct WireNotification: Sendable {
   /// The first 8 bytes of the scope's digest at `token`. A receiver whose own is
   /// another at the same head has not the same content: it fetches everything.
   public var digest: Data = Data()
+
+  /// Whose scope it is: an account's id, or `app/` and an app's, as a public
+  /// database is.
+  public var owner: String = String()
+
+  /// With this, others may follow the scope than before: notifications asks its
+  /// service anew about all but the owner's own devices.
+  public var accessChanged: Bool = false
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -211,11 +264,6 @@ public nonisolated struct WireEvent: @unchecked Sendable {
     set {_uniqueStorage()._previousSequence = newValue}
   }
 
-  public var accountID: String {
-    get {_storage._accountID}
-    set {_uniqueStorage()._accountID = newValue}
-  }
-
   public var notification: WireNotification {
     get {_storage._notification ?? WireNotification()}
     set {_uniqueStorage()._notification = newValue}
@@ -270,7 +318,8 @@ public nonisolated struct WireReadChanges: @unchecked Sendable {
     set {_uniqueStorage()._source = .partition(newValue)}
   }
 
-  /// Whose scope it is, for services and the operator. Empty: the caller's account.
+  /// Whose scope it is. Empty: the caller's account. Another's can be read where
+  /// the service says so; a scope that may not be read answers like none.
   public var owner: String {
     get {_storage._owner}
     set {_uniqueStorage()._owner = newValue}
@@ -448,6 +497,9 @@ public nonisolated struct WireScopeHead: Sendable {
   /// heartbeat tells the head once it is known.
   public var unknown: Bool = false
 
+  /// Whose scope it is.
+  public var owner: String = String()
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -504,19 +556,58 @@ public nonisolated struct WireReadPositionsReply: Sendable {
   public init() {}
 }
 
-/// The heads of some scopes of one account. Allowed to services on the roster.
+/// The heads of some scopes of one owner, for somebody who wants to follow them:
+/// the service that has the scopes decides. Allowed to services on the roster.
 public nonisolated struct WireReadHeads: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var owner: String = String()
+
+  public var scopes: [String] = []
+
+  public var reader: WireReader {
+    get {_reader ?? WireReader()}
+    set {_reader = newValue}
+  }
+  /// Returns true if `reader` has been explicitly set.
+  public var hasReader: Bool {self._reader != nil}
+  /// Clears the value of `reader`. Subsequent reads from it will return its default value.
+  public mutating func clearReader() {self._reader = nil}
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+
+  fileprivate var _reader: WireReader? = nil
+}
+
+/// Who asks: a device's access token, as it was checked.
+public nonisolated struct WireReader: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
   public var accountID: String = String()
 
-  public var scopes: [String] = []
+  public var deviceID: String = String()
+
+  /// With what it is entitled to.
+  public var app: WireApp {
+    get {_app ?? WireApp()}
+    set {_app = newValue}
+  }
+  /// Returns true if `app` has been explicitly set.
+  public var hasApp: Bool {self._app != nil}
+  /// Clears the value of `app`. Subsequent reads from it will return its default value.
+  public mutating func clearApp() {self._app = nil}
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
+
+  fileprivate var _app: WireApp? = nil
 }
 
 public nonisolated struct WireReadHeadsReply: Sendable {
@@ -524,13 +615,37 @@ public nonisolated struct WireReadHeadsReply: Sendable {
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  /// In the order asked; a scope that has never been written has epoch and sequence 0.
-  public var heads: [WireChangeToken] = []
-
-  /// The first 8 bytes of their digests, in the same order.
-  public var digests: [Data] = []
+  /// In the order asked.
+  public var scopes: [WireReadHeadsReply.Scope] = []
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public nonisolated struct Scope: Sendable {
+    // SwiftProtobuf.Message conformance is added in an extension below. See the
+    // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+    // methods supported on all messages.
+
+    public var audience: WireAudience = .nobody
+
+    /// Epoch and sequence 0: it has never been written.
+    public var token: WireChangeToken {
+      get {_token ?? WireChangeToken()}
+      set {_token = newValue}
+    }
+    /// Returns true if `token` has been explicitly set.
+    public var hasToken: Bool {self._token != nil}
+    /// Clears the value of `token`. Subsequent reads from it will return its default value.
+    public mutating func clearToken() {self._token = nil}
+
+    /// The first 8 bytes of its digest.
+    public var digest: Data = Data()
+
+    public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+    public init() {}
+
+    fileprivate var _token: WireChangeToken? = nil
+  }
 
   public init() {}
 }
@@ -541,6 +656,10 @@ fileprivate nonisolated let _protobuf_package = "nephos"
 
 nonisolated extension WireChangeReason: SwiftProtobuf._ProtoNameProviding {
   public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0CHANGE_REASON_SERVER_CHANGE\0\u{1}CHANGE_REASON_INITIAL_SYNC_CHANGE\0\u{1}CHANGE_REASON_QUOTA_VIOLATION_CHANGE\0\u{1}CHANGE_REASON_ACCOUNT_CHANGE\0")
+}
+
+nonisolated extension WireAudience: SwiftProtobuf._ProtoNameProviding {
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0AUDIENCE_NOBODY\0\u{1}AUDIENCE_READER\0\u{1}AUDIENCE_APP\0")
 }
 
 nonisolated extension WireChangeToken: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
@@ -635,7 +754,7 @@ nonisolated extension WireChange: SwiftProtobuf.Message, SwiftProtobuf._MessageI
 
 nonisolated extension WireNotification: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".Notification"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}service\0\u{1}scope\0\u{1}reason\0\u{1}token\0\u{3}previous_sequence\0\u{3}device_id\0\u{1}changes\0\u{3}operation_id\0\u{1}digest\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}service\0\u{1}scope\0\u{1}reason\0\u{1}token\0\u{3}previous_sequence\0\u{3}device_id\0\u{1}changes\0\u{3}operation_id\0\u{1}digest\0\u{1}owner\0\u{3}access_changed\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -652,6 +771,8 @@ nonisolated extension WireNotification: SwiftProtobuf.Message, SwiftProtobuf._Me
       case 7: try { try decoder.decodeRepeatedMessageField(value: &self.changes) }()
       case 8: try { try decoder.decodeSingularBytesField(value: &self.operationID) }()
       case 9: try { try decoder.decodeSingularBytesField(value: &self.digest) }()
+      case 10: try { try decoder.decodeSingularStringField(value: &self.owner) }()
+      case 11: try { try decoder.decodeSingularBoolField(value: &self.accessChanged) }()
       default: break
       }
     }
@@ -689,6 +810,12 @@ nonisolated extension WireNotification: SwiftProtobuf.Message, SwiftProtobuf._Me
     if !self.digest.isEmpty {
       try visitor.visitSingularBytesField(value: self.digest, fieldNumber: 9)
     }
+    if !self.owner.isEmpty {
+      try visitor.visitSingularStringField(value: self.owner, fieldNumber: 10)
+    }
+    if self.accessChanged != false {
+      try visitor.visitSingularBoolField(value: self.accessChanged, fieldNumber: 11)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -702,6 +829,8 @@ nonisolated extension WireNotification: SwiftProtobuf.Message, SwiftProtobuf._Me
     if lhs.changes != rhs.changes {return false}
     if lhs.operationID != rhs.operationID {return false}
     if lhs.digest != rhs.digest {return false}
+    if lhs.owner != rhs.owner {return false}
+    if lhs.accessChanged != rhs.accessChanged {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -739,14 +868,13 @@ nonisolated extension WireEventBatch: SwiftProtobuf.Message, SwiftProtobuf._Mess
 
 nonisolated extension WireEvent: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".Event"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}service\0\u{1}partition\0\u{1}position\0\u{3}previous_sequence\0\u{3}account_id\0\u{1}notification\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}service\0\u{1}partition\0\u{1}position\0\u{3}previous_sequence\0\u{1}notification\0")
 
   fileprivate class _StorageClass {
     var _service: String = String()
     var _partition: UInt32 = 0
     var _position: WireChangeToken? = nil
     var _previousSequence: UInt64 = 0
-    var _accountID: String = String()
     var _notification: WireNotification? = nil
 
       // This property is used as the initial default value for new instances of the type.
@@ -762,7 +890,6 @@ nonisolated extension WireEvent: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
       _partition = source._partition
       _position = source._position
       _previousSequence = source._previousSequence
-      _accountID = source._accountID
       _notification = source._notification
     }
   }
@@ -786,8 +913,7 @@ nonisolated extension WireEvent: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
         case 2: try { try decoder.decodeSingularUInt32Field(value: &_storage._partition) }()
         case 3: try { try decoder.decodeSingularMessageField(value: &_storage._position) }()
         case 4: try { try decoder.decodeSingularUInt64Field(value: &_storage._previousSequence) }()
-        case 5: try { try decoder.decodeSingularStringField(value: &_storage._accountID) }()
-        case 6: try { try decoder.decodeSingularMessageField(value: &_storage._notification) }()
+        case 5: try { try decoder.decodeSingularMessageField(value: &_storage._notification) }()
         default: break
         }
       }
@@ -812,11 +938,8 @@ nonisolated extension WireEvent: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
       if _storage._previousSequence != 0 {
         try visitor.visitSingularUInt64Field(value: _storage._previousSequence, fieldNumber: 4)
       }
-      if !_storage._accountID.isEmpty {
-        try visitor.visitSingularStringField(value: _storage._accountID, fieldNumber: 5)
-      }
       try { if let v = _storage._notification {
-        try visitor.visitSingularMessageField(value: v, fieldNumber: 6)
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 5)
       } }()
     }
     try unknownFields.traverse(visitor: &visitor)
@@ -831,7 +954,6 @@ nonisolated extension WireEvent: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
         if _storage._partition != rhs_storage._partition {return false}
         if _storage._position != rhs_storage._position {return false}
         if _storage._previousSequence != rhs_storage._previousSequence {return false}
-        if _storage._accountID != rhs_storage._accountID {return false}
         if _storage._notification != rhs_storage._notification {return false}
         return true
       }
@@ -1092,7 +1214,7 @@ nonisolated extension WireChangesPlace: SwiftProtobuf.Message, SwiftProtobuf._Me
 
 nonisolated extension WireScopeHead: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ScopeHead"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}service\0\u{1}scope\0\u{1}token\0\u{1}digest\0\u{1}unknown\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}service\0\u{1}scope\0\u{1}token\0\u{1}digest\0\u{1}unknown\0\u{1}owner\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1105,6 +1227,7 @@ nonisolated extension WireScopeHead: SwiftProtobuf.Message, SwiftProtobuf._Messa
       case 3: try { try decoder.decodeSingularMessageField(value: &self._token) }()
       case 4: try { try decoder.decodeSingularBytesField(value: &self.digest) }()
       case 5: try { try decoder.decodeSingularBoolField(value: &self.unknown) }()
+      case 6: try { try decoder.decodeSingularStringField(value: &self.owner) }()
       default: break
       }
     }
@@ -1130,6 +1253,9 @@ nonisolated extension WireScopeHead: SwiftProtobuf.Message, SwiftProtobuf._Messa
     if self.unknown != false {
       try visitor.visitSingularBoolField(value: self.unknown, fieldNumber: 5)
     }
+    if !self.owner.isEmpty {
+      try visitor.visitSingularStringField(value: self.owner, fieldNumber: 6)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -1139,6 +1265,7 @@ nonisolated extension WireScopeHead: SwiftProtobuf.Message, SwiftProtobuf._Messa
     if lhs._token != rhs._token {return false}
     if lhs.digest != rhs.digest {return false}
     if lhs.unknown != rhs.unknown {return false}
+    if lhs.owner != rhs.owner {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -1239,7 +1366,51 @@ nonisolated extension WireReadPositionsReply.Position: SwiftProtobuf.Message, Sw
 
 nonisolated extension WireReadHeads: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ReadHeads"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}account_id\0\u{1}scopes\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}owner\0\u{1}scopes\0\u{1}reader\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.owner) }()
+      case 2: try { try decoder.decodeRepeatedStringField(value: &self.scopes) }()
+      case 3: try { try decoder.decodeSingularMessageField(value: &self._reader) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    if !self.owner.isEmpty {
+      try visitor.visitSingularStringField(value: self.owner, fieldNumber: 1)
+    }
+    if !self.scopes.isEmpty {
+      try visitor.visitRepeatedStringField(value: self.scopes, fieldNumber: 2)
+    }
+    try { if let v = self._reader {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
+    } }()
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireReadHeads, rhs: WireReadHeads) -> Bool {
+    if lhs.owner != rhs.owner {return false}
+    if lhs.scopes != rhs.scopes {return false}
+    if lhs._reader != rhs._reader {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireReader: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".Reader"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}account_id\0\u{3}device_id\0\u{1}app\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1248,25 +1419,34 @@ nonisolated extension WireReadHeads: SwiftProtobuf.Message, SwiftProtobuf._Messa
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularStringField(value: &self.accountID) }()
-      case 2: try { try decoder.decodeRepeatedStringField(value: &self.scopes) }()
+      case 2: try { try decoder.decodeSingularStringField(value: &self.deviceID) }()
+      case 3: try { try decoder.decodeSingularMessageField(value: &self._app) }()
       default: break
       }
     }
   }
 
   public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
     if !self.accountID.isEmpty {
       try visitor.visitSingularStringField(value: self.accountID, fieldNumber: 1)
     }
-    if !self.scopes.isEmpty {
-      try visitor.visitRepeatedStringField(value: self.scopes, fieldNumber: 2)
+    if !self.deviceID.isEmpty {
+      try visitor.visitSingularStringField(value: self.deviceID, fieldNumber: 2)
     }
+    try { if let v = self._app {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
+    } }()
     try unknownFields.traverse(visitor: &visitor)
   }
 
-  public static func ==(lhs: WireReadHeads, rhs: WireReadHeads) -> Bool {
+  public static func ==(lhs: WireReader, rhs: WireReader) -> Bool {
     if lhs.accountID != rhs.accountID {return false}
-    if lhs.scopes != rhs.scopes {return false}
+    if lhs.deviceID != rhs.deviceID {return false}
+    if lhs._app != rhs._app {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -1274,7 +1454,7 @@ nonisolated extension WireReadHeads: SwiftProtobuf.Message, SwiftProtobuf._Messa
 
 nonisolated extension WireReadHeadsReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ReadHeadsReply"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}heads\0\u{1}digests\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}scopes\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1282,26 +1462,65 @@ nonisolated extension WireReadHeadsReply: SwiftProtobuf.Message, SwiftProtobuf._
       // allocates stack space for every case branch when no optimizations are
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
-      case 1: try { try decoder.decodeRepeatedMessageField(value: &self.heads) }()
-      case 2: try { try decoder.decodeRepeatedBytesField(value: &self.digests) }()
+      case 1: try { try decoder.decodeRepeatedMessageField(value: &self.scopes) }()
       default: break
       }
     }
   }
 
   public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    if !self.heads.isEmpty {
-      try visitor.visitRepeatedMessageField(value: self.heads, fieldNumber: 1)
-    }
-    if !self.digests.isEmpty {
-      try visitor.visitRepeatedBytesField(value: self.digests, fieldNumber: 2)
+    if !self.scopes.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.scopes, fieldNumber: 1)
     }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireReadHeadsReply, rhs: WireReadHeadsReply) -> Bool {
-    if lhs.heads != rhs.heads {return false}
-    if lhs.digests != rhs.digests {return false}
+    if lhs.scopes != rhs.scopes {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireReadHeadsReply.Scope: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = WireReadHeadsReply.protoMessageName + ".Scope"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}audience\0\u{1}token\0\u{1}digest\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularEnumField(value: &self.audience) }()
+      case 2: try { try decoder.decodeSingularMessageField(value: &self._token) }()
+      case 3: try { try decoder.decodeSingularBytesField(value: &self.digest) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    if self.audience != .nobody {
+      try visitor.visitSingularEnumField(value: self.audience, fieldNumber: 1)
+    }
+    try { if let v = self._token {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
+    } }()
+    if !self.digest.isEmpty {
+      try visitor.visitSingularBytesField(value: self.digest, fieldNumber: 3)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireReadHeadsReply.Scope, rhs: WireReadHeadsReply.Scope) -> Bool {
+    if lhs.audience != rhs.audience {return false}
+    if lhs._token != rhs._token {return false}
+    if lhs.digest != rhs.digest {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

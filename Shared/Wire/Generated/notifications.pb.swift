@@ -20,8 +20,8 @@ fileprivate nonisolated struct _GeneratedWithProtocGenSwiftVersion: SwiftProtobu
   typealias Version = _2
 }
 
-/// Follows scopes of the account, on the `subscriptions` socket. The access
-/// token says which scopes the app may see; any other is refused like one that
+/// Follows scopes, on the `subscriptions` socket. Whether the device may is asked
+/// of the service that has the scope; a refused one is answered like one that
 /// does not exist. A second Subscribe on the same connection adds to the first.
 /// A subscription ends with its token, so send it again with each new one.
 public nonisolated struct WireSubscribe: Sendable {
@@ -44,6 +44,9 @@ public nonisolated struct WireSubscribedScope: Sendable {
   public var service: String = String()
 
   public var scope: String = String()
+
+  /// Whose. Empty: the caller's account.
+  public var owner: String = String()
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -106,8 +109,9 @@ public nonisolated struct WireDelivery: Sendable {
   public var lagging: Bool = false
 
   /// The subscription has ended: the device has, or the token, the account is
-  /// locked or closed, what the app may use has changed, or the server does not
-  /// know this connection (after a reconnect: subscribe again).
+  /// locked or closed, what the app may use has changed, a scope may not be
+  /// followed any more (it is in the details), or the server does not know this
+  /// connection (after a reconnect: subscribe again).
   public var ended: WireFailure {
     get {_ended ?? WireFailure()}
     set {_ended = newValue}
@@ -163,7 +167,7 @@ nonisolated extension WireSubscribe: SwiftProtobuf.Message, SwiftProtobuf._Messa
 
 nonisolated extension WireSubscribedScope: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".SubscribedScope"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}service\0\u{1}scope\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}service\0\u{1}scope\0\u{1}owner\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -173,6 +177,7 @@ nonisolated extension WireSubscribedScope: SwiftProtobuf.Message, SwiftProtobuf.
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularStringField(value: &self.service) }()
       case 2: try { try decoder.decodeSingularStringField(value: &self.scope) }()
+      case 3: try { try decoder.decodeSingularStringField(value: &self.owner) }()
       default: break
       }
     }
@@ -185,12 +190,16 @@ nonisolated extension WireSubscribedScope: SwiftProtobuf.Message, SwiftProtobuf.
     if !self.scope.isEmpty {
       try visitor.visitSingularStringField(value: self.scope, fieldNumber: 2)
     }
+    if !self.owner.isEmpty {
+      try visitor.visitSingularStringField(value: self.owner, fieldNumber: 3)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireSubscribedScope, rhs: WireSubscribedScope) -> Bool {
     if lhs.service != rhs.service {return false}
     if lhs.scope != rhs.scope {return false}
+    if lhs.owner != rhs.owner {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -32,7 +32,7 @@ final class NotebookService: CloudService {
     var follows: [Following] { following }
 
     static let account = AccountID("acc_one")
-    static let scope = ScopeName(account: account, name: "directory")
+    static let scope = ScopeName(account, "directory")
 
     func register(on router: inout Router) {
         router.write(WireCreateAccount.self, access: .anyone, bytesMax: 1024) { [unowned self] request, _, group in
@@ -40,15 +40,7 @@ final class NotebookService: CloudService {
             if request.accountName == "refused" { throw CloudError(.invalidArguments, "Refused.") }
             let change = try write(request.accountName, [1], group)
             if request.accountName == "half" { throw CloudError(.constraintViolation, "Too late.") }
-            var notification = WireNotification()
-            notification.service = name.rawValue
-            notification.scope = Self.scope.name.rawValue
-            notification.token = WireChangeToken(change.token)
-            notification.previousSequence = change.previousSequence
-            group.publish(
-                OutgoingEvent(
-                    account: Self.account, partition: Self.scope.partition, position: change.token,
-                    previousSequence: change.previousPartitionSequence, notification: Frame(encoding: notification)))
+            group.publish(OutgoingEvent(change, notification: Frame(encoding: WireNotification(name, change))))
             var reply = WireCreateAccountReply()
             reply.accountID = "\(change.token.sequence)"
             return reply
@@ -59,16 +51,12 @@ final class NotebookService: CloudService {
             state.revoked = true
             let item = "device/\(request.deviceID)"
             let change = try write(item, state.serializedBytes(), group, in: directoryScope)
-            var notification = WireNotification()
-            notification.scope = directoryScope.name.rawValue
+            var notification = WireNotification(name, change)
             var wire = WireChange()
             wire.item = item
             wire.body = try state.serializedData()
             notification.changes = [wire]
-            group.publish(
-                OutgoingEvent(
-                    account: directoryScope.account, partition: directoryScope.partition, position: change.token,
-                    previousSequence: change.previousPartitionSequence, notification: Frame(encoding: notification)))
+            group.publish(OutgoingEvent(change, notification: Frame(encoding: notification)))
             return WireRevokeDeviceReply()
         }
         router.read(WireListAccounts.self, access: .anyone) { _, _, group in

@@ -12,7 +12,7 @@ enum AccountEvents {
     static func publishStorage(
         of account: AccountID, used: UInt64, plan: UInt64, in transaction: any HandlerTransaction
     ) throws {
-        let scope = ScopeName(account: account, name: accountScopeName)
+        let scope = ScopeName(account, accountScopeName)
         var state = WireStorageState()
         state.planBytes = plan
         state.usedBytes = used

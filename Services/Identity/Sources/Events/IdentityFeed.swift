@@ -16,11 +16,7 @@ enum IdentityFeed {
         _ transaction: any HandlerTransaction
     ) throws {
         let change = try transaction.put(scope, items)
-        var notification = WireNotification()
-        notification.service = ServiceName.identity.rawValue
-        notification.scope = scope.name.rawValue
-        notification.token = WireChangeToken(change.token)
-        notification.previousSequence = change.previousSequence
+        var notification = WireNotification(.identity, change)
         notification.deviceID = device?.rawValue ?? ""
         notification.operationID = Data(operation?.bytes ?? [])
         notification.changes = items.map { item in
@@ -30,10 +26,7 @@ enum IdentityFeed {
             change.body = Data(item.body)
             return change
         }
-        transaction.publish(
-            OutgoingEvent(
-                account: scope.account, partition: scope.partition, position: change.token,
-                previousSequence: change.previousPartitionSequence, notification: Frame(encoding: notification)))
+        transaction.publish(OutgoingEvent(change, notification: Frame(encoding: notification)))
     }
 
     static func item(_ name: String, _ state: some SwiftProtobuf.Message) -> FeedItem {

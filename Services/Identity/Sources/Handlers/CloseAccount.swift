@@ -52,7 +52,7 @@ extension IdentityService {
         try SignInCodeStore(transaction: transaction).remove(of: account)
         try AccountStore(transaction: transaction).remove(account)
         try AuditJournal(transaction: transaction).removeAll(of: account)
-        try AllotmentStore(transaction: transaction).removeAll(of: StorageOwner(account))
+        try AllotmentStore(transaction: transaction).removeAll(of: Owner(account))
         try ClosureStore(transaction: transaction).insert(account, at: context.now)
         try requireRunning().runtime.closeAccount(account, in: transaction)
         try DirectoryEvents.publish(states, operation: context.id, in: transaction)

@@ -7,7 +7,7 @@ extension IdentityService {
     func rotateSigningKey(
         _ request: WireRotateSigningKey, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> WireRotateSigningKeyReply {
-        let keys = try requireRunning().runtime.accountKeys
+        let keys = try requireRunning().runtime.ownerKeys
         let id = randomID(SigningKeyID.self, prefix: "key").rawValue
         let (rotation, states) = try signingKeys(transaction).rotate(
             id: id, at: context.now, tokenLifetime: configuration.accessTokenLifetime, keys, in: transaction)

@@ -59,19 +59,19 @@ extension IdentityService {
             throw CloudError(.invalidArguments, "Name an account or an app.", details: ["argument": "account_name"])
         }
         let plan = try requirePlan(request.planID, transaction)
-        let owner: StorageOwner
+        let owner: Owner
         if request.appID.isEmpty {
             var account = try requireAccount(named: request.accountName, transaction)
             guard account.plan != plan.id else { return WireSetPlanReply() }
             account.plan = plan.id
             try AccountStore(transaction: transaction).save(account)
-            owner = StorageOwner(account.id)
+            owner = Owner(account.id)
         } else {
             var app = try requireApp(request.appID, transaction)
             guard app.plan != plan.id else { return WireSetPlanReply() }
             app.plan = plan.id
             try AppStore(transaction: transaction).save(app)
-            owner = StorageOwner(app.id)
+            owner = Owner(app.id)
         }
         try planChanged(for: [owner], to: plan, operation: context.id, at: context.now, transaction)
         return WireSetPlanReply()
@@ -107,7 +107,7 @@ extension IdentityService {
     }
 
     private func planChanged(
-        for owners: [StorageOwner], to plan: Plan, operation: OperationID?, at now: Timestamp,
+        for owners: [Owner], to plan: Plan, operation: OperationID?, at now: Timestamp,
         _ transaction: any HandlerTransaction
     ) throws {
         let allotments = AllotmentStore(transaction: transaction)

@@ -12,7 +12,7 @@ extension IdentityService {
         _ request: WireSettleAllotment, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> WireSettleAllotmentReply {
         let service = try requireService(context)
-        let owner = StorageOwner(request.ownerID)
+        let owner = Owner(request.ownerID)
         let store = AllotmentStore(transaction: transaction)
         let book = try store.allotments(of: owner)
         guard let plan = try plan(of: owner, transaction)?.size else {
@@ -44,14 +44,14 @@ extension IdentityService {
     }
 
     /// Asks the services to give back what they hold for the owner and do not use.
-    private func recall(_ owner: StorageOwner, at now: Timestamp, _ transaction: any HandlerTransaction) throws {
+    private func recall(_ owner: Owner, at now: Timestamp, _ transaction: any HandlerTransaction) throws {
         let store = AllotmentStore(transaction: transaction)
         guard let count = try store.countRecall(of: owner, at: now, pause: Self.recallPause) else { return }
         try DirectoryEvents.publish([.recall(owner: owner.rawValue, count: count)], operation: nil, in: transaction)
     }
 
     /// The owner's plan; nil: there is no such owner.
-    func plan(of owner: StorageOwner, _ transaction: any HandlerTransaction) throws -> Plan? {
+    func plan(of owner: Owner, _ transaction: any HandlerTransaction) throws -> Plan? {
         let id: PlanID?
         if let account = owner.account {
             id = try AccountStore(transaction: transaction).account(account)?.plan
@@ -64,14 +64,14 @@ extension IdentityService {
     func readStorage(
         _ request: WireReadStorage, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> WireReadStorageReply {
-        let owner: StorageOwner
+        let owner: Owner
         if request.appID.isEmpty {
-            owner = StorageOwner(try requireSubject(request.accountName, context, transaction).account.id)
+            owner = Owner(try requireSubject(request.accountName, context, transaction).account.id)
         } else {
             guard context.caller == nil else {
                 throw CloudError(.permissionFailure, "Only the operator may ask for an app's public databases.")
             }
-            owner = StorageOwner(try requireApp(request.appID, transaction).id)
+            owner = Owner(try requireApp(request.appID, transaction).id)
         }
         var reply = WireReadStorageReply()
         if let plan = try plan(of: owner, transaction) { reply.plan = WirePlan(plan) }

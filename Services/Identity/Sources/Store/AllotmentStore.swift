@@ -33,7 +33,7 @@ struct AllotmentStore {
         """)
     private static let deleteRecall = SQL("DELETE FROM recalls WHERE owner_id = ?1")
 
-    func allotments(of owner: StorageOwner) throws -> [Allotment] {
+    func allotments(of owner: Owner) throws -> [Allotment] {
         try transaction.all(Self.select, [.text(owner.rawValue)]) { row in
             Allotment(
                 service: ServiceName(row.text(0)), revision: UInt64(clamping: row.integer(1)),
@@ -41,7 +41,7 @@ struct AllotmentStore {
         }
     }
 
-    func save(_ allotment: Allotment, of owner: StorageOwner) throws {
+    func save(_ allotment: Allotment, of owner: Owner) throws {
         try transaction.execute(
             Self.upsert,
             [
@@ -50,7 +50,7 @@ struct AllotmentStore {
             ])
     }
 
-    func removeAll(of owner: StorageOwner) throws {
+    func removeAll(of owner: Owner) throws {
         try transaction.execute(Self.delete, [.text(owner.rawValue)])
         try transaction.execute(Self.deleteRecall, [.text(owner.rawValue)])
     }
@@ -58,7 +58,7 @@ struct AllotmentStore {
     /// Counts a recall, unless there was one a moment ago.
     ///
     /// - Returns: Its number; nil if there was one.
-    func countRecall(of owner: StorageOwner, at now: Timestamp, pause: Duration) throws -> UInt64? {
+    func countRecall(of owner: Owner, at now: Timestamp, pause: Duration) throws -> UInt64? {
         let last = try transaction.first(Self.selectRecall, [.text(owner.rawValue)]) {
             (count: UInt64(clamping: $0.integer(0)), time: Timestamp(column: $0.integer(1)))
         }

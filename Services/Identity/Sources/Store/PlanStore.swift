@@ -61,9 +61,9 @@ struct PlanStore {
     }
 
     /// Whose plan it is, in order.
-    private func owners(of plan: PlanID, after told: String, limit: Int) throws -> [StorageOwner] {
+    private func owners(of plan: PlanID, after told: String, limit: Int) throws -> [Owner] {
         try transaction.all(Self.selectOwners, [.text(plan.rawValue), .text(told), .integer(Int64(limit))]) {
-            StorageOwner($0.text(0))
+            Owner($0.text(0))
         }
     }
 
@@ -73,7 +73,7 @@ struct PlanStore {
     /// The next owners who have to hear of their plan's size, and have once this is committed.
     ///
     /// - Returns: Nil: everybody has.
-    func takeOwnersToTell(limit: Int) throws -> (plan: Plan, owners: [StorageOwner])? {
+    func takeOwnersToTell(limit: Int) throws -> (plan: Plan, owners: [Owner])? {
         let change = try transaction.first(Self.selectChange) { (plan: PlanID($0.text(0)), told: $0.text(1)) }
         guard let change else { return nil }
         guard let plan = try plan(change.plan) else {

@@ -34,13 +34,13 @@ struct SigningKeys {
     private let keys: [Key]
 
     /// The first, and those in the database.
-    init(first: TokenSigner, _ accountKeys: AccountKeys, in transaction: any Transaction) throws {
+    init(first: TokenSigner, _ ownerKeys: OwnerKeys, in transaction: any Transaction) throws {
         self.first = first
         var keys = [Key(signer: first, signsFrom: Timestamp(milliseconds: 0))]
         let rows = try transaction.all(Self.select) {
             (id: $0.text(0), sealed: Sealed(bytes: $0.blob(1)), signsFrom: Timestamp(column: $0.integer(2)))
         }
-        if !rows.isEmpty, let seal = try accountKeys.existingKey(of: directoryScope.account, in: transaction) {
+        if !rows.isEmpty, let seal = try ownerKeys.existingKey(of: directoryScope.owner, in: transaction) {
             for row in rows {
                 let bytes = try seal.open(row.sealed, boundTo: Self.context(row.id))
                 keys.append(Key(signer: try TokenSigner(key: bytes, id: row.id), signsFrom: row.signsFrom))
@@ -65,7 +65,7 @@ struct SigningKeys {
     /// - Parameter tokenLifetime: How long the last token of the present key lives.
     /// - Returns: What was made, and the states to publish.
     func rotate(
-        id: String, at now: Timestamp, tokenLifetime: Duration, _ accountKeys: AccountKeys,
+        id: String, at now: Timestamp, tokenLifetime: Duration, _ ownerKeys: OwnerKeys,
         in transaction: any Transaction
     ) throws -> (Rotation, [DirectoryEvents.State]) {
         let bytes = TokenSigner.makeKey()
@@ -81,7 +81,7 @@ struct SigningKeys {
             try transaction.execute(Self.retire, [.text(former.id), rotation.previousUntil.column])
             states.append(.tokenKey(id: former.id, publicKey: former.key, retires: rotation.previousUntil))
         }
-        let seal = try accountKeys.key(of: directoryScope.account, in: transaction)
+        let seal = try ownerKeys.key(of: directoryScope.owner, in: transaction)
         let sealed = try seal.seal(bytes, boundTo: Self.context(id))
         try transaction.execute(
             Self.insert,

@@ -38,7 +38,7 @@ enum KeyValueEvents {
         let device = try context.requireCaller().device
         var writer = FieldWriter(reserving: 512)
         writer.text(1, ServiceName.keyValue.rawValue)
-        writer.text(2, change.scope.name.rawValue)
+        writer.text(2, change.scope.path.rawValue)
         // Field 3, the reason, is 0: a server change.
         writer.token(4, change.token)
         writer.number(5, change.previousSequence)
@@ -56,9 +56,8 @@ enum KeyValueEvents {
         }
         writer.operation(8, context.id)
         writer.mark(9, of: change.digest)
-        return OutgoingEvent(
-            account: change.scope.account, partition: change.partition, position: change.token,
-            previousSequence: change.previousPartitionSequence, notification: Frame(writer.bytes))
+        writer.text(10, change.scope.owner.rawValue)
+        return OutgoingEvent(change, notification: Frame(writer.bytes))
     }
 
     /// The keys that a refused push offered, for the device that offered them. Stores nothing.
@@ -67,7 +66,12 @@ enum KeyValueEvents {
     {
         let head = try store.head()
         let position = try store.transaction.position(ofPartition: store.partition)
-        var notification = try notification(in: store.scope, context)
+        var notification = WireNotification()
+        notification.service = ServiceName.keyValue.rawValue
+        notification.owner = store.scope.owner.rawValue
+        notification.scope = store.scope.path.rawValue
+        notification.deviceID = try context.requireCaller().device.rawValue
+        notification.operationID = Data(context.id.bytes)
         notification.reason = .quotaViolationChange
         notification.token = WireChangeToken(head.token)
         notification.previousSequence = head.token.sequence
@@ -76,35 +80,17 @@ enum KeyValueEvents {
             change.item = $0.rawValue
             return change
         }
-        return OutgoingEvent(
-            account: store.scope.account, partition: store.partition, position: position,
-            previousSequence: position.sequence, notification: Frame(encoding: notification))
+        return OutgoingEvent(in: store.scope, at: position, notification: Frame(encoding: notification))
     }
 
     /// Keys whose state devices have to fetch anew. Nobody has written them.
     static func moved(_ keys: [ItemName], by change: ScopeChange) -> OutgoingEvent {
-        var notification = WireNotification()
-        notification.service = ServiceName.keyValue.rawValue
-        notification.scope = change.scope.name.rawValue
-        notification.token = WireChangeToken(change.token)
-        notification.previousSequence = change.previousSequence
-        notification.digest = Data(change.digest.markBytes)
+        var notification = WireNotification(.keyValue, change)
         notification.changes = keys.map {
             var moved = WireChange()
             moved.item = $0.rawValue
             return moved
         }
-        return OutgoingEvent(
-            account: change.scope.account, partition: change.partition, position: change.token,
-            previousSequence: change.previousPartitionSequence, notification: Frame(encoding: notification))
-    }
-
-    private static func notification(in scope: ScopeName, _ context: RequestContext) throws -> WireNotification {
-        var notification = WireNotification()
-        notification.service = ServiceName.keyValue.rawValue
-        notification.scope = scope.name.rawValue
-        notification.deviceID = try context.requireCaller().device.rawValue
-        notification.operationID = Data(context.id.bytes)
-        return notification
+        return OutgoingEvent(change, notification: Frame(encoding: notification))
     }
 }

@@ -21,7 +21,7 @@ extension KeyValueService {
 
         do {
             // What can be refused by its shape and sizes is, before anything is decoded, read or opened.
-            try Push.checkShape(request, by: try context.requireCaller().device, of: store.scope.account)
+            try Push.checkShape(request, by: try context.requireCaller())
             try QuotaRule.check(request, limits: configuration.limits)
             // While the disk is full only deletes are taken.
             guard !transaction.isShortOfRoom || request.writes.allSatisfy({ $0.value == nil }) else {
@@ -125,7 +125,7 @@ struct Push: ~Copyable {
     }
 
     static func checkShape(
-        _ request: PushRequest, by caller: DeviceID, of account: AccountID
+        _ request: PushRequest, by caller: Caller
     ) throws(CloudError) {
         guard !request.writes.isEmpty else {
             throw CloudError(.invalidArguments, "A push needs at least one write.", details: ["argument": "writes"])
@@ -141,8 +141,8 @@ struct Push: ~Copyable {
             }
             // Whoever offers what another device wrote names it: one of the same account, also if it is gone since.
             guard
-                write.deviceID.isEmpty || write.deviceID == caller.rawValue
-                    || DeviceID(write.deviceID).belongs(to: account)
+                write.deviceID.isEmpty || write.deviceID == caller.device.rawValue
+                    || DeviceID(write.deviceID).belongs(to: caller.account)
             else {
                 throw CloudError(
                     .permissionFailure, "A write can name a device of the caller's own account only.",

@@ -149,7 +149,7 @@ enum KeyHistory {
     }
 
     private static func values(_ scope: ScopeName) -> [SQLValue] {
-        [.text(scope.account.rawValue), .text(scope.name.rawValue)]
+        [.text(scope.owner.rawValue), .text(scope.path.rawValue)]
     }
 
     /// Removes one after the other until no more than so many bytes are left, or nothing that could go.

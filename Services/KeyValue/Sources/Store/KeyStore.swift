@@ -9,10 +9,10 @@ final class KeyStore {
     let scope: ScopeName
     let partition: Int
     let transaction: any HandlerTransaction
-    let keys: AccountKeys
+    let keys: OwnerKeys
     let digestKeys: DigestKeys
 
-    init(scope: ScopeName, transaction: any HandlerTransaction, keys: AccountKeys, digestKeys: DigestKeys) {
+    init(scope: ScopeName, transaction: any HandlerTransaction, keys: OwnerKeys, digestKeys: DigestKeys) {
         self.scope = scope
         partition = scope.partition
         self.transaction = transaction
@@ -26,12 +26,12 @@ final class KeyStore {
 
     /// Opens what is sealed, also off the loop.
     func opener() throws -> StoreOpener {
-        StoreOpener(scope: scope, key: try keys.existingKey(of: scope.account, in: transaction))
+        StoreOpener(scope: scope, key: try keys.existingKey(of: scope.owner, in: transaction))
     }
 
     /// Seals bytes. Makes the account's key if need be: a write.
     func seal(_ bytes: [UInt8], as place: StoreOpener.Place) throws -> Sealed {
-        try keys.key(of: scope.account, in: transaction).seal(bytes, boundTo: place.context(in: scope))
+        try keys.key(of: scope.owner, in: transaction).seal(bytes, boundTo: place.context(in: scope))
     }
 
     /// Opens sealed bytes.

@@ -7,7 +7,7 @@ internal import Wire
 struct StoreOpener: Sendable {
     let scope: ScopeName
     /// Nil when nothing was ever sealed for the account, or its key was destroyed.
-    let key: AccountKey?
+    let key: OwnerKey?
 
     /// What sealed bytes are; they open only as that.
     enum Place {
@@ -17,10 +17,10 @@ struct StoreOpener: Sendable {
         func context(in scope: ScopeName) -> String {
             // Neither account ids nor store ids have a slash.
             var context = ""
-            context.reserveCapacity(scope.account.rawValue.utf8.count + scope.name.utf8.count + 64)
-            context += scope.account.rawValue
+            context.reserveCapacity(scope.owner.rawValue.utf8.count + scope.path.utf8.count + 64)
+            context += scope.owner.rawValue
             context += "/"
-            context += scope.name.rawValue
+            context += scope.path.rawValue
             switch self {
             case .value(let key):
                 context += "/value/"

@@ -1,6 +1,6 @@
 public import Core
 public import ServiceKit
-public import Storage
+internal import Storage
 private import SwiftProtobuf
 internal import Wire
 
@@ -39,7 +39,7 @@ struct StorePresenter: ScopePresenter {
 
 extension KeyValueService {
     public func presenter(
-        of scope: ItemName, for caller: Caller, in transaction: any HandlerTransaction
+        of scope: ScopeName, for caller: Caller, in transaction: any HandlerTransaction
     ) throws -> any ScopePresenter {
         let store = try openStore(scope, caller, transaction)
         return StorePresenter(
@@ -60,7 +60,7 @@ extension KeyValueService {
         runtime?.report(
             "A stored value is damaged. It heals when a device that has it synchronises",
             details: [
-                "account": scope.account.rawValue, "store": scope.name.rawValue, "sequence": "\(damaged.sequence)",
+                "account": scope.owner.rawValue, "store": scope.path.rawValue, "sequence": "\(damaged.sequence)",
             ])
     }
 
@@ -71,7 +71,7 @@ extension KeyValueService {
         guard corrected.count < NotedDamage.countMax, corrected.insert(scope).inserted else { return }
         runtime?.report(
             "A store's digest is not that of its values. It is put right",
-            details: ["account": scope.account.rawValue, "store": scope.name.rawValue])
+            details: ["account": scope.owner.rawValue, "store": scope.path.rawValue])
         runtime?.submit { [weak self] transaction in
             guard let self, let keys else { return }
             let store = KeyStore(scope: scope, transaction: transaction, keys: keys, digestKeys: digestKeys)

@@ -2,20 +2,34 @@ internal import Bus
 internal import Core
 internal import ServiceKit
 
-/// One scope of one account.
-struct ScopeKey: Hashable {
-    var account: AccountID
+/// One scope of one service.
+struct ScopeKey: Hashable, Comparable {
     var service: ServiceName
-    var scope: ItemName
+    var name: ScopeName
+
+    static func < (left: ScopeKey, right: ScopeKey) -> Bool {
+        (left.service, left.name.owner, left.name.path) < (right.service, right.name.owner, right.name.path)
+    }
 }
 
 /// A subscribed connection.
 final class Subscriber {
+    /// A scope that it has asked for.
+    fileprivate struct Asked {
+        /// As whom.
+        var caller: Caller
+        /// Where it stands among the scope's followers; nil: its service has not said yet that it may be one.
+        var place: Int?
+        /// Whether it was told that it follows the scope: then it is told as well when it does not any more.
+        var isAnswered = false
+    }
+
     let peer: Peer
     let account: AccountID
     let device: DeviceID
-    /// In the order of subscribing.
+    /// What it follows, in the order in which that was granted.
     fileprivate(set) var scopes: [ScopeKey] = []
+    fileprivate var asked: [ScopeKey: Asked] = [:]
     /// When the newest token ends, and the subscription with it.
     fileprivate(set) var expires: Timestamp
     /// Whose tokens it has subscribed with.
@@ -32,12 +46,24 @@ final class Subscriber {
         self.device = device
         self.expires = expires
     }
+
+    /// As whom it has asked for the scope; nil: it has not.
+    func caller(of key: ScopeKey) -> Caller? { asked[key]?.caller }
+
+    func follows(_ key: ScopeKey) -> Bool { asked[key]?.place != nil }
+    func isAnswered(_ key: ScopeKey) -> Bool { asked[key]?.isAnswered ?? false }
+
+    /// What it has asked for, and the service has not said yet whether it may.
+    var waiting: [ScopeKey] {
+        guard asked.count > scopes.count else { return [] }
+        return asked.filter { $0.value.place == nil }.map(\.key).sorted()
+    }
 }
 
-/// Who follows what.
+/// Who follows what, and who wants to.
 ///
-/// A scope's list keeps the order of subscribing, so that the same events give
-/// the same deliveries in every run.
+/// Each list is in an order that follows from what happened, so that the same events give the same deliveries in every
+/// run.
 struct SubscriptionTable {
     private var byConnection: [UInt64: Subscriber] = [:]
     private var byScope: [ScopeKey: [Subscriber]] = [:]
@@ -50,18 +76,26 @@ struct SubscriptionTable {
     func subscriber(_ peer: Peer) -> Subscriber? { byConnection[peer.connection] }
     func subscribers(to key: ScopeKey) -> [Subscriber] { byScope[key] ?? [] }
     func isFollowed(_ key: ScopeKey) -> Bool { byScope[key] != nil }
+    /// The service's scopes that others than their owners follow. It looks at all, which is for rare occasions.
+    func followedByOthers(of service: ServiceName) -> [ScopeKey] {
+        byScope.filter { key, followers in
+            key.service == service && followers.contains { Owner($0.account) != key.name.owner }
+        }.map(\.key).sorted()
+    }
 
-    /// Adds scopes to the connection's subscription, and renews it until the token ends.
+    /// Notes the scopes that the connection wants to follow, and renews its subscription until the token ends. What it
+    /// does not follow yet it does once it is granted.
     ///
+    /// - Returns: Those that it had not asked for before.
     /// - Throws: ``CloudError`` `.limitExceeded` or `.serviceBusy`; then nothing has changed.
     mutating func subscribe(
         _ peer: Peer, as caller: Caller, to keys: [ScopeKey], limits: NotificationsConfiguration
-    ) throws(CloudError) -> Subscriber {
+    ) throws(CloudError) -> [ScopeKey] {
         if let known = byConnection[peer.connection], known.device != caller.device { remove(known) }
         let known = byConnection[peer.connection]
         var fresh: [ScopeKey] = []
-        for key in keys where known?.scopes.contains(key) != true && !fresh.contains(key) { fresh.append(key) }
-        guard (known?.scopes.count ?? 0) + fresh.count <= limits.scopesPerConnectionMax else {
+        for key in keys where known?.asked[key] == nil && !fresh.contains(key) { fresh.append(key) }
+        guard (known?.asked.count ?? 0) + fresh.count <= limits.scopesPerConnectionMax else {
             throw CloudError(
                 .limitExceeded, "One connection cannot follow so many scopes. Open another.",
                 details: ["scopes_max": "\(limits.scopesPerConnectionMax)"])
@@ -89,26 +123,39 @@ struct SubscriptionTable {
             all.append(subscriber)
         }
         subscriber.apps.insert(caller.app)
-        for key in fresh {
-            subscriber.scopes.append(key)
-            byScope[key, default: []].append(subscriber)
-        }
-        return subscriber
+        for key in keys { subscriber.asked[key, default: Subscriber.Asked(caller: caller)].caller = caller }
+        return fresh
+    }
+
+    /// It follows the scope from now on.
+    mutating func grant(_ key: ScopeKey, to subscriber: Subscriber) {
+        guard let asked = subscriber.asked[key], asked.place == nil else { return }
+        subscriber.asked[key]?.place = byScope[key]?.count ?? 0
+        byScope[key, default: []].append(subscriber)
+        subscriber.scopes.append(key)
+    }
+
+    /// It follows the scope no more until that is granted anew.
+    mutating func suspend(_ key: ScopeKey, of subscriber: Subscriber) {
+        leave(key, subscriber)
+    }
+
+    /// It was told that it follows these, or will.
+    func noteAnswered(_ keys: [ScopeKey], of subscriber: Subscriber) {
+        for key in keys { subscriber.asked[key]?.isAnswered = true }
     }
 
     /// Ends some of the connection's subscription; all of it when nothing is left.
     mutating func unsubscribe(_ peer: Peer, from keys: [ScopeKey]) {
         guard let subscriber = byConnection[peer.connection] else { return }
-        for key in keys { leave(key, subscriber) }
-        subscriber.scopes.removeAll(where: keys.contains)
-        subscriber.missed.removeAll(where: keys.contains)
-        if subscriber.scopes.isEmpty { remove(subscriber) }
+        for key in keys { forget(key, subscriber) }
+        if subscriber.asked.isEmpty { remove(subscriber) }
     }
 
     mutating func remove(_ subscriber: Subscriber) {
         guard byConnection[subscriber.peer.connection] === subscriber else { return }
         byConnection[subscriber.peer.connection] = nil
-        for key in subscriber.scopes { leave(key, subscriber) }
+        for key in Array(subscriber.asked.keys) { forget(key, subscriber) }
         byDevice[subscriber.device]?.removeAll { $0 === subscriber }
         if byDevice[subscriber.device]?.isEmpty == true { byDevice[subscriber.device] = nil }
         // The last takes its place: with very many, closing the gap would take long.
@@ -117,8 +164,21 @@ struct SubscriptionTable {
         all[subscriber.place] = last
     }
 
+    private mutating func forget(_ key: ScopeKey, _ subscriber: Subscriber) {
+        leave(key, subscriber)
+        subscriber.asked[key] = nil
+    }
+
     private mutating func leave(_ key: ScopeKey, _ subscriber: Subscriber) {
-        byScope[key]?.removeAll { $0 === subscriber }
+        guard let place = subscriber.asked[key]?.place, let last = byScope[key]?.popLast() else { return }
+        // Again the last: a public scope has as many followers as there are devices.
+        if last !== subscriber {
+            byScope[key]?[place] = last
+            last.asked[key]?.place = place
+        }
         if byScope[key]?.isEmpty == true { byScope[key] = nil }
+        subscriber.asked[key]?.place = nil
+        subscriber.scopes.removeAll { $0 == key }
+        subscriber.missed.removeAll { $0 == key }
     }
 }
