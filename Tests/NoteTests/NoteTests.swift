@@ -233,7 +233,10 @@ import Wire
             try cloud.start(.notifications)
         }
         let account = try #require(books[2].device.session?.accountID)
-        #expect(cloud.network.run(within: .seconds(600)) { (try? books[1].texts.keys.contains("barred/\(account)")) == true })
+        #expect(
+            cloud.network.run(within: .seconds(600)) {
+                (try? books[1].texts.keys.contains("barred/\(account)")) == true
+            })
         cloud.network.faults = .none
         #expect(settle(cloud, [books[0], books[1]]))
         // That the subscription has ended may have been lost as well: three heartbeats are missed then.

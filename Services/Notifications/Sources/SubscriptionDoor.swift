@@ -342,6 +342,12 @@ final class SubscriptionDoor {
 
     // MARK: Heartbeat
 
+    /// What a heartbeat says; the same for many.
+    private struct Beat: Hashable {
+        var scopes: [ScopeKey]
+        var scopeCount: Int
+    }
+
     private func scheduleBeat() {
         beatTimer = host.loop.schedule(after: configuration.heartbeat / Self.beatsPerRound) { [weak self] in
             self?.beat()
@@ -358,7 +364,7 @@ final class SubscriptionDoor {
         beatDue += all.count
         let share = beatDue / Self.beatsPerRound
         beatDue %= Self.beatsPerRound
-        var messages: [[ScopeKey]: Message] = [:]
+        var messages: [Beat: Message] = [:]
         for offset in 0..<min(share, all.count) {
             let subscriber = all[(beatIndex + offset) % all.count]
             if subscriber.expires <= now {
@@ -367,16 +373,18 @@ final class SubscriptionDoor {
                 continue
             }
             for key in subscriber.waiting { askAgain(key, subscriber) }
+            let beat = Beat(scopes: subscriber.scopes, scopeCount: subscriber.scopeCount)
             let message =
-                messages[subscriber.scopes]
+                messages[beat]
                 ?? {
                     var delivery = WireDelivery()
                     // Also where there is nothing else to say: a message of no bytes is a greeting.
                     delivery.heartbeat = true
+                    delivery.scopeCount = UInt32(clamping: beat.scopeCount)
                     delivery.heads = knownHeads(of: subscriber)
                     return delivery.message
                 }()
-            messages[subscriber.scopes] = message
+            messages[beat] = message
             if !subscriber.isLagging { _ = send(message, to: subscriber, about: subscriber.scopes.first) }
         }
         beatIndex = (beatIndex + share) % all.count

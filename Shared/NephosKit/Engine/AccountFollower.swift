@@ -14,6 +14,8 @@ final class AccountFollower {
     private var client: RequestClient?
     private var told: StorageNotice?
     private var timer: (any LoopTimer)?
+    /// Whether the server has said so, on this connection.
+    private(set) var isFollowing = false
 
     init(_ engine: DeviceEngine) { self.engine = engine }
 
@@ -21,6 +23,7 @@ final class AccountFollower {
     func begin(on client: RequestClient, token: String) {
         guard self.client !== client else { return }
         self.client = client
+        isFollowing = false
         var scope = WireSubscribedScope()
         scope.service = ServiceName.identity.rawValue
         scope.scope = Self.scope
@@ -31,6 +34,7 @@ final class AccountFollower {
             guard let self, let client, client === self.client, !engine.stopped else { return }
             switch reply.result.decoded(as: WireSubscribeReply.self) {
             case .success(let reply):
+                isFollowing = true
                 // Nothing was ever said: there is nothing to ask about.
                 if reply.heads.contains(where: { $0.token.sequence > 0 }) { fetch() }
             case .failure:
@@ -47,6 +51,7 @@ final class AccountFollower {
     func end() {
         timer?.cancel()
         client = nil
+        isFollowing = false
     }
 
     func receive(_ notification: WireNotification) {

@@ -79,7 +79,8 @@ extension ScopeSync {
     /// Where this device's copy is.
     mutating func found(_ head: ChangeToken) -> [Action] {
         guard isPulling else { return [] }
-        let reading = ChangesReading(.scope(scope), of: owner?.rawValue ?? "", after: wantsEverything ? .zero : head, held: head)
+        let reading = ChangesReading(
+            .scope(scope), of: owner?.rawValue ?? "", after: wantsEverything ? .zero : head, held: head)
         self.reading = reading
         return [.read(request(of: reading))]
     }

@@ -236,6 +236,7 @@ final class SubscriptionRouter {
         if delivery.lagging, delivery.heads.isEmpty {
             for driver in engine.scopes { driver.pull() }
         }
+        if delivery.heartbeat { compare(Int(delivery.scopeCount)) }
         if delivery.hasEnded { ended(CloudError(delivery.ended)) }
     }
 
@@ -249,6 +250,16 @@ final class SubscriptionRouter {
                 driver.perform(driver.sync.heard(heard))
             }
         }
+    }
+
+    /// Subscribes to all scopes again when the connection follows fewer than are believed: that they ended was lost.
+    private func compare(_ scopeCount: Int) {
+        let active = Set(
+            subscriptions.filter(\.value.active).keys.map {
+                LocalScope(service: $0.service, owner: $0.owner, path: $0.path)
+            })
+        guard scopeCount < active.count + (account.isFollowing ? 1 : 0) else { return }
+        ended(CloudError(.notAuthenticated, "The server follows fewer scopes for this device than it believed."))
     }
 
     private func ended(_ error: CloudError) {

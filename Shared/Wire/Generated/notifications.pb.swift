@@ -124,6 +124,11 @@ public nonisolated struct WireDelivery: Sendable {
   /// A sign of life, sent in turn to every subscriber, also while no head is known.
   public var heartbeat: Bool = false
 
+  /// With a heartbeat: how many scopes this connection follows, or will once their
+  /// services have answered. Fewer than you believe: that some have ended was
+  /// lost. Subscribe to all of them again.
+  public var scopeCount: UInt32 = 0
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -291,7 +296,7 @@ nonisolated extension WireUnsubscribeReply: SwiftProtobuf.Message, SwiftProtobuf
 
 nonisolated extension WireDelivery: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".Delivery"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}notifications\0\u{1}heads\0\u{1}lagging\0\u{1}ended\0\u{1}heartbeat\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}notifications\0\u{1}heads\0\u{1}lagging\0\u{1}ended\0\u{1}heartbeat\0\u{3}scope_count\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -304,6 +309,7 @@ nonisolated extension WireDelivery: SwiftProtobuf.Message, SwiftProtobuf._Messag
       case 3: try { try decoder.decodeSingularBoolField(value: &self.lagging) }()
       case 4: try { try decoder.decodeSingularMessageField(value: &self._ended) }()
       case 5: try { try decoder.decodeSingularBoolField(value: &self.heartbeat) }()
+      case 6: try { try decoder.decodeSingularUInt32Field(value: &self.scopeCount) }()
       default: break
       }
     }
@@ -329,6 +335,9 @@ nonisolated extension WireDelivery: SwiftProtobuf.Message, SwiftProtobuf._Messag
     if self.heartbeat != false {
       try visitor.visitSingularBoolField(value: self.heartbeat, fieldNumber: 5)
     }
+    if self.scopeCount != 0 {
+      try visitor.visitSingularUInt32Field(value: self.scopeCount, fieldNumber: 6)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -338,6 +347,7 @@ nonisolated extension WireDelivery: SwiftProtobuf.Message, SwiftProtobuf._Messag
     if lhs.lagging != rhs.lagging {return false}
     if lhs._ended != rhs._ended {return false}
     if lhs.heartbeat != rhs.heartbeat {return false}
+    if lhs.scopeCount != rhs.scopeCount {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

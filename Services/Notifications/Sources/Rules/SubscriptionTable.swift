@@ -53,6 +53,9 @@ final class Subscriber {
     func follows(_ key: ScopeKey) -> Bool { asked[key]?.place != nil }
     func isAnswered(_ key: ScopeKey) -> Bool { asked[key]?.isAnswered ?? false }
 
+    /// Scopes that it follows, and that it may follow yet.
+    var scopeCount: Int { asked.count }
+
     /// What it has asked for, and the service has not said yet whether it may.
     var waiting: [ScopeKey] {
         guard asked.count > scopes.count else { return [] }
