@@ -149,7 +149,7 @@ import Wire
                 SQL(
                     """
                     SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c
-                    WHERE m.type = 'table' AND c.name IN ('account', 'account_id', 'owner_id')
+                    WHERE m.type = 'table' AND c.name IN ('account', 'account_id', 'owner', 'owner_id')
                         AND m.name NOT IN ('closures', 'closure_reports')
                     """)
             ) { ($0.text(0), $0.text(1)) }

@@ -133,6 +133,12 @@ private final class Siege {
 
     // MARK: What comes back
 
+    /// Whether nothing was granted: the service that would say so is not there.
+    private func isOpen(_ body: Frame) -> Bool {
+        guard let heads = try? body.decode(WireSubscribeReply.self).heads, !heads.isEmpty else { return false }
+        return heads.allSatisfy { $0.unknown && $0.token == WireChangeToken(.zero) && $0.digest.isEmpty }
+    }
+
     private func review(_ attack: Attack) {
         for client in [stranger, mallory] {
             for reply in client.replies {
@@ -142,7 +148,7 @@ private final class Siege {
                     if error.code == .internalError { findings.append("\(attack): \(error)") }
                 case .success(let body):
                     // Without an id it is a greeting.
-                    if reply.id != nil { findings.append("\(attack) was accepted") }
+                    if reply.id != nil, !isOpen(body) { findings.append("\(attack) was accepted") }
                     if body.bytes.contains(Array(Self.marker.utf8)) { findings.append("\(attack) read the diary") }
                 }
             }

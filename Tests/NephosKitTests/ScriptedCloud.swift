@@ -76,6 +76,7 @@ final class ScriptedCloud {
     var scopeHead: WireScopeHead {
         var wire = WireScopeHead()
         wire.service = "keyvalue"
+        wire.owner = account
         wire.scope = "store.one"
         wire.token = WireChangeToken(head)
         return wire
@@ -166,6 +167,7 @@ final class ScriptedCloud {
         items[key] = item
         var notification = WireNotification()
         notification.service = "keyvalue"
+        notification.owner = account
         notification.scope = "store.one"
         notification.token = WireChangeToken(head)
         notification.previousSequence = previous
