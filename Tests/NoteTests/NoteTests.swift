@@ -249,6 +249,33 @@ import Wire
         #expect(try books[1].driver.status().isFollowing)
     }
 
+    /// An answer that was given before a change of access must not be believed after it.
+    @Test(arguments: 0..<24)
+    func whoIsBarredWhileSubscribingIsBarred(step: Int) throws {
+        let cloud = try cloud(300 + UInt64(step), isBoard: true)
+        defer { cloud.close() }
+        let books = try boards(cloud, 2)
+        // One who may not read it, so that nobody is let in with all others.
+        try books[0].set("barred/nobody", "yes")
+        #expect(settle(cloud, books))
+        try cloud.createAccount("late")
+        let device = try cloud.addDevice()
+        try device.signIn(as: "late")
+        cloud.network.run(for: .seconds(5))
+        cloud.network.faults = Faults(latency: .milliseconds(1)...(.milliseconds(40)))
+        let account = try #require(device.session?.accountID)
+        let late = try Notebook(device, isBoard: true)
+        cloud.network.run(for: .milliseconds(step * 5))
+        try books[0].set(ItemName("barred/" + account.rawValue), "yes")
+        #expect(settle(cloud, books))
+        cloud.network.run(for: .seconds(1))
+        try books[0].set("unseen", "by one")
+        #expect(settle(cloud, books))
+        cloud.network.run(for: .seconds(40))
+        #expect(try late.texts["unseen"] == nil)
+        #expect(try !late.driver.status().isFollowing && books[1].driver.status().isFollowing)
+    }
+
     @Test func nobodyElsesScopesAreFollowedOrRead() throws {
         let cloud = try cloud(8)
         defer { cloud.close() }

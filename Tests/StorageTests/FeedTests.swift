@@ -9,6 +9,30 @@ import Testing
 
     func names(after sequence: UInt64 = 0) throws -> [ItemName] { try engine.all(notes, after: sequence).map(\.name) }
 
+    @Test func anAccountsScopesLieInOnePartitionAndAnAppsAreSpread() throws {
+        let account = AccountID("account_a")
+        let app = Owner(AppID("T.notes"))
+        let paths = (0..<64).map { ItemName("zone_\($0)") }
+        #expect(Set(paths.map { ScopeName(account, $0).partition }).count == 1)
+        #expect(Set(paths.map { ScopeName(app, $0).partition }).count > 50)
+        // Fixed for the life of a deployment, and in every language the same.
+        #expect(ScopeName(Owner(AppID("T.notes")), "public").description == "app/T.notes/public")
+        #expect(app.app == AppID("T.notes") && app.account == nil && Owner(account).account == account)
+
+        try engine.group { for path in paths { _ = try $0.put(ScopeName(app, path), [item("x", "1")]) } }
+        let heads = try engine.group { try $0.positions() }
+        #expect(try engine.group { try $0.scopeSizes(of: app) }.count == paths.count)
+        while try engine.group({ try $0.removeAll(of: app, limit: 1) }) {}
+        // Each partition goes on from where it was.
+        #expect(try engine.group { try $0.scopeSizes(of: app) }.isEmpty)
+        #expect(try engine.group { try $0.positions() }.map(\.partition) == heads.map(\.partition))
+        for path in paths {
+            let change = try engine.group { try $0.put(ScopeName(app, path), [item("x", "2")]) }
+            let before = try #require(heads.first { $0.partition == change.partition })
+            #expect(change.token.sequence > before.token.sequence)
+        }
+    }
+
     @Test func aScopeNeverWrittenIsEmpty() throws {
         let head = try engine.group { try $0.head(notes) }
         #expect(head.token == ChangeToken(epoch: 1, sequence: 0))
