@@ -1,6 +1,7 @@
 import Bulk
 import Bus
 import Core
+import Foundation
 import NephosKit
 import TestKit
 import Testing
@@ -117,5 +118,31 @@ import Wire
         #expect(house.store([content(1)], with: again).allSatisfy { $0.isSuccess })
         #expect(try house.fetch([id(of: content(1))], with: again).first?.get() == content(1))
         #expect(try house.chunkCount(of: mover.account) == 1)
+    }
+
+    @Test func roomThatIsGivenWhileChunksAreCommittedCounts() throws {
+        let house = try BulkHouse()
+        let mover = try TestBulk(of: house.cloud)
+        let good = try ticket(house.open(mover, upload: upload(1), bytes: 100_000))
+        try mover.send(BulkFrame.control(.credit, good, number: 1))
+        let network = house.cloud.network
+        network.run(for: .seconds(1))
+        // The rows of the first chunk and the room for the second meet in one transaction.
+        network.faults.latency = .milliseconds(1)...(.milliseconds(1))
+        network.offloadTime = .milliseconds(5)
+        try mover.send(frame(good, number: 1, content(1)))
+        network.run(for: .milliseconds(5))
+        var request = WireOpenTransfer()
+        request.transferID = Data(upload(1))
+        request.uploadBytes = 200_000
+        let answer = try mover.client.begin(
+            "OpenTransfer", request, at: .requests(.documents), accessToken: mover.accessToken)
+        network.run(within: .seconds(5)) { answer.result != nil && !mover.frames.isEmpty }
+        #expect(mover.frames.first?.kind == .stored)
+        #expect(try answer.result?.get().decode(WireOpenTransferReply.self).reservedBytes == 200_000)
+        mover.clear()
+        try mover.send(frame(good, number: 2, content(2)))
+        network.run(within: .seconds(5)) { !mover.frames.isEmpty }
+        #expect(mover.frames.first?.kind == .stored)
     }
 }
