@@ -105,16 +105,16 @@ import Wire
         #expect(code { _ = try house.open(mover) } == .notAuthenticated)
     }
 
-    /// Also under the same upload, where it is a repeat.
-    @Test(arguments: [UInt8(1), 2])
-    func aDamagedChunkThatIsSentAgainIsWholeAgain(number: UInt8) throws {
+    /// Also under the same upload, where it is a repeat, and if that is full.
+    @Test(arguments: [UInt8(1), 2], [UInt64(1 << 20), 100_000])
+    func aDamagedChunkThatIsSentAgainIsWholeAgain(number: UInt8, room: UInt64) throws {
         let house = try BulkHouse()
         let mover = try TestBulk(of: house.cloud)
-        let client = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 1 << 20))
+        let client = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: room))
         #expect(house.store([content(1)], with: client).allSatisfy { $0.isSuccess })
         try house.damageAll(of: mover.account)
         #expect(house.fetch([id(of: content(1))], with: client).map(\.code) == [.storageFailure])
-        let again = try mover.connect(BulkClient.Purpose(upload: upload(number), uploadBytes: 1 << 20))
+        let again = try mover.connect(BulkClient.Purpose(upload: upload(number), uploadBytes: room))
         #expect(house.store([content(1)], with: again).allSatisfy { $0.isSuccess })
         #expect(try house.fetch([id(of: content(1))], with: again).first?.get() == content(1))
         #expect(try house.chunkCount(of: mover.account) == 1)
