@@ -120,6 +120,26 @@ import Wire
         #expect(try house.chunkCount(of: mover.account) == 1)
     }
 
+    @Test func nobodysRoomWaitsForAllThatAnotherHasEnded() throws {
+        let house = try BulkHouse()
+        try house.cloud.createAccount("other")
+        let movers = try [TestBulk(of: house.cloud), TestBulk(of: house.cloud, account: "other")]
+            .sorted { $0.account.rawValue < $1.account.rawValue }
+        let (much, little) = (movers[0], movers[1])
+        let client = try much.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 8 << 20))
+        let chunks = (0..<1500).map { content($0, count: 100) }
+        #expect(house.store(chunks, with: client).allSatisfy { $0.isSuccess })
+        let other = try little.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 1 << 20))
+        #expect(house.store([content(1)], with: other).allSatisfy { $0.isSuccess })
+        try house.close(much, upload: upload(1))
+        try house.close(little, upload: upload(1))
+        house.cloud.network.run(within: .seconds(5)) { (try? house.used(by: little.account)) == 0 }
+        #expect(try house.used(by: little.account) == 0)
+        #expect(try house.chunkCount(of: much.account) > 500)
+        house.cloud.network.run(within: .seconds(5)) { (try? house.used(by: much.account)) == 0 }
+        #expect(try house.used(by: much.account) == 0)
+    }
+
     @Test func roomThatIsGivenWhileChunksAreCommittedCounts() throws {
         let house = try BulkHouse()
         let mover = try TestBulk(of: house.cloud)
