@@ -39,13 +39,17 @@ public final class TestBulk {
     // MARK: As a client of the SDK
 
     /// A client, in place of the one before, which is lost as if the device had been killed.
-    public func connect(_ purpose: BulkClient.Purpose) throws -> BulkClient {
+    ///
+    /// - Parameter open: How it gets its tickets; nil: from the service.
+    public func connect(_ purpose: BulkClient.Purpose, open: BulkClient.Open? = nil) throws -> BulkClient {
         let made = Unshared(Holder())
         let (entry, endpoint) = try cloud.address(of: .bulk(.documents))
         let options = RequestSocketOptions(endpoints: [endpoint], serverKey: try entry.key, keys: client.keys)
         let asking = Unshared(self)
+        let opening = Unshared(open)
         _ = try cloud.transport.startLoop(named: name) { loop in
             made.value.client = try BulkClient(loop: loop, socket: options, purpose: purpose) { purpose, done in
+                if let open = opening.value { return open(purpose, done) }
                 asking.value.open(purpose, on: loop, done)
             }
         }
