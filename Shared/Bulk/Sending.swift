@@ -113,10 +113,10 @@ final class Sending {
 
     /// Forgets what was asked for under the ticket.
     ///
-    /// - Returns: On which connections it was used.
-    func end(_ ticket: Ticket) -> [Peer] {
+    /// - Returns: On which connections it was used, and whether something waits there that is not answered any more.
+    func end(_ ticket: Ticket) -> [(peer: Peer, waits: Bool)] {
         let over = (connections[ticket.id] ?? []).map { Line(connection: $0, ticket: ticket.id) }
-        let peers = over.compactMap { lines[$0]?.peer }
+        let peers = over.compactMap { lines[$0].map { (peer: $0.peer, waits: !$0.requests.isEmpty) } }
         for line in over { remove(line) }
         return peers
     }
