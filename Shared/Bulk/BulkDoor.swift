@@ -52,24 +52,35 @@ final class BulkDoor {
     /// - Parameter standing: Of its upload, if it has one.
     func add(_ ticket: Ticket, _ standing: Upload.Standing?) {
         guard let over = tickets.add(ticket, now: loop.monotonicNow) else { return }
-        for ticket in over { _ = sending.end(ticket) }
+        tellWhoWaits(under: over)
         if let upload = ticket.upload, let standing { receiving.note(standing, of: upload) }
     }
 
     /// Ends tickets, and tells it where they were used.
     func endTickets(because error: CloudError, where isOver: (Ticket) -> Bool) {
         for ticket in tickets.removeAll(where: { ticket, _ in isOver(ticket) }) {
-            for peer in sending.end(ticket) {
-                _ = send(BulkFrame.refused(ticket.id, number: 0, chunk: .none, error), to: peer)
+            for (peer, _) in sending.end(ticket) { tell(peer, that: ticket, endedBecause: error) }
+        }
+    }
+
+    /// Of tickets that end by themselves the others hear when they use them.
+    private func tellWhoWaits(under over: [Ticket]) {
+        for ticket in over {
+            for (peer, waits) in sending.end(ticket) where waits {
+                tell(peer, that: ticket, endedBecause: Self.noTicket)
             }
         }
+    }
+
+    private func tell(_ peer: Peer, that ticket: Ticket, endedBecause error: CloudError) {
+        _ = send(BulkFrame.refused(ticket.id, number: 0, chunk: .none, error), to: peer)
     }
 
     private func sweep() {
         loop.schedule(after: Self.sweepInterval) { [weak self] in
             guard let self, socket != nil else { return }
             let now = loop.monotonicNow
-            for ticket in tickets.removeAll(where: { $1 <= now }) { _ = sending.end(ticket) }
+            tellWhoWaits(under: tickets.removeAll { $1 <= now })
             receiving.keep(tickets.uploads)
             sweep()
         }

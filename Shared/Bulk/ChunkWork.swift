@@ -71,8 +71,7 @@ struct ChunkWork: Sendable {
             return isTrue ? .known : .refused(Self.wrongHash)
         }
         do {
-            let known = try known(batch, in: partition)
-            try put(&batch, but: known, in: partition)
+            try put(&batch, but: try known(batch, in: partition), in: partition)
         } catch {
             // What was put by then is dead room.
             let failure = CloudError(wrapping: error)
@@ -92,7 +91,13 @@ struct ChunkWork: Sendable {
         var id: ChunkID
     }
 
-    private func known(_ batch: Batch, in partition: Int) throws -> Set<Key> {
+    /// What owners have already of a batch.
+    private struct Known {
+        var readable: Set<Key> = []
+        var damaged: Set<Key> = []
+    }
+
+    private func known(_ batch: Batch, in partition: Int) throws -> Known {
         var ids: [Owner: [ChunkID]] = [:]
         for (chunk, result) in zip(batch.chunks, batch.results) {
             if case .known = result { ids[chunk.ticket.owner, default: []].append(chunk.frame.chunk) }
@@ -102,7 +107,12 @@ struct ChunkWork: Sendable {
                 try Array(ChunkIndex.find(ids, of: owner, in: partition, in: snapshot).values)
             }
         }
-        return Set(try rows.filter(canBeRead).map { Key(owner: $0.owner, id: $0.id) })
+        var known = Known()
+        for row in rows {
+            let key = Key(owner: row.owner, id: row.id)
+            if try canBeRead(row) { known.readable.insert(key) } else { known.damaged.insert(key) }
+        }
+        return known
     }
 
     /// Whether the disk still has what was put. Who sends a chunk again may be the last who has it. One that is moved at
@@ -112,10 +122,10 @@ struct ChunkWork: Sendable {
         return true
     }
 
-    private func put(_ batch: inout Batch, but known: Set<Key>, in partition: Int) throws {
+    private func put(_ batch: inout Batch, but known: Known, in partition: Int) throws {
         var group = groups.take()
         defer { groups.giveBack(group) }
-        var seen = known
+        var seen = known.readable
         var waiting: [Int] = []
         func flush(_ batch: inout Batch) throws {
             guard !group.isEmpty else { return }
@@ -126,10 +136,10 @@ struct ChunkWork: Sendable {
             waiting = []
         }
         for (index, chunk) in batch.chunks.enumerated() {
-            guard case .known = batch.results[index],
-                seen.insert(Key(owner: chunk.ticket.owner, id: chunk.frame.chunk)).inserted
-            else { continue }
-            if let shortage = chunk.shortage {
+            let key = Key(owner: chunk.ticket.owner, id: chunk.frame.chunk)
+            guard case .known = batch.results[index], seen.insert(key).inserted else { continue }
+            // One that takes the place of damaged bytes needs no more room than these have.
+            if let shortage = chunk.shortage, !known.damaged.contains(key) {
                 batch.results[index] = .refused(shortage)
                 continue
             }

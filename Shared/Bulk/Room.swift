@@ -3,12 +3,15 @@ internal import Core
 /// Bytes that are held for keys, bounded for each and for all.
 ///
 /// As long as there is plenty everyone has the whole of its own bound. When more than half is taken, a key that holds
-/// more than an equal share waits for the others: so nobody can fill it for all.
+/// more than an equal share waits for the others, and the last part is for those that hold next to nothing: so a few,
+/// who take again at once what they gave back, cannot fill it for all.
 struct Room {
     let perKeyMax: Int
     let max: Int
     /// What one may hold in any case, so that many keys do not stop each other.
     private static let shareMin = BulkLimits.chunkBytesMax
+    /// The part of all that only those who hold no more than that may take: one of so many.
+    private static let lastPart = 8
     private var held: [PublicKey: Int] = [:]
     private(set) var total = 0
 
@@ -30,7 +33,8 @@ struct Room {
     mutating func take(_ bytes: Int, for key: PublicKey) -> Answer {
         let own = held[key] ?? 0
         guard own + bytes <= perKeyMax else { return .beyondOwn }
-        guard total + bytes <= max else { return .beyondAll }
+        let last = own + bytes <= Self.shareMin ? 0 : max / Self.lastPart
+        guard total + bytes <= max - last else { return .beyondAll }
         let keys = held.count + (own == 0 ? 1 : 0)
         guard total + bytes <= max / 2 || own + bytes <= Swift.max(Self.shareMin, max / keys) else {
             return .beyondAll

@@ -4,23 +4,48 @@ internal import Core
 internal import ServiceKit
 internal import Storage
 
-/// Gives the disk back: removes segments that were emptied long enough ago, then rewrites those that are mostly dead,
-/// one after the other, with the copying on a work pool and the rows in the service's groups.
+/// Gives the disk back: notes segments that a crash left without rows, removes those that were emptied long enough ago,
+/// then rewrites those that are mostly dead, one after the other, with the copying on a work pool and the rows in the
+/// service's groups.
 ///
 /// What fails is left for the next round.
 final class SegmentUpkeep {
     private static let pause: Duration = .milliseconds(20)
     /// Files that are removed in one step.
     private static let removedMax = 64
+    /// Partitions whose files are compared with the rows in one round.
+    private static let comparedMax = 64
 
     private unowned let transfers: Transfers
+    private var nextPartition = 0
 
     init(_ transfers: Transfers) { self.transfers = transfers }
 
     /// Begins a round now and then, for as long as the service runs.
     func start(_ work: ChunkWork) {
         transfers.host?.loop.schedule(after: transfers.configuration.upkeepInterval) { [weak self] in
-            self?.removeEmptied(work)
+            self?.noteUnknown(work)
+        }
+    }
+
+    /// Of some partitions, so that all have had their turn after a few hours. It is not known when the rows of such a
+    /// segment went, and an older database may have been brought back: so they are kept from now on as long as the emptied.
+    private func noteUnknown(_ work: ChunkWork) {
+        guard let host = transfers.host else { return }
+        let (store, snapshots) = (transfers.store, host.snapshots)
+        let partitions = nextPartition..<min(nextPartition + Self.comparedMax, partitionCount)
+        nextPartition = partitions.upperBound % partitionCount
+        host.loop.offload(to: .content) {
+            try partitions.flatMap { try SegmentRewrite.unknown(in: $0, of: store, through: snapshots) }
+        } then: { [weak self] result in
+            guard let self, let host = transfers.host else { return }
+            guard let unknown = try? result.get(), !unknown.isEmpty else { return removeEmptied(work) }
+            let now = host.loop.wallClock.now
+            host.submit {
+                try ChunkIndex.noteEmptied(unknown, at: now, in: $0)
+            } then: { [weak self] _ in
+                self?.removeEmptied(work)
+            }
         }
     }
 

@@ -27,7 +27,9 @@ final class Sending {
         var ticket: BulkTicket
     }
 
-    private struct State {
+    // An object: what is under way for one that is forgotten must not be taken for the same line's when it is used anew.
+    private final class State {
+        let line: Line
         let peer: Peer
         let ticket: Ticket
         var requests: [ChunkRequest] = []
@@ -40,6 +42,12 @@ final class Sending {
         var isBusy = false
         var pauses = 0
 
+        init(_ line: Line, _ peer: Peer, _ ticket: Ticket) {
+            self.line = line
+            self.peer = peer
+            self.ticket = ticket
+        }
+
         var isReady: Bool { !isBusy && !requests.isEmpty && credit > sent && tooLittle != credit }
     }
 
@@ -49,7 +57,7 @@ final class Sending {
     private var lines: [Line: State] = [:]
     /// On which each ticket is used, the oldest first.
     private var connections: [BulkTicket: [UInt64]] = [:]
-    private var turns = Turns<AccountID, Line>()
+    private var turns = Turns<AccountID, State>()
     private var running = 0
     private var requestCount = 0
     private var accounts: [AccountID: Int] = [:]
@@ -64,7 +72,7 @@ final class Sending {
     func note(_ ticket: Ticket, on peer: Peer) {
         let line = Line(connection: peer.connection, ticket: ticket.id)
         guard lines[line] == nil else { return }
-        lines[line] = State(peer: peer, ticket: ticket)
+        lines[line] = State(line, peer, ticket)
         connections[ticket.id, default: []].append(peer.connection)
         // Nobody tells that a connection is over.
         guard let all = connections[ticket.id], all.count > Self.connectionsMax else { return }
@@ -73,27 +81,27 @@ final class Sending {
 
     /// - Parameter total: Bytes since the connection was made; a total that goes back changes nothing.
     func addCredit(_ total: UInt64, _ ticket: Ticket, of peer: Peer) {
-        let line = Line(connection: peer.connection, ticket: ticket.id)
-        guard let known = lines[line]?.credit, total > known else { return }
-        lines[line]?.credit = total
-        queue(line)
+        guard let state = lines[Line(connection: peer.connection, ticket: ticket.id)], total > state.credit else {
+            return
+        }
+        state.credit = total
+        queue(state)
     }
 
     /// - Returns: Why the request is not taken; nil: it is, and will be answered.
     func take(_ request: ChunkRequest, of peer: Peer) -> CloudError? {
-        let line = Line(connection: peer.connection, ticket: request.ticket.id)
-        let own = lines[line]?.requests.count ?? 0
         let account = request.ticket.account
-        guard own < Self.requestsMax, accounts[account, default: 0] < Self.requestsOfAccountMax,
-            own < Self.fewRequests || requestCount < Self.requestsInAllMax
+        guard let state = lines[Line(connection: peer.connection, ticket: request.ticket.id)],
+            state.requests.count < Self.requestsMax, accounts[account, default: 0] < Self.requestsOfAccountMax,
+            state.requests.count < Self.fewRequests || requestCount < Self.requestsInAllMax
         else {
             return CloudError(
                 .serviceBusy, "Too many requests for chunks wait. Ask again when some are answered.",
                 details: ["maximum": "\(Self.requestsMax)"], retryAfter: .milliseconds(50))
         }
-        lines[line]?.requests.append(request)
+        state.requests.append(request)
         count(1, of: account)
-        queue(line)
+        queue(state)
         return nil
     }
 
@@ -105,40 +113,47 @@ final class Sending {
 
     /// Forgets what was asked for under the ticket.
     ///
-    /// - Returns: On which connections it was used.
-    func end(_ ticket: Ticket) -> [Peer] {
+    /// - Returns: On which connections it was used, and whether something waits there that is not answered any more.
+    func end(_ ticket: Ticket) -> [(peer: Peer, waits: Bool)] {
         let over = (connections[ticket.id] ?? []).map { Line(connection: $0, ticket: ticket.id) }
-        let peers = over.compactMap { lines[$0]?.peer }
+        let peers = over.compactMap { lines[$0].map { (peer: $0.peer, waits: !$0.requests.isEmpty) } }
         for line in over { remove(line) }
         return peers
     }
 
     private func remove(_ line: Line) {
-        if let state = lines.removeValue(forKey: line) { count(-state.requests.count, of: state.ticket.account) }
+        if let state = lines.removeValue(forKey: line) {
+            count(-state.requests.count, of: state.ticket.account)
+            // It may still be queued.
+            state.requests = []
+        }
         connections[line.ticket]?.removeAll { $0 == line.connection }
         if connections[line.ticket]?.isEmpty == true { connections[line.ticket] = nil }
     }
 
     // MARK: Turns
 
-    private func queue(_ line: Line) {
-        guard let state = lines[line], state.isReady else { return }
-        lines[line]?.isBusy = true
-        turns.add(line, of: state.ticket.account)
+    private func queue(_ state: State) {
+        guard state.isReady else { return }
+        state.isBusy = true
+        turns.add(state, of: state.ticket.account)
     }
+
+    private func isForgotten(_ state: State) -> Bool { lines[state.line] !== state }
 
     /// Begins what can be begun, when a batch of messages has been looked at.
     func goOn() {
         while running < Self.runningMax {
-            guard let line = turns.next() else { return }
-            read(line)
+            guard let state = turns.next() else { return }
+            read(state)
         }
     }
 
-    private func read(_ line: Line) {
+    private func read(_ state: State) {
         // It may have ended while it waited.
-        guard let state = lines[line] else { return }
-        let allowance = Int(clamping: min(state.credit - state.sent, UInt64(Self.turnBytes)))
+        guard !isForgotten(state) else { return }
+        let credit = state.credit
+        let allowance = Int(clamping: min(credit - state.sent, UInt64(Self.turnBytes)))
         // As many as there could be of the smallest.
         let requests = Array(state.requests.prefix(max(1, allowance / BulkLimits.chunkBytesMin)))
         running += 1
@@ -147,7 +162,7 @@ final class Sending {
         } then: { [weak self] result in
             guard let self else { return }
             running -= 1
-            deliver(result, to: line, readAt: state.credit)
+            deliver(result, to: state, readAt: credit)
             goOn()
         }
     }
@@ -155,8 +170,8 @@ final class Sending {
     /// - Parameters:
     ///   - result: The answers to the line's first requests; or the pool was full.
     ///   - credit: What the line had when they were read.
-    private func deliver(_ result: Result<[ChunkWork.Fetched], any Error>, to line: Line, readAt credit: UInt64) {
-        guard var state = lines[line] else { return }
+    private func deliver(_ result: Result<[ChunkWork.Fetched], any Error>, to state: State, readAt credit: UInt64) {
+        guard !isForgotten(state) else { return }
         state.isBusy = false
         var isStuck = false
         switch result {
@@ -167,7 +182,7 @@ final class Sending {
             sending: for answer in answers {
                 switch send(answer.frame, state.peer) {
                 case .sent: state.sent += UInt64(answer.counted)
-                case .gone: return remove(line)
+                case .gone: return remove(state.line)
                 case .full:
                     isStuck = true
                     break sending
@@ -178,17 +193,16 @@ final class Sending {
             count(-done, of: state.ticket.account)
         }
         state.pauses = isStuck ? state.pauses + 1 : 0
-        state.isBusy = isStuck
-        lines[line] = state
-        if isStuck { leaveAlone(line, state.pauses) } else { queue(line) }
+        if isStuck { leaveAlone(state) } else { queue(state) }
     }
 
     /// What was read for it is let go: whoever does not read holds nothing here but requests.
-    private func leaveAlone(_ line: Line, _ pauses: Int) {
-        loop.schedule(after: Self.pause * min(100, 1 << min(pauses, 7))) { [weak self] in
-            guard let self, lines[line] != nil else { return }
-            lines[line]?.isBusy = false
-            queue(line)
+    private func leaveAlone(_ state: State) {
+        state.isBusy = true
+        loop.schedule(after: Self.pause * min(100, 1 << min(state.pauses, 7))) { [weak self] in
+            guard let self, !isForgotten(state) else { return }
+            state.isBusy = false
+            queue(state)
             goOn()
         }
     }

@@ -8,18 +8,20 @@ internal import Storage
 extension Transfers {
     func commit(_ batch: ChunkWork.Batch, _ done: @escaping @Sendable (Receiving.Committed) -> Void) {
         guard let host else { return }
-        var committed = Receiving.Committed(errors: [])
         host.submit { [unowned self] in
-            committed = try addRows(of: batch, host, in: $0)
-        } then: { failure in
-            for group in batch.groups { group.release() }
-            if let failure {
-                committed = Receiving.Committed(
-                    errors: batch.results.map {
-                        if case .refused(let error) = $0 { error } else { failure }
-                    })
+            let committed = try addRows(of: batch, host, in: $0)
+            // In the order of the group: a room that was changed behind these rows is not forgotten for them.
+            $0.afterCommit {
+                for group in batch.groups { group.release() }
+                done(committed)
             }
-            done(committed)
+        } then: { failure in
+            guard let failure else { return }
+            for group in batch.groups { group.release() }
+            let errors = batch.results.map { result in
+                if case .refused(let error) = result { error } else { failure }
+            }
+            done(Receiving.Committed(errors: errors))
         }
     }
 

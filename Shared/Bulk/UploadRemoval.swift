@@ -13,6 +13,8 @@ final class UploadRemoval {
 
     private unowned let transfers: Transfers
     private var isRunning = false
+    /// Whose turn was last, of those who ended uploads; nil: the turn is that of the uploads whose time is over.
+    private var last: StorageOwner?
 
     init(_ transfers: Transfers) { self.transfers = transfers }
 
@@ -54,9 +56,7 @@ final class UploadRemoval {
     /// - Returns: Whether there may be more.
     private func removeSome(_ host: any ServiceRuntime, in transaction: any HandlerTransaction) throws -> Bool {
         let now = host.loop.wallClock.now
-        guard let upload = try host.storage.endedReservations(at: now, limit: 1, in: transaction).first else {
-            return false
-        }
+        guard let upload = try next(at: now, host, in: transaction) else { return false }
         guard let account = upload.owner.account else {
             throw CloudError(.internalError, "An upload belongs to no account.")
         }
@@ -65,6 +65,20 @@ final class UploadRemoval {
         try ChunkIndex.remove(removed.unheld, of: place.owner, in: place.partition, in: transaction)
         try host.storage.empty(upload, by: removed.counted, isEmpty: !removed.hasMore, in: transaction)
         return true
+    }
+
+    /// Owners take turns, and after each round one of those whose time is over has its own.
+    private func next(
+        at now: Timestamp, _ host: any ServiceRuntime, in transaction: any HandlerTransaction
+    ) throws -> Reservation? {
+        let ended = try host.storage.endedReservation(after: last, in: transaction)
+        let isRoundOver = ended == nil
+        last = ended?.owner
+        guard isRoundOver else { return ended }
+        if let expired = try host.storage.expiredReservation(at: now, in: transaction) { return expired }
+        let first = try host.storage.endedReservation(after: nil, in: transaction)
+        last = first?.owner
+        return first
     }
 
     /// - Returns: Whether there may be more.

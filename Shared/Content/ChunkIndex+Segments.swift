@@ -1,4 +1,4 @@
-internal import Core
+public import Core
 public import Storage
 
 extension ChunkIndex {
@@ -77,6 +77,17 @@ extension ChunkIndex {
         let now = SQLValue.integer(Int64(clamping: time.milliseconds))
         try transaction.execute(ContentStatements.addEmptied, values + [now])
         return true
+    }
+
+    /// Notes segments in which nothing lies as emptied now. One that a row knows is left out.
+    public static func noteEmptied(
+        _ segments: [SegmentID], at time: Timestamp, in transaction: any Transaction
+    ) throws {
+        let now = SQLValue.integer(Int64(clamping: time.milliseconds))
+        for segment in segments where try !isKnown(segment, in: transaction) {
+            let values: [SQLValue] = [.integer(Int64(segment.partition)), .integer(segment.number), now]
+            try transaction.execute(ContentStatements.addEmptied, values)
+        }
     }
 
     /// Segments that were emptied before this time.

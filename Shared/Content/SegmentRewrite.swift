@@ -157,17 +157,29 @@ public struct SegmentRewrite: Sendable {
     public static func removeUnknown(
         in partition: Int, of store: any BlobStore, begunBefore time: Timestamp, through snapshots: any Snapshots
     ) throws -> Int {
-        // Before the rows are read, as above.
-        let closed = try store.segments(in: partition).filter {
-            $0.isClosed && $0.id.number < Int64(clamping: time.milliseconds)
+        let unknown = try unknown(in: partition, of: store, through: snapshots) {
+            $0.number < Int64(clamping: time.milliseconds)
         }
-        guard !closed.isEmpty else { return 0 }
-        let unknown = try snapshots.read { transaction in
-            try closed.filter {
-                try !ChunkIndex.isKnown($0.id, in: transaction) && !ChunkIndex.isEmptied($0.id, in: transaction)
+        for segment in unknown { try store.remove(segment) }
+        return unknown.count
+    }
+
+    /// The partition's closed segments that no row knows, and that are not noted as emptied either. Whoever cannot say
+    /// since when the rows are as they are notes these with ``ChunkIndex/noteEmptied(_:at:in:)``, and they go as those
+    /// that were emptied then. On a work pool's thread.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`.
+    public static func unknown(
+        in partition: Int, of store: any BlobStore, through snapshots: any Snapshots,
+        where isMeant: (SegmentID) -> Bool = { _ in true }
+    ) throws -> [SegmentID] {
+        // Before the rows are read, as above.
+        let closed = try store.segments(in: partition).filter { $0.isClosed && isMeant($0.id) }
+        guard !closed.isEmpty else { return [] }
+        return try snapshots.read { transaction in
+            try closed.map(\.id).filter {
+                try !ChunkIndex.isKnown($0, in: transaction) && !ChunkIndex.isEmptied($0, in: transaction)
             }
         }
-        for segment in unknown { try store.remove(segment.id) }
-        return unknown.count
     }
 }

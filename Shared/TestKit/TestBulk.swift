@@ -15,7 +15,7 @@ public final class TestBulk {
     public private(set) var frames: [BulkFrame] = []
     private unowned let cloud: TestCloud
     private let name: String
-    private var raw: (any RequestSocket)?
+    private var raw: [Int: any RequestSocket] = [:]
     private var bulk: BulkClient?
 
     /// Signs in under a key of its own.
@@ -39,13 +39,17 @@ public final class TestBulk {
     // MARK: As a client of the SDK
 
     /// A client, in place of the one before, which is lost as if the device had been killed.
-    public func connect(_ purpose: BulkClient.Purpose) throws -> BulkClient {
+    ///
+    /// - Parameter open: How it gets its tickets; nil: from the service.
+    public func connect(_ purpose: BulkClient.Purpose, open: BulkClient.Open? = nil) throws -> BulkClient {
         let made = Unshared(Holder())
         let (entry, endpoint) = try cloud.address(of: .bulk(.documents))
         let options = RequestSocketOptions(endpoints: [endpoint], serverKey: try entry.key, keys: client.keys)
         let asking = Unshared(self)
+        let opening = Unshared(open)
         _ = try cloud.transport.startLoop(named: name) { loop in
             made.value.client = try BulkClient(loop: loop, socket: options, purpose: purpose) { purpose, done in
+                if let open = opening.value { return open(purpose, done) }
                 asking.value.open(purpose, on: loop, done)
             }
         }
@@ -98,14 +102,14 @@ public final class TestBulk {
 
     // MARK: As whatever says what it likes
 
-    /// Sends a frame as it is.
-    public func send(_ frame: Frame) throws { _ = try socket().send([frame]) }
+    /// Sends a frame as it is, on the connection of this number, which is made if need be.
+    public func send(_ frame: Frame, on number: Int = 0) throws { _ = try socket(number).send([frame]) }
 
     /// Forgets what has come back.
     public func clear() { frames = [] }
 
-    private func socket() throws -> any RequestSocket {
-        if let raw { return raw }
+    private func socket(_ number: Int) throws -> any RequestSocket {
+        if let socket = raw[number] { return socket }
         let (entry, endpoint) = try cloud.address(of: .bulk(.documents))
         let options = RequestSocketOptions(endpoints: [endpoint], serverKey: try entry.key, keys: client.keys)
         let made = Unshared(Holder())
@@ -113,11 +117,11 @@ public final class TestBulk {
             self?.frames += messages.map { BulkFrame($0[0]) }
                 .filter { (try? $0.kind(contentBytesMax: BulkLimits.chunkBytesMax)) != .greeting }
         }
-        _ = try cloud.transport.startLoop(named: name + " raw") { loop in
+        _ = try cloud.transport.startLoop(named: "\(name) raw \(number)") { loop in
             made.value.socket = try loop.makeRequestSocket(options) { onMessages.value($0) }
         }
         guard let socket = made.value.socket else { throw CloudError(.internalError, "The loop made no socket.") }
-        raw = socket
+        raw[number] = socket
         cloud.network.run(for: .milliseconds(20))
         return socket
     }

@@ -134,15 +134,30 @@ import Wire
         var room = Room(perKeyMax: 8 << 20, max: 16 << 20)
         #expect((0..<8).allSatisfy { _ in room.take(1 << 20, for: keys[0]) == .taken })
         #expect(room.take(1, for: keys[0]) == .beyondOwn)
-        // The second has half of it, and the third waits for nobody.
+        // The second has half of it but for the last part, and the third waits for nobody.
         var count = 0
         while room.take(1 << 20, for: keys[1]) == .taken { count += 1 }
-        #expect(count == 8)
-        room.give(8 << 20, of: keys[0])
+        #expect(count == 6)
         #expect(room.take(1 << 20, for: keys[2]) == .taken)
+        room.give(6 << 20, of: keys[0])
         #expect(room.total == 9 << 20)
         // Who holds more than a share waits, who holds none does not.
         #expect(room.take(1 << 20, for: keys[1]) != .taken)
         #expect(keys[3...].allSatisfy { room.take(1 << 20, for: $0) == .taken })
+    }
+
+    @Test func whoHoldsNothingFindsRoomHoweverMuchAFewWant() throws {
+        let keys = try (0..<12).map { number in
+            try #require(PublicKey(bytes: [UInt8](repeating: UInt8(number), count: 32)))
+        }
+        var room = Room(perKeyMax: 8 << 20, max: 64 << 20)
+        let greedy = keys[..<9]
+        // They take again at once what is given back.
+        for turn in 0..<100 {
+            for key in greedy { while room.take(1 << 20, for: key) == .taken {} }
+            room.give(1 << 20, of: greedy[turn % greedy.count])
+        }
+        for key in greedy { while room.take(1 << 20, for: key) == .taken {} }
+        #expect(keys[9...].allSatisfy { room.take(1 << 20, for: $0) == .taken })
     }
 }

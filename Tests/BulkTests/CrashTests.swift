@@ -1,3 +1,4 @@
+import Bulk
 import Content
 import Core
 import NephosKit
@@ -59,6 +60,44 @@ import Wire
         #expect(results.all.allSatisfy { $0.isSuccess })
         #expect(try house.fetch([id(of: content(1))], with: client).first?.get() == content(1))
         #expect(try house.chunkCount(of: mover.account) == 1)
+    }
+
+    @Test func whatAKillLeftWithoutRowsIsGivenBack() throws {
+        var watched: Watched?
+        var configuration = Transfers.Configuration()
+        configuration.upkeepInterval = .seconds(60)
+        configuration.emptiedRetention = .seconds(3600)
+        let house = try BulkHouse(
+            configuration: configuration,
+            wrapping: {
+                let made = Watched($0)
+                watched = made
+                return made
+            })
+        let mover = try TestBulk(of: house.cloud)
+        let network = house.cloud.network
+        func send(_ chunk: [UInt8]) throws {
+            try mover.send(frame(ticket(house.open(mover, upload: upload(1), bytes: 2 << 20)), chunk))
+            network.run(for: .seconds(1))
+        }
+        watched?.afterPut.withLock {
+            $0 = {
+                network.crash("documents")
+                network.crash("documents bulk")
+            }
+        }
+        try send(content(1, count: 900_000))
+        watched?.afterPut.withLock { $0 = nil }
+        try house.cloud.start(.documents)
+        // This one does not fit into the same segment.
+        try send(content(2, count: 400_000))
+        #expect(try house.chunkCount(of: mover.account) == 1)
+        #expect(try house.diskBytes(of: mover.account) > 1_300_000)
+        // An older database may have been brought back: what it does not know stays for a time.
+        network.run(for: .seconds(3000))
+        #expect(try house.diskBytes(of: mover.account) > 1_300_000)
+        network.run(for: .seconds(6000))
+        #expect(try house.diskBytes(of: mover.account) < 500_000)
     }
 
     @Test func killedBetweenTheRowsAndTheAnswer() throws {

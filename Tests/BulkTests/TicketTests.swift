@@ -48,6 +48,33 @@ import Wire
         #expect(try send(frame(ticket(reply), content(2)), mover, house)?.failure.code == .tokenExpired)
     }
 
+    @Test func whoWaitsUnderATicketIsToldThatItHasRunOut() throws {
+        let house = try BulkHouse()
+        let mover = try TestBulk(of: house.cloud)
+        let reply = try house.open(mover)
+        // Without credit nothing comes.
+        try mover.send(BulkFrame.control(.get, ticket(reply), number: 1, chunk: id(of: content(1))))
+        house.cloud.network.run(for: .milliseconds(Int64(reply.lifetimeMilliseconds) - 2000))
+        #expect(mover.frames.isEmpty)
+        house.cloud.network.run(for: .seconds(15))
+        #expect(mover.frames.map(\.failure.code) == [.tokenExpired])
+        #expect(mover.frames.first?.chunk == ChunkID.none)
+        #expect(try mover.frames.first?.ticket == ticket(reply))
+    }
+
+    @Test func whoWaitsUnderATicketIsToldThatItMadeRoom() throws {
+        let house = try BulkHouse()
+        let mover = try TestBulk(of: house.cloud)
+        let first = try ticket(house.open(mover))
+        try mover.send(BulkFrame.control(.get, first, number: 1, chunk: id(of: content(1))))
+        for _ in 0..<15 { _ = try house.open(mover) }
+        #expect(mover.frames.isEmpty)
+        _ = try house.open(mover)
+        house.cloud.network.run(for: .seconds(1))
+        #expect(mover.frames.map(\.failure.code) == [.tokenExpired])
+        #expect(mover.frames.first?.ticket == first)
+    }
+
     @Test func aRevokedDeviceIsStoppedInTheMiddle() throws {
         let house = try BulkHouse()
         let mover = try TestBulk(of: house.cloud)

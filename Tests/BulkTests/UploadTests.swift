@@ -1,6 +1,7 @@
 import Bulk
 import Bus
 import Core
+import Foundation
 import NephosKit
 import TestKit
 import Testing
@@ -104,18 +105,64 @@ import Wire
         #expect(code { _ = try house.open(mover) } == .notAuthenticated)
     }
 
-    /// Also under the same upload, where it is a repeat.
-    @Test(arguments: [UInt8(1), 2])
-    func aDamagedChunkThatIsSentAgainIsWholeAgain(number: UInt8) throws {
+    /// Also under the same upload, where it is a repeat, and if that is full.
+    @Test(arguments: [UInt8(1), 2], [UInt64(1 << 20), 100_000])
+    func aDamagedChunkThatIsSentAgainIsWholeAgain(number: UInt8, room: UInt64) throws {
         let house = try BulkHouse()
         let mover = try TestBulk(of: house.cloud)
-        let client = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 1 << 20))
+        let client = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: room))
         #expect(house.store([content(1)], with: client).allSatisfy { $0.isSuccess })
         try house.damageAll(of: mover.account)
         #expect(house.fetch([id(of: content(1))], with: client).map(\.code) == [.storageFailure])
-        let again = try mover.connect(BulkClient.Purpose(upload: upload(number), uploadBytes: 1 << 20))
+        let again = try mover.connect(BulkClient.Purpose(upload: upload(number), uploadBytes: room))
         #expect(house.store([content(1)], with: again).allSatisfy { $0.isSuccess })
         #expect(try house.fetch([id(of: content(1))], with: again).first?.get() == content(1))
         #expect(try house.chunkCount(of: mover.account) == 1)
+    }
+
+    @Test func nobodysRoomWaitsForAllThatAnotherHasEnded() throws {
+        let house = try BulkHouse()
+        try house.cloud.createAccount("other")
+        let movers = try [TestBulk(of: house.cloud), TestBulk(of: house.cloud, account: "other")]
+            .sorted { $0.account.rawValue < $1.account.rawValue }
+        let (much, little) = (movers[0], movers[1])
+        let client = try much.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 8 << 20))
+        let chunks = (0..<1500).map { content($0, count: 100) }
+        #expect(house.store(chunks, with: client).allSatisfy { $0.isSuccess })
+        let other = try little.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 1 << 20))
+        #expect(house.store([content(1)], with: other).allSatisfy { $0.isSuccess })
+        try house.close(much, upload: upload(1))
+        try house.close(little, upload: upload(1))
+        house.cloud.network.run(within: .seconds(5)) { (try? house.used(by: little.account)) == 0 }
+        #expect(try house.used(by: little.account) == 0)
+        #expect(try house.chunkCount(of: much.account) > 500)
+        house.cloud.network.run(within: .seconds(5)) { (try? house.used(by: much.account)) == 0 }
+        #expect(try house.used(by: much.account) == 0)
+    }
+
+    @Test func roomThatIsGivenWhileChunksAreCommittedCounts() throws {
+        let house = try BulkHouse()
+        let mover = try TestBulk(of: house.cloud)
+        let good = try ticket(house.open(mover, upload: upload(1), bytes: 100_000))
+        try mover.send(BulkFrame.control(.credit, good, number: 1))
+        let network = house.cloud.network
+        network.run(for: .seconds(1))
+        // The rows of the first chunk and the room for the second meet in one transaction.
+        network.faults.latency = .milliseconds(1)...(.milliseconds(1))
+        network.offloadTime = .milliseconds(5)
+        try mover.send(frame(good, number: 1, content(1)))
+        network.run(for: .milliseconds(5))
+        var request = WireOpenTransfer()
+        request.transferID = Data(upload(1))
+        request.uploadBytes = 200_000
+        let answer = try mover.client.begin(
+            "OpenTransfer", request, at: .requests(.documents), accessToken: mover.accessToken)
+        network.run(within: .seconds(5)) { answer.result != nil && !mover.frames.isEmpty }
+        #expect(mover.frames.first?.kind == .stored)
+        #expect(try answer.result?.get().decode(WireOpenTransferReply.self).reservedBytes == 200_000)
+        mover.clear()
+        try mover.send(frame(good, number: 2, content(2)))
+        network.run(within: .seconds(5)) { !mover.frames.isEmpty }
+        #expect(mover.frames.first?.kind == .stored)
     }
 }

@@ -128,15 +128,29 @@ private final class Keeper: CloudService, @unchecked Sendable {
         cloud.crash(.records)
         try cloud.start(.records)
         #expect(try find()?.bytes == 1000)
-        func ended() throws -> [Reservation] {
-            var all: [Reservation] = []
+        func expired() throws -> Reservation? {
+            var found: Reservation?
             let now = now
-            try keeper.run(on: cloud) { all = try $0.endedReservations(at: now, limit: 10, in: $1) }
-            return all
+            try keeper.run(on: cloud) { found = try $0.expiredReservation(at: now, in: $1) }
+            return found
         }
-        #expect(try ended().isEmpty)
+        #expect(try expired() == nil)
         cloud.network.run(for: hour)
-        #expect(try ended().count == 1)
+        #expect(try expired()?.bytes == 1000)
+    }
+
+    @Test func ownersTakeTurnsAtThoseThatWereEnded() throws {
+        defer { cloud.close() }
+        let first = try reserve(1000)
+        func ended(after owner: StorageOwner?) throws -> Reservation? {
+            var found: Reservation?
+            try keeper.run(on: cloud) { found = try $0.endedReservation(after: owner, in: $1) }
+            return found
+        }
+        #expect(try ended(after: nil) == nil)
+        try keeper.run(on: cloud) { try $0.end(first, in: $1) }
+        #expect(try ended(after: nil)?.id == first.id)
+        #expect(try ended(after: first.owner) == nil)
     }
 
     @Test func anOwnerHasNotAnyNumberOfThem() throws {

@@ -38,11 +38,16 @@ public final class BulkClient {
     /// How long nothing may be heard while something waits for an answer, before that is sent again.
     private static let patience: Duration = .seconds(5)
     private static let pause: Duration = .milliseconds(50)
+    /// The longest pause, when a chunk is refused again and again, or a ticket.
+    private static let chunkPauseMax: Duration = .seconds(2)
+    private static let ticketPauseMax: Duration = .seconds(30)
 
     struct Pending {
         var frame: Frame
         var counted: Int
         var isSent = false
+        /// How often it was refused for the moment.
+        var refusals = 0
         var completion: (Result<Void, CloudError>) -> Void
     }
 
@@ -56,6 +61,8 @@ public final class BulkClient {
     private(set) var pass: Pass?
     private(set) var isConnected = false
     private var isOpening = false
+    /// Tickets that were refused one after the other, before anything was moved under them.
+    private var ticketsRefused = 0
     /// Why nothing more can be moved.
     private(set) var ended: CloudError?
     private var watchdog: (any LoopTimer)?
@@ -89,7 +96,7 @@ public final class BulkClient {
     public func close() {
         socket?.close()
         socket = nil
-        failAll(CloudError(.networkFailure, "The connection is closed."))
+        end(because: ended ?? CloudError(.networkFailure, "The connection is closed."))
         watchdog?.cancel()
         retry?.cancel()
     }
@@ -218,6 +225,18 @@ public final class BulkClient {
         }
     }
 
+    /// The ticket is none, or not any more. The first time that says nothing; if the next ones are none either, something
+    /// is wrong that asking does not cure.
+    private func openAgainSoon() {
+        ticketsRefused += 1
+        guard ticketsRefused > 1 else { return openAgain() }
+        pass = nil
+        loop.schedule(after: min(Self.pause(ticketsRefused - 2), Self.ticketPauseMax)) { [weak self] in
+            guard let self, ended == nil else { return }
+            openAgain()
+        }
+    }
+
     /// - Parameter isNew: Whether the service knows nothing of the connection or the ticket yet.
     private func sendAllAgain(isNew: Bool) {
         lastHeard = loop.monotonicNow
@@ -249,8 +268,12 @@ public final class BulkClient {
             case .greeting:
                 isConnected = true
                 if pass != nil { sendAllAgain(isNew: true) }
-            case .stored: end(frame.number, .success(()))
-            case .chunk: fetching.take(frame)
+            case .stored:
+                ticketsRefused = 0
+                end(frame.number, .success(()))
+            case .chunk:
+                ticketsRefused = 0
+                fetching.take(frame)
             case .refused: refused(frame)
             case .get, .credit: break
             }
@@ -265,16 +288,27 @@ public final class BulkClient {
         // An answer to what went out under an earlier ticket says nothing of this one.
         if error.code == .tokenExpired || frame.chunk == .none {
             guard frame.ticket == pass?.ticket else { return }
-            return error.code == .tokenExpired ? openAgain() : end(because: error)
+            return error.code == .tokenExpired ? openAgainSoon() : end(because: error)
         }
-        guard error.code == .serviceBusy else {
+        guard Self.passes(error) else {
             end(frame.number, .failure(error))
             return fetching.end(frame.number, .failure(error))
         }
-        loop.schedule(after: error.retryAfter ?? Self.pause) { [weak self] in
+        let refusals = pending[frame.number]?.refusals ?? 0
+        pending[frame.number]?.refusals = refusals + 1
+        loop.schedule(after: max(error.retryAfter ?? .zero, min(Self.pause(refusals), Self.chunkPauseMax))) {
+            [weak self] in
             self?.sendAgain(frame.number)
             self?.fetching.askAgain(frame.number)
             self?.goOn()
         }
     }
+
+    /// Whether the same may be taken in a moment. That there is no credit is so too: what was sent before the connection
+    /// was made anew still counts until it is stored, and so does what other clients of this device send.
+    private static func passes(_ error: CloudError) -> Bool {
+        error.code == .serviceBusy || error.code == .limitExceeded && error.details["credit_bytes"] != nil
+    }
+
+    private static func pause(_ refusals: Int) -> Duration { pause * (1 << min(refusals, 10)) }
 }

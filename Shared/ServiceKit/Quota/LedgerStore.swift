@@ -29,7 +29,7 @@ enum LedgerStore {
                 )
                 """,
             ]),
-        ReservationStore.migration,
+        ReservationStore.migration, ReservationStore.orderMigration,
     ]
 
     private static let columns = "revision, allotted, used"

@@ -21,11 +21,26 @@ enum ReservationStore {
             """,
             "CREATE INDEX storage_reservations_by_end ON storage_reservations (expires)",
         ])
+    /// So that owners take turns at those that were ended.
+    static let orderMigration = Migration(
+        name: "ledger-003-reservations-order",
+        statements: [
+            "DROP INDEX storage_reservations_by_end",
+            "CREATE INDEX storage_reservations_by_end ON storage_reservations (expires, owner_id, id)",
+        ])
 
     private static let columns = "owner_id, id, app, device, bytes, filled, expires"
     private static let select = SQL("SELECT \(columns) FROM storage_reservations WHERE owner_id = ?1 AND id = ?2")
     private static let selectEnded = SQL(
-        "SELECT \(columns) FROM storage_reservations WHERE expires <= ?1 ORDER BY expires, owner_id, id LIMIT ?2")
+        """
+        SELECT \(columns) FROM storage_reservations WHERE expires = 0 AND owner_id > ?1
+        ORDER BY expires, owner_id, id LIMIT 1
+        """)
+    private static let selectExpired = SQL(
+        """
+        SELECT \(columns) FROM storage_reservations WHERE expires > 0 AND expires <= ?1
+        ORDER BY expires, owner_id, id LIMIT 1
+        """)
     private static let count = SQL("SELECT COUNT(*) FROM storage_reservations WHERE owner_id = ?1")
     private static let upsert = SQL(
         """
@@ -42,9 +57,14 @@ enum ReservationStore {
         try transaction.first(select, [.text(owner.rawValue), .blob(id.bytes)], reservation)
     }
 
-    static func ended(at now: Timestamp, limit: Int, in transaction: any Transaction) throws -> [Reservation] {
-        try transaction.all(
-            selectEnded, [.integer(Int64(clamping: now.milliseconds)), .integer(Int64(limit))], reservation)
+    /// One that was ended, of the first owner behind this one.
+    static func ended(after owner: StorageOwner, in transaction: any Transaction) throws -> Reservation? {
+        try transaction.first(selectEnded, [.text(owner.rawValue)], reservation)
+    }
+
+    /// The first whose time is over.
+    static func expired(at now: Timestamp, in transaction: any Transaction) throws -> Reservation? {
+        try transaction.first(selectExpired, [.integer(Int64(clamping: now.milliseconds))], reservation)
     }
 
     static func count(of owner: Owner, in transaction: any Transaction) throws -> Int {

@@ -100,11 +100,18 @@ extension StorageLedger {
         try ReservationStore.remove(reservation, in: transaction)
     }
 
-    /// Those that have ended and are not empty yet, at most so many.
-    public func endedReservations(
-        at now: Timestamp, limit: Int, in transaction: any Transaction
-    ) throws -> [Reservation] {
-        try ReservationStore.ended(at: now, limit: limit, in: transaction)
+    /// One that was ended and is not empty yet, of the first owner behind this one; nil: there is none behind it.
+    ///
+    /// - Parameter owner: Whose turn was last, so that nobody waits for all that another has ended; nil: nobody's.
+    public func endedReservation(
+        after owner: StorageOwner?, in transaction: any Transaction
+    ) throws -> Reservation? {
+        try ReservationStore.ended(after: owner ?? StorageOwner(""), in: transaction)
+    }
+
+    /// The first whose time is over and that is not empty yet.
+    public func expiredReservation(at now: Timestamp, in transaction: any Transaction) throws -> Reservation? {
+        try ReservationStore.expired(at: now, in: transaction)
     }
 
     private func giveBack(

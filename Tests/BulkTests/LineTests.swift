@@ -1,0 +1,38 @@
+import Bus
+import Core
+import NephosKit
+import TestKit
+import Testing
+import Wire
+
+/// One ticket on many connections, of which nobody says which are over.
+@Suite struct LineTests {
+    @Test func whatWasReadForAForgottenConnectionIsNotTakenForItsNextRequests() throws {
+        let house = try BulkHouse()
+        let mover = try TestBulk(of: house.cloud)
+        let chunks = (0..<10).map { content($0, count: 5000) }
+        let client = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 1 << 20))
+        #expect(house.store(chunks, with: client).allSatisfy { $0.isSuccess })
+        let good = try ticket(house.open(mover))
+        for number in 0...8 { try mover.send(BulkFrame.control(.greeting, .none), on: number) }
+        house.cloud.network.run(for: .milliseconds(20))
+        mover.clear()
+
+        // Ten are being read for the first connection.
+        house.cloud.network.offloadTime = .milliseconds(100)
+        try mover.send(BulkFrame.control(.credit, good, number: 1 << 20))
+        for (number, chunk) in chunks.enumerated() {
+            try mover.send(BulkFrame.control(.get, good, number: UInt64(number), chunk: id(of: chunk)))
+        }
+        house.cloud.network.run(for: .milliseconds(10))
+        // Eight others make it the one that is forgotten, and it asks for something else.
+        for number in 1...8 { try mover.send(BulkFrame.control(.credit, good, number: 1), on: number) }
+        house.cloud.network.run(for: .milliseconds(10))
+        try mover.send(BulkFrame.control(.credit, good, number: 1 << 20))
+        try mover.send(BulkFrame.control(.get, good, number: 77, chunk: id(of: chunks[3])))
+        house.cloud.network.run(for: .seconds(1))
+        let answers = mover.frames.filter { $0.kind == .chunk }
+        #expect(answers.map(\.number) == [77])
+        #expect(answers.first?.withContent { [UInt8]($0) } == chunks[3])
+    }
+}
