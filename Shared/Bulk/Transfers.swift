@@ -129,6 +129,8 @@ public final class Transfers {
         guard let host, let bulk else {
             throw CloudError(.serviceUnavailable, "The service moves no content: it has no address for it.")
         }
+        // Whom it concerns has been told by now, and would not be told of this ticket.
+        if let refusal = host.refusal(of: caller) { throw refusal }
         let upload = try Self.upload(request.transferID, caller.account)
         let lifetime = min(.seconds(3600), caller.expires.since(context.now))
         var reply = WireOpenTransferReply()

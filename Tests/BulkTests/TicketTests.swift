@@ -95,6 +95,40 @@ import Wire
         #expect(try house.chunkCount(of: mover.account) == 1)
     }
 
+    /// What is asked for in large requests waits for its turn, and the revocation does not.
+    @Test func noTicketIsGivenForARequestThatWaitedWhileItsDeviceWasRevoked() throws {
+        let house = try BulkHouse()
+        let mover = try TestBulk(of: house.cloud)
+        let boss = try TestBulk(of: house.cloud)
+        _ = try house.open(mover)
+        let network = house.cloud.network
+        network.run(for: .seconds(1))
+        network.faults.latency = .milliseconds(1)...(.milliseconds(1))
+        // A field that nobody knows, of 65,000 bytes.
+        let large = try Frame([0x7a, 0xe8, 0xfb, 0x03] + [UInt8](repeating: 1, count: 65_000))
+            .decode(WireOpenTransfer.self)
+        let start = network.now
+        var request = WireRevokeDevice()
+        request.deviceID = mover.device.rawValue
+        let revoked = try boss.client.begin(
+            "RevokeDevice", request, at: .requests(.identity), accessToken: boss.accessToken)
+        // What follows reaches the service at one time with what identity says of it, and before.
+        network.run(within: .seconds(1)) { network.now >= start + .milliseconds(1) }
+        let answers = try (0..<60).map { _ in
+            try mover.client.begin("OpenTransfer", large, at: .requests(.documents), accessToken: mover.accessToken)
+        }
+        network.run(for: .seconds(2))
+        #expect(try revoked.result?.get() != nil)
+        let tickets = try answers.compactMap { try? $0.result?.get() }
+            .map { try ticket($0.decode(WireOpenTransferReply.self)) }
+        // Some had their turn before, and some after.
+        #expect(!tickets.isEmpty && tickets.count < 60)
+        for one in tickets {
+            let answer = try send(BulkFrame.control(.get, one, number: 1, chunk: id(of: content(1))), mover, house)
+            #expect(answer?.failure.code == .tokenExpired)
+        }
+    }
+
     @Test func aLockedAccountIsStoppedToo() throws {
         let house = try BulkHouse()
         let mover = try TestBulk(of: house.cloud)

@@ -99,6 +99,9 @@ public protocol ServiceRuntime: AnyObject {
     var ownerKeys: OwnerKeys { get }
     /// What this service stores for each owner of a plan, and how much it may.
     var storage: StorageLedger { get }
+    /// Why a caller may not go on as it was let in; nil: it may. A request may have waited for its turn since. Whoever
+    /// gives something that outlives the request asks when it does.
+    func refusal(of caller: Caller) -> CloudError?
     /// Runs the body in the next group's transaction, as if it were a request.
     func submit(_ body: @escaping (any HandlerTransaction) throws -> Void)
     /// The same, and then calls the completion: with nil when the group is on disk, or with why nothing of this was

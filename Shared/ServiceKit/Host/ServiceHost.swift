@@ -252,6 +252,8 @@ public final class ServiceHost: ServiceRuntime {
 
     // MARK: ServiceRuntime
 
+    public func refusal(of caller: Caller) -> CloudError? { gate.verifier.refusal(of: caller) }
+
     /// Runs the body at once, in a group with whatever is queued. Not from within a group.
     func runNow(_ body: @escaping (any HandlerTransaction) throws -> Void) -> CloudError? { runner.runNow(body) }
 

@@ -163,10 +163,7 @@ struct TokenVerifier {
         guard expires > now else { throw Self.expired }
         let device = DeviceID(payload.dev)
         let account = AccountID(payload.sub)
-        let standing = directory.standing(of: account)
-        guard standing != .closed else { throw CloudError.accountClosed }
-        if let ending = directory.ended[device] { throw ending.error }
-        guard standing != .locked else { throw CloudError.accountLocked }
+        if let refusal = refusal(of: device, account) { throw refusal }
         let app = AppID(payload.app)
         let entitlements = directory.entitlements(
             of: app,
@@ -178,6 +175,23 @@ struct TokenVerifier {
             caller: Caller(
                 account: account, device: device, app: app, entitlements: entitlements, expires: expires),
             keyID: header.kid, until: min(expires, signer.retires ?? expires))
+    }
+
+    private func refusal(of device: DeviceID, _ account: AccountID) -> CloudError? {
+        let standing = directory.standing(of: account)
+        if standing == .closed { return .accountClosed }
+        if let ending = directory.ended[device] { return ending.error }
+        return standing == .locked ? .accountLocked : nil
+    }
+
+    /// Why the caller may not go on as it was let in, by what was learned since; nil: it may.
+    func refusal(of caller: Caller) -> CloudError? {
+        if let refusal = refusal(of: caller.device, caller.account) { return refusal }
+        let isSame = directory.entitlements(of: caller.app, inToken: caller.entitlements) == caller.entitlements
+        return isSame
+            ? nil
+            : CloudError(
+                .serviceBusy, "What the app may do has just changed. Try again.", retryAfter: .milliseconds(10))
     }
 
     private static func timestamp(seconds: UInt64) -> Timestamp {
