@@ -14,7 +14,7 @@ final class UploadRemoval {
     private unowned let transfers: Transfers
     private var isRunning = false
     /// Whose turn was last, of those who ended uploads; nil: the turn is that of the uploads whose time is over.
-    private var last: StorageOwner?
+    private var last: Owner?
 
     init(_ transfers: Transfers) { self.transfers = transfers }
 

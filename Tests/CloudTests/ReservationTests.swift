@@ -142,7 +142,7 @@ private final class Keeper: CloudService, @unchecked Sendable {
     @Test func ownersTakeTurnsAtThoseThatWereEnded() throws {
         defer { cloud.close() }
         let first = try reserve(1000)
-        func ended(after owner: StorageOwner?) throws -> Reservation? {
+        func ended(after owner: Owner?) throws -> Reservation? {
             var found: Reservation?
             try keeper.run(on: cloud) { found = try $0.endedReservation(after: owner, in: $1) }
             return found

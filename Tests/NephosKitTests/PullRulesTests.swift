@@ -54,6 +54,21 @@ import Wire
         #expect(newer.offers.isEmpty)
     }
 
+    /// A listing that lacked something by mistake costs a second look, and no data.
+    @Test func inOneHistoryAnInferredDeletionGivesWayToTheVeryWriteItWasMadeFrom() throws {
+        let value = item("a", 1, at: 1, sequence: 3)
+        let kept = try plan([], local: [value], epoch: 1).puts
+        #expect(kept.map(\.value) == [nil])
+        for comparing in [false, true] {
+            let again = try plan([value], local: kept, epoch: 1, comparing: comparing)
+            #expect(again.offers.isEmpty && again.puts == [value])
+        }
+        // One that was really made is offered, also when it followed at once.
+        var made = kept[0]
+        made.sequence = 4
+        #expect(try plan([value], local: [made], epoch: 1, comparing: true).offers == [made])
+    }
+
     @Test func deletionsAreRememberedAndOfferedAgainstWhatComesBack() throws {
         let tombstone = item("a", nil, at: 5, sequence: 7)
         let other = item("b", nil, at: 5, sequence: 8)

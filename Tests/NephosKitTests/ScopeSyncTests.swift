@@ -328,7 +328,7 @@ import Wire
     func whatDoesNotGoWithTheCopyIsPulled(_ place: FeedSegment.Place) {
         var sync = current()
         #expect(sync.received(segment(5, 6), as: place) == [.find])
-        #expect(sync.received(segment(5, 6), as: .seen) == [])
+        #expect(sync.received(segment(5, 6), as: .seen) == [.tellNews])
     }
 
     @Test func aNotificationsDigestThatDiffersBeginsAComparison() throws {

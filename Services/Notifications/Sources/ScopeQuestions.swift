@@ -41,13 +41,21 @@ final class ScopeQuestions {
     /// How long a subscriber waits. What comes later is known from then on.
     private static let patience: Duration = .seconds(2)
 
-    private let host: any ServiceRuntime
+    typealias Schedule = (Duration, @escaping () -> Void) -> any LoopTimer
+    /// Sends a `ReadHeads` to a service.
+    typealias Call = (ServiceName, Frame, @escaping (Result<Frame, CloudError>) -> Void) -> Void
+
+    private let schedule: Schedule
+    private let call: Call
     /// Called with each answer, also one that comes too late for those who asked.
     private let learned: (ScopeKey, Caller, Answer) -> Void
     private var asked: [Question: Asked] = [:]
 
-    init(host: any ServiceRuntime, learned: @escaping (ScopeKey, Caller, Answer) -> Void) {
-        self.host = host
+    init(
+        schedule: @escaping Schedule, call: @escaping Call, learned: @escaping (ScopeKey, Caller, Answer) -> Void
+    ) {
+        self.schedule = schedule
+        self.call = call
         self.learned = learned
     }
 
@@ -70,7 +78,7 @@ final class ScopeQuestions {
             timer?.cancel()
             completion(answers)
         }
-        timer = host.loop.schedule(after: Self.patience) { if !isDone { finish() } }
+        timer = schedule(Self.patience) { if !isDone { finish() } }
         for key in keys { answers[key] = Answer.none }
         var left = answers.count
         var fresh: [ScopeKey] = []
@@ -97,7 +105,7 @@ final class ScopeQuestions {
             request.owner = first.name.owner.rawValue
             request.scopes = group.map { $0.name.path.rawValue }
             request.reader = WireReader(caller)
-            host.call(first.service, "ReadHeads", body: Frame(encoding: request), causeID: nil) { [weak self] result in
+            call(first.service, Frame(encoding: request)) { [weak self] result in
                 let scopes = result.decoded(as: WireReadHeadsReply.self).map(\.scopes)
                 self?.answered(Array(group), caller, scopes)
             }

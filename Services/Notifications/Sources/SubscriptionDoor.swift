@@ -68,7 +68,10 @@ final class SubscriptionDoor {
             endpoint: endpoint, keys: host.keys, unreadBytesPerConnectionMax: Self.unreadBytesPerConnectionMax,
             sendQueueMax: configuration.subscriberQueueMax,
             unsentBytesPerConnectionMax: Self.unsentBytesPerConnectionMax)
-        questions = ScopeQuestions(host: host) { [weak self] in self?.learn($0, $1, $2) }
+        questions = ScopeQuestions(
+            schedule: { [unowned host] in host.loop.schedule(after: $0, $1) },
+            call: { [unowned host] in host.call($0, "ReadHeads", body: $1, causeID: nil, then: $2) },
+            learned: { [weak self] in self?.learn($0, $1, $2) })
         var router = Router()
         router.direct(WireSubscribe.self) { [weak self] in try self?.subscribe($0, $1, answer: $2) }
         router.direct(WireUnsubscribe.self) { [weak self] in try self?.unsubscribe($0, $1, answer: $2) }

@@ -63,6 +63,7 @@ public final class DeviceEngine {
     private var stores: [AppID: KeyValueSync] = [:]
     /// What is kept in step, in an order that does not depend on chance.
     private(set) var scopes: [ScopeDriver] = []
+    private var readerCount = 0
     private(set) var stopped = false
     private var foreignVersion = 0
     let serverTime = ServerTime()
@@ -121,6 +122,12 @@ public final class DeviceEngine {
         stores[app] = store
         open(store.driver)
         return store
+    }
+
+    /// A number that no other driver of this process has.
+    func makeReader() -> Int {
+        readerCount += 1
+        return readerCount
     }
 
     /// Keeps a scope of any kind in step with the server, from now on.

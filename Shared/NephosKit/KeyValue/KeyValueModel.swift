@@ -95,7 +95,7 @@ final class KeyValueModel: ScopeModel {
         for item in items {
             if let mine = try store.item(item.key) {
                 if mine.sequence > item.sequence { continue }
-                if mine.wins(over: item) { try offer([mine], in: store) }
+                if mine.wins(over: item), !PullRules.isInferred(mine, from: item) { try offer([mine], in: store) }
             }
             try store.put(item, &state)
         }

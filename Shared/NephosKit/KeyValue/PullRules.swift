@@ -55,7 +55,9 @@ enum PullRules {
         var absent: [KeyValueItem] = []
         for item in local {
             if let other = theirs[item.key] {
-                if !isNewer(item, than: other), offers(item, over: other, common: common) { plan.offers.append(item) }
+                if !isNewer(item, than: other), offers(item, over: other, common: common, restored: restored) {
+                    plan.offers.append(item)
+                }
             } else if let other = damaged[item.key] {
                 guard !other.wins(over: item) else {
                     // Neither is the newer value here, nor is the older one gone.
@@ -84,8 +86,10 @@ enum PullRules {
     }
 
     /// Whether the server has to hear of this state, which is not the one that it has.
-    private static func offers(_ item: KeyValueItem, over other: KeyValueItem, common: UInt64) -> Bool {
-        if item.wins(over: other) { return true }
+    private static func offers(
+        _ item: KeyValueItem, over other: KeyValueItem, common: UInt64, restored: Bool
+    ) -> Bool {
+        if item.wins(over: other) { return restored || !isInferred(item, from: other) }
         // One that has lost belongs into the history; the same write is no news.
         guard item.value != nil, item.sequence > common else { return false }
         return other.wins(over: item) || item.value != other.value
@@ -103,11 +107,21 @@ enum PullRules {
     }
 
     /// What is known of a deletion of which only the absence was seen: it is newer than the value that was here.
+    ///
+    /// No server has it: its sequence is 0.
     private static func deletion(of item: KeyValueItem) -> KeyValueItem {
         var deletion = item
         deletion.value = nil
         deletion.timestamp = item.timestamp.next
+        deletion.sequence = 0
         return deletion
+    }
+
+    /// Whether a deletion is one that was inferred from the absence of this very write. In one history the write was
+    /// never deleted if it is there again: the listing that lacked it was wrong. Only an old copy brings it back.
+    static func isInferred(_ deletion: KeyValueItem, from other: KeyValueItem) -> Bool {
+        deletion.value == nil && deletion.sequence == 0 && other.value != nil
+            && deletion.deviceID == other.deviceID && deletion.timestamp == other.timestamp.next
     }
 
     private static func byName(_ items: [KeyValueItem]) -> [ItemName: KeyValueItem] {

@@ -60,37 +60,40 @@ struct ScopeTransaction {
     /// In a temporary table of this process's connection: it takes no room in the home, no other process sees it, and
     /// it is gone when the process ends.
     ///
-    /// - Parameter isFirst: Of a reading; what an earlier one has left is forgotten.
-    func stage(_ changes: [WireChange], isFirst: Bool) throws {
+    /// - Parameters:
+    ///   - isFirst: Of a reading; what an earlier one has left is forgotten.
+    ///   - reader: Whose reading it is: two apps of a process may read one scope at the same time.
+    func stage(_ changes: [WireChange], isFirst: Bool, by reader: Int) throws {
         try database.execute(
             sql: """
                 CREATE TEMP TABLE IF NOT EXISTS staged (
-                    account TEXT NOT NULL, service TEXT NOT NULL, scope TEXT NOT NULL, item TEXT NOT NULL,
-                    change BLOB NOT NULL, PRIMARY KEY (account, service, scope, item)
+                    account TEXT NOT NULL, service TEXT NOT NULL, scope TEXT NOT NULL, reader INTEGER NOT NULL,
+                    item TEXT NOT NULL, change BLOB NOT NULL, PRIMARY KEY (account, service, scope, reader, item)
                 ) WITHOUT ROWID
                 """)
-        if isFirst { try clearStage() }
+        if isFirst { try clearStage(of: reader) }
         for change in changes {
             let bytes: Data = try change.serializedBytes()
             try cached(
-                "INSERT OR REPLACE INTO temp.staged (account, service, scope, item, change) "
-                    + "VALUES (?1, ?2, ?3, ?4, ?5)"
-            ).execute(arguments: [account, service, scope.name, change.item, bytes])
+                "INSERT OR REPLACE INTO temp.staged (account, service, scope, reader, item, change) "
+                    + "VALUES (?1, ?2, ?3, ?4, ?5, ?6)"
+            ).execute(arguments: [account, service, scope.name, reader, change.item, bytes])
         }
     }
 
     /// In the order of their names.
-    func staged() throws -> [WireChange] {
+    func staged(by reader: Int) throws -> [WireChange] {
         try Data.fetchAll(
             cached(
-                "SELECT change FROM temp.staged WHERE account = ?1 AND service = ?2 AND scope = ?3 ORDER BY item"),
-            arguments: [account, service, scope.name]
+                "SELECT change FROM temp.staged WHERE account = ?1 AND service = ?2 AND scope = ?3 AND reader = ?4 "
+                    + "ORDER BY item"),
+            arguments: [account, service, scope.name, reader]
         ).map { try WireChange(serializedBytes: $0) }
     }
 
-    func clearStage() throws {
-        try cached("DELETE FROM temp.staged WHERE account = ?1 AND service = ?2 AND scope = ?3")
-            .execute(arguments: [account, service, scope.name])
+    func clearStage(of reader: Int) throws {
+        try cached("DELETE FROM temp.staged WHERE account = ?1 AND service = ?2 AND scope = ?3 AND reader = ?4")
+            .execute(arguments: [account, service, scope.name, reader])
     }
 
     // MARK: Leaving

@@ -17,9 +17,9 @@ extension ScopeDriver {
         let token = ChangeToken(last.token)
         var changes = last.changes
         if pages.isStaged {
-            try rows.stage(changes, isFirst: false)
-            changes = try rows.staged()
-            try rows.clearStage()
+            try rows.stage(changes, isFirst: false, by: reader)
+            changes = try rows.staged(by: reader)
+            try rows.clearStage(of: reader)
         }
         // Another process, or a notification, was quicker.
         if state.synced, !pages.isListing, token.epoch == state.head.epoch, token.sequence < state.head.sequence {

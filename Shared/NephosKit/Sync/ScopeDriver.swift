@@ -10,6 +10,8 @@ import Wire
 /// may do the same at the same time.
 final class ScopeDriver {
     let model: any ScopeModel
+    /// Unlike every other driver's of the process, for what they keep apart.
+    let reader: Int
     unowned let engine: DeviceEngine
     var sync: ScopeSync
     /// Nil: signed out, or the server has not told which scope it is.
@@ -30,6 +32,7 @@ final class ScopeDriver {
     init(_ model: any ScopeModel, _ engine: DeviceEngine) {
         self.model = model
         self.engine = engine
+        reader = engine.makeReader()
         var options = ScopeSync.Options()
         options.gapGrace = engine.options.gapGrace
         options.pageItemsMax = engine.options.pageItemsMax
@@ -150,7 +153,7 @@ final class ScopeDriver {
         case .read(let request): ask(request)
         case .stage(let changes, let isFirst):
             attempt(
-                { try self.write { try $0.stage(changes, isFirst: isFirst) } },
+                { try self.write { try $0.stage(changes, isFirst: isFirst, by: self.reader) } },
                 { self.sync.staged() }, { self.sync.pullFailed($0) })
         case .apply(let pages):
             attempt(

@@ -213,7 +213,8 @@ extension ScopeSync {
             let actions = [.tellNews] + absorbAhead(at: segment.token)
             // What was received may be older than what is here, which is then offered.
             return actions + (differs && planned == nil ? compare() : []) + push()
-        case .seen: return []
+        // Who brought it in may be another driver of this process, for another app.
+        case .seen: return [.tellNews]
         case .foreign, .unreadable: return pull()
         case .ahead: return keep(segment)
         }

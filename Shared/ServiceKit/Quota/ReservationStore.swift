@@ -58,7 +58,7 @@ enum ReservationStore {
     }
 
     /// One that was ended, of the first owner behind this one.
-    static func ended(after owner: StorageOwner, in transaction: any Transaction) throws -> Reservation? {
+    static func ended(after owner: Owner, in transaction: any Transaction) throws -> Reservation? {
         try transaction.first(selectEnded, [.text(owner.rawValue)], reservation)
     }
 

@@ -104,9 +104,9 @@ extension StorageLedger {
     ///
     /// - Parameter owner: Whose turn was last, so that nobody waits for all that another has ended; nil: nobody's.
     public func endedReservation(
-        after owner: StorageOwner?, in transaction: any Transaction
+        after owner: Owner?, in transaction: any Transaction
     ) throws -> Reservation? {
-        try ReservationStore.ended(after: owner ?? StorageOwner(""), in: transaction)
+        try ReservationStore.ended(after: owner ?? Owner(""), in: transaction)
     }
 
     /// The first whose time is over and that is not empty yet.
