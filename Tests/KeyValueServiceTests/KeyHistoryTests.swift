@@ -51,6 +51,9 @@ struct KeyHistoryTests {
         (KeyHistory.oldestOfStore, 3, "PRIMARY KEY (own=? AND store_id=?)", 0),
         (KeyHistory.ofStore, 2, "PRIMARY KEY (own=? AND store_id=?)", 0),
         (KeyHistory.anyOfStore, 2, "key_history_by_key (store_id=?)", 0),
+        (KeyHistory.packedOfStore, 1, "PRIMARY KEY (store_id=?)", 0),
+        (KeyHistory.nextPackedStore, 1, "PRIMARY KEY (store_id>?)", 0),
+        (KeyHistory.firstPacked, 1, "PRIMARY KEY (store_id=?)", 0),
     ]) func entriesAreFoundWhereTheyLie(statement: SQL, count: Int, index: String, sorts: Int) throws {
         let house = try KeyValueHouse()
         let values = [SQLValue](repeating: .integer(1), count: count)
