@@ -61,6 +61,8 @@ enum KeyHistory {
         /// Entries that are still packed, and their bytes.
         var packed: Int64
         var packedBytes: Int64
+        /// None of its entries was recorded before.
+        var oldest: Int64
 
         init(_ row: any SQLRow) {
             id = row.integer(0)
@@ -68,21 +70,25 @@ enum KeyHistory {
             number = row.integer(2)
             packed = row.integer(3)
             packedBytes = row.integer(4)
+            oldest = row.integer(5)
         }
     }
 
+    private static let storeColumns = "id, bytes, next, packed, packed_bytes, oldest"
     private static let storeOf = SQL(
-        "SELECT id, bytes, next, packed, packed_bytes FROM key_history_stores WHERE account = ?1 AND store = ?2")
-    private static let storeByID = SQL(
-        "SELECT id, bytes, next, packed, packed_bytes, account, store FROM key_history_stores WHERE id = ?1")
+        "SELECT \(storeColumns) FROM key_history_stores WHERE account = ?1 AND store = ?2")
+    private static let storeByID = SQL("SELECT \(storeColumns), account, store FROM key_history_stores WHERE id = ?1")
+    static let oldestStore = SQL(
+        "SELECT \(storeColumns) FROM key_history_stores WHERE oldest < ?1 ORDER BY oldest LIMIT 1")
     private static let insertStore = SQL(
         """
-        INSERT INTO key_history_stores (id, account, store, bytes, next, packed, packed_bytes)
-        VALUES ((SELECT COALESCE(MAX(id), 0) + 1 FROM key_history_stores), ?1, ?2, 0, 1, 0, 0)
+        INSERT INTO key_history_stores (id, account, store, bytes, next, packed, packed_bytes, oldest)
+        VALUES ((SELECT COALESCE(MAX(id), 0) + 1 FROM key_history_stores), ?1, ?2, 0, 1, 0, 0, ?3)
         """)
     private static let saveStore = SQL(
-        "UPDATE key_history_stores SET bytes = ?2, next = ?3, packed = ?4, packed_bytes = ?5 WHERE id = ?1")
-    private static let takeBytes = SQL("UPDATE key_history_stores SET bytes = bytes - ?2 WHERE id = ?1")
+        """
+        UPDATE key_history_stores SET bytes = ?2, next = ?3, packed = ?4, packed_bytes = ?5, oldest = ?6 WHERE id = ?1
+        """)
     private static let storeOfAccount = SQL("SELECT id FROM key_history_stores WHERE account = ?1 ORDER BY id LIMIT 1")
     private static let removeStore = SQL("DELETE FROM key_history_stores WHERE id = ?1")
 
@@ -120,12 +126,13 @@ enum KeyHistory {
         """
         SELECT store_id, own, number, size FROM key_history WHERE store_id = ?1 AND own = ?2 ORDER BY number LIMIT ?3
         """)
+    static let agedOfStore = SQL(
+        """
+        SELECT number, size, recorded_at FROM key_history WHERE store_id = ?1 AND own = ?2 AND recorded_at <= ?3
+        ORDER BY number LIMIT ?4
+        """)
     static let anyOfStore = SQL(
         "SELECT store_id, own, number, size FROM key_history WHERE store_id = ?1 LIMIT ?2")
-    private static let oldest = SQL(
-        """
-        SELECT store_id, own, number, size FROM key_history WHERE recorded_at < ?1 ORDER BY recorded_at LIMIT ?2
-        """)
     private static let remove = SQL("DELETE FROM key_history WHERE own = ?2 AND store_id = ?1 AND number = ?3")
 
     /// Adds entries, and removes what there are too many of. An entry that is there already is left as it is.
@@ -165,6 +172,7 @@ enum KeyHistory {
             ])
         guard count > 0 else { return false }
         store.bytes += entry.bytes
+        store.oldest = min(store.oldest, Int64(clamping: entry.recordedAt.milliseconds))
         let countMax = entry.isOwn ? ownEntriesPerKeyMax : entriesPerKeyMax
         store.bytes -= try removeAll(
             surplusOfKey, key + [.integer(Int64(pruneStep)), .integer(Int64(countMax))], in: transaction
@@ -184,14 +192,14 @@ enum KeyHistory {
             saveStore,
             [
                 .integer(store.id), .integer(store.bytes), .integer(store.number), .integer(store.packed),
-                .integer(store.packedBytes),
+                .integer(store.packedBytes), .integer(store.oldest),
             ])
     }
 
     /// The store's row; makes it when there is none.
     private static func openStore(_ scope: ScopeName, in transaction: any Transaction) throws -> Store {
         if let store = try find(scope, in: transaction) { return store }
-        try transaction.execute(insertStore, values(scope))
+        try transaction.execute(insertStore, values(scope) + [.integer(.max)])
         guard let store = try find(scope, in: transaction) else {
             throw CloudError(.storageFailure, "A store's history has no row.")
         }
@@ -229,12 +237,51 @@ enum KeyHistory {
     ///
     /// - Returns: Whether there may be more; call again in a later group.
     static func prune(recordedBefore time: Timestamp, limit: Int, in transaction: any Transaction) throws -> Bool {
-        let values: [SQLValue] = [.integer(Int64(clamping: time.milliseconds)), .integer(Int64(limit))]
-        let removed = try removeAll(oldest, values, in: transaction)
-        for (store, bytes) in removed.bytesOfStores.sorted(by: { $0.key < $1.key }) {
-            try transaction.execute(takeBytes, [.integer(store), .integer(bytes)])
+        let time = Int64(clamping: time.milliseconds)
+        var left = limit
+        // Also a store of which nothing goes takes its time.
+        for _ in 0..<max(8, limit / 8) where left > 0 {
+            guard var store = try transaction.first(oldestStore, [.integer(time)], { Store($0) }) else { return false }
+            let now = time.addingReportingOverflow(retention.milliseconds).partialValue
+            var oldest = Int64.max
+            for own in [1, 0] as [Int64] {
+                oldest = min(oldest, try removeAged(of: &store, own, before: time, now: now, &left, in: transaction))
+            }
+            // Of those that seem to be of later than now.
+            if oldest == .max, store.bytes > 0 { oldest = now }
+            store.oldest = oldest
+            try save(store, in: transaction)
         }
-        return removed.count == limit
+        return true
+    }
+
+    /// Removes entries of a store's half that were recorded before the time.
+    ///
+    /// They lie in the order in which they were recorded, but the clock may have been ahead, and set back: those that
+    /// seem to be of later than now hide nothing that is behind them.
+    ///
+    /// - Returns: When the first was recorded that is left.
+    private static func removeAged(
+        of store: inout Store, _ own: Int64, before time: Int64, now: Int64, _ left: inout Int,
+        in transaction: any Transaction
+    ) throws -> Int64 {
+        var next = Int64.max
+        var aged: [(number: Int64, bytes: Int64)] = []
+        let values: [SQLValue] = [.integer(store.id), .integer(own), .integer(now), .integer(Int64(left) + 1)]
+        try transaction.query(agedOfStore, values) { row in
+            guard row.integer(2) < time, aged.count < left else {
+                next = row.integer(2)
+                return false
+            }
+            aged.append((row.integer(0), Int64(entryBytes) + row.integer(1)))
+            return true
+        }
+        for entry in aged {
+            try transaction.execute(remove, [.integer(store.id), .integer(own), .integer(entry.number)])
+            store.bytes -= entry.bytes
+        }
+        left -= aged.count
+        return next
     }
 
     /// Removes at most `limit` of an account's entries.
@@ -298,7 +345,7 @@ enum KeyHistory {
             where key == nil || entry.loser.key == key {
                 places.append(
                     Place(
-                        store: store.id, own: entry.isOwn ? 1 : 0, number: number + Int64(index),
+                        store: store.id, own: entry.isOwn ? 1 : 0, number: number &+ Int64(index),
                         size: entry.loser.size, packed: entry))
             }
             return places.count < limit
@@ -329,8 +376,7 @@ enum KeyHistory {
 
     private struct Removed {
         var count = 0
-        var bytesOfStores: [Int64: Int64] = [:]
-        var bytes: Int64 { bytesOfStores.values.reduce(0, +) }
+        var bytes: Int64 = 0
     }
 
     /// - Parameter selection: Gives store_id, own, number and size.
@@ -342,7 +388,7 @@ enum KeyHistory {
         try transaction.query(selection, values) { row in
             keys.append([.integer(row.integer(0)), .integer(row.integer(1)), .integer(row.integer(2))])
             removed.count += 1
-            removed.bytesOfStores[row.integer(0), default: 0] += Int64(entryBytes) + row.integer(3)
+            removed.bytes += Int64(entryBytes) + row.integer(3)
             return true
         }
         for key in keys { try transaction.execute(remove, key) }
@@ -418,11 +464,13 @@ extension KeyHistory {
     /// - Returns: Nil: there is no such store any more.
     static func unpack(of id: Int64, in transaction: any Transaction) throws -> Unpacked? {
         let row = try transaction.first(firstPacked, [.integer(id)]) {
-            (number: $0.integer(0), count: $0.integer(1), bytes: $0.integer(2), entries: $0.blob(3))
+            (
+                number: $0.integer(0), count: Int(clamping: $0.integer(1)), bytes: $0.integer(2), entries: $0.blob(3)
+            )
         }
         guard let row else { return nil }
         let found = try transaction.first(storeByID, [.integer(id)]) {
-            (store: Store($0), scope: ScopeName(account: AccountID($0.text(5)), name: ItemName($0.text(6))))
+            (store: Store($0), scope: ScopeName(account: AccountID($0.text(6)), name: ItemName($0.text(7))))
         }
         // Nobody could ask for them.
         guard var store = found?.store, let scope = found?.scope else {
@@ -435,14 +483,14 @@ extension KeyHistory {
             return Unpacked(scope: scope)
         }
         for (index, entry) in entries.enumerated() {
-            _ = try insert(entry, as: row.number + Int64(index), into: &store, in: transaction)
+            _ = try insert(entry, as: row.number &+ Int64(index), into: &store, in: transaction)
         }
         try removeSurplus(of: &store, in: transaction)
         try transaction.execute(removePackedRow, [.integer(id), .integer(row.number)])
-        store.packed = max(0, store.packed - row.count)
-        store.packedBytes = max(0, store.packedBytes - row.bytes)
+        store.packed = max(0, store.packed &- Int64(row.count))
+        store.packedBytes = max(0, store.packedBytes &- row.bytes)
         try save(store, in: transaction)
-        return Unpacked(scope: scope, damaged: isWhole ? 0 : max(1, Int(clamping: row.count) - entries.count))
+        return Unpacked(scope: scope, damaged: isWhole ? 0 : max(1, row.count &- entries.count))
     }
 
     /// - Returns: Whether there is room now, or nothing left that could go for it; else another step is needed.
