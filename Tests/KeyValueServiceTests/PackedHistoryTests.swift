@@ -1,5 +1,7 @@
+import Bus
 import Core
 import Storage
+import TestKit
 import Testing
 import Wire
 
