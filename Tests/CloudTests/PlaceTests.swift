@@ -128,8 +128,14 @@ import Wire
                 winner_device, recorded_at, size, sealed)
             VALUES (1, 0, ?1, 'key', ?1, 'dev_a', 0, 0, 0, 'dev_b', ?1, 0, NULL)
             """)
+        let insertStore = SQL(
+            """
+            INSERT INTO key_history_stores (id, account, store, bytes, next, packed, packed_bytes, oldest)
+            VALUES (1, 'acct_gone', 'default', 435200, 1, 0, 0, ?1)
+            """)
         let old = SimulatedNetwork.epoch.milliseconds - 31 * 86_400_000
         try disk.write { transaction in
+            try transaction.execute(insertStore, [.integer(Int64(old))])
             for index in 0..<1700 { try transaction.execute(insert, [.integer(Int64(old) + Int64(index))]) }
         }
         cloud.network.run(for: .seconds(605))

@@ -51,6 +51,11 @@ struct KeyHistoryTests {
         (KeyHistory.oldestOfStore, 3, "PRIMARY KEY (own=? AND store_id=?)", 0),
         (KeyHistory.ofStore, 2, "PRIMARY KEY (own=? AND store_id=?)", 0),
         (KeyHistory.anyOfStore, 2, "key_history_by_key (store_id=?)", 0),
+        (KeyHistory.agedOfStore, 4, "PRIMARY KEY (own=? AND store_id=?)", 0),
+        (KeyHistory.oldestStore, 1, "key_history_stores_by_oldest (oldest<?)", 0),
+        (KeyHistory.packedOfStore, 1, "PRIMARY KEY (store_id=?)", 0),
+        (KeyHistory.nextPackedStore, 1, "PRIMARY KEY (store_id>?)", 0),
+        (KeyHistory.firstPacked, 1, "PRIMARY KEY (store_id=?)", 0),
     ]) func entriesAreFoundWhereTheyLie(statement: SQL, count: Int, index: String, sorts: Int) throws {
         let house = try KeyValueHouse()
         let values = [SQLValue](repeating: .integer(1), count: count)
@@ -197,5 +202,28 @@ struct KeyHistoryTests {
         #expect(try house.history(house.caller("dev_a")).count == 1)
         #expect(try !house.engine.write { try KeyHistory.prune(recordedBefore: later, limit: 3, in: $0) })
         #expect(try house.history(house.caller("dev_a")).isEmpty)
+    }
+
+    /// The clock was a year ahead, and was set back: what was recorded meanwhile hides nothing that came after it.
+    @Test func whatWasRecordedByAClockThatWasAheadKeepsNothingElse() throws {
+        let house = try KeyValueHouse()
+        let (a, b) = (house.caller("dev_a"), house.caller("dev_b"))
+        for (index, caller) in [a, b, a, b].enumerated() {
+            try house.push(house.write("k", .integer(Int64(index)), after: .milliseconds(index)), by: caller)
+        }
+        let year = SQL("UPDATE key_history SET recorded_at = recorded_at + 31536000000 WHERE number = 1")
+        _ = try house.engine.write { try $0.execute(year, []) }
+        func prune(after days: Int) throws -> Bool {
+            let time = house.now.advanced(by: .seconds(days * 86_400) - KeyHistory.retention)
+            return try house.engine.write { try KeyHistory.prune(recordedBefore: time, limit: 100, in: $0) }
+        }
+        #expect(try !prune(after: 29))
+        #expect(try house.history(a).count == 3)
+        #expect(try !prune(after: 31))
+        #expect(try house.history(a).map { try KeyValueItem($0.item).value } == [0])
+        #expect(try !prune(after: 394) && !prune(after: 460))
+        #expect(try house.history(a).isEmpty)
+        let left = SQL("SELECT bytes FROM key_history_stores")
+        #expect(try house.engine.write { try $0.first(left) { $0.integer(0) } } == 0)
     }
 }

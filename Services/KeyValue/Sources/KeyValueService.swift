@@ -19,6 +19,7 @@ public final class KeyValueService: CloudService {
     /// Stores whose digests were put right.
     var corrected: Set<ScopeName> = []
     let digestKeys = DigestKeys()
+    let unpacker = HistoryUnpacker()
 
     public init(configuration: KeyValueConfiguration) {
         self.configuration = configuration
@@ -30,6 +31,7 @@ public final class KeyValueService: CloudService {
         // Joins the first group, before its requests.
         host.submit { [unowned self] in try recallClock($0) }
         pruneHistory(host)
+        unpacker.start(host)
     }
 
     /// Sets the clock by what is stored.

@@ -9,7 +9,8 @@ extension KeyValueService {
     ///
     /// - Throws: ``CloudError`` `.quotaExceeded` (nothing was stored; the device
     ///   is also told by an event), `.limitExceeded` (split the push), `.invalidArguments`,
-    ///   `.missingEntitlement`; `.serviceBusy` once, when the device's head shows that this database is an old copy.
+    ///   `.missingEntitlement`; `.serviceBusy` once, when the device's head shows that this database is an old copy,
+    ///   and for a large push while much that such have replaced is still being put away.
     func pushKeys(
         _ request: PushRequest, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> Frame {
@@ -27,6 +28,7 @@ extension KeyValueService {
             guard !transaction.isShortOfRoom || request.writes.allSatisfy({ $0.value == nil }) else {
                 throw CloudError.diskFull
             }
+            try makeReadyForHistory(of: request, in: store)
             let canonical = try request.canonical()
             // To decode, sort and encode 16 bytes costs about as much as a row.
             transaction.charge(rows: canonical.reshapedBytes / 16)
@@ -40,6 +42,14 @@ extension KeyValueService {
             transaction.publishRegardless(try KeyValueEvents.quotaViolation(violation.keys, in: store, context))
             throw violation.error
         }
+    }
+
+    /// What a large push replaces is kept in two steps, the second of which comes later; see ``HistoryUnpacker``.
+    private func makeReadyForHistory(of request: PushRequest, in store: KeyStore) throws {
+        // While the disk is full nothing is kept.
+        guard request.writes.count > KeyHistory.addedAtOnceMax, !store.transaction.isShortOfRoom else { return }
+        try KeyHistory.checkRoom(of: store.scope, in: store.transaction)
+        store.transaction.afterCommit { [unpacker] in unpacker.wake() }
     }
 }
 
@@ -179,7 +189,7 @@ struct Push: ~Copyable {
             case .accepted(let timestamp):
                 let stamp = MergeRule.Stamp(timestamp: timestamp, device: write.offered.device)
                 if stamp.timestamp != write.offered.timestamp { reply.isAsOffered = false }
-                if let loser = overwritten(write, by: stamp, context, digestKey) { losers.append(loser) }
+                if let loser = overwritten(write, by: stamp, context) { losers.append(loser) }
                 if digestKey == nil { digestKey = try store.makeDigestKey() }
                 rows.append(try row(write, stamp, digestKey ?? []))
                 changed.append(ChangedKey(key: write.key, stamp: stamp, value: write.value))
@@ -235,7 +245,7 @@ struct Push: ~Copyable {
     /// A value of another device, which the caller may not have seen; or one of the same device that has stood for
     /// a while.
     private func overwritten(
-        _ write: Write, by winner: MergeRule.Stamp, _ context: RequestContext, _ digestKey: [UInt8]?
+        _ write: Write, by winner: MergeRule.Stamp, _ context: RequestContext
     ) -> KeyHistory.Entry? {
         guard let current = write.current, current.sealed != nil else { return nil }
         // Kept, it would take the very room that deleting it is to make.
@@ -244,10 +254,12 @@ struct Push: ~Copyable {
             let stood = winner.timestamp.time.since(current.stamp.timestamp.time)
             guard stood >= KeyHistory.ownStandingMin else { return nil }
         }
-        // One that is damaged nobody can see.
-        guard let value = try? store.value(of: current), value != write.value else { return nil }
+        // Of another size it is another one, and need not be opened. (One that is damaged is listed as such.)
+        if current.size == write.value?.count {
+            guard let value = try? store.value(of: current), value != write.value else { return nil }
+        }
         return KeyHistory.Entry(
-            loser: current, mark: Self.mark(current, value, digestKey), lostConflict: false, winner: winner,
+            loser: current, mark: Self.mark(of: current.digest), lostConflict: false, winner: winner,
             recordedAt: context.now)
     }
 
@@ -256,20 +268,18 @@ struct Push: ~Copyable {
     ) throws -> KeyHistory.Entry {
         let sealed = try write.value.map { try store.seal($0, as: .value(key: write.key)) }
         let loser = StoredKey(key: write.key, stamp: write.offered, sealed: sealed, size: write.value?.count ?? 0)
-        // A device knows its own later write; only what another one wrote meanwhile it had not seen.
-        return KeyHistory.Entry(
-            loser: loser, mark: Self.mark(loser, write.value, digestKey),
-            lostConflict: winner.device != write.offered.device, winner: winner, recordedAt: context.now)
-    }
-
-    /// Tells the write from others under its stamp, as two copies of one device make them.
-    private static func mark(_ write: StoredKey, _ value: [UInt8]?, _ digestKey: [UInt8]?) -> Int64 {
         // No value's canonical form is empty: of a deletion it tells the device.
         let digest = KeyValueItem.digest(
-            key: digestKey ?? [], of: write.key, timestamp: write.stamp.timestamp, deviceID: write.stamp.device,
-            canonicalValue: value ?? [])
-        return Int64(bitPattern: digest.bytes.prefix(8).reduce(0) { $0 << 8 | UInt64($1) })
+            key: digestKey ?? [], of: write.key, timestamp: loser.stamp.timestamp, deviceID: loser.stamp.device,
+            canonicalValue: write.value ?? [])
+        // A device knows its own later write; only what another one wrote meanwhile it had not seen.
+        return KeyHistory.Entry(
+            loser: loser, mark: Self.mark(of: digest), lostConflict: winner.device != write.offered.device,
+            winner: winner, recordedAt: context.now)
     }
+
+    /// Tells the write from others under its stamp, as two copies of one device make them: a digest has the value in it.
+    private static func mark(of digest: SetDigest) -> Int64 { Int64(bitPattern: digest.mark) }
 }
 
 /// What a push is answered with, in the order of its writes: a `PushKeysReply`.

@@ -20,13 +20,23 @@ enum KeyHistory {
     /// Beyond so many bytes in all, the oldest that the same device replaced go.
     static let ownBytesPerStoreMax = 4 << 20
     private static let entryBytes = 256
+    /// Entries of a push that get their rows at once. Those of a larger one are packed.
+    static let addedAtOnceMax = 32
+    /// Packed entries in one row, which are unpacked in one step: a millisecond, and a flush.
+    static let packedPerRowMax = 64
+    /// With more packed entries, a store takes no large push until some have their rows.
+    static let packedMax = 2000
+    /// Bytes of packed entries, alike.
+    static let packedBytesMax = 2 << 20
+    /// Entries removed in one step to make room for a row of packed ones.
+    private static let removedAtOnceMax = 64
     static let pruneInterval: Duration = .seconds(600)
     /// Between two steps of one round.
     static let prunePause: Duration = .milliseconds(20)
     /// Entries removed for each one that is added, so that no request waits long.
     private static let pruneStep = 8
 
-    struct Entry {
+    struct Entry: Sendable {
         var loser: StoredKey
         /// Of its content.
         var mark: Int64
@@ -36,24 +46,49 @@ enum KeyHistory {
 
         /// Whether a device replaced what it had written itself.
         var isOwn: Bool { loser.stamp.device == winner.device }
+
+        /// What it counts of the store's bytes.
+        fileprivate var bytes: Int64 { Int64(entryBytes + loser.size) }
     }
 
     /// A store's row: what its entries add up to.
     private struct Store {
         var id: Int64
+        /// Of the entries that have their rows.
         var bytes: Int64
         /// Of the next entry.
         var number: Int64
+        /// Entries that are still packed, and their bytes.
+        var packed: Int64
+        var packedBytes: Int64
+        /// None of its entries was recorded before.
+        var oldest: Int64
+
+        init(_ row: any SQLRow) {
+            id = row.integer(0)
+            bytes = row.integer(1)
+            number = row.integer(2)
+            packed = row.integer(3)
+            packedBytes = row.integer(4)
+            oldest = row.integer(5)
+        }
     }
 
-    private static let storeOf = SQL("SELECT id, bytes, next FROM key_history_stores WHERE account = ?1 AND store = ?2")
+    private static let storeColumns = "id, bytes, next, packed, packed_bytes, oldest"
+    private static let storeOf = SQL(
+        "SELECT \(storeColumns) FROM key_history_stores WHERE account = ?1 AND store = ?2")
+    private static let storeByID = SQL("SELECT \(storeColumns), account, store FROM key_history_stores WHERE id = ?1")
+    static let oldestStore = SQL(
+        "SELECT \(storeColumns) FROM key_history_stores WHERE oldest < ?1 ORDER BY oldest LIMIT 1")
     private static let insertStore = SQL(
         """
-        INSERT INTO key_history_stores (id, account, store, bytes, next)
-        VALUES ((SELECT COALESCE(MAX(id), 0) + 1 FROM key_history_stores), ?1, ?2, 0, 1)
+        INSERT INTO key_history_stores (id, account, store, bytes, next, packed, packed_bytes, oldest)
+        VALUES ((SELECT COALESCE(MAX(id), 0) + 1 FROM key_history_stores), ?1, ?2, 0, 1, 0, 0, ?3)
         """)
-    private static let saveStore = SQL("UPDATE key_history_stores SET bytes = ?2, next = ?3 WHERE id = ?1")
-    private static let takeBytes = SQL("UPDATE key_history_stores SET bytes = bytes - ?2 WHERE id = ?1")
+    private static let saveStore = SQL(
+        """
+        UPDATE key_history_stores SET bytes = ?2, next = ?3, packed = ?4, packed_bytes = ?5, oldest = ?6 WHERE id = ?1
+        """)
     private static let storeOfAccount = SQL("SELECT id FROM key_history_stores WHERE account = ?1 ORDER BY id LIMIT 1")
     private static let removeStore = SQL("DELETE FROM key_history_stores WHERE id = ?1")
 
@@ -91,51 +126,80 @@ enum KeyHistory {
         """
         SELECT store_id, own, number, size FROM key_history WHERE store_id = ?1 AND own = ?2 ORDER BY number LIMIT ?3
         """)
+    static let agedOfStore = SQL(
+        """
+        SELECT number, size, recorded_at FROM key_history WHERE store_id = ?1 AND own = ?2 AND recorded_at <= ?3
+        ORDER BY number LIMIT ?4
+        """)
     static let anyOfStore = SQL(
         "SELECT store_id, own, number, size FROM key_history WHERE store_id = ?1 LIMIT ?2")
-    private static let oldest = SQL(
-        """
-        SELECT store_id, own, number, size FROM key_history WHERE recorded_at < ?1 ORDER BY recorded_at LIMIT ?2
-        """)
     private static let remove = SQL("DELETE FROM key_history WHERE own = ?2 AND store_id = ?1 AND number = ?3")
 
     /// Adds entries, and removes what there are too many of. An entry that is there already is left as it is.
-    static func add(_ entries: [Entry], to scope: ScopeName, in transaction: any Transaction) throws {
+    ///
+    /// More than ``addedAtOnceMax`` are packed, and get their rows in steps after it (``unpack(of:in:)``).
+    static func add(_ entries: [Entry], to scope: ScopeName, in transaction: any HandlerTransaction) throws {
         guard !entries.isEmpty else { return }
         var store = try openStore(scope, in: transaction)
         let first = store.number
-        for entry in entries {
-            let key: [SQLValue] = [.integer(store.id), .text(entry.loser.key.rawValue), .integer(entry.isOwn ? 1 : 0)]
-            let count = try transaction.execute(
-                insert,
-                [
-                    key[0], key[2], .integer(store.number), key[1],
-                    .integer(Int64(bitPattern: entry.loser.stamp.timestamp.rawValue)),
-                    .text(entry.loser.stamp.device.rawValue), .integer(entry.mark),
-                    .integer(entry.lostConflict ? 1 : 0),
-                    .integer(Int64(bitPattern: entry.winner.timestamp.rawValue)), .text(entry.winner.device.rawValue),
-                    .integer(Int64(clamping: entry.recordedAt.milliseconds)), .integer(Int64(entry.loser.size)),
-                    entry.loser.sealed.map { .blob($0.bytes) } ?? .null,
-                ])
-            guard count > 0 else { continue }
-            store.number += 1
-            store.bytes += Int64(entryBytes + entry.loser.size)
-            let countMax = entry.isOwn ? ownEntriesPerKeyMax : entriesPerKeyMax
-            store.bytes -= try removeAll(
-                surplusOfKey, key + [.integer(Int64(pruneStep)), .integer(Int64(countMax))], in: transaction
-            ).bytes
+        if entries.count > addedAtOnceMax {
+            try pack(entries, into: &store, in: transaction)
+        } else {
+            for entry in entries where try insert(entry, as: store.number, into: &store, in: transaction) {
+                store.number += 1
+            }
         }
         guard store.number > first else { return }
-        try removeOldest(of: &store, own: true, beyond: ownBytesPerStoreMax, in: transaction)
+        try removeSurplus(of: &store, in: transaction)
+        try save(store, in: transaction)
+    }
+
+    /// - Returns: False when it is there already.
+    private static func insert(
+        _ entry: Entry, as number: Int64, into store: inout Store, in transaction: any Transaction
+    ) throws -> Bool {
+        let key: [SQLValue] = [.integer(store.id), .text(entry.loser.key.rawValue), .integer(entry.isOwn ? 1 : 0)]
+        let count = try transaction.execute(
+            insert,
+            [
+                key[0], key[2], .integer(number), key[1],
+                .integer(Int64(bitPattern: entry.loser.stamp.timestamp.rawValue)),
+                .text(entry.loser.stamp.device.rawValue), .integer(entry.mark),
+                .integer(entry.lostConflict ? 1 : 0),
+                .integer(Int64(bitPattern: entry.winner.timestamp.rawValue)), .text(entry.winner.device.rawValue),
+                .integer(Int64(clamping: entry.recordedAt.milliseconds)), .integer(Int64(entry.loser.size)),
+                entry.loser.sealed.map { .blob($0.bytes) } ?? .null,
+            ])
+        guard count > 0 else { return false }
+        store.bytes += entry.bytes
+        store.oldest = min(store.oldest, Int64(clamping: entry.recordedAt.milliseconds))
+        let countMax = entry.isOwn ? ownEntriesPerKeyMax : entriesPerKeyMax
+        store.bytes -= try removeAll(
+            surplusOfKey, key + [.integer(Int64(pruneStep)), .integer(Int64(countMax))], in: transaction
+        ).bytes
+        return true
+    }
+
+    /// Removes the oldest of what is beyond the store's bounds.
+    private static func removeSurplus(of store: inout Store, in transaction: any Transaction) throws {
+        try removeOldest(of: &store, own: true, beyond: Int64(ownBytesPerStoreMax), in: transaction)
         // By now the others' are all that is left.
-        try removeOldest(of: &store, own: false, beyond: bytesPerStoreMax, in: transaction)
-        try transaction.execute(saveStore, [.integer(store.id), .integer(store.bytes), .integer(store.number)])
+        try removeOldest(of: &store, own: false, beyond: Int64(bytesPerStoreMax), in: transaction)
+    }
+
+    private static func save(_ store: Store, in transaction: any Transaction) throws {
+        try transaction.execute(
+            saveStore,
+            [
+                .integer(store.id), .integer(store.bytes), .integer(store.number), .integer(store.packed),
+                .integer(store.packedBytes), .integer(store.oldest),
+            ])
     }
 
     /// The store's row; makes it when there is none.
     private static func openStore(_ scope: ScopeName, in transaction: any Transaction) throws -> Store {
         if let store = try find(scope, in: transaction) { return store }
-        try transaction.execute(insertStore, values(scope))
+        try transaction.execute(insertStore, values(scope) + [.integer(.max)])
         guard let store = try find(scope, in: transaction) else {
             throw CloudError(.storageFailure, "A store's history has no row.")
         }
@@ -143,9 +207,7 @@ enum KeyHistory {
     }
 
     private static func find(_ scope: ScopeName, in transaction: any ReadTransaction) throws -> Store? {
-        try transaction.first(storeOf, values(scope)) {
-            Store(id: $0.integer(0), bytes: $0.integer(1), number: $0.integer(2))
-        }
+        try transaction.first(storeOf, values(scope)) { Store($0) }
     }
 
     private static func values(_ scope: ScopeName) -> [SQLValue] {
@@ -153,27 +215,73 @@ enum KeyHistory {
     }
 
     /// Removes one after the other until no more than so many bytes are left, or nothing that could go.
+    ///
+    /// - Parameter countMax: No more than so many.
+    /// - Returns: How many went.
+    @discardableResult
     private static func removeOldest(
-        of store: inout Store, own: Bool, beyond bytesMax: Int, in transaction: any Transaction
-    ) throws {
-        while store.bytes > bytesMax {
+        of store: inout Store, own: Bool, beyond bytesMax: Int64, countMax: Int = .max, in transaction: any Transaction
+    ) throws -> Int {
+        var count = 0
+        while store.bytes > bytesMax, count < countMax {
             let removed = try removeAll(
                 oldestOfStore, [.integer(store.id), .integer(own ? 1 : 0), .integer(1)], in: transaction)
-            guard removed.count > 0 else { return }
+            guard removed.count > 0 else { break }
+            count += 1
             store.bytes -= removed.bytes
         }
+        return count
     }
 
     /// Removes the oldest entries from before the time, at most `limit` of them.
     ///
     /// - Returns: Whether there may be more; call again in a later group.
     static func prune(recordedBefore time: Timestamp, limit: Int, in transaction: any Transaction) throws -> Bool {
-        let values: [SQLValue] = [.integer(Int64(clamping: time.milliseconds)), .integer(Int64(limit))]
-        let removed = try removeAll(oldest, values, in: transaction)
-        for (store, bytes) in removed.bytesOfStores.sorted(by: { $0.key < $1.key }) {
-            try transaction.execute(takeBytes, [.integer(store), .integer(bytes)])
+        let time = Int64(clamping: time.milliseconds)
+        var left = limit
+        // Also a store of which nothing goes takes its time.
+        for _ in 0..<max(8, limit / 8) where left > 0 {
+            guard var store = try transaction.first(oldestStore, [.integer(time)], { Store($0) }) else { return false }
+            let now = time.addingReportingOverflow(retention.milliseconds).partialValue
+            var oldest = Int64.max
+            for own in [1, 0] as [Int64] {
+                oldest = min(oldest, try removeAged(of: &store, own, before: time, now: now, &left, in: transaction))
+            }
+            // Of those that seem to be of later than now.
+            if oldest == .max, store.bytes > 0 { oldest = now }
+            store.oldest = oldest
+            try save(store, in: transaction)
         }
-        return removed.count == limit
+        return true
+    }
+
+    /// Removes entries of a store's half that were recorded before the time.
+    ///
+    /// They lie in the order in which they were recorded, but the clock may have been ahead, and set back: those that
+    /// seem to be of later than now hide nothing that is behind them.
+    ///
+    /// - Returns: When the first was recorded that is left.
+    private static func removeAged(
+        of store: inout Store, _ own: Int64, before time: Int64, now: Int64, _ left: inout Int,
+        in transaction: any Transaction
+    ) throws -> Int64 {
+        var next = Int64.max
+        var aged: [(number: Int64, bytes: Int64)] = []
+        let values: [SQLValue] = [.integer(store.id), .integer(own), .integer(now), .integer(Int64(left) + 1)]
+        try transaction.query(agedOfStore, values) { row in
+            guard row.integer(2) < time, aged.count < left else {
+                next = row.integer(2)
+                return false
+            }
+            aged.append((row.integer(0), Int64(entryBytes) + row.integer(1)))
+            return true
+        }
+        for entry in aged {
+            try transaction.execute(remove, [.integer(store.id), .integer(own), .integer(entry.number)])
+            store.bytes -= entry.bytes
+        }
+        left -= aged.count
+        return next
     }
 
     /// Removes at most `limit` of an account's entries.
@@ -182,6 +290,7 @@ enum KeyHistory {
     static func remove(_ account: AccountID, limit: Int, in transaction: any Transaction) throws -> Bool {
         guard let store = try transaction.first(storeOfAccount, [.text(account.rawValue)], { $0.integer(0) })
         else { return false }
+        try transaction.execute(removePacked, [.integer(store)])
         let removed = try removeAll(anyOfStore, [.integer(store), .integer(Int64(limit))], in: transaction)
         if removed.count < limit { try transaction.execute(removeStore, [.integer(store)]) }
         return true
@@ -189,16 +298,23 @@ enum KeyHistory {
 
     /// Where an entry lies.
     struct Place {
-        fileprivate var key: [SQLValue]
+        fileprivate var store: Int64
+        fileprivate var own: Int64
+        fileprivate var number: Int64
         /// Bytes of its value.
         var size: Int
+        /// The entry itself, when it has no row yet.
+        fileprivate var packed: Entry?
     }
 
     /// The places of a store's entries, newest first; those of one key, if one is given.
+    ///
+    /// One that is packed and also there already is listed twice, until it would get its row.
     static func places(
         of scope: ScopeName, key: ItemName?, skip: Int = 0, limit: Int, in transaction: any ReadTransaction
     ) throws -> [Place] {
         guard let store = try find(scope, in: transaction) else { return [] }
+        let packed = store.packed == 0 ? [] : try packedPlaces(of: store, key, limit: skip + limit, in: transaction)
         var values: [SQLValue] = [.integer(store.id)]
         if let key { values.append(.text(key.rawValue)) }
         values.append(.integer(Int64(skip + limit)))
@@ -207,18 +323,41 @@ enum KeyHistory {
         // Not by OFFSET, so that those that are passed over are counted.
         try transaction.query(key == nil ? ofStore : ofKey, values) { row in
             passed += 1
-            guard passed > skip else { return true }
+            guard passed > skip || !packed.isEmpty else { return true }
             places.append(
                 Place(
-                    key: [.integer(row.integer(0)), .integer(row.integer(1)), .integer(row.integer(2))],
-                    size: Int(row.integer(3))))
+                    store: row.integer(0), own: row.integer(1), number: row.integer(2), size: Int(row.integer(3))))
             return true
+        }
+        guard !packed.isEmpty else { return places }
+        // What was written after a large push has its row before what that has replaced.
+        return Array((places + packed).sorted { $0.number > $1.number }.dropFirst(skip).prefix(limit))
+    }
+
+    /// - Returns: The newest of them, newest first.
+    private static func packedPlaces(
+        of store: Store, _ key: ItemName?, limit: Int, in transaction: any ReadTransaction
+    ) throws -> [Place] {
+        var places: [Place] = []
+        try transaction.query(packedOfStore, [.integer(store.id)]) { row in
+            let number = row.integer(0)
+            for (index, entry) in PackedHistory.unpack(row.blob(1)).entries.enumerated().reversed()
+            where key == nil || entry.loser.key == key {
+                places.append(
+                    Place(
+                        store: store.id, own: entry.isOwn ? 1 : 0, number: number &+ Int64(index),
+                        size: entry.loser.size, packed: entry))
+            }
+            return places.count < limit
         }
         return places
     }
 
     static func entry(at place: Place, in transaction: any ReadTransaction) throws -> Entry? {
-        try transaction.first(entryAt, place.key) { row in
+        if let packed = place.packed { return packed }
+        return try transaction.first(
+            entryAt, [.integer(place.store), .integer(place.own), .integer(place.number)]
+        ) { row in
             Entry(
                 loser: StoredKey(
                     key: ItemName(row.text(0)), stamp: stamp(row, 1),
@@ -237,8 +376,7 @@ enum KeyHistory {
 
     private struct Removed {
         var count = 0
-        var bytesOfStores: [Int64: Int64] = [:]
-        var bytes: Int64 { bytesOfStores.values.reduce(0, +) }
+        var bytes: Int64 = 0
     }
 
     /// - Parameter selection: Gives store_id, own, number and size.
@@ -250,10 +388,124 @@ enum KeyHistory {
         try transaction.query(selection, values) { row in
             keys.append([.integer(row.integer(0)), .integer(row.integer(1)), .integer(row.integer(2))])
             removed.count += 1
-            removed.bytesOfStores[row.integer(0), default: 0] += Int64(entryBytes) + row.integer(3)
+            removed.bytes += Int64(entryBytes) + row.integer(3)
             return true
         }
         for key in keys { try transaction.execute(remove, key) }
         return removed
+    }
+}
+
+// What a large push has replaced is packed in its transaction, some entries to a row, and each row is unpacked by itself
+// after it: three B-trees are changed for each entry, and meanwhile everybody else would wait.
+extension KeyHistory {
+    private static let insertPacked = SQL(
+        "INSERT INTO key_history_packed (store_id, number, count, bytes, entries) VALUES (?1, ?2, ?3, ?4, ?5)")
+    static let packedOfStore = SQL(
+        "SELECT number, entries FROM key_history_packed WHERE store_id = ?1 ORDER BY number DESC")
+    static let nextPackedStore = SQL(
+        "SELECT store_id FROM key_history_packed WHERE store_id > ?1 ORDER BY store_id LIMIT 1")
+    static let firstPacked = SQL(
+        """
+        SELECT number, count, bytes, entries FROM key_history_packed WHERE store_id = ?1 ORDER BY number LIMIT 1
+        """)
+    private static let removePackedRow = SQL("DELETE FROM key_history_packed WHERE store_id = ?1 AND number = ?2")
+    private static let removePacked = SQL("DELETE FROM key_history_packed WHERE store_id = ?1")
+
+    /// - Throws: ``CloudError`` `.serviceBusy` when the store has too much that is packed for another large push.
+    static func checkRoom(of scope: ScopeName, in transaction: any ReadTransaction) throws {
+        guard let store = try find(scope, in: transaction) else { return }
+        guard store.packed <= Int64(packedMax), store.packedBytes <= Int64(packedBytesMax) else {
+            throw CloudError(
+                .serviceBusy, "What large pushes have replaced is still being put away. Try again soon.",
+                retryAfter: .milliseconds(500))
+        }
+    }
+
+    /// They have their numbers now, so that the history is in order also before they have their rows.
+    private static func pack(
+        _ entries: [Entry], into store: inout Store, in transaction: any HandlerTransaction
+    ) throws {
+        for start in stride(from: 0, to: entries.count, by: packedPerRowMax) {
+            let part = entries[start..<min(start + packedPerRowMax, entries.count)]
+            let bytes = part.reduce(0) { $0 + $1.bytes }
+            try transaction.execute(
+                insertPacked,
+                [
+                    .integer(store.id), .integer(store.number), .integer(Int64(part.count)), .integer(bytes),
+                    .blob(PackedHistory.pack(part)),
+                ])
+            store.number += Int64(part.count)
+            store.packed += Int64(part.count)
+            store.packedBytes += bytes
+        }
+        // Their rows, and those that go for them.
+        transaction.charge(rows: 2 * entries.count)
+    }
+
+    /// What one step of unpacking has come to.
+    struct Unpacked {
+        var scope: ScopeName
+        /// Entries that were damaged, and are left out.
+        var damaged = 0
+    }
+
+    /// The store whose turn it is to be unpacked; nil: there is none.
+    ///
+    /// - Parameter last: The one that had its turn last.
+    static func storeToUnpack(after last: Int64, in transaction: any ReadTransaction) throws -> Int64? {
+        try transaction.first(nextPackedStore, [.integer(last)]) { $0.integer(0) }
+            ?? transaction.first(nextPackedStore, [.integer(0)]) { $0.integer(0) }
+    }
+
+    /// Gives the entries of the store's first packed row rows of their own, or first removes some older ones for which
+    /// there will be no room beside them.
+    ///
+    /// - Returns: Nil: there is no such store any more.
+    static func unpack(of id: Int64, in transaction: any Transaction) throws -> Unpacked? {
+        let row = try transaction.first(firstPacked, [.integer(id)]) {
+            (
+                number: $0.integer(0), count: Int(clamping: $0.integer(1)), bytes: $0.integer(2), entries: $0.blob(3)
+            )
+        }
+        guard let row else { return nil }
+        let found = try transaction.first(storeByID, [.integer(id)]) {
+            (store: Store($0), scope: ScopeName(account: AccountID($0.text(6)), name: ItemName($0.text(7))))
+        }
+        // Nobody could ask for them.
+        guard var store = found?.store, let scope = found?.scope else {
+            try transaction.execute(removePacked, [.integer(id)])
+            return nil
+        }
+        let (entries, isWhole) = PackedHistory.unpack(row.entries)
+        guard try makeRoom(for: entries, in: &store, in: transaction) else {
+            try save(store, in: transaction)
+            return Unpacked(scope: scope)
+        }
+        for (index, entry) in entries.enumerated() {
+            _ = try insert(entry, as: row.number &+ Int64(index), into: &store, in: transaction)
+        }
+        try removeSurplus(of: &store, in: transaction)
+        try transaction.execute(removePackedRow, [.integer(id), .integer(row.number)])
+        store.packed = max(0, store.packed &- Int64(row.count))
+        store.packedBytes = max(0, store.packedBytes &- row.bytes)
+        try save(store, in: transaction)
+        return Unpacked(scope: scope, damaged: isWhole ? 0 : max(1, row.count &- entries.count))
+    }
+
+    /// - Returns: Whether there is room now, or nothing left that could go for it; else another step is needed.
+    private static func makeRoom(
+        for entries: [Entry], in store: inout Store, in transaction: any Transaction
+    ) throws -> Bool {
+        let bytes = entries.reduce(0) { $0 + $1.bytes }
+        let bytesOfOthers = entries.reduce(0) { $0 + ($1.isOwn ? 0 : $1.bytes) }
+        var count = try removeOldest(
+            of: &store, own: true, beyond: Int64(ownBytesPerStoreMax) - bytes, countMax: removedAtOnceMax,
+            in: transaction)
+        // For what the same device replaced no other goes.
+        count += try removeOldest(
+            of: &store, own: false, beyond: Int64(bytesPerStoreMax) - bytesOfOthers,
+            countMax: removedAtOnceMax - count, in: transaction)
+        return count < removedAtOnceMax
     }
 }

@@ -15,8 +15,14 @@ enum KeyValueMigrations {
                     bytes BIGINT NOT NULL,
                     -- The number of the next entry.
                     next BIGINT NOT NULL,
+                    -- Entries that have no rows of their own yet, and their bytes, which are not among the others.
+                    packed BIGINT NOT NULL,
+                    packed_bytes BIGINT NOT NULL,
+                    -- When the first of its entries was recorded, or earlier; with none, never.
+                    oldest BIGINT NOT NULL,
                     UNIQUE (account, store))
                 """,
+                "CREATE INDEX key_history_stores_by_oldest ON key_history_stores (oldest)",
                 // A store's entries lie side by side, in the order in which they were recorded: those of writes that
                 // the same device replaced by themselves, because they go first. (And `own` first, because SQLite
                 // would look for a key's entries among all of its store's.)
@@ -38,12 +44,22 @@ enum KeyValueMigrations {
                     sealed BLOB,
                     PRIMARY KEY (own, store_id, number)) WITHOUT ROWID
                 """,
+                // What a large push has replaced, some entries to a row, until they get rows of their own. Its number is
+                // that of its first entry.
+                """
+                CREATE TABLE key_history_packed (
+                    store_id BIGINT NOT NULL,
+                    number BIGINT NOT NULL,
+                    count BIGINT NOT NULL,
+                    bytes BIGINT NOT NULL,
+                    entries BLOB NOT NULL,
+                    PRIMARY KEY (store_id, number)) WITHOUT ROWID
+                """,
                 // With the size, so that what is beyond a key's bound is found without looking at the rows before it.
                 """
                 CREATE UNIQUE INDEX key_history_by_key
                 ON key_history (store_id, item, own, lost_conflict, written, mark, size)
                 """,
-                "CREATE INDEX key_history_by_time ON key_history (recorded_at)",
                 // One row: how far the service's clock has come, milliseconds since 1970.
                 "CREATE TABLE service_clock (number BIGINT NOT NULL PRIMARY KEY, milliseconds BIGINT NOT NULL)",
             ])

@@ -16,6 +16,8 @@ struct StoredKey {
     /// Bytes of the value.
     var size: Int
     var sequence: UInt64
+    /// Its share in the store's digest, as it is stored.
+    var digest = SetDigest.empty
 
     init(key: ItemName, stamp: MergeRule.Stamp, sealed: Sealed?, size: Int, sequence: UInt64 = 0) {
         self.key = key
@@ -32,6 +34,7 @@ struct StoredKey {
         key = item.name
         size = item.size
         sequence = item.sequence
+        digest = item.digest
         guard body.count >= 10, body[0] == Self.layout, body.count >= 10 + Int(body[9]) else {
             stamp = MergeRule.Stamp(timestamp: HybridTimestamp(rawValue: 0), device: DeviceID(""))
             sealed = item.deleted ? nil : Sealed(bytes: [])
