@@ -32,10 +32,22 @@ public struct DeviceOptions: Sendable {
     public var pageItemsMax: UInt32 = 0
     /// Where operation ids and jitter come from; nil: the system's random numbers.
     public var seed: UInt64?
-    /// Called at each named step between two things that are saved; a test ends the process there by throwing.
+    /// Called at each named step between two things that are saved, and before the home's files are read and written:
+    /// a test ends the process there by throwing, or has the disk fail by a `POSIXError`.
     public var fault: (@Sendable (String) throws -> Void)?
+    /// Gets a session's engine, on its loop, before it starts.
+    package var onMade: (@Sendable (DeviceEngine) -> Void)?
 
     public init() {}
+}
+
+/// Where one of the things that a device keeps in step stands.
+package struct ScopeStatus: Sendable {
+    package var app: AppID
+    package var service: ServiceName
+    /// Nil: the server has not told it yet, or nobody is signed in.
+    package var scope: String?
+    package var status: StoreStatus
 }
 
 /// The device side of Nephos on one bus loop: the session, its tokens, its
@@ -154,6 +166,20 @@ public final class DeviceEngine {
     func makeGenerator() -> SplitMix64 { SplitMix64(seed: generator.next()) }
 
     func fault(_ name: String) throws { try options.fault?(name) }
+
+    /// What is kept in step now, and where each of it stands.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`.
+    package func standings() throws(CloudError) -> [ScopeStatus] {
+        var standings: [ScopeStatus] = []
+        for scope in scopes {
+            standings.append(
+                ScopeStatus(
+                    app: scope.app, service: scope.model.service, scope: scope.scope?.name,
+                    status: try scope.status()))
+        }
+        return standings
+    }
 
     // MARK: Calls
 
