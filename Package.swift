@@ -154,7 +154,8 @@ let package = Package(
             tests(
                 "CloudTests",
                 [
-                    "TestKit", "ServiceKit", "IdentityService", "NephosKit", "Storage", "Bus", "Wire", "Core",
+                    "NephosTestKit", "TestKit", "ServiceKit", "IdentityService", "NephosKit", "Storage", "Bus", "Wire",
+                    "Core",
                     protobuf,
                 ]),
             tests("ZeroMQBusTests", ["ZeroMQBus", "Bus", "Core", "CZeroMQ"]),

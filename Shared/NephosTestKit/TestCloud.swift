@@ -93,7 +93,8 @@ public final class TestCloud: Sendable {
         }
     }
 
-    /// Opens a session as an app does, signed in; creates the account if this is the first that is heard of it.
+    /// Opens a session as an app does, signed in; creates the account if this is the first that is heard of it. Its
+    /// key-value store is kept in step from the start, as by an app that opens it when it starts.
     ///
     /// - Parameters:
     ///   - device: Whose home it is, such as `phone`; nil: a new device's. One that is opened again is as it was when
@@ -106,9 +107,12 @@ public final class TestCloud: Sendable {
         if known.withLock({ !$0.accounts.contains(account) }) { try createAccount(account, password: password) }
         let session = try await openSession(device: device)
         let signedIn = try session.account
-        guard signedIn?.accountName != account else { return session }
-        try await session.signIn(
-            connection: connectionString, account: account, password: password, deviceName: name(of: session), app: app)
+        if signedIn?.accountName != account {
+            try await session.signIn(
+                connection: connectionString, account: account, password: password, deviceName: name(of: session),
+                app: app)
+        }
+        _ = try session.keyValueStore()
         return session
     }
 
@@ -152,10 +156,12 @@ public final class TestCloud: Sendable {
     }
 
     private static func checked(_ name: String) throws(CloudError) -> String {
-        guard !name.isEmpty, name != "content", name.allSatisfy({ $0.isASCII && ($0.isLetter || $0.isNumber || $0 == "-") })
+        guard !name.isEmpty, name != "content", !ServiceName.all.contains(ServiceName(name)),
+            name.allSatisfy({ $0.isASCII && ($0.isLetter || $0.isNumber || $0 == "-") })
         else {
             throw CloudError(
-                .invalidArguments, "A device's name is made of letters, digits and hyphens.", details: ["name": name])
+                .invalidArguments, "A device's name is made of letters, digits and hyphens, and is no service's.",
+                details: ["name": name])
         }
         return name
     }
@@ -182,7 +188,7 @@ public final class TestCloud: Sendable {
     /// - Parameter limit: How long it may take, by the cloud's clock.
     /// - Throws: ``NotSettled``, which says what was left.
     public func settle(within limit: Duration = .seconds(600)) async throws(NotSettled) {
-        let left = await simulation.run { $0.notSettled(within: limit, takesRefusals: true) }
+        let left = await simulation.settle(within: limit)
         guard left.isEmpty else { throw NotSettled(left: left) }
     }
 

@@ -15,17 +15,16 @@ package final class Simulation: Sendable {
         var handed: [@Sendable () -> Void] = []
         var waiters = 0
         var isClosed = false
+        var waitingPassesTime: Bool
     }
 
     private let queue = DispatchQueue(label: "nephos.simulation")
     private let isOnQueue = DispatchSpecificKey<Bool>()
-    private let state = Mutex(State())
+    private let state: Mutex<State>
     private let cloud: Unshared<TestCloud>
-    /// Whether those who wait for a session let time pass by that.
-    private let waitingPassesTime: Bool
 
     package init(waitingPassesTime: Bool = true, _ make: () throws -> TestCloud) throws {
-        self.waitingPassesTime = waitingPassesTime
+        state = Mutex(State(waitingPassesTime: waitingPassesTime))
         queue.setSpecific(key: isOnQueue, value: true)
         cloud = try queue.sync { Unshared(try make()) }
     }
@@ -37,9 +36,11 @@ package final class Simulation: Sendable {
             return !state.isClosed
         }
         guard isFirst else { return }
-        use { [self] cloud in
-            cloud.close()
-            state.withLock { $0.handed = [] }
+        use { cloud in cloud.close() }
+        // Released outside the lock: who is told by it leaves, which is noted there.
+        _ = state.withLock { state in
+            defer { state.handed = [] }
+            return state.handed
         }
     }
 
@@ -81,6 +82,27 @@ package final class Simulation: Sendable {
                 takeOver()
                 cloud.network.run(for: min(.milliseconds(20), end - cloud.network.now))
             }
+        }
+    }
+
+    /// Whether those who wait for a session let time pass by that.
+    package var waitingPassesTime: Bool {
+        get { state.withLock { $0.waitingPassesTime } }
+        set {
+            state.withLock { $0.waitingPassesTime = newValue }
+            queue.async { [weak self] in self?.passWhileAwaited() }
+        }
+    }
+
+    /// How many wait for a session.
+    package var waiterCount: Int { state.withLock { $0.waiters } }
+
+    /// Lets time pass until nothing is left to send or to hear.
+    ///
+    /// - Returns: What was still left at the end.
+    package func settle(within limit: Duration) async -> [String] {
+        await run { [self] cloud in
+            cloud.notSettled(within: limit, takesRefusals: true) { takeOver() }
         }
     }
 
@@ -130,8 +152,7 @@ package final class Simulation: Sendable {
     }
 
     private func passWhileAwaited() {
-        guard waitingPassesTime else { return }
-        while state.withLock({ $0.waiters > 0 && !$0.isClosed }) {
+        while state.withLock({ $0.waitingPassesTime && $0.waiters > 0 && !$0.isClosed }) {
             takeOver()
             guard cloud.value.network.runNext() else { return }
         }

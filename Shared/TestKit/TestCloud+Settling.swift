@@ -14,14 +14,18 @@ extension TestCloud {
 
     /// The same.
     ///
+    /// - Parameter meanwhile: Called every now and then.
     /// - Returns: What was still left at the end.
-    package func notSettled(within limit: Duration, takesRefusals: Bool = false) -> [String] {
+    package func notSettled(
+        within limit: Duration, takesRefusals: Bool = false, _ meanwhile: () -> Void = {}
+    ) -> [String] {
         let end = network.now + limit
         // Asked now and then: each time every device reads its database.
         while true {
             let left = unsettled(takesRefusals: takesRefusals)
             guard !left.isEmpty, network.now < end else { return left }
             network.run(for: .milliseconds(20))
+            meanwhile()
         }
     }
 
@@ -39,8 +43,10 @@ extension TestCloud {
         }
         let engines =
             devices.map { ($0.name, $0.engine) }
-            // Who is signed out has nothing to send and hears nothing, until somebody signs in.
-            + guests.map { ($0.name, $0.engine.value) }.filter { $0.1?.session?.signedIn == true }
+            // Who is signed out, or was turned away, sends nothing and hears nothing until somebody signs in.
+            + guests.map { ($0.name, $0.engine.value) }.filter { _, engine in
+                engine?.session?.signedIn == true && engine?.session?.revoked == false
+            }
         for (name, engine) in engines {
             guard let engine else { continue }
             do throws(CloudError) {
@@ -63,6 +69,7 @@ extension TestCloud {
             left += places.filter { !isCurrent($0.value.head, at: $0.key) }.map { behind($0.key, $0.value.device) }
         }
         if left.isEmpty { left += unheard() }
+        left += network.stalled.map { "\($0) is held up by a slow disk" }
         if left.isEmpty, network.unfinished > 0 { left.append("\(network.unfinished) messages are on their way") }
         return left.sorted()
     }

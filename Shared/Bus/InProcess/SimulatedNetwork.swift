@@ -175,7 +175,10 @@ public final class SimulatedNetwork: @unchecked Sendable {
     /// Holds a loop up from now on, as a slow disk does: what it would do next it does when this is over.
     package func stall(_ name: String, for duration: Duration) { loops[name]?.stall(for: duration) }
 
-    /// What is held up as well as what is sent from there.
+    /// Those that are held up now.
+    package var stalled: [String] { loops.values.filter { $0.holdUp > .zero }.map(\.name).sorted() }
+
+    /// What is sent from there is held up as well.
     func holdUp(of name: String) -> Duration { loops[name]?.holdUp ?? .zero }
 
     /// Sets how far the loop's wall clock is ahead of the true time.
