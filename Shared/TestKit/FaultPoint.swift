@@ -22,7 +22,8 @@ public struct FaultPoint: Hashable, Sendable {
     /// Whether it is a device's.
     public var isOfDevice: Bool { name.hasPrefix("device.") }
 
-    /// What a service does. It publishes to other services, and sends to devices.
+    /// What a service does. It publishes to the services that follow it, of which notifications has none, and sends to
+    /// devices.
     private static let ofServices: [(name: String, kinds: Set<Kind>)] = [
         ("read", [.fails, .slow]), ("commit", [.fails, .slow, .halfDone]), ("send", [.fails, .slow, .halfDone]),
         ("receive", [.fails, .slow, .halfDone]), ("publish", [.fails, .slow, .halfDone]),
@@ -41,10 +42,16 @@ public struct FaultPoint: Hashable, Sendable {
         ].map { ($0, [.fails]) }
 
     /// Every place there is.
-    public static let all: [FaultPoint] =
-        [ServiceName.identity, .keyValue, .notifications, .documents, .records].flatMap { service in
-            ofServices.map { FaultPoint(name: "\(service).\($0.name)", kinds: $0.kinds) }
-        } + ofDevices.map { FaultPoint(name: "device.\($0.name)", kinds: $0.kinds) }
+    public static let all: [FaultPoint] = {
+        var points: [FaultPoint] = []
+        for service in [ServiceName.identity, .keyValue, .notifications, .documents, .records] {
+            for place in ofServices where service != .notifications || place.name != "publish" {
+                points.append(FaultPoint(name: "\(service).\(place.name)", kinds: place.kinds))
+            }
+        }
+        for place in ofDevices { points.append(FaultPoint(name: "device.\(place.name)", kinds: place.kinds)) }
+        return points
+    }()
 
     private static let byName = Dictionary(all.map { ($0.name, $0) }) { $1 }
 

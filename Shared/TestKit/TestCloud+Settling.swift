@@ -19,12 +19,13 @@ extension TestCloud {
     package func notSettled(
         within limit: Duration, takesRefusals: Bool = false, _ meanwhile: () -> Void = {}
     ) -> [String] {
-        let end = network.now + limit
-        // Asked now and then: each time every device reads its database.
+        let start = network.now
+        // Asked now and then, the longer it takes the less often: each time every device reads its database.
         while true {
             let left = unsettled(takesRefusals: takesRefusals)
-            guard !left.isEmpty, network.now < end else { return left }
-            network.run(for: .milliseconds(20))
+            let passed = network.now - start
+            guard !left.isEmpty, passed < limit else { return left }
+            network.run(for: min(max(.milliseconds(20), passed / 50), limit - passed))
             meanwhile()
         }
     }
@@ -45,7 +46,7 @@ extension TestCloud {
             devices.map { ($0.name, $0.engine) }
             // Who is signed out, or was turned away, sends nothing and hears nothing until somebody signs in.
             + guests.map { ($0.name, $0.engine.value) }.filter { _, engine in
-                engine?.session?.signedIn == true && engine?.session?.revoked == false
+                engine?.stopped == false && engine?.session?.signedIn == true && engine?.session?.revoked == false
             }
         for (name, engine) in engines {
             guard let engine else { continue }

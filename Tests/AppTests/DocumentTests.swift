@@ -67,7 +67,8 @@ import Testing
         }
         // Nothing of it is left out but comments.
         let shown = blocks.joined(separator: "\n")
-        for line in try lines("Tests/TestedAppTests/TestingExamples.swift") where !line.hasPrefix("//") {
+        for line in try lines("Tests/TestedAppTests/TestingExamples.swift") where !line.isEmpty && !line.hasPrefix("//")
+        {
             #expect(shown.contains(line))
         }
     }

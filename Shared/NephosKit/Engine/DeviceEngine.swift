@@ -75,7 +75,7 @@ public final class DeviceEngine {
     private var stores: [AppID: KeyValueSync] = [:]
     /// What is kept in step, in an order that does not depend on chance.
     private(set) var scopes: [ScopeDriver] = []
-    private(set) var stopped = false
+    package private(set) var stopped = false
     private var foreignVersion = 0
     let serverTime = ServerTime()
     private(set) lazy var tokens = TokenKeeper(self)
