@@ -66,7 +66,7 @@ let package = Package(
     name: "nephos",
     products: [
         .library(name: "NephosKit", targets: ["NephosKit"]),
-        .library(name: "NephosTestKit", targets: ["TestKit"]),
+        .library(name: "NephosTestKit", targets: ["NephosTestKit"]),
         .executable(name: "nephos-identity", targets: ["nephos-identity"]),
         .executable(name: "nephos-keyvalue", targets: ["nephos-keyvalue"]),
         .executable(name: "nephos-documents", targets: ["nephos-documents"]),
@@ -115,6 +115,8 @@ let package = Package(
                 "ServiceKit", "NephosKit", "Storage", "Bus", "Wire", "Core", "IdentityService", "KeyValueService",
                 "NotificationsService", "DocumentsService", "Bulk", "Content", logging, protobuf,
             ]),
+        // What an app's tests import: a face of TestKit that shows nothing but NephosKit.
+        shared("NephosTestKit", ["TestKit", "NephosKit", "RecordsService", "Content", "Bus", "Core", logging]),
     ]
         + service("Identity", product: "nephos-identity", [crypto, cryptoExtras, jwtKit])
         + service("KeyValue", product: "nephos-keyvalue", [crypto])
@@ -139,6 +141,8 @@ let package = Package(
             ),
             // As an app is: on NephosKit alone.
             tests("AppTests", ["NephosKit"]),
+            // As the tests of an app are: on the two products alone.
+            tests("TestedAppTests", ["NephosKit", "NephosTestKit"]),
             tests("CoreTests", ["TestKit", "Core"]),
             tests("BusTests", ["Bus", "Core"]),
             tests(
@@ -150,7 +154,8 @@ let package = Package(
             tests(
                 "CloudTests",
                 [
-                    "TestKit", "ServiceKit", "IdentityService", "NephosKit", "Storage", "Bus", "Wire", "Core",
+                    "NephosTestKit", "TestKit", "ServiceKit", "IdentityService", "NephosKit", "Storage", "Bus", "Wire",
+                    "Core",
                     protobuf,
                 ]),
             tests("ZeroMQBusTests", ["ZeroMQBus", "Bus", "Core", "CZeroMQ"]),

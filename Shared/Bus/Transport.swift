@@ -35,10 +35,20 @@ public protocol LoopHandle: Sendable {
     /// nothing once the loop has stopped.
     func execute(_ work: @escaping @Sendable (any BusLoop) -> Void)
 
+    /// Somebody off the loop waits for what was just given to it. A loop whose time is simulated may let it pass until
+    /// ``waiterLeft()`` was called as often.
+    func waiterCame()
+    func waiterLeft()
+
     /// Stops the loop after what it is doing: sends what is queued, within the
     /// linger time of half a second, closes the sockets and runs no more
     /// handlers. Must not be called on the loop. Returns when it is done.
     func stop()
+}
+
+extension LoopHandle {
+    public func waiterCame() {}
+    public func waiterLeft() {}
 }
 
 /// Threads beside the loop, by what they do, so that one kind of work never waits for another.

@@ -6,7 +6,7 @@ internal import DocumentsService
 internal import IdentityService
 internal import KeyValueService
 public import Logging
-internal import NephosKit
+package import NephosKit
 internal import NotificationsService
 public import ServiceKit
 public import Storage
@@ -28,23 +28,30 @@ public final class TestCloud {
     /// Items of one page of what devices fetch that are started from now on; 0: as many as a service gives.
     public var pageItemsMax: UInt32 = 0
     public let network: SimulatedNetwork
+    /// What is to go wrong, by name.
+    public let faults = FaultPlan()
     let transport: InProcessTransport
     let logger: Logger
     private var deployment: Deployment
     /// What survives a crash of its service.
-    private var disks: [ServiceName: Disk] = [:]
+    private(set) var disks: [ServiceName: Disk] = [:]
     /// The names of the homes that several processes share, by their devices.
     private var homes: [String: String] = [:]
     /// Databases in memory are found by their names in the whole process of the test.
     private static let homeCount = Atomic<Int>(0)
-    private var hosts: [ServiceName: ServiceHost] = [:]
+    private(set) var hosts: [ServiceName: ServiceHost] = [:]
     private let subscriberQueueMax: Int
     private let budgets: BudgetConfiguration
     private let factories: [ServiceName: ServiceFactory]
     private let content: ContentOptions?
     private var clientCount = 0
     private var generator: SplitMix64
-    private(set) public var devices: [TestDevice] = []
+    public private(set) var devices: [TestDevice] = []
+    /// Engines of devices that are not made here, by the names of their loops.
+    private(set) var guests: [(name: String, engine: WeakEngine)] = []
+    private var separated: [(Set<String>, Set<String>)] = []
+    /// Services that are to be there.
+    private(set) var running: Set<ServiceName> = []
 
     /// Starts the services, and creates the account that the devices sign in to.
     ///
@@ -72,11 +79,12 @@ public final class TestCloud {
         for service in ServiceName.all
         where Self.services.contains(service) || factories[service] != nil || (service == .documents && content != nil)
         {
-            disks[service] = Disk(try engines[service] ?? SQLiteEngine.inMemory())
+            disks[service] = makeDisk(try engines[service] ?? SQLiteEngine.inMemory(), of: service)
             try start(service)
         }
         try createAccount()
         network.faults = faults
+        network.judge = { [weak self] in self?.fate(at: $0, $1) ?? .passes }
     }
 
     /// Ends everything. A cloud that is not closed stays in memory.
@@ -90,9 +98,22 @@ public final class TestCloud {
 
     /// Ends a service as kill -9 does.
     public func crash(_ service: ServiceName) {
+        running.remove(service)
+        disks[service]?.isInUse = false
         network.crash(service.rawValue)
         // A process has all of its loops, or none.
         network.crash("\(service) bulk")
+    }
+
+    /// Lets no message pass between devices and services, besides those that were separated before.
+    package func separate(_ devices: Set<String>, from services: [ServiceName]) {
+        separated.append((devices, Set(services.flatMap { [$0.rawValue, "\($0) bulk"] })))
+        network.setPartitions(separated)
+    }
+
+    package func joinAll() {
+        separated = []
+        network.setPartitions([])
     }
 
     /// Starts a crashed service again, on the disk that it left.
@@ -120,6 +141,8 @@ public final class TestCloud {
                 engine: bound.value, budgets: budgets, logger: logger, generator: SplitMix64(seed: seed))
         }
         hosts[service] = made.value.host
+        running.insert(service)
+        disk.isInUse = true
     }
 
     /// Requests that the service has got since it was started last.
@@ -140,7 +163,7 @@ public final class TestCloud {
     public func restore(_ copy: StorageCopy?, of service: ServiceName) throws {
         crash(service)
         try storage(of: service).close()
-        disks[service] = Disk(try copy?.engine.copyInMemory() ?? SQLiteEngine.inMemory())
+        disks[service] = makeDisk(try copy?.engine.copyInMemory() ?? SQLiteEngine.inMemory(), of: service)
         try start(service)
     }
 
@@ -166,31 +189,6 @@ public final class TestCloud {
         }
     }
 
-    /// Brings back every service and line, and waits until every device is in
-    /// sync with the server and with every other of its account.
-    ///
-    /// - Returns: Whether that happened within the virtual time.
-    public func settle(within limit: Duration = .seconds(600)) -> Bool {
-        let end = network.now + limit
-        // Asked now and then: each time every device reads its database.
-        while !isSettled {
-            guard network.now < end else { return false }
-            network.run(for: .milliseconds(20))
-        }
-        return true
-    }
-
-    private var isSettled: Bool {
-        var places: [AccountID?: (head: ChangeToken, digest: SetDigest)] = [:]
-        for device in devices {
-            guard let status = try? device.store?.status(), status.isInSync else { return false }
-            let account = device.session?.accountID
-            if let place = places[account], place != (status.head, status.digest) { return false }
-            places[account] = (status.head, status.digest)
-        }
-        return true
-    }
-
     /// Replaces keys of the deployment, and starts all services again with them.
     public func changeKeys(
         _ change: (inout Roster, inout [ServiceSecrets], InProcessTransport) throws -> Void
@@ -211,12 +209,14 @@ public final class TestCloud {
     public static let accountName = "demo"
     public static let password = "correct horse battery"
 
-    /// Creates an account, with ``password``.
+    /// Creates an account.
     @discardableResult
-    public func createAccount(_ name: String = accountName, plan: String = "") throws -> AccountID {
+    public func createAccount(
+        _ name: String = accountName, plan: String = "", password: String = TestCloud.password
+    ) throws -> AccountID {
         var request = WireCreateAccount()
         request.accountName = name
-        request.password = Self.password
+        request.password = password
         request.planID = plan
         return AccountID(try operate("CreateAccount", request, as: WireCreateAccountReply.self).accountID)
     }
@@ -226,6 +226,14 @@ public final class TestCloud {
         var request = WireCreateApp()
         request.app = app
         try operate("CreateApp", request, as: WireCreateAppReply.self)
+    }
+
+    /// Creates an app that has this one's key-value store.
+    package func createApp(_ id: AppID, store: AppID) throws {
+        var app = WireApp()
+        app.appID = id.rawValue
+        app.storeID = store.rawValue
+        try createApp(app)
     }
 
     /// Calls a method of identity as the operator.
@@ -323,6 +331,15 @@ public final class TestCloud {
 
     // MARK: Devices
 
+    /// For whatever has a seed of its own.
+    package func makeSeed() -> UInt64 { generator.next() }
+
+    /// Takes part from now on, until it ends: the engine of a loop that somebody else has started.
+    package func take(_ engine: DeviceEngine, named name: String) {
+        guests.removeAll { $0.name == name || $0.engine.value == nil }
+        guests.append((name, WeakEngine(engine)))
+    }
+
     /// What somebody has who has copied the device's home: connections under its key, and its refresh token.
     public func makeCopy(of device: TestDevice) throws -> (client: TestClient, refreshToken: String) {
         let kept = device.secrets.load(device.session?.secrets ?? "")
@@ -393,32 +410,14 @@ public struct ContentOptions: Sendable {
     }
 }
 
-/// A database that outlives the service that uses it.
-private final class Disk: StorageEngine {
-    let engine: SQLiteEngine
-    var failsCommits = false
-
-    init(_ engine: SQLiteEngine) { self.engine = engine }
-
-    func migrate(_ migrations: [Migration]) throws { try engine.migrate(migrations) }
-    var isShortOfRoom: Bool { engine.isShortOfRoom }
-    var snapshots: any Snapshots { engine.snapshots }
-    func write<Result>(_ body: (any Transaction) throws -> Result) throws -> Result {
-        try engine.write { transaction in
-            let result = try body(transaction)
-            if failsCommits { throw CloudError(.storageFailure, "The disk is full. Nothing was stored.") }
-            return result
-        }
-    }
-    func checkpoint() {}
-    func cutLog() throws -> Bool { try engine.cutLog() }
-    /// The service is gone; what it stored is not.
-    func close() {}
-}
-
 /// Carries a value into a closure that the in-process transport runs at once, on this thread.
 // Unchecked: a simulation has one thread.
 final class Unshared<Value>: @unchecked Sendable {
     let value: Value
     init(_ value: Value) { self.value = value }
+}
+
+struct WeakEngine {
+    private(set) weak var value: DeviceEngine?
+    init(_ engine: DeviceEngine) { value = engine }
 }

@@ -39,7 +39,8 @@ public final class TestDevice {
         self.name = name
         self.cloud = cloud
         generator = SplitMix64(seed: seed)
-        local = try home.map { try LocalStore(inMemory: $0) } ?? LocalStore()
+        let reach = cloud.makeFault(of: name)
+        local = try home.map { try LocalStore(inMemory: $0, fault: reach) } ?? LocalStore(fault: reach)
         try start()
     }
 
@@ -57,7 +58,11 @@ public final class TestDevice {
         guard engine == nil else { return }
         var options = DeviceOptions()
         options.seed = generator.next()
-        options.fault = fault
+        let (reach, fault) = (cloud.makeFault(of: name), fault)
+        options.fault = {
+            try reach($0)
+            try fault?($0)
+        }
         options.pageItemsMax = cloud.pageItemsMax
         if isShared { options.foreignPoll = .milliseconds(250) }
         let transport = cloud.transport

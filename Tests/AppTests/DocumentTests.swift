@@ -57,6 +57,22 @@ import Testing
         #expect(try imports(of: "Tests/AppTests/ReadmeExample.swift") == ["import NephosKit"])
     }
 
+    @Test func theExamplesInTheTestingPageAreThoseThatAreRun() throws {
+        var source = Substring(try lines("Tests/TestedAppTests/TestingExamples.swift").joined(separator: "\n"))
+        let blocks = try blocks(in: "docs/testing.md")
+        #expect(blocks.count > 5)
+        for block in blocks {
+            let place = try #require(source.range(of: block), "the page shows what is not built here:\n\(block)")
+            source = source[place.upperBound...]
+        }
+        // Nothing of it is left out but comments.
+        let shown = blocks.joined(separator: "\n")
+        for line in try lines("Tests/TestedAppTests/TestingExamples.swift") where !line.isEmpty && !line.hasPrefix("//")
+        {
+            #expect(shown.contains(line))
+        }
+    }
+
     @Test func theExamplesInTheGuideAreThoseThatAreBuilt() throws {
         let pieces = try pieces(of: "Tests/AppTests/GuideExamples.swift")
         let blocks = try blocks(in: "docs/sdk.md")

@@ -1,6 +1,5 @@
 import Bus
 import Core
-import Foundation
 import NephosKit
 import ServiceKit
 import Storage
@@ -147,35 +146,22 @@ final class Warehouses: @unchecked Sendable {
         #expect(store(6, 700, in: .records) == nil)
     }
 
-    @Test func noHistoryExceedsThePlanOrLosesSpace() async throws {
-        let environment = ProcessInfo.processInfo.environment
-        if let text = environment["NEPHOS_LEDGER_SEED"], let seed = UInt64(text) {
-            try LedgerHistory(seed: seed).run()
-            return
-        }
-        let seeds = Int(environment["NEPHOS_SEEDS"] ?? "") ?? 150
-        let failures = await SeededHistories.failures(of: seeds) { try LedgerHistory(seed: $0).run() }
-        for failure in failures.prefix(5) {
-            Issue.record(
-                "\(failure.error). Again with: NEPHOS_LEDGER_SEED=\(failure.seed) swift test --filter LedgerTests")
-        }
-        let count = failures.count
-        #expect(count == 0, "\(count) of \(seeds) histories went wrong")
+    @Test func noHistoryExceedsThePlanOrLosesSpace() async {
+        let failures = await LedgerHistory.failures(of: 150, suite: "LedgerTests")
+        for failure in failures.prefix(5) { Issue.record("\(failure)") }
+        #expect(failures.isEmpty, "\(failures.count) histories went wrong")
     }
 }
 
-private struct Violation: Error, CustomStringConvertible {
-    var description: String
-    init(_ description: String) { self.description = description }
-}
-
-private final class LedgerHistory {
+private final class LedgerHistory: SeededHistory {
+    static let steps = 50...150
+    static let pauses: ClosedRange<Int64> = 0...400
     private static let plan: UInt64 = 1_000_000
 
     private let warehouses = Warehouses()
-    private let cloud: TestCloud
+    let cloud: TestCloud
     private var owners: [Owner] = []
-    private var generator: SplitMix64
+    var generator: SplitMix64
     private var nextID: Int64 = 1
     private var stored: [(id: Int64, service: ServiceName)] = []
     private var down: Set<ServiceName> = []
@@ -200,20 +186,19 @@ private final class LedgerHistory {
         owners.append(Owner(AppID(app.appID)))
     }
 
-    func run() throws {
-        defer { cloud.close() }
+    func begin() throws {
         cloud.network.faults = Faults(
             latency: .microseconds(200)...(.milliseconds(20)), loss: chance(0.1), duplication: chance(0.1),
             reordering: chance(0.2))
-        for _ in 0..<Int.random(in: 50...150, using: &generator) {
-            try step()
-            cloud.network.run(for: .milliseconds(Int64.random(in: 0...400, using: &generator)))
-            try checkSums()
-        }
-        try heal()
     }
 
-    private func step() throws {
+    func look(afterPause: Bool) throws {
+        if afterPause { try checkSums() }
+    }
+
+    func state() -> String { "\(stored.count) stored, down: \(down.sorted())" }
+
+    func step() throws {
         let service = Warehouses.names.randomElement(using: &generator) ?? .documents
         switch Int.random(in: 0..<100, using: &generator) {
         case ..<55: store(service)
@@ -255,11 +240,14 @@ private final class LedgerHistory {
         }
     }
 
-    /// When all is well again and everything was removed, either service can fill the whole plan.
-    private func heal() throws {
+    func heal() throws {
         cloud.network.faults = .none
         for service in down.sorted() { try cloud.start(service) }
         cloud.network.run(for: .seconds(60))
+    }
+
+    /// When all is well again and everything was removed, either service can fill the whole plan.
+    func checkEnd() throws {
         for (id, service) in stored { warehouses[service]?.remove(id) }
         cloud.network.run(for: .seconds(30))
         for owner in owners {

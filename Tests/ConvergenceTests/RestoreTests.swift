@@ -13,18 +13,10 @@ import Wire
 ///
 /// `NEPHOS_SEEDS=N` sets how many histories are tried, `NEPHOS_SEED=S` tries one.
 @Suite struct RestoreTests {
-    static let seedCount = Int(ProcessInfo.processInfo.environment["NEPHOS_SEEDS"] ?? "") ?? 40
-
-    @Test func noHistoryWithRestoresLosesWhatADeviceHas() async throws {
-        if let text = ProcessInfo.processInfo.environment["NEPHOS_SEED"], let seed = UInt64(text) {
-            try RestoreHistory(seed: seed).run()
-            return
-        }
-        let failures = await SeededHistories.failures(of: Self.seedCount) { try RestoreHistory(seed: $0).run() }
-        for failure in failures.prefix(10) {
-            Issue.record("\(failure.error). Again with: NEPHOS_SEED=\(failure.seed) swift test --filter RestoreTests")
-        }
-        #expect(failures.isEmpty, "\(failures.count) of \(Self.seedCount) histories went wrong")
+    @Test func noHistoryWithRestoresLosesWhatADeviceHas() async {
+        let failures = await RestoreHistory.failures(of: 40, suite: "RestoreTests")
+        for failure in failures.prefix(10) { Issue.record("\(failure)") }
+        #expect(failures.isEmpty, "\(failures.count) histories went wrong")
     }
 
     @Test func theSameSeedGivesTheSameHistory() throws {
@@ -37,11 +29,13 @@ import Wire
 }
 
 /// One seeded history of writes, deletions, copies and restores.
-final class RestoreHistory {
+final class RestoreHistory: SeededHistory {
+    static let steps = 20...50
+    static let pauses: ClosedRange<Int64> = 0...400
     private static let keys: [ItemName] = ["a", "b", "e\u{301}", "\u{e9}"]
 
-    private let cloud: TestCloud
-    private var generator: SplitMix64
+    let cloud: TestCloud
+    var generator: SplitMix64
     private var copies: [ServiceName: [StorageCopy]] = [:]
     private var homes: [String: [HomeCopy]] = [:]
     /// The newest state of each key that some device has held since the last restore.
@@ -56,10 +50,7 @@ final class RestoreHistory {
         cloud = try TestCloud(seed: seed)
     }
 
-    /// Runs it and returns its fingerprint.
-    @discardableResult
-    func run() throws -> String {
-        defer { cloud.close() }
+    func begin() throws {
         if flip(0.5) { cloud.pageItemsMax = .random(in: 1...3, using: &generator) }
         for _ in 0..<Int.random(in: 2...4, using: &generator) { try cloud.addDevice() }
         guard cloud.settle() else { throw Violation("The devices did not begin: \(state())") }
@@ -67,28 +58,18 @@ final class RestoreHistory {
             latency: .microseconds(200)...(.milliseconds(20)), loss: flip(0.3) ? 0.03 : 0, duplication: 0,
             reordering: flip(0.3) ? 0.05 : 0)
         copyAll()
-        for _ in 0..<Int.random(in: 20...50, using: &generator) {
-            try step()
-            // What is written now may be gone from its device before the next look: a listing leaves deletions out.
-            try noteHeld()
-            cloud.network.run(for: .milliseconds(Int64.random(in: 0...400, using: &generator)))
-            try noteHeld()
-        }
+    }
+
+    func heal() throws {
         cloud.network.faults = .none
         for device in cloud.devices { device.setOffline(false) }
         // Two heartbeats: whoever believes to be in sync has heard of the services as they are.
         cloud.network.run(for: .seconds(15))
-        guard cloud.settle() else { throw Violation("The devices did not settle: \(state())") }
-        try checkEnd()
-        let contents = cloud.devices.map { device in
-            "\(device.head?.description ?? "-") \(device.values.sorted { $0.key < $1.key })"
-        }
-        return "\(cloud.network.eventCount) \(cloud.network.now) \(contents)"
     }
 
     // MARK: What happens
 
-    private func step() throws {
+    func step() throws {
         guard let device = cloud.devices.randomElement(using: &generator) else { return }
         switch Int.random(in: 0..<100, using: &generator) {
         case ..<45: try write(device, deleting: false)
@@ -150,8 +131,9 @@ final class RestoreHistory {
 
     // MARK: What must hold
 
-    /// The state of each key as a device has it. (What a restored server has and no device is no promise.)
-    private func noteHeld() throws {
+    /// Notes the state of each key as a device has it. (What a restored server has and no device is no promise.) What
+    /// was written just now may be gone from its device after the pause: a listing leaves deletions out.
+    func look(afterPause: Bool) throws {
         for device in cloud.devices {
             for item in try items(device) {
                 if held[item.key].map({ item.wins(over: $0) }) ?? true { held[item.key] = item }
@@ -161,7 +143,7 @@ final class RestoreHistory {
         }
     }
 
-    private func checkEnd() throws {
+    func checkEnd() throws {
         guard let first = cloud.devices.first else { return }
         for device in cloud.devices {
             guard device.digest == first.digest, device.values == first.values else {
@@ -188,7 +170,7 @@ final class RestoreHistory {
         }
     }
 
-    private func state() -> String {
+    func state() -> String {
         cloud.devices.map { device in
             let status = try? device.store?.status()
             let pending = status?.pending.map { "\($0.keys):\($0.reason)" } ?? []
@@ -197,6 +179,4 @@ final class RestoreHistory {
                 + "problem \(status?.problem?.description ?? "none")"
         }.joined(separator: "; ")
     }
-
-    private func flip(_ probability: Double) -> Bool { Double.random(in: 0..<1, using: &generator) < probability }
 }

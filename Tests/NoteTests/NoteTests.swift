@@ -53,13 +53,6 @@ import Wire
         var isInSync: Bool { (try? driver.status().isInSync) == true }
     }
 
-    private func settle(_ cloud: TestCloud, _ books: [Notebook]) -> Bool {
-        cloud.network.run(within: .seconds(600)) {
-            let places = books.map { try? $0.driver.status().head }
-            return books.allSatisfy(\.isInSync) && places.allSatisfy { $0 == places[0] }
-        }
-    }
-
     private func verify(_ cloud: TestCloud, _ book: Notebook) throws -> Verification {
         var result: Result<Verification, CloudError>?
         book.driver.verify(timeout: .seconds(30)) { result = $0 }
@@ -72,7 +65,7 @@ import Wire
         defer { cloud.close() }
         let books = try (0..<2).map { _ in try Notebook(cloud.addDevice()) }
         try books[0].set("first", "one")
-        #expect(settle(cloud, books))
+        #expect(cloud.settle())
         // A second look may still be on its way.
         cloud.network.run(for: .seconds(5))
         let asked = cloud.requestCount(.records)
@@ -86,7 +79,7 @@ import Wire
         let statuses = try books.map { try $0.driver.status() }
         #expect(statuses[0].digest == statuses[1].digest && statuses.allSatisfy { $0.isFollowing && $0.isInSync })
         try books[1].set("first", nil)
-        #expect(settle(cloud, books))
+        #expect(cloud.settle())
         #expect(try books[0].texts == ["second": "two"])
     }
 
@@ -94,7 +87,7 @@ import Wire
         let cloud = try cloud(2)
         defer { cloud.close() }
         let books = try (0..<2).map { _ in try Notebook(cloud.addDevice()) }
-        #expect(settle(cloud, books))
+        #expect(cloud.settle())
         books[0].device.setOffline(true)
         try books[0].set("k", "offline")
         cloud.network.run(for: .seconds(40))
@@ -103,7 +96,7 @@ import Wire
         #expect(!books[0].isInSync)
         // It is on disk: another process would send it.
         books[0].device.setOffline(false)
-        #expect(settle(cloud, books))
+        #expect(cloud.settle())
         #expect(try books[1].texts == ["k": "offline"])
     }
 
@@ -111,7 +104,7 @@ import Wire
         let cloud = try cloud(3)
         defer { cloud.close() }
         let book = try Notebook(cloud.addDevice())
-        #expect(settle(cloud, [book]))
+        #expect(cloud.settle())
         try book.set("long", String(repeating: "x", count: NotesService.bytesMax + 1))
         cloud.network.run(for: .seconds(5))
         #expect(book.model.told.last?.reason == .quotaViolationChange && book.model.told.last?.changedKeys == ["long"])
@@ -123,7 +116,7 @@ import Wire
         defer { cloud.close() }
         let book = try Notebook(cloud.addDevice())
         for name: ItemName in ["a", "b", "c"] { try book.set(name, "text") }
-        #expect(settle(cloud, [book]))
+        #expect(cloud.settle())
         #expect(try verify(cloud, book).agrees)
         try book.driver.write { rows in
             try rows.database.execute(sql: "UPDATE notes SET text = x'00' WHERE name = 'b'")
@@ -138,7 +131,7 @@ import Wire
             try rows.save(state)
         }
         book.driver.pull()
-        #expect(settle(cloud, [book]))
+        #expect(cloud.settle())
         #expect(try verify(cloud, book).agrees)
     }
 
@@ -148,15 +141,24 @@ import Wire
         try cloud.createAccount("bert")
         let book = try Notebook(cloud.addDevice())
         try book.set("of demo", "text")
-        #expect(settle(cloud, [book]))
+        #expect(cloud.settle())
         func kept() throws -> Int {
             try book.device.local.read { try Int.fetchOne($0, sql: "SELECT count(*) FROM notes") ?? -1 }
         }
         #expect(try kept() == 1)
         try book.device.signIn(as: "bert", discardsUnsent: true)
         #expect(try kept() == 0)
-        #expect(settle(cloud, [book]))
+        #expect(cloud.settle())
         #expect(try book.texts.isEmpty)
+    }
+
+    /// Whether these, of all devices, come to the same state.
+    private func settle(_ cloud: TestCloud, _ books: [Notebook]) -> Bool {
+        cloud.network.run(within: .seconds(600)) {
+            let places = books.map { try? $0.driver.status().head }
+            return books.allSatisfy { (try? $0.driver.status().isInSync) == true }
+                && places.allSatisfy { $0 == places[0] }
+        }
     }
 
     /// Devices of as many accounts, all of which follow one board.
@@ -303,7 +305,7 @@ import Wire
         defer { cloud.close() }
         var generator = SplitMix64(seed: seed)
         let books = try (0..<3).map { _ in try Notebook(cloud.addDevice()) }
-        #expect(settle(cloud, books))
+        #expect(cloud.settle())
         cloud.network.faults = Faults(loss: 0.05, duplication: 0.05, reordering: 0.1)
         for step in 0..<60 {
             let book = books[Int.random(in: 0..<3, using: &generator)]
@@ -317,7 +319,7 @@ import Wire
             cloud.network.run(for: .milliseconds(Int.random(in: 0..<200, using: &generator)))
         }
         cloud.network.faults = .none
-        #expect(settle(cloud, books))
+        #expect(cloud.settle())
         let texts = try books.map { try $0.texts }
         #expect(texts.allSatisfy { $0 == texts[0] } && !texts[0].isEmpty)
         #expect(try verify(cloud, books[0]).agrees)

@@ -1,4 +1,5 @@
 internal import Core
+internal import Synchronization
 
 /// One loop of a simulation.
 final class SimulatedLoop: BusLoop {
@@ -8,6 +9,8 @@ final class SimulatedLoop: BusLoop {
     private(set) lazy var mailbox = SimulatedMailbox(loop: self)
     private var sockets: [any SimulatedSocket] = []
     private(set) var isAlive = true
+    /// It is held up until then.
+    private var heldUntil: Duration = .zero
 
     init(name: String, network: SimulatedNetwork) {
         self.name = name
@@ -16,24 +19,37 @@ final class SimulatedLoop: BusLoop {
     }
 
     var handle: any LoopHandle { mailbox }
-    var monotonicNow: Duration { network.now }
+    var monotonicNow: Duration { max(network.now, heldUntil) }
+    /// For how long from now.
+    var holdUp: Duration { max(.zero, heldUntil - network.now) }
+
+    func stall(for duration: Duration) { heldUntil = monotonicNow + duration }
     var wallClock: any WallClock { clock }
 
     @discardableResult
     func schedule(after delay: Duration, _ action: @escaping () -> Void) -> any LoopTimer {
         let timer = SimulatedTimer(action)
-        network.schedule(after: delay) { [weak self] in
-            guard let self, isAlive else { return }
-            timer.fire()
-        }
+        network.schedule(after: delay + holdUp) { [weak self] in self?.fire(timer) }
         return timer
+    }
+
+    /// The same, for what does not wait for a time, but for its turn.
+    func take(after delay: Duration, _ action: @escaping () -> Void) {
+        network.finish(after: delay + holdUp) { [weak self] in self?.fire(SimulatedTimer(action)) }
+    }
+
+    private func fire(_ timer: SimulatedTimer) {
+        guard isAlive else { return }
+        // Something has held it up meanwhile.
+        guard holdUp == .zero else { return network.finish(after: holdUp) { [weak self] in self?.fire(timer) } }
+        timer.fire()
     }
 
     func offload<Value: Sendable>(
         to pool: WorkPool, _ work: @escaping @Sendable () throws -> Value,
         then completion: @escaping (Result<Value, any Error>) -> Void
     ) {
-        schedule(after: network.offloadTime ?? network.latency()) { completion(Result { try work() }) }
+        take(after: network.offloadTime ?? network.latency()) { completion(Result { try work() }) }
     }
 
     func probe(_ endpoint: String, serverKeys: [PublicKey], then completion: @escaping (Presence) -> Void) {
@@ -80,14 +96,20 @@ final class SimulatedLoop: BusLoop {
 }
 
 /// A loop's wall clock: the simulation's, and how wrong it is.
-// Unchecked: on the simulation's one thread.
+// Unchecked: the network's time and the offset can be read on any thread.
 final class SimulatedClock: WallClock, @unchecked Sendable {
-    private unowned let network: SimulatedNetwork
-    var offset: Duration = .zero
+    private let network: SimulatedNetwork
+    /// Those who write off the loop ask the time on threads of their own.
+    private let nanoseconds = Atomic<Int64>(0)
+
+    var offset: Duration {
+        get { .nanoseconds(nanoseconds.load(ordering: .relaxed)) }
+        set { nanoseconds.store(newValue.nanoseconds, ordering: .relaxed) }
+    }
 
     init(network: SimulatedNetwork) { self.network = network }
 
-    var now: Timestamp { SimulatedNetwork.epoch.advanced(by: network.now + offset) }
+    var now: Timestamp { SimulatedNetwork.epoch.advanced(by: network.timeAnywhere + offset) }
 }
 
 // Unchecked: on the simulation's one thread.
@@ -98,14 +120,14 @@ final class SimulatedMailbox: LoopHandle, @unchecked Sendable {
 
     func execute(_ work: @escaping @Sendable (any BusLoop) -> Void) {
         guard let loop else { return }
-        loop.schedule(after: .zero) { [weak loop] in
+        loop.take(after: .zero) { [weak loop] in
             if let loop { work(loop) }
         }
     }
 
     func stop() {
         guard let loop else { return }
-        loop.network.crash(loop.name)
+        loop.network.end(loop)
     }
 }
 

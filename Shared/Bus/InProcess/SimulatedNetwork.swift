@@ -1,4 +1,5 @@
 public import Core
+private import Synchronization
 
 /// What may go wrong between two loops.
 /// Messages fare alike on every line.
@@ -26,6 +27,22 @@ public struct Faults: Sendable {
     public static let none = Faults()
 }
 
+/// Where a message is.
+package enum Passage: Hashable, Sendable {
+    case send, publish, receive
+}
+
+/// What becomes of a message.
+package enum Fate: Hashable, Sendable {
+    case passes
+    /// Without a sign.
+    case lost
+    /// Later than it would, and everything behind it with it.
+    case late(Duration)
+    /// It is lost half-way: the connection breaks, and is made again.
+    case breaks
+}
+
 /// Every loop of a simulation, the lines between them, and the time.
 ///
 /// A discrete-event simulation: whatever happens is an event at a virtual
@@ -39,7 +56,16 @@ public final class SimulatedNetwork: @unchecked Sendable {
 
     public var faults: Faults
     /// Virtual time since the beginning.
-    public private(set) var now: Duration = .zero
+    public private(set) var now: Duration = .zero {
+        didSet { nanoseconds.store(now.nanoseconds, ordering: .relaxed) }
+    }
+    /// The same, for those who ask on other threads what time it is.
+    private let nanoseconds = Atomic<Int64>(0)
+    var timeAnywhere: Duration { .nanoseconds(nanoseconds.load(ordering: .relaxed)) }
+    /// Messages on their way or waiting to be handled, and work beside the loops: what happens without anybody's timer.
+    package private(set) var unfinished = 0
+    /// Asked of each message where it is sent and where it arrives, on whose loop; nil: they all pass.
+    package var judge: ((_ loop: String, _ passage: Passage) -> Fate)?
     /// Events that have happened.
     public private(set) var eventCount = 0
 
@@ -50,6 +76,8 @@ public final class SimulatedNetwork: @unchecked Sendable {
     private var queue = EventQueue()
     private var loops: [String: SimulatedLoop] = [:]
     private var cutOff: Set<String> = []
+    /// Those that cannot reach each other, both ways.
+    private var partitions: [(Set<String>, Set<String>)] = []
     private var nextID: UInt64 = 0
     var doors: [String: any SimulatedDoor] = [:]
     private var waiting: [String: [SimulatedLine]] = [:]
@@ -95,6 +123,25 @@ public final class SimulatedNetwork: @unchecked Sendable {
         queue.add(at: now + max(.zero, delay), action)
     }
 
+    /// The same, for what is ``unfinished`` until then.
+    func finish(after delay: Duration, _ action: @escaping () -> Void) {
+        unfinished += 1
+        schedule(after: delay) { [unowned self] in
+            unfinished -= 1
+            action()
+        }
+    }
+
+    /// Lets exactly one thing happen, if there is any.
+    package func runNext() -> Bool {
+        guard queue.next != nil else { return false }
+        step()
+        return true
+    }
+
+    /// Runs something that belongs to no loop.
+    package func later(_ delay: Duration, _ action: @escaping () -> Void) { schedule(after: delay, action) }
+
     func makeID() -> UInt64 {
         nextID += 1
         return nextID
@@ -110,11 +157,29 @@ public final class SimulatedNetwork: @unchecked Sendable {
     /// Ends a loop as kill -9 does: what it had queued is gone, its connections break.
     public func crash(_ name: String) { loops.removeValue(forKey: name)?.end() }
 
+    /// Ends this loop, and not another that has its name by now.
+    func end(_ loop: SimulatedLoop) {
+        if loops[loop.name] === loop { loops[loop.name] = nil }
+        loop.end()
+    }
+
     /// Cuts a loop off from all others, or lets it back. While cut off, messages
     /// to and from it are lost without a sign.
     public func setOffline(_ name: String, _ offline: Bool) {
         if offline { cutOff.insert(name) } else { cutOff.remove(name) }
     }
+
+    /// Lets no message pass between the ones and the others, or, with nothing named, all of them again.
+    package func setPartitions(_ partitions: [(Set<String>, Set<String>)]) { self.partitions = partitions }
+
+    /// Holds a loop up from now on, as a slow disk does: what it would do next it does when this is over.
+    package func stall(_ name: String, for duration: Duration) { loops[name]?.stall(for: duration) }
+
+    /// Those that are held up now.
+    package var stalled: [String] { loops.values.filter { $0.holdUp > .zero }.map(\.name).sorted() }
+
+    /// What is sent from there is held up as well.
+    func holdUp(of name: String) -> Duration { loops[name]?.holdUp ?? .zero }
 
     /// Sets how far the loop's wall clock is ahead of the true time.
     public func setClockOffset(_ name: String, _ offset: Duration) { loops[name]?.clock.offset = offset }
@@ -124,9 +189,15 @@ public final class SimulatedNetwork: @unchecked Sendable {
         for loop in loops.values { loop.end() }
         loops = [:]
         queue = EventQueue()
+        unfinished = 0
     }
 
-    func isCut(_ one: String, _ other: String) -> Bool { cutOff.contains(one) || cutOff.contains(other) }
+    func isCut(_ one: String, _ other: String) -> Bool {
+        cutOff.contains(one) || cutOff.contains(other)
+            || partitions.contains {
+                $0.contains(one) && $1.contains(other) || $0.contains(other) && $1.contains(one)
+            }
+    }
 
     // MARK: Lines
 

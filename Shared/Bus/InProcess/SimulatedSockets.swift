@@ -7,6 +7,8 @@ protocol SimulatedSocket: AnyObject {
 /// A bound socket, as lines connect to it.
 protocol SimulatedDoor: AnyObject {
     var loopName: String { get }
+    /// Whether it tells everybody what happens, and answers nobody.
+    var isPublisher: Bool { get }
     /// What it proves to be.
     var publicKey: PublicKey { get }
     func admits(_ key: PublicKey) -> Bool
@@ -62,6 +64,26 @@ final class SimulatedLine {
         if isWanted { network.connect(self) }
     }
 
+    /// It breaks, and nobody has meant it to.
+    private func interrupted() {
+        door?.drop(self)
+        broken()
+    }
+
+    /// Nil: it is lost without a sign.
+    private static func fate(_ fates: [Fate]) -> (isBroken: Bool, delay: Duration)? {
+        var whole = (isBroken: false, delay: Duration.zero)
+        for fate in fates {
+            switch fate {
+            case .passes: break
+            case .lost: return nil
+            case .late(let delay): whole.delay += delay
+            case .breaks: whole.isBroken = true
+            }
+        }
+        return whole
+    }
+
     func close() {
         isWanted = false
         door?.drop(self)
@@ -71,7 +93,7 @@ final class SimulatedLine {
     func sendToServer(_ message: Message) {
         inFlight.toServer += 1
         let connection = id
-        travel(\.toServer) { [weak self] isLast in
+        travel(\.toServer, from: clientName, to: door?.loopName ?? "") { [weak self] isLast in
             guard let self, id == connection, let door else { return }
             if isLast { inFlight.toServer -= 1 }
             door.arrived(message, on: self)
@@ -83,7 +105,7 @@ final class SimulatedLine {
     func sendToClient(_ message: Message) {
         inFlight.toClient += 1
         let connection = id
-        travel(\.toClient) { [weak self] isLast in
+        travel(\.toClient, from: door?.loopName ?? "", to: clientName) { [weak self] isLast in
             guard let self, id == connection, isWanted else { return }
             if isLast { inFlight.toClient -= 1 }
             onMessage(message)
@@ -94,16 +116,33 @@ final class SimulatedLine {
 
     /// Delivers after the latency, in order, unless a fault says otherwise.
     private func travel(
-        _ direction: WritableKeyPath<(toServer: Duration, toClient: Duration), Duration>,
+        _ direction: WritableKeyPath<(toServer: Duration, toClient: Duration), Duration>, from: String, to: String,
         _ deliver: @escaping (_ isLast: Bool) -> Void, lost: @escaping () -> Void
     ) {
         let faults = network.faults
         let cut = door.map { network.isCut(clientName, $0.loopName) } ?? true
         if cut || network.chance(faults.loss) {
-            network.schedule(after: network.latency(), lost)
+            network.finish(after: network.latency(), lost)
             return
         }
-        var time = network.now + network.latency()
+        var time = network.now + network.latency() + network.holdUp(of: from)
+        if let judge = network.judge {
+            let fates = [judge(from, door?.isPublisher == true ? .publish : .send), judge(to, .receive)]
+            if let (isBroken, delay) = Self.fate(fates) {
+                time += delay
+                if isBroken {
+                    let connection = id
+                    network.finish(after: time - network.now) { [weak self] in
+                        lost()
+                        if let self, id == connection { interrupted() }
+                    }
+                    return
+                }
+            } else {
+                network.finish(after: time - network.now, lost)
+                return
+            }
+        }
         if network.chance(faults.reordering) {
             time += network.latency() * 5
         } else {
@@ -112,7 +151,7 @@ final class SimulatedLine {
         }
         let copies = network.chance(faults.duplication) ? 2 : 1
         for copy in 1...copies {
-            network.schedule(after: time - network.now + (copy == 1 ? .zero : network.latency())) {
+            network.finish(after: time - network.now + (copy == 1 ? .zero : network.latency())) {
                 deliver(copy == 1)
             }
         }
@@ -146,7 +185,7 @@ private final class Inbox<Item> {
     private func schedule() {
         guard !isScheduled else { return }
         isScheduled = true
-        loop.schedule(after: busyUntil - loop.monotonicNow) { [weak self] in self?.hand() }
+        loop.take(after: max(.zero, busyUntil - loop.monotonicNow)) { [weak self] in self?.hand() }
     }
 
     private func hand() {
@@ -166,6 +205,7 @@ final class SimulatedRouter: ReplySocket, SimulatedSocket, SimulatedDoor {
     private var lines: [UInt64: SimulatedLine] = [:]
     let endpoint: String
     var loopName: String { loop.name }
+    var isPublisher: Bool { false }
     var publicKey: PublicKey { options.keys.publicKey }
 
     init(loop: SimulatedLoop, _ options: ReplySocketOptions, _ handler: @escaping ([Incoming]) -> Void) throws {
@@ -249,6 +289,7 @@ final class SimulatedPublisher: PublishSocket, SimulatedSocket, SimulatedDoor {
     private var isOpen = true
     let endpoint: String
     var loopName: String { loop.name }
+    var isPublisher: Bool { true }
     var publicKey: PublicKey { options.keys.publicKey }
 
     init(loop: SimulatedLoop, _ options: PublishSocketOptions) throws {

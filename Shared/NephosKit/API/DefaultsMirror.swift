@@ -69,7 +69,7 @@ public final class DefaultsMirror: Sendable {
         store: KeyValueStore, path: String, keys: Set<String>? = nil, interval: Duration = .milliseconds(250),
         deletesMany: Bool = false, prefers: Side? = nil, fault: (@Sendable (String) throws -> Void)?
     ) {
-        self.fault = fault
+        self.fault = fault ?? store.session.fault
         self.deletesMany = deletesMany
         self.prefers = prefers
         self.store = store

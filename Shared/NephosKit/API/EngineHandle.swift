@@ -10,16 +10,25 @@ final class EngineHandle: Sendable {
     private let clock: any WallClock
     private let serverTime: ServerTime
     private let writer: Int64
+    /// Where the ids of what is accepted off the loop come from; nil: the system's random numbers.
+    private let generator: Mutex<SplitMix64?>
 
     /// What marks a write that is accepted off the loop.
     var stamp: (id: OperationID, now: Timestamp, writer: Int64) {
         let now = serverTime.now(by: clock)
-        return (OperationID(at: now), now, writer)
+        let id = generator.withLock { generator in
+            guard var seeded = generator else { return OperationID(at: now) }
+            defer { generator = seeded }
+            return OperationID(at: now, using: &seeded)
+        }
+        return (id, now, writer)
     }
 
+    /// - Parameter seed: Of what is accepted off the loop.
     init(
-        transport: any Transport, _ make: @escaping @Sendable (any BusLoop) throws -> DeviceEngine
+        transport: any Transport, seed: UInt64? = nil, _ make: @escaping @Sendable (any BusLoop) throws -> DeviceEngine
     ) throws(CloudError) {
+        generator = Mutex(seed.map { SplitMix64(seed: $0) })
         let made = Mutex<
             (engine: LoopBound<DeviceEngine>, clock: any WallClock, serverTime: ServerTime, writer: Int64)?
         >(nil)
@@ -51,13 +60,14 @@ final class EngineHandle: Sendable {
     ) async throws(CloudError) -> Value {
         let result = await withCheckedContinuation {
             (continuation: CheckedContinuation<Result<Value, CloudError>, Never>) in
-            let once = Once(continuation)
+            let once = Once(continuation, handle)
             handle.execute { [engine] loop in
                 engine.withValue(on: loop) { engine in
                     if engine.stopped { return once.resume(.failure(Once<Value>.closed)) }
                     start(engine) { once.resume($0) }
                 }
             }
+            handle.waiterCame()
         }
         return try result.get()
     }
@@ -77,11 +87,13 @@ final class EngineHandle: Sendable {
 /// drops what would have resumed it.
 private final class Once<Value: Sendable>: Sendable {
     private let continuation: Mutex<CheckedContinuation<Result<Value, CloudError>, Never>?>
+    private let handle: any LoopHandle
 
     static var closed: CloudError { CloudError(.operationCancelled, "The session is closed.") }
 
-    init(_ continuation: CheckedContinuation<Result<Value, CloudError>, Never>) {
+    init(_ continuation: CheckedContinuation<Result<Value, CloudError>, Never>, _ handle: any LoopHandle) {
         self.continuation = Mutex(continuation)
+        self.handle = handle
     }
 
     deinit { resume(.failure(Self.closed)) }
@@ -91,7 +103,9 @@ private final class Once<Value: Sendable>: Sendable {
             defer { continuation = nil }
             return continuation
         }
-        waiting?.resume(returning: result)
+        guard let waiting else { return }
+        handle.waiterLeft()
+        waiting.resume(returning: result)
     }
 }
 

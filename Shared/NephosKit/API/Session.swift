@@ -15,10 +15,13 @@ public final class Session: Sendable {
     public let home: String
     let local: LocalStore
     let engine: EngineHandle
+    /// Called where it saves something; see ``DeviceOptions/fault``.
+    let fault: (@Sendable (String) throws -> Void)?
     private let events = Broadcast<DeviceEvent>()
 
     /// The home that is meant where none is named: `$NEPHOS_HOME`, or `~/.nephos`.
     public static var defaultHome: String {
+        if let home = SessionSurroundings.current?.home { return home }
         let environment = ProcessInfo.processInfo.environment
         return environment["NEPHOS_HOME"] ?? (environment["HOME"] ?? ".") + "/.nephos"
     }
@@ -36,7 +39,10 @@ public final class Session: Sendable {
         home: String = Session.defaultHome, transport: (any Transport)? = nil, options: DeviceOptions? = nil,
         logger: Logger = Logger(label: "nephos.device")
     ) async throws(CloudError) -> Session {
-        try Session(home: home, transport: transport ?? ZeroMQTransport(), options: options, logger: logger)
+        let around = SessionSurroundings.current
+        return try Session(
+            home: home, transport: transport ?? around?.transport ?? ZeroMQTransport(),
+            options: options ?? around?.makeOptions(), logger: logger)
     }
 
     private init(
@@ -49,17 +55,19 @@ public final class Session: Sendable {
         } catch {
             throw Self.unusable(home)
         }
-        let local = try LocalStore(path: home + "/device.sqlite")
-        let secrets = SecretFile(home: home)
+        let local = try LocalStore(path: home + "/device.sqlite", fault: options?.fault)
+        let secrets = SecretFile(home: home, fault: options?.fault)
+        fault = options?.fault
         var options = options ?? DeviceOptions()
         if options.foreignPoll == nil { options.foreignPoll = .milliseconds(250) }
         self.local = local
         let events = events
-        engine = try EngineHandle(transport: transport) { [options] loop in
+        engine = try EngineHandle(transport: transport, seed: options.seed) { [options] loop in
             let engine = DeviceEngine(
                 loop: loop, local: local, secrets: secrets, options: options, logger: logger,
                 makeKeyPair: { try transport.makeKeyPair() })
             engine.onEvent = { events.send($0) }
+            options.onMade?(engine)
             return engine
         }
     }

@@ -32,10 +32,22 @@ public struct DeviceOptions: Sendable {
     public var pageItemsMax: UInt32 = 0
     /// Where operation ids and jitter come from; nil: the system's random numbers.
     public var seed: UInt64?
-    /// Called at each named step between two things that are saved; a test ends the process there by throwing.
+    /// Called at each named step between two things that are saved, and before the home's files are read and written:
+    /// a test ends the process there by throwing, or has the disk fail by a `POSIXError`.
     public var fault: (@Sendable (String) throws -> Void)?
+    /// Gets a session's engine, on its loop, before it starts.
+    package var onMade: (@Sendable (DeviceEngine) -> Void)?
 
     public init() {}
+}
+
+/// Where one of the things that a device keeps in step stands.
+package struct ScopeStatus: Sendable {
+    package var app: AppID
+    package var service: ServiceName
+    /// Nil: the server has not told it yet, or nobody is signed in.
+    package var scope: ScopeName?
+    package var status: StoreStatus
 }
 
 /// The device side of Nephos on one bus loop: the session, its tokens, its
@@ -64,7 +76,7 @@ public final class DeviceEngine {
     /// What is kept in step, in an order that does not depend on chance.
     private(set) var scopes: [ScopeDriver] = []
     private var readerCount = 0
-    private(set) var stopped = false
+    package private(set) var stopped = false
     private var foreignVersion = 0
     let serverTime = ServerTime()
     private(set) lazy var tokens = TokenKeeper(self)
@@ -161,6 +173,20 @@ public final class DeviceEngine {
     func makeGenerator() -> SplitMix64 { SplitMix64(seed: generator.next()) }
 
     func fault(_ name: String) throws { try options.fault?(name) }
+
+    /// What is kept in step now, and where each of it stands.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`.
+    package func standings() throws(CloudError) -> [ScopeStatus] {
+        var standings: [ScopeStatus] = []
+        for scope in scopes {
+            standings.append(
+                ScopeStatus(
+                    app: scope.app, service: scope.model.service, scope: scope.scope?.scopeName,
+                    status: try scope.status()))
+        }
+        return standings
+    }
 
     // MARK: Calls
 

@@ -128,9 +128,14 @@ public final class SecretFile: SecretStore {
     private let home: String
     private let lockPath: String
     private let lock = Mutex<Int32?>(nil)
+    /// Called before a file is written.
+    private let fault: (@Sendable (String) throws -> Void)?
 
-    public init(home: String) {
+    /// - Parameter fault: See ``DeviceOptions/fault``; ``HalfDone`` leaves half of what was to be written, as a crash
+    ///   does.
+    public init(home: String, fault: (@Sendable (String) throws -> Void)? = nil) {
         self.home = home
+        self.fault = fault
         lockPath = home + "/refresh.lock"
     }
 
@@ -151,7 +156,11 @@ public final class SecretFile: SecretStore {
     public func save(_ secrets: DeviceSecrets, as name: String) throws(CloudError) {
         let encoder = JSONEncoder()
         encoder.outputFormatting = [.sortedKeys, .prettyPrinted]
-        do { try AtomicFile.write(encoder.encode(secrets), to: path(name), mode: 0o600) } catch {
+        do {
+            let data = try encoder.encode(secrets)
+            try HalfDone.leave(of: data, at: path(name)) { try fault?("secrets") }
+            try AtomicFile.write(data, to: path(name), mode: 0o600)
+        } catch {
             throw failure(error, path(name))
         }
     }

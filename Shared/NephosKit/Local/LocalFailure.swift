@@ -40,6 +40,10 @@ enum LocalFailure {
     /// - Parameter path: Where the database is; nil: in memory.
     static func error(of error: any Error, at path: String?) -> CloudError {
         if let error = error as? CloudError { return error }
+        if let error = error as? POSIXError {
+            return Self.error(ofNumber: error.code.rawValue, at: path ?? "")
+                ?? CloudError(.storageFailure, unusable, details: ["path": path ?? ""])
+        }
         guard let error = error as? DatabaseError else { return CloudError(wrapping: error) }
         var details = ["sqlite": "\(error.extendedResultCode.rawValue)"]
         details["path"] = path

@@ -11,6 +11,9 @@ struct LocalScope: Hashable {
     /// Within what its owner has.
     var path: String
 
+    /// As its service knows it; nil: nobody is signed in.
+    var scopeName: ScopeName? { (owner ?? account.map { Owner($0) }).map { ScopeName($0, ItemName(path)) } }
+
     /// As the home's tables have it: no path begins with `@`.
     var name: String { owner.map { "@\($0)/\(path)" } ?? path }
 }

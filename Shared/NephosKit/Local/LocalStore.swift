@@ -14,6 +14,8 @@ public final class LocalStore: Sendable {
     private let path: String?
     /// Why nothing can be written, since it was opened; nil: it can.
     private let unwritable: CloudError?
+    /// Called before it is read or written.
+    private let fault: (@Sendable (String) throws -> Void)?
     /// The thread on which an app's transaction runs.
     private let transacting = Mutex<ObjectIdentifier?>(nil)
 
@@ -21,9 +23,11 @@ public final class LocalStore: Sendable {
     /// call has accepted survives a crash. Where nothing can be written (the disk is full, or mounted read-only) what
     /// is there can still be read.
     ///
+    /// - Parameter fault: See ``DeviceOptions/fault``.
     /// - Throws: ``CloudError`` `.storageFailure`; free space or repair permissions, then open again.
-    public init(path: String) throws(CloudError) {
+    public init(path: String, fault: (@Sendable (String) throws -> Void)? = nil) throws(CloudError) {
         self.path = path
+        self.fault = fault
         do {
             database = try Self.openPool(path)
             unwritable = nil
@@ -84,26 +88,31 @@ public final class LocalStore: Sendable {
     }
 
     /// A database in memory, which lives as long as this object. For simulations.
-    public convenience init() throws(CloudError) {
-        try self.init { try DatabaseQueue() }
+    public convenience init(fault: (@Sendable (String) throws -> Void)? = nil) throws(CloudError) {
+        try self.init(fault) { try DatabaseQueue() }
     }
 
     /// A database in memory, which lives as long as any object of this name, each as if in a process of its own.
-    public convenience init(inMemory name: String) throws(CloudError) {
-        try self.init { try DatabaseQueue(named: name) }
+    public convenience init(
+        inMemory name: String, fault: (@Sendable (String) throws -> Void)? = nil
+    ) throws(CloudError) {
+        try self.init(fault) { try DatabaseQueue(named: name) }
     }
 
     /// A copy of another home's database as it is now, in memory. For simulations.
     public convenience init(copyOf other: LocalStore) throws(CloudError) {
-        try self.init {
+        try self.init(other.fault) {
             let copy = try DatabaseQueue()
             try other.database.backup(to: copy)
             return copy
         }
     }
 
-    private init(opening open: () throws -> any DatabaseWriter) throws(CloudError) {
+    private init(
+        _ fault: (@Sendable (String) throws -> Void)?, opening open: () throws -> any DatabaseWriter
+    ) throws(CloudError) {
         path = nil
+        self.fault = fault
         unwritable = nil
         do {
             database = try open()
@@ -126,6 +135,8 @@ public final class LocalStore: Sendable {
     /// Reads one consistent state.
     func read<Result>(_ body: (Database) throws -> Result) throws(CloudError) -> Result {
         do {
+            // Inside a transaction nobody may be kept waiting.
+            if !isInsideTransaction { try fault?("read") }
             return try isInsideTransaction ? database.unsafeReentrantRead(body) : database.read(body)
         } catch { throw LocalFailure.error(of: error, at: path) }
     }
@@ -164,6 +175,7 @@ public final class LocalStore: Sendable {
         }
         try requireWritable()
         do {
+            try fault?("save")
             return try database.writeWithoutTransaction { database in
                 var result: Result?
                 try database.inTransaction(.immediate) {

@@ -28,6 +28,9 @@ final class Follower {
         }
     }
 
+    /// Applied up to here, of the partitions that are known.
+    var cursors: [Int: ChangeToken] { partitions.compactMapValues(\.cursor) }
+
     private struct Partition {
         /// Applied up to here; nil: nothing is known.
         var cursor: ChangeToken?

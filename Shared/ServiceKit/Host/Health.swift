@@ -1,5 +1,5 @@
 internal import Bus
-internal import Core
+package import Core
 internal import Storage
 internal import Wire
 
@@ -27,6 +27,11 @@ extension ServiceHost {
         }
         for follower in followers { reply.followerLag[follower.service.rawValue] = follower.lag }
         return reply
+    }
+
+    /// How far it has followed whom, by partitions.
+    package var cursors: [ServiceName: [Int: ChangeToken]] {
+        Dictionary(followers.map { ($0.service, $0.cursors) }) { $1 }
     }
 
     func usage(of account: AccountID, in transaction: any HandlerTransaction) throws -> WireListUsageReply {

@@ -84,7 +84,7 @@ final class HistoryUnpacker {
         runtime?.report(
             "Entries of a store's history are damaged, and are left out",
             details: [
-                "account": unpacked.scope.account.rawValue, "store": unpacked.scope.name.rawValue,
+                "account": unpacked.scope.owner.rawValue, "store": unpacked.scope.path.rawValue,
                 "entries": "\(unpacked.damaged)",
             ])
     }

@@ -470,7 +470,7 @@ extension KeyHistory {
         }
         guard let row else { return nil }
         let found = try transaction.first(storeByID, [.integer(id)]) {
-            (store: Store($0), scope: ScopeName(account: AccountID($0.text(6)), name: ItemName($0.text(7))))
+            (store: Store($0), scope: ScopeName(Owner($0.text(6)), ItemName($0.text(7))))
         }
         // Nobody could ask for them.
         guard var store = found?.store, let scope = found?.scope else {
