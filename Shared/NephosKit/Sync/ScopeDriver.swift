@@ -50,12 +50,11 @@ final class ScopeDriver {
         guard let session = engine.session, session.signedIn else { return perform([.look]) }
         guard let scope = model.scope(in: session) else { return learnScope() }
         self.scope = scope
-        do throws(CloudError) { told = try read { try $0.latestNews() } } catch { note(error) }
+        do throws(CloudError) { told = try read { try $0.latestNews() } } catch { failed(.tell, error) }
         guard !session.revoked else { return }
-        // A new sign-in, or a new entitlement, may have removed what blocked.
-        do throws(CloudError) { try write { try $0.unblock() } } catch { note(error) }
         engine.router.follow(self, scope)
-        perform(sync.begin(scope.path, of: scope.owner))
+        // A new sign-in, or a new entitlement, may have removed what blocked.
+        perform(sync.begin(scope.path, of: scope.owner) + [.unblock])
     }
 
     func end() {
@@ -96,7 +95,12 @@ final class ScopeDriver {
     /// Tries now what would be tried later by itself: what failed may succeed by now.
     func synchronize() {
         if scope != nil {
-            do throws(CloudError) { try write { try $0.hasten() } } catch { note(error) }
+            do throws(CloudError) {
+                try write { rows in
+                    try rows.unblock()
+                    try rows.hasten()
+                }
+            } catch { failed(.freeze, error) }
         }
         engine.tokens.hasten()
         perform(sync.hasten())
@@ -118,6 +122,11 @@ final class ScopeDriver {
     func pull() { perform(sync.pull()) }
     func push() { perform(sync.push()) }
     func note(_ error: CloudError?) { perform(sync.note(error)) }
+    /// What waited for a person may have been cured.
+    func unblock() { if sync.isOpen { perform([.unblock]) } }
+    private func failed(_ step: ScopeSync.LocalStep, _ error: CloudError) {
+        perform(sync.localFailed(step, error, at: moment))
+    }
 
     // MARK: What arrives
 
@@ -146,7 +155,10 @@ final class ScopeDriver {
         switch action {
         case .find: attempt({ try self.here() }, { self.sync.found($0.head) }, { self.sync.pullFailed($0) })
         case .compare(let server):
-            attempt({ try self.here(server) }, { self.sync.stands($0, beside: server) }, { self.sync.note($0) })
+            attempt(
+                { try self.here(server) },
+                { self.sync.localSucceeded(.compare) + self.sync.stands($0, beside: server) },
+                { self.sync.localFailed(.compare, $0, at: self.moment) })
         case .read(let request): ask(request)
         case .stage(let changes, let isFirst):
             attempt(
@@ -164,21 +176,31 @@ final class ScopeDriver {
             attempt(
                 { try self.sendable(limit: limit) },
                 { self.sync.collected($0, at: self.moment, isServerHeard: self.isServerHeard) },
-                { self.sync.note($0) })
+                { self.sync.localFailed(.collect, $0, at: self.moment) })
         case .freeze(let operations, let isAttempt):
             attempt(
                 { try self.freeze(operations, isAttempt: isAttempt) },
-                { self.sync.frozen($0) }, { self.sync.note($0) })
+                { self.sync.frozen($0) }, { self.sync.localFailed(.freeze, $0, at: self.moment) })
         case .send(let operation): send(operation)
         case .accept(let operation, let reply):
             attempt(
                 { try self.write { try self.accept(operation, reply, in: $0) } },
-                { self.sync.settled(operation, as: $0, at: self.moment) }, { self.sync.note($0) })
+                { self.sync.localSucceeded(.settle) + self.sync.settled(operation, as: $0, at: self.moment) },
+                { self.sync.localFailed(.settle, $0, of: operation, at: self.moment) })
         case .update(let operation):
-            attempt({ try self.write { try $0.update(operation) } }, { [] }, { self.sync.note($0) })
+            attempt(
+                { try self.write { try $0.update(operation) } },
+                { self.sync.localSucceeded(.settle) },
+                { self.sync.localFailed(.settle, $0, of: operation, at: self.moment) })
         case .refuse(let operation, let error):
             attempt(
-                { try self.write { try self.refuse(operation, error, in: $0) } }, { [] }, { self.sync.note($0) })
+                { try self.write { try self.refuse(operation, error, in: $0) } },
+                { self.sync.localSucceeded(.settle) },
+                { self.sync.localFailed(.settle, $0, of: operation, at: self.moment) })
+        case .unblock:
+            attempt(
+                { try self.write { try $0.unblock() } },
+                { self.sync.unblocked($0) }, { self.sync.localFailed(.unblock, $0, at: self.moment) })
         case .tellNews: tellNews()
         case .wait(let timer, let time):
             timers[timer]?.cancel()
@@ -291,7 +313,8 @@ final class ScopeDriver {
                 return (news.latest, try model.notifications(of: news, in: rows))
             }
             told = latest
+            perform(sync.localSucceeded(.tell))
             for notification in notifications { model.emit(notification) }
-        } catch { note(error) }
+        } catch { failed(.tell, error) }
     }
 }

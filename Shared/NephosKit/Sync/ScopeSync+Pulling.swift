@@ -27,7 +27,7 @@ extension ScopeSync {
     /// A pull, unless one comes by itself.
     mutating func pullUnlessPlanned() -> [Action] { isPulling || planned != nil ? [] : pull() }
 
-    private mutating func plan(_ plan: Plan, after pause: Duration) -> [Action] {
+    mutating func plan(_ plan: Plan, after pause: Duration) -> [Action] {
         planned = plan
         return [.wait(.pull, pause)]
     }
@@ -142,6 +142,7 @@ extension ScopeSync {
         // Who is at the server's address, or nobody, says more than that a call was in vain.
         var actions = problem?.code == .networkUnavailable && Self.isSilence(error) ? [] : note(error)
         guard error.code != .deviceRevoked, error.code != .notSignedIn else { return actions }
+        wasTurnedDown = wasTurnedDown || PushRules.blocks(error)
         if let pause = error.retryAfter { actions.append(.endWaiters(pausedFor: pause, error, pulling: true)) }
         let pause = error.retryAfter ?? Backoff.pause(attempts: failures, using: &generator)
         return actions + plan(.changes, after: min(pause, Backoff.askedPauseMax))
@@ -164,7 +165,9 @@ extension ScopeSync {
         damaged.formUnion(applied.damaged)
         pullsApplied = pulls
         awaitsPull = false
+        localFailures[.compare] = nil
         var actions: [Action] = [.tellNews] + absorbAhead(at: applied.head)
+        if wasTurnedDown || localFailures[.unblock] != nil { actions.append(.unblock) }
         switch applied.digestAgrees {
         case false:
             actions += compare()
@@ -175,9 +178,9 @@ extension ScopeSync {
             comparisons = 0
             damaged = []
             agrees = true
-            actions += note(nil)
+            actions += note(localReason)
         case nil:
-            if problem?.code != .storeOutOfStep { actions += note(nil) }
+            if problem?.code != .storeOutOfStep { actions += note(localReason) }
             // Something is on its way; the next time there is an answer.
             if !agrees, planned == nil { actions += plan(.changes, after: Self.comparisonGrace) }
         }

@@ -39,6 +39,8 @@ struct ScopeSync {
         case accept(OutboxOperation, Frame)
         /// Keep the operation as it is now.
         case update(OutboxOperation)
+        /// Let everything that waits for a person be tried again: ``unblocked(_:)``.
+        case unblock
         /// It will never be accepted. Take it out, keep its content, and tell the app.
         case refuse(OutboxOperation, CloudError)
         /// Where the scope stands has changed.
@@ -65,11 +67,13 @@ struct ScopeSync {
         case push
         /// This turn of the loop is over.
         case turn
+        /// What waits for a person.
+        case unblock
         /// Somebody's patience.
         case waiter(Int)
 
         /// Those that end with a session.
-        static let ofSession: [Timer] = [.pull, .gap, .push, .turn]
+        static let ofSession: [Timer] = [.pull, .gap, .push, .turn, .unblock]
     }
 
     struct Options {
@@ -137,6 +141,12 @@ struct ScopeSync {
     var problem: CloudError?
     /// The server takes requests of this device, as far as is known.
     var isOpen = false
+    /// The last pulls failed for something that keeps writes waiting for a person, too.
+    var wasTurnedDown = false
+
+    // What this device's own disk does not let it do: how often in a row, and why the last time
+    var localFailures: [LocalStep: Int] = [:]
+    var localProblem: CloudError?
 
     enum Plan {
         case changes
@@ -179,6 +189,7 @@ struct ScopeSync {
     /// Tries now what would be tried later by itself: what failed may succeed by now.
     mutating func hasten() -> [Action] {
         failures = 0
+        outbox.release()
         return pull() + push()
     }
 
@@ -207,6 +218,7 @@ struct ScopeSync {
             waitsForGap = false
             return ahead.isEmpty ? [] : pull()
         case .push: return push()
+        case .unblock: return isOpen ? [.unblock] : []
         case .turn:
             awaitsTurn = false
             return pushNow()
