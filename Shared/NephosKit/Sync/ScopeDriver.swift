@@ -67,6 +67,14 @@ final class ScopeDriver {
         scope = nil
     }
 
+    /// The session may name another scope than it did: that one is followed from now on. What the other has stays here.
+    func rejoin() {
+        guard let scope, let session = engine.session, model.scope(in: session) != scope else { return }
+        end()
+        engine.router.forgetUnused()
+        begin()
+    }
+
     /// The app has never had a token on this device: its token tells its scopes.
     private func learnScope() {
         let generation = generation

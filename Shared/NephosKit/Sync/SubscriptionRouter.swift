@@ -54,6 +54,13 @@ final class SubscriptionRouter {
         subscribe(followed)
     }
 
+    /// What no scope is of any more is not subscribed to again.
+    func forgetUnused() {
+        for followed in subscriptions.keys.sorted() where drivers(of: followed).isEmpty {
+            subscriptions.removeValue(forKey: followed)?.timer?.cancel()
+        }
+    }
+
     private func followed(_ driver: ScopeDriver, _ scope: LocalScope) -> Followed {
         Followed(app: driver.app, service: scope.service, owner: scope.owner, path: scope.path)
     }
