@@ -403,12 +403,18 @@ public final class DeviceEngine {
         do {
             let version = try local.foreignVersion()
             guard version != foreignVersion else { return }
-            foreignVersion = version
             let now = try local.read { try Facts($0).session }
-            if now != session {
-                let before = session
+            let before = session
+            if now != before {
                 session = now
-                try tokens.load()
+                // What cannot be read now is looked for again: both are noted only when all is known.
+                do throws(CloudError) { try tokens.load() } catch {
+                    session = before
+                    throw error
+                }
+            }
+            foreignVersion = version
+            if now != before {
                 reconnect(session: now)
                 if before?.accountID != now?.accountID || before?.signedIn != now?.signedIn { announceAccountChange() }
             }

@@ -15,15 +15,16 @@ final class ScopeDriver {
     /// Nil: signed out, or the server has not told which scope it is.
     private(set) var scope: LocalScope?
     private var timers: [ScopeSync.Timer: any LoopTimer] = [:]
-    /// Until the app's token is asked for once more.
+    /// The app's token is asked for, or will be when the timer runs out.
+    private var isLearning = false
     private var learnTimer: (any LoopTimer)?
     private var learnFailures = 0
     /// What is about to be sent, by its operation's position.
     private var packed: [Int64: any SwiftProtobuf.Message] = [:]
     /// Of those who wait, by the numbers that name them.
     var completions: [Int: (Result<Void, CloudError>) -> Void] = [:]
-    /// How far in the home's news this process has told the app.
-    private var told: Int64 = 0
+    /// How far in the home's news this process has told the app; nil: it does not know yet where it began.
+    private var told: Int64?
     /// Calls that began under an earlier session are not heard any more.
     private var generation = 0
 
@@ -46,11 +47,15 @@ final class ScopeDriver {
     // MARK: Life
 
     func begin() {
+        // From when the app opened it: what another process brings in meanwhile, this one tells.
+        if told == nil {
+            do throws(CloudError) { told = try latestNews() } catch { failed(.tell, error) }
+        }
         // Who waits for what an account has need not wait when there is none.
         guard let session = engine.session, session.signedIn else { return perform([.look]) }
         guard let scope = model.scope(in: session) else { return learnScope() }
+        endLearning()
         self.scope = scope
-        do throws(CloudError) { told = try read { try $0.latestNews() } } catch { failed(.tell, error) }
         guard !session.revoked else { return }
         engine.router.follow(self, scope)
         // A new sign-in, or a new entitlement, may have removed what blocked.
@@ -60,8 +65,7 @@ final class ScopeDriver {
     func end() {
         generation += 1
         perform(sync.end())
-        learnTimer?.cancel()
-        learnTimer = nil
+        endLearning()
         learnFailures = 0
         packed = [:]
         scope = nil
@@ -77,6 +81,8 @@ final class ScopeDriver {
 
     /// The app has never had a token on this device: its token tells its scopes.
     private func learnScope() {
+        guard !isLearning else { return }
+        isLearning = true
         let generation = generation
         engine.tokens.token(for: app) { [weak self] result in
             guard let self, generation == self.generation, scope == nil else { return }
@@ -85,7 +91,9 @@ final class ScopeDriver {
             switch result {
             case .failure(let error):
                 note(error)
-                guard error.code.retry != .never else { return }
+                guard error.code != .deviceRevoked, error.code != .notSignedIn else { return isLearning = false }
+                // Nobody tells when the app may.
+                if error.code.retry == .never { pause = ScopeSync.unblockPause }
                 pause = error.retryAfter ?? pause
             case .success where engine.session.flatMap({ self.model.scope(in: $0) }) != nil: pause = .zero
             case .success(let token):
@@ -95,9 +103,20 @@ final class ScopeDriver {
             }
             learnTimer = engine.loop.schedule(after: pause) { [weak self] in
                 guard let self, generation == self.generation else { return }
+                isLearning = false
                 begin()
             }
         }
+    }
+
+    private func endLearning() {
+        learnTimer?.cancel()
+        learnTimer = nil
+        isLearning = false
+    }
+
+    private func latestNews() throws(CloudError) -> Int64 {
+        try engine.local.read { try ScopeTransaction($0, self.model.place(in: self.engine.session)).latestNews() }
     }
 
     /// Tries now what would be tried later by itself: what failed may succeed by now.
@@ -111,6 +130,10 @@ final class ScopeDriver {
             } catch { failed(.freeze, error) }
         }
         engine.tokens.hasten()
+        if scope == nil, learnTimer != nil {
+            endLearning()
+            begin()
+        }
         perform(sync.hasten())
     }
 
@@ -315,7 +338,7 @@ final class ScopeDriver {
     private func tellNews() {
         guard scope != nil else { return }
         do throws(CloudError) {
-            let before = told
+            let before = told ?? 0
             let (latest, notifications) = try read { rows in
                 let news = try rows.news(after: before)
                 return (news.latest, try model.notifications(of: news, in: rows))

@@ -35,7 +35,7 @@ extension ScopeSync {
         var actions = note(error)
         guard isOpen else { return actions }
         if [.collect, .freeze, .settle].contains(step) { actions.append(.wait(.push, pause)) }
-        if !isPulling, planned == nil { actions += plan(.changes, after: pause) }
+        if !isPulling, !isPlanned { actions += plan(after: pause) }
         return actions
     }
 
@@ -60,5 +60,5 @@ extension ScopeSync {
     }
 
     /// What only a person can cure may be cured without a word to this device: it asks again, so seldom.
-    private static let unblockPause: Duration = .seconds(1800)
+    static let unblockPause: Duration = .seconds(1800)
 }

@@ -63,6 +63,8 @@ struct ScopeSync {
         case pull
         /// What may just have been overtaken.
         case gap
+        /// The next full comparison.
+        case comparison
         /// What waits to be sent, and was not due.
         case push
         /// This turn of the loop is over.
@@ -73,7 +75,7 @@ struct ScopeSync {
         case waiter(Int)
 
         /// Those that end with a session.
-        static let ofSession: [Timer] = [.pull, .gap, .push, .turn, .unblock]
+        static let ofSession: [Timer] = [.pull, .gap, .comparison, .push, .turn, .unblock]
     }
 
     struct Options {
@@ -102,8 +104,8 @@ struct ScopeSync {
     var pullsAgain = false
     /// The pull under way wants everything.
     var wantsEverything = false
-    /// What the pull timer waits for; nil: it does not run.
-    var planned: Plan?
+    /// The pull timer runs.
+    var isPlanned = false
     /// What is being read, page by page; kept when a page does not come, so that the next pull goes on with it.
     var reading: ChangesReading?
     /// The same, with the page that is being staged.
@@ -129,8 +131,12 @@ struct ScopeSync {
     // What is known of the two sides
     var ahead = AheadSegments()
     var waitsForGap = false
+    /// The server's head to which something on its way may bring the copy.
+    var awaited: ChangeToken?
     /// Full comparisons since the digests last agreed: the first at once, the next after growing pauses.
     var comparisons = 0
+    /// The comparison timer runs. A pull that comes first does not put off what it waits for.
+    var isComparisonPlanned = false
     /// Items whose content the server could not read when it last told of them.
     var damaged: Set<ItemName> = []
     /// The digests agreed when they were last compared, in this process.
@@ -147,11 +153,6 @@ struct ScopeSync {
     // What this device's own disk does not let it do: how often in a row, and why the last time
     var localFailures: [LocalStep: Int] = [:]
     var localProblem: CloudError?
-
-    enum Plan {
-        case changes
-        case everything
-    }
 
     init(options: Options = Options(), generator: SplitMix64) {
         self.options = options
@@ -184,7 +185,7 @@ struct ScopeSync {
     }
 
     /// The connection is there: nothing needs to wait longer.
-    mutating func connected() -> [Action] { (planned == nil ? [] : pull()) + push() + [.changed] }
+    mutating func connected() -> [Action] { (isPlanned ? pull() : []) + push() + [.changed] }
 
     /// Tries now what would be tried later by itself: what failed may succeed by now.
     mutating func hasten() -> [Action] {
@@ -211,12 +212,10 @@ struct ScopeSync {
     mutating func due(_ timer: Timer) -> [Action] {
         switch timer {
         case .pull:
-            let plan = planned
-            planned = nil
-            return pull(everything: plan == .everything)
-        case .gap:
-            waitsForGap = false
-            return ahead.isEmpty ? [] : pull()
+            isPlanned = false
+            return pull()
+        case .gap: return gapDue()
+        case .comparison: return comparisonDue()
         case .push: return push()
         case .unblock: return isOpen ? [.unblock] : []
         case .turn:
