@@ -164,9 +164,11 @@ extension ScopeSync {
 
     private mutating func failed(_ error: CloudError) -> [Action] {
         failures += 1
+        // The session says so, once it is certain that nobody has just signed out.
+        guard error.code != .deviceRevoked else { return [] }
         // Who is at the server's address, or nobody, says more than that a call was in vain.
         var actions = problem?.code == .networkUnavailable && Self.isSilence(error) ? [] : note(error)
-        guard error.code != .deviceRevoked, error.code != .notSignedIn else { return actions }
+        guard error.code != .notSignedIn else { return actions }
         wasTurnedDown = wasTurnedDown || PushRules.blocks(error)
         if let pause = error.retryAfter { actions.append(.endWaiters(pausedFor: pause, error, pulling: true)) }
         let pause = error.retryAfter ?? Backoff.pause(attempts: failures, using: &generator)
