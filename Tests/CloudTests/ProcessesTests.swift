@@ -80,6 +80,39 @@ import Wire
         }
     }
 
+    // The server ends the other's subscription for it, before the one that signs out has saved that.
+    @Test(arguments: 1...6) func aSignOutInOneProcessIsNoRevocationInAnother(_ seed: UInt64) throws {
+        let cloud = try TestCloud(seed: seed)
+        defer { cloud.close() }
+        let first = try cloud.addDevice(isShared: true)
+        let second = try cloud.addProcess(of: first)
+        #expect(cloud.settle())
+        cloud.network.faults = Faults(latency: .milliseconds(1)...(.milliseconds(80)))
+        let engine = try #require(first.engine)
+        engine.signOut { _ in }
+        for _ in 0..<300 {
+            cloud.network.run(for: .milliseconds(10))
+            #expect(second.session?.revoked == false)
+            let problem = try second.store?.status().problem
+            #expect(problem == nil || problem?.code == .notSignedIn)
+        }
+        #expect(second.session?.signedIn == false)
+    }
+
+    @Test func everyProcessOfARevokedHomeSaysSo() throws {
+        let cloud = try TestCloud(seed: 7)
+        defer { cloud.close() }
+        let first = try cloud.addDevice(isShared: true)
+        let second = try cloud.addProcess(of: first)
+        #expect(cloud.settle())
+        try cloud.revoke(first)
+        cloud.network.run(for: .seconds(3))
+        for process in [first, second] {
+            #expect(process.session?.revoked == true)
+            #expect(try process.store?.status().problem?.code == .deviceRevoked)
+        }
+    }
+
     @Test func whoCallsAgainWhenTheAccountChangesIsAnswered() throws {
         let cloud = try TestCloud(seed: 4)
         defer { cloud.close() }

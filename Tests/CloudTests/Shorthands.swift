@@ -13,6 +13,16 @@ extension TestCloud {
         #expect(settle())
     }
 
+    /// Whether it becomes so in time; looked at once a second, where looking costs much.
+    func passes(within limit: Duration, _ condition: () -> Bool) -> Bool {
+        let end = network.now + limit
+        while !condition() {
+            guard network.now < end else { return false }
+            network.run(for: .seconds(1))
+        }
+        return true
+    }
+
     /// The operator ends the device's sign-in.
     func revoke(_ device: TestDevice) throws {
         var revoke = WireRevokeDevice()

@@ -137,4 +137,21 @@ import Wire
         cloud.network.run(for: .seconds(60))
         #expect((11...13).contains(guest.client.deliveries.count { !$0.heads.isEmpty }))
     }
+
+    // A token that cannot be renewed yet serves until it ends: asking with it again and again renews nothing.
+    @Test func whileIdentityIsAwaySubscriptionsAreRepeatedWithPauses() throws {
+        let cloud = try TestCloud(seed: 14)
+        defer { cloud.close() }
+        let device = try cloud.addDevice()
+        cloud.settleForGood()
+        cloud.crash(.identity)
+        cloud.network.run(for: .seconds(580))
+        let before = cloud.requestCount(.notifications)
+        cloud.network.run(for: .seconds(300))
+        let repeated = cloud.requestCount(.notifications) - before
+        #expect((3...30).contains(repeated))
+        try cloud.start(.identity)
+        cloud.network.run(for: .seconds(90))
+        #expect(try #require(device.store).status().isFollowing)
+    }
 }

@@ -53,6 +53,32 @@ import Wire
         #expect(try device.store.status().problem?.code == .storeOutOfStep)
     }
 
+    // A release to come has kinds of values that this one does not know: the key is neither gone nor older there.
+    @Test func whatIsNewerThanThisDeviceStaysAsItWasHere() throws {
+        let device = try Device.ready()
+        device.cloud.write("k", 1, at: device.now)
+        device.store.pull()
+        device.loop.advance(.seconds(1))
+        #expect(try device.store.dictionary() == ["k": 1])
+        (device.changes, device.cloud.requests) = ([], [])
+        var reply = WireReadChangesReply()
+        reply.items = [item("k", 2) { $0.value = WirePropertyValue() }]
+        reply.token = WireChangeToken(ChangeToken(epoch: device.cloud.head.epoch, sequence: 9))
+        reply.digestKey = .init(device.cloud.digestKey)
+        reply.digest = .init(repeating: 9, count: 32)
+        let newer = reply
+        device.cloud.overrides["ReadChanges"] = { request in
+            var reply = newer
+            reply.complete = (try? request.body.decode(WireReadChanges.self))?.after.sequence == 0
+            return .success(Frame(encoding: reply))
+        }
+        device.store.pull()
+        device.loop.advance(.seconds(60))
+        #expect(try device.store.dictionary() == ["k": 1])
+        #expect(device.changes.isEmpty && device.cloud.pushes().isEmpty)
+        #expect(try device.store.status().problem?.code == .storeOutOfStep)
+    }
+
     @Test func oneKeyTwiceInAReplyEndsNoDevice() throws {
         let device = try device([item("k", 1), item("k", 2)])
         #expect(try device.store.dictionary().count == 1)

@@ -237,7 +237,12 @@ import Wire
         let actions = sync.stands(here(5), beside: ServerHead(token: token(6)))
         #expect(actions == [.wait(.gap, .milliseconds(50))])
         // The push was answered meanwhile: nothing is missing.
-        #expect(sync.due(.gap) == [])
+        #expect(sync.due(.gap) == [.compare(ServerHead(token: token(6)))])
+        #expect(sync.stands(here(6), beside: ServerHead(token: token(6))) == [])
+        // It was another device that moved it.
+        _ = sync.stands(here(6), beside: ServerHead(token: token(7)))
+        #expect(sync.due(.gap) == [.compare(ServerHead(token: token(7)))])
+        #expect(sync.stands(here(6), beside: ServerHead(token: token(7))) == [.find])
     }
 
     @Test func digestsThatDifferAreComparedAtOnceAndThenAfterGrowingPauses() throws {
@@ -255,14 +260,29 @@ import Wire
                         PulledPages(last: whole, isStaged: false, after: .zero, isListing: true, isComparing: true)))
             let actions = sync.applied(AppliedPages(head: token(5), digestAgrees: false), wasListing: true)
             #expect(sync.problem?.code == .storeOutOfStep)
-            pauses.append(try #require(pause(actions)))
-            #expect(sync.due(.pull) == [.find])
+            pauses.append(try #require(pause(actions, .comparison)))
+            #expect(sync.due(.comparison) == [.find])
             _ = sync.found(token(5))
         }
         #expect(pauses.prefix(3) == [.seconds(5), .seconds(10), .seconds(20)] && pauses.last == .seconds(600))
         _ = sync.page(page(5, complete: true))
         _ = sync.applied(AppliedPages(head: token(5), digestAgrees: true), wasListing: true)
         #expect(sync.problem == nil && sync.agrees && sync.comparisons == 0)
+    }
+
+    @Test func pullsDoNotPutOffAFullComparison() throws {
+        var sync = current()
+        _ = sync.stands(here(5, differs: true), beside: ServerHead(token: token(5), digest: [1]))
+        _ = sync.found(token(5))
+        _ = sync.page(page(5, complete: true))
+        let differing = AppliedPages(head: token(5), digestAgrees: false)
+        #expect(pause(sync.applied(differing, wasListing: true), .comparison) != nil)
+        #expect(sync.pull() == [.find])
+        _ = sync.found(token(5))
+        _ = sync.page(page(5))
+        #expect(pause(sync.applied(differing, wasListing: false), .comparison) == nil)
+        #expect(sync.due(.comparison) == [.find])
+        #expect(try #require(request(sync.found(token(5)))).after.sequence == 0)
     }
 
     @Test func aDigestThatCouldNotBeComparedIsAskedForAgain() throws {

@@ -47,13 +47,14 @@ struct SignOutCommand: AsyncParsableCommand {
 
     @Flag(help: "Sign out with changes that were never sent: they stay here until this account signs in again.")
     var keepUnsent = false
+    @OptionGroup var wait: WaitOptions
     @OptionGroup var device: DeviceOptionGroup
     @OptionGroup var output: OutputOptions
 
     func run() async throws {
         try await device.withSession { session in
             let account = try session.requireAccount()
-            let isTold = try await session.signOut(keepsUnsent: keepUnsent)
+            let isTold = try await session.signOut(keepsUnsent: keepUnsent, timeout: wait.given)
             var report = SessionReport(account)
             report.serverTold = isTold
             try output.print(
@@ -77,7 +78,9 @@ struct WhoAmICommand: AsyncParsableCommand {
 
     func run() async throws {
         try await device.withSession { session in
-            let report = SessionReport(try session.requireAccount())
+            let account = try session.requireAccount()
+            var report = SessionReport(account)
+            report.reason = account.ending?.message
             try output.print(
                 report,
                 text: """
@@ -88,7 +91,7 @@ struct WhoAmICommand: AsyncParsableCommand {
                     identity token  \(report.identityToken)
                     server          \(report.server)
                     home            \(session.home)
-                    """)
+                    """ + (report.reason.map { "\n\($0)" } ?? ""))
         }
     }
 }
@@ -111,6 +114,8 @@ private struct SessionReport: Encodable {
     var server: String
     /// Of a sign-out: whether the server knows.
     var serverTold: Bool?
+    /// Why the server has turned this device away.
+    var reason: String?
 
     init(_ record: SessionRecord) {
         account = record.accountName

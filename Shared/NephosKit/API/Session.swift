@@ -147,13 +147,16 @@ public final class Session: Sendable {
 
     /// Signs this device out. The account's content stays until another account signs in.
     ///
-    /// - Parameter keepsUnsent: Whether changes that wait to be sent may stay here unsent, until this account signs in
-    ///   again.
+    /// - Parameters:
+    ///   - keepsUnsent: Whether changes that wait to be sent may stay here unsent, until this account signs in again.
+    ///   - timeout: How long to wait for the server, which may be silent; nil: a few seconds at most.
     /// - Returns: Whether the server knows. If not, it lists the device until somebody revokes it.
     /// - Throws: ``CloudError`` `.constraintViolation` when there are such changes, and they may not.
     @discardableResult
-    public func signOut(keepsUnsent: Bool = false) async throws(CloudError) -> Bool {
-        try await engine.perform { engine, completion in engine.signOut(keepsUnsent: keepsUnsent, completion) }
+    public func signOut(keepsUnsent: Bool = false, timeout: Duration? = nil) async throws(CloudError) -> Bool {
+        try await engine.perform { engine, completion in
+            engine.signOut(keepsUnsent: keepsUnsent, timeout: timeout, completion)
+        }
     }
 
     /// The account and device as the server knows them. Asks the server.

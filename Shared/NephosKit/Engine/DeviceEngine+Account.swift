@@ -198,8 +198,13 @@ extension DeviceEngine {
     /// - Parameters:
     ///   - keepsUnsent: Whether changes that wait to be sent may stay here unsent, until this account signs in
     ///     again. False: they are a reason not to sign out (`.constraintViolation`).
+    ///   - timeout: How long to wait for the server, which may be silent; nil: as long as one is that may be there.
     ///   - completion: Gets whether the server knows; if not, it still lists the device.
-    public func signOut(keepsUnsent: Bool = false, _ completion: @escaping (Result<Bool, CloudError>) -> Void) {
+    public func signOut(
+        keepsUnsent: Bool = false, timeout: Duration? = nil,
+        _ completion: @escaping (Result<Bool, CloudError>) -> Void
+    ) {
+        let (limit, patience) = (timeout ?? Self.signOutTimeout, timeout ?? Self.signOutPatience)
         do throws(CloudError) {
             guard let session, session.signedIn else {
                 loop.schedule(after: .zero) { completion(.success(true)) }
@@ -239,16 +244,16 @@ extension DeviceEngine {
                     // What it said before, it did not say to this.
                     let heard = clients[.identity]?.lastHeard.flatMap { $0 >= start ? $0 : nil }
                     let silence = heard.map { now - $0 } ?? .zero
-                    if now - start >= Self.signOutTimeout || silence >= Self.signOutPatience {
+                    if now - start >= limit || silence >= patience {
                         return end(isTold: false)
                     }
-                    check(after: Self.signOutPatience - silence)
+                    check(after: patience - silence)
                 }
             }
-            check(after: Self.signOutPatience)
+            check(after: patience)
             call(
                 .identity, WireSignOut(), as: WireSignOutReply.self, app: session.defaultApp,
-                timeout: Self.signOutTimeout, endsWhenRefused: true
+                timeout: limit, endsWhenRefused: true
             ) { result, _ in
                 timer?.cancel()
                 end(isTold: Self.isSignedOut(result))

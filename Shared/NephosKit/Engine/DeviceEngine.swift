@@ -78,6 +78,8 @@ public final class DeviceEngine {
     private var readerCount = 0
     package private(set) var stopped = false
     private var foreignVersion = 0
+    /// It will be said that the server has turned this device away, unless another process has signed out.
+    private var isTurningAway = false
     let serverTime = ServerTime()
     private(set) lazy var tokens = TokenKeeper(self)
     private(set) lazy var router = SubscriptionRouter(self)
@@ -332,14 +334,36 @@ public final class DeviceEngine {
     }
 
     /// The server will have no more of this device until somebody signs in again.
+    ///
+    /// It says the same when another process of this home signs out, which is about to save that.
     func turnedAway(_ error: CloudError) {
+        guard let session, session.signedIn, !session.revoked, !isTurningAway else { return }
+        guard let interval = options.foreignPoll else { return turnAway(error) }
+        isTurningAway = true
+        loop.schedule(after: interval * Self.signOutPolls) { [weak self] in
+            guard let self, !stopped else { return }
+            isTurningAway = false
+            checkForeign()
+            guard self.session?.secrets == session.secrets else { return }
+            turnAway(error)
+        }
+    }
+
+    /// How often to look whether another process has signed out, before it is said that the device was revoked: one that
+    /// gets no answer signs out all the same.
+    private static let signOutPolls = 4
+
+    private func turnAway(_ error: CloudError) {
         guard let session, session.signedIn, !session.revoked else { return }
         do throws(CloudError) {
             try changeSession { session, _ in
                 session.revoked = true
                 session.wasCopied = error.details["reason"] == "copied"
             }
-        } catch { logger.error("session could not be saved", error) }
+        } catch {
+            if error.code == .operationCancelled { return checkForeign() }
+            logger.error("session could not be saved", error)
+        }
         router.stop()
         for scope in scopes { scope.turnedAway() }
     }
@@ -433,15 +457,21 @@ public final class DeviceEngine {
     func checkForeign() {
         // What other threads write is stamped by what was learned; nobody else looks whether that still holds.
         serverTime.check(loop.wallClock, monotonic: loop.monotonicNow)
-        do {
+        do throws(CloudError) {
             let version = try local.foreignVersion()
             guard version != foreignVersion else { return }
-            foreignVersion = version
             let now = try local.read { try Facts($0).session }
-            if now != session {
-                let before = session
+            let before = session
+            if now != before {
                 session = now
-                try tokens.load()
+                // What cannot be read now is looked for again: both are noted only when all is known.
+                do throws(CloudError) { try tokens.load() } catch {
+                    session = before
+                    throw error
+                }
+            }
+            foreignVersion = version
+            if now != before {
                 reconnect(session: now)
                 if before?.accountID != now?.accountID || before?.signedIn != now?.signedIn { announceAccountChange() }
             }

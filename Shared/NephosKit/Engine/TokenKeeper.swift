@@ -35,6 +35,8 @@ final class TokenKeeper {
     private unowned let engine: DeviceEngine
     private var tokens: [String: Held] = [:]
     private var waiting: [(app: AppID, completion: Completion)] = []
+    /// What the apps may use, as their last tokens of this process said.
+    private var entitled: [String: WireApp] = [:]
     private(set) var refreshing = false
     private var isLocking = false
     /// Failures in a row, and until when nothing is tried because of them.
@@ -208,6 +210,7 @@ final class TokenKeeper {
                 }
                 hold(try engine.loadSecrets())
                 engine.learn(reply.services.map(SessionRecord.Service.init))
+                heed(reply.accessToken.app, of: app)
                 finish(nil)
             case .failure(let error):
                 // The id stays, whatever the error says: the exchange may have been made before.
@@ -236,6 +239,15 @@ final class TokenKeeper {
         try engine.changeSession { session, database in
             session.storeIDs[app.rawValue] = store
             try LocalStore.adoptProvisional(app: app, session: session, database)
+        }
+    }
+
+    /// With the new token in hand: the app may have another store by now, or may do what it might not before.
+    private func heed(_ entitlements: WireApp, of app: AppID) {
+        let isOther = entitled.updateValue(entitlements, forKey: app.rawValue) != entitlements
+        for scope in engine.scopes where scope.app == app {
+            scope.rejoin()
+            if isOther { scope.unblock() }
         }
     }
 

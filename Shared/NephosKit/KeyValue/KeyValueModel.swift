@@ -50,9 +50,14 @@ final class KeyValueModel: ScopeModel {
             token: pulled.token, complete: pulled.isListing, epochStart: pulled.epochStart,
             comparing: pulled.isComparing)
         for change in pulled.changes {
-            // What cannot be read here is left out and does not keep the rest away: the digest tells that something is
-            // missing, and `verify` what.
-            guard let item = try? KeyValueItem(WireKeyValueItem(serializedBytes: change.body)) else { continue }
+            // What cannot be read here does not keep the rest away, and what is here under its name stays: it is not
+            // gone, only newer than this release. The digest tells that something is missing, and `verify` what.
+            guard let item = try? KeyValueItem(WireKeyValueItem(serializedBytes: change.body)) else {
+                guard var mine = local.first(where: { $0.key.rawValue == change.item }) else { continue }
+                mine.sequence = min(mine.sequence, pulled.token.sequence)
+                theirs.items.append(mine)
+                continue
+            }
             if change.damaged { theirs.damaged.append(item) } else { theirs.items.append(item) }
         }
         guard let plan = PullRules.plan(theirs, local: local, head: state.head, now: engine.now) else { return nil }

@@ -10,7 +10,7 @@ enum LocalFailure {
     static let readOnly = "The disk of the device's home is mounted read-only."
     static let notPermitted = "This user may not use a file of the device's home. Run this as its owner."
     static let damaged =
-        "The device's database is damaged. Move the home away and sign in again: what the server has comes back."
+        "The device's database is damaged. Move the home away and sign in again: what the server has comes back, and changes that were never sent are lost."
     static let busy = "Another process holds the device's database and does not let go. End it."
     static let unusable = "The device's database could not be used."
 

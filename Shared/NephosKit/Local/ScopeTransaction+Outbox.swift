@@ -79,11 +79,15 @@ extension ScopeTransaction {
     }
 
     /// Lets everything that waited for a person be tried again.
-    func unblock() throws {
+    ///
+    /// - Returns: How much that was.
+    @discardableResult
+    func unblock() throws -> Int {
         try cached(
             "UPDATE outbox SET state = 'sent', next_attempt = 0 "
                 + "WHERE state = 'blocked' AND account = ?1 AND service = ?2 AND scope = ?3"
         ).execute(arguments: [account, service, scope.name])
+        return database.changesCount
     }
 
     /// Whatever waits for its next attempt may have it now.

@@ -64,7 +64,7 @@ public struct SessionRecord: Codable, Hashable, Sendable {
     }
 
     /// Why the server has turned this device away; nil: it has not.
-    var ending: CloudError? {
+    package var ending: CloudError? {
         guard revoked else { return nil }
         guard wasCopied == true else { return CloudError(.deviceRevoked, "This device was revoked. Sign in again.") }
         return CloudError(

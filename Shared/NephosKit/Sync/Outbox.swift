@@ -60,6 +60,9 @@ struct Outbox {
     /// When the operations at these positions are due, by the loop's clock, and as it is on disk.
     private var attemptTimes: [Int64: (wallClock: Timestamp, due: Duration)] = [:]
 
+    /// What is not sent before this time of the loop's clock, though on disk it is due: its answer could not be kept.
+    private var held: [Int64: Duration] = [:]
+
     init(writer: Int64, inFlightMax: Int) {
         self.writer = writer
         self.inFlightMax = inFlightMax
@@ -76,6 +79,7 @@ struct Outbox {
         isDeferring = false
         let positions = Set(waiting.map(\.position))
         attemptTimes = attemptTimes.filter { positions.contains($0.key) }
+        held = held.filter { positions.contains($0.key) }
         var chosen: [OutboxOperation] = []
         var pause: Duration?
         for operation in waiting where !inFlight.contains(operation.position) {
@@ -109,14 +113,23 @@ struct Outbox {
     /// as a time of the loop's clock, and is never further away than the longest pause: so no correction of the wall
     /// clock holds anything up.
     mutating func wait(for operation: OutboxOperation, at now: Moment) -> Duration {
-        guard operation.nextAttempt.milliseconds > 0 else { return .zero }
+        let held = max(.zero, (held[operation.position] ?? .zero) - now.monotonic)
+        guard operation.nextAttempt.milliseconds > 0 else { return held }
         if let noted = attemptTimes[operation.position], noted.wallClock == operation.nextAttempt {
-            return max(.zero, noted.due - now.monotonic)
+            return max(held, noted.due - now.monotonic)
         }
         let wait = min(max(.zero, operation.nextAttempt.since(now.time)), Backoff.pauseMax)
         attemptTimes[operation.position] = (operation.nextAttempt, now.monotonic + wait)
-        return wait
+        return max(held, wait)
     }
+
+    /// It is not sent again before this pause is over, whatever is on disk.
+    mutating func hold(_ operation: OutboxOperation, for pause: Duration, at now: Moment) {
+        held[operation.position] = now.monotonic + pause
+    }
+
+    /// What is held may go, as far as its time on disk has come.
+    mutating func release() { held = [:] }
 
     /// It is tried again after this pause.
     mutating func putOff(_ operation: inout OutboxOperation, by pause: Duration, at now: Moment) {

@@ -51,6 +51,11 @@ enum PushRules {
         }
     }
 
+    /// Whether a write that is answered so waits for a person.
+    static func blocks(_ error: CloudError) -> Bool {
+        outcome(of: error, pause: .zero, isOutdated: false) == .block
+    }
+
     static func blocker(of error: CloudError) -> Blocker {
         switch error.code {
         case .networkUnavailable, .networkFailure, .serverResponseLost: .network

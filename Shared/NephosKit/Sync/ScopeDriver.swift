@@ -17,15 +17,16 @@ final class ScopeDriver {
     /// Nil: signed out, or the server has not told which scope it is.
     private(set) var scope: LocalScope?
     private var timers: [ScopeSync.Timer: any LoopTimer] = [:]
-    /// Until the app's token is asked for once more.
+    /// The app's token is asked for, or will be when the timer runs out.
+    private var isLearning = false
     private var learnTimer: (any LoopTimer)?
     private var learnFailures = 0
     /// What is about to be sent, by its operation's position.
     private var packed: [Int64: any SwiftProtobuf.Message] = [:]
     /// Of those who wait, by the numbers that name them.
     var completions: [Int: (Result<Void, CloudError>) -> Void] = [:]
-    /// How far in the home's news this process has told the app.
-    private var told: Int64 = 0
+    /// How far in the home's news this process has told the app; nil: it does not know yet where it began.
+    private var told: Int64?
     /// Calls that began under an earlier session are not heard any more.
     private var generation = 0
 
@@ -49,30 +50,42 @@ final class ScopeDriver {
     // MARK: Life
 
     func begin() {
+        // From when the app opened it: what another process brings in meanwhile, this one tells.
+        if told == nil {
+            do throws(CloudError) { told = try latestNews() } catch { failed(.tell, error) }
+        }
         // Who waits for what an account has need not wait when there is none.
         guard let session = engine.session, session.signedIn else { return perform([.look]) }
         guard let scope = model.scope(in: session) else { return learnScope() }
+        endLearning()
         self.scope = scope
-        do throws(CloudError) { told = try read { try $0.latestNews() } } catch { note(error) }
         guard !session.revoked else { return }
-        // A new sign-in, or a new entitlement, may have removed what blocked.
-        do throws(CloudError) { try write { try $0.unblock() } } catch { note(error) }
         engine.router.follow(self, scope)
-        perform(sync.begin(scope.path, of: scope.owner))
+        // A new sign-in, or a new entitlement, may have removed what blocked.
+        perform(sync.begin(scope.path, of: scope.owner) + [.unblock])
     }
 
     func end() {
         generation += 1
         perform(sync.end())
-        learnTimer?.cancel()
-        learnTimer = nil
+        endLearning()
         learnFailures = 0
         packed = [:]
         scope = nil
     }
 
+    /// The session may name another scope than it did: that one is followed from now on. What the other has stays here.
+    func rejoin() {
+        guard let scope, let session = engine.session, model.scope(in: session) != scope else { return }
+        end()
+        engine.router.forgetUnused()
+        begin()
+    }
+
     /// The app has never had a token on this device: its token tells its scopes.
     private func learnScope() {
+        guard !isLearning else { return }
+        isLearning = true
         let generation = generation
         engine.tokens.token(for: app) { [weak self] result in
             guard let self, generation == self.generation, scope == nil else { return }
@@ -81,7 +94,9 @@ final class ScopeDriver {
             switch result {
             case .failure(let error):
                 note(error)
-                guard error.code.retry != .never else { return }
+                guard error.code != .deviceRevoked, error.code != .notSignedIn else { return isLearning = false }
+                // Nobody tells when the app may.
+                if error.code.retry == .never { pause = ScopeSync.unblockPause }
                 pause = error.retryAfter ?? pause
             case .success where engine.session.flatMap({ self.model.scope(in: $0) }) != nil: pause = .zero
             case .success(let token):
@@ -91,17 +106,37 @@ final class ScopeDriver {
             }
             learnTimer = engine.loop.schedule(after: pause) { [weak self] in
                 guard let self, generation == self.generation else { return }
+                isLearning = false
                 begin()
             }
         }
     }
 
+    private func endLearning() {
+        learnTimer?.cancel()
+        learnTimer = nil
+        isLearning = false
+    }
+
+    private func latestNews() throws(CloudError) -> Int64 {
+        try engine.local.read { try ScopeTransaction($0, self.model.place(in: self.engine.session)).latestNews() }
+    }
+
     /// Tries now what would be tried later by itself: what failed may succeed by now.
     func synchronize() {
         if scope != nil {
-            do throws(CloudError) { try write { try $0.hasten() } } catch { note(error) }
+            do throws(CloudError) {
+                try write { rows in
+                    try rows.unblock()
+                    try rows.hasten()
+                }
+            } catch { failed(.freeze, error) }
         }
         engine.tokens.hasten()
+        if scope == nil, learnTimer != nil {
+            endLearning()
+            begin()
+        }
         perform(sync.hasten())
     }
 
@@ -121,6 +156,11 @@ final class ScopeDriver {
     func pull() { perform(sync.pull()) }
     func push() { perform(sync.push()) }
     func note(_ error: CloudError?) { perform(sync.note(error)) }
+    /// What waited for a person may have been cured.
+    func unblock() { if sync.isOpen { perform([.unblock]) } }
+    private func failed(_ step: ScopeSync.LocalStep, _ error: CloudError) {
+        perform(sync.localFailed(step, error, at: moment))
+    }
 
     // MARK: What arrives
 
@@ -149,7 +189,10 @@ final class ScopeDriver {
         switch action {
         case .find: attempt({ try self.here() }, { self.sync.found($0.head) }, { self.sync.pullFailed($0) })
         case .compare(let server):
-            attempt({ try self.here(server) }, { self.sync.stands($0, beside: server) }, { self.sync.note($0) })
+            attempt(
+                { try self.here(server) },
+                { self.sync.localSucceeded(.compare) + self.sync.stands($0, beside: server) },
+                { self.sync.localFailed(.compare, $0, at: self.moment) })
         case .read(let request): ask(request)
         case .stage(let changes, let isFirst):
             attempt(
@@ -167,21 +210,31 @@ final class ScopeDriver {
             attempt(
                 { try self.sendable(limit: limit) },
                 { self.sync.collected($0, at: self.moment, isServerHeard: self.isServerHeard) },
-                { self.sync.note($0) })
+                { self.sync.localFailed(.collect, $0, at: self.moment) })
         case .freeze(let operations, let isAttempt):
             attempt(
                 { try self.freeze(operations, isAttempt: isAttempt) },
-                { self.sync.frozen($0) }, { self.sync.note($0) })
+                { self.sync.frozen($0) }, { self.sync.localFailed(.freeze, $0, at: self.moment) })
         case .send(let operation): send(operation)
         case .accept(let operation, let reply):
             attempt(
                 { try self.write { try self.accept(operation, reply, in: $0) } },
-                { self.sync.settled(operation, as: $0, at: self.moment) }, { self.sync.note($0) })
+                { self.sync.localSucceeded(.settle) + self.sync.settled(operation, as: $0, at: self.moment) },
+                { self.sync.localFailed(.settle, $0, of: operation, at: self.moment) })
         case .update(let operation):
-            attempt({ try self.write { try $0.update(operation) } }, { [] }, { self.sync.note($0) })
+            attempt(
+                { try self.write { try $0.update(operation) } },
+                { self.sync.localSucceeded(.settle) },
+                { self.sync.localFailed(.settle, $0, of: operation, at: self.moment) })
         case .refuse(let operation, let error):
             attempt(
-                { try self.write { try self.refuse(operation, error, in: $0) } }, { [] }, { self.sync.note($0) })
+                { try self.write { try self.refuse(operation, error, in: $0) } },
+                { self.sync.localSucceeded(.settle) },
+                { self.sync.localFailed(.settle, $0, of: operation, at: self.moment) })
+        case .unblock:
+            attempt(
+                { try self.write { try $0.unblock() } },
+                { self.sync.unblocked($0) }, { self.sync.localFailed(.unblock, $0, at: self.moment) })
         case .tellNews: tellNews()
         case .wait(let timer, let time):
             timers[timer]?.cancel()
@@ -288,13 +341,14 @@ final class ScopeDriver {
     private func tellNews() {
         guard scope != nil else { return }
         do throws(CloudError) {
-            let before = told
+            let before = told ?? 0
             let (latest, notifications) = try read { rows in
                 let news = try rows.news(after: before)
                 return (news.latest, try model.notifications(of: news, in: rows))
             }
             told = latest
+            perform(sync.localSucceeded(.tell))
             for notification in notifications { model.emit(notification) }
-        } catch { note(error) }
+        } catch { failed(.tell, error) }
     }
 }

@@ -25,16 +25,16 @@ extension ScopeSync {
     }
 
     /// A pull, unless one comes by itself.
-    mutating func pullUnlessPlanned() -> [Action] { isPulling || planned != nil ? [] : pull() }
+    mutating func pullUnlessPlanned() -> [Action] { isPulling || isPlanned ? [] : pull() }
 
-    private mutating func plan(_ plan: Plan, after pause: Duration) -> [Action] {
-        planned = plan
+    mutating func plan(after pause: Duration) -> [Action] {
+        isPlanned = true
         return [.wait(.pull, pause)]
     }
 
     private mutating func stopPlanned() -> [Action] {
-        guard planned != nil else { return [] }
-        planned = nil
+        guard isPlanned else { return [] }
+        isPlanned = false
         return [.stopWaiting(.pull)]
     }
 
@@ -46,25 +46,40 @@ extension ScopeSync {
         guard !isPulling else { return [] }
         let token = server.token
         guard here.isSynced else { return pull() }
+        if awaited == token, !waitsForGap {
+            awaited = nil
+            return here.head.epoch == token.epoch && here.head.sequence >= token.sequence ? [] : pull()
+        }
         // A scope that has never been written has no token.
         if token == .zero && here.head.sequence == 0 { return [] }
-        if token.isSamePlace(as: here.head) { return here.differs && planned == nil ? compare() : [] }
+        if token.isSamePlace(as: here.head) { return here.differs ? compare() : [] }
         if token.epoch == here.head.epoch, token.sequence < here.head.sequence {
             // What is ahead may be a push that the other side has not heard of yet. If it still has not the next time,
             // its database may be an old copy: it is shown our token.
             defer { overtaken = here.head }
             return server.isAnswer || token < overtaken ? pull() : []
         }
-        if token != here.head, !outbox.inFlight.isEmpty || !ahead.isEmpty { return waitForGap() }
+        if token != here.head, !outbox.inFlight.isEmpty || !ahead.isEmpty {
+            awaited = token
+            return waitForGap()
+        }
         return pull()
     }
 
     /// The digests differ at one and the same head: everything is fetched, and what the server lacks is offered.
     private mutating func compare() -> [Action] {
         agrees = false
+        guard !isComparisonPlanned else { return [] }
         comparisons += 1
         guard comparisons > 1 else { return pull(everything: true) }
-        return plan(.everything, after: Backoff.comparisonPause(comparisons))
+        isComparisonPlanned = true
+        return [.wait(.comparison, Backoff.comparisonPause(comparisons))]
+    }
+
+    mutating func comparisonDue() -> [Action] {
+        guard !isPulling else { return [.wait(.comparison, Self.comparisonGrace)] }
+        isComparisonPlanned = false
+        return isOpen ? pull(everything: true) : []
     }
 
     /// Something is missing, which may be on its way already.
@@ -72,6 +87,16 @@ extension ScopeSync {
         guard !waitsForGap else { return [] }
         waitsForGap = true
         return [.wait(.gap, options.gapGrace)]
+    }
+
+    /// What may have been overtaken has come, or is fetched.
+    mutating func gapDue() -> [Action] {
+        waitsForGap = false
+        guard ahead.isEmpty, !isPulling, let awaited else {
+            awaited = nil
+            return ahead.isEmpty ? [] : pull()
+        }
+        return [.compare(ServerHead(token: awaited))]
     }
 
     // MARK: Reading pages
@@ -139,12 +164,15 @@ extension ScopeSync {
 
     private mutating func failed(_ error: CloudError) -> [Action] {
         failures += 1
+        // The session says so, once it is certain that nobody has just signed out.
+        guard error.code != .deviceRevoked else { return [] }
         // Who is at the server's address, or nobody, says more than that a call was in vain.
         var actions = problem?.code == .networkUnavailable && Self.isSilence(error) ? [] : note(error)
-        guard error.code != .deviceRevoked, error.code != .notSignedIn else { return actions }
+        guard error.code != .notSignedIn else { return actions }
+        wasTurnedDown = wasTurnedDown || PushRules.blocks(error)
         if let pause = error.retryAfter { actions.append(.endWaiters(pausedFor: pause, error, pulling: true)) }
         let pause = error.retryAfter ?? Backoff.pause(attempts: failures, using: &generator)
-        return actions + plan(.changes, after: min(pause, Backoff.askedPauseMax))
+        return actions + plan(after: min(pause, Backoff.askedPauseMax))
     }
 
     // MARK: Bringing in
@@ -164,7 +192,9 @@ extension ScopeSync {
         damaged.formUnion(applied.damaged)
         pullsApplied = pulls
         awaitsPull = false
+        localFailures[.compare] = nil
         var actions: [Action] = [.tellNews] + absorbAhead(at: applied.head)
+        if wasTurnedDown || localFailures[.unblock] != nil { actions.append(.unblock) }
         switch applied.digestAgrees {
         case false:
             actions += compare()
@@ -173,13 +203,15 @@ extension ScopeSync {
             actions += note(outOfStep)
         case true:
             comparisons = 0
+            if isComparisonPlanned { actions.append(.stopWaiting(.comparison)) }
+            isComparisonPlanned = false
             damaged = []
             agrees = true
-            actions += note(nil)
+            actions += note(localReason)
         case nil:
-            if problem?.code != .storeOutOfStep { actions += note(nil) }
+            if problem?.code != .storeOutOfStep { actions += note(localReason) }
             // Something is on its way; the next time there is an answer.
-            if !agrees, planned == nil { actions += plan(.changes, after: Self.comparisonGrace) }
+            if !agrees, !isPlanned { actions += plan(after: Self.comparisonGrace) }
         }
         let isLast = !pullsAgain
         if pullsAgain { actions += pull() }
@@ -212,7 +244,7 @@ extension ScopeSync {
         case .applied(let differs):
             let actions = [.tellNews] + absorbAhead(at: segment.token)
             // What was received may be older than what is here, which is then offered.
-            return actions + (differs && planned == nil ? compare() : []) + push()
+            return actions + (differs ? compare() : []) + push()
         // Who brought it in may be another driver of this process, for another app.
         case .seen: return [.tellNews]
         case .foreign, .unreadable: return pull()
@@ -230,7 +262,7 @@ extension ScopeSync {
     mutating func absorbAhead(at head: ChangeToken) -> [Action] {
         guard !ahead.isEmpty else { return [] }
         if let segment = ahead.next(after: head) { return [.receive(segment)] }
-        guard ahead.isEmpty, waitsForGap else { return [] }
+        guard ahead.isEmpty, waitsForGap, awaited == nil else { return [] }
         waitsForGap = false
         return [.stopWaiting(.gap)]
     }

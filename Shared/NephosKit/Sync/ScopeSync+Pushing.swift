@@ -45,8 +45,10 @@ extension ScopeSync {
     mutating func collected(
         _ waiting: [OutboxOperation], at now: Moment, isServerHeard: Bool
     ) -> [Action] {
+        // What waits no more, another process has dealt with.
+        let succeeded = waiting.isEmpty ? localSucceeded(.collect, .freeze, .settle) : localSucceeded(.collect)
         let (chosen, pause) = outbox.choose(from: waiting, at: now)
-        let wait: [Action] = pause.map { [.wait(.push, max($0, .milliseconds(1)))] } ?? []
+        let wait: [Action] = succeeded + (pause.map { [.wait(.push, max($0, .milliseconds(1)))] } ?? [])
         guard !chosen.isEmpty else { return wait }
         return wait + [.freeze(chosen, isAttempt: isAttempt(isServerHeard))]
     }
@@ -57,7 +59,7 @@ extension ScopeSync {
     /// From here on their ids and contents belong together. What is gone is not among them.
     mutating func frozen(_ operations: [OutboxOperation]) -> [Action] {
         for operation in operations { outbox.sent(operation) }
-        return operations.map { .send($0) } + [.changed]
+        return localSucceeded(.freeze) + operations.map { .send($0) } + [.changed]
     }
 
     // MARK: Answers
@@ -87,7 +89,7 @@ extension ScopeSync {
             return note(error) + pullUnlessPlanned()
         }
         guard wasSent, let problem, Self.isSilence(problem) else { return [] }
-        return note(nil)
+        return note(localReason)
     }
 
     /// What became of an operation that was accepted.

@@ -39,6 +39,8 @@ struct ScopeSync {
         case accept(OutboxOperation, Frame)
         /// Keep the operation as it is now.
         case update(OutboxOperation)
+        /// Let everything that waits for a person be tried again: ``unblocked(_:)``.
+        case unblock
         /// It will never be accepted. Take it out, keep its content, and tell the app.
         case refuse(OutboxOperation, CloudError)
         /// Where the scope stands has changed.
@@ -61,15 +63,19 @@ struct ScopeSync {
         case pull
         /// What may just have been overtaken.
         case gap
+        /// The next full comparison.
+        case comparison
         /// What waits to be sent, and was not due.
         case push
         /// This turn of the loop is over.
         case turn
+        /// What waits for a person.
+        case unblock
         /// Somebody's patience.
         case waiter(Int)
 
         /// Those that end with a session.
-        static let ofSession: [Timer] = [.pull, .gap, .push, .turn]
+        static let ofSession: [Timer] = [.pull, .gap, .comparison, .push, .turn, .unblock]
     }
 
     struct Options {
@@ -98,8 +104,8 @@ struct ScopeSync {
     var pullsAgain = false
     /// The pull under way wants everything.
     var wantsEverything = false
-    /// What the pull timer waits for; nil: it does not run.
-    var planned: Plan?
+    /// The pull timer runs.
+    var isPlanned = false
     /// What is being read, page by page; kept when a page does not come, so that the next pull goes on with it.
     var reading: ChangesReading?
     /// The same, with the page that is being staged.
@@ -125,8 +131,12 @@ struct ScopeSync {
     // What is known of the two sides
     var ahead = AheadSegments()
     var waitsForGap = false
+    /// The server's head to which something on its way may bring the copy.
+    var awaited: ChangeToken?
     /// Full comparisons since the digests last agreed: the first at once, the next after growing pauses.
     var comparisons = 0
+    /// The comparison timer runs. A pull that comes first does not put off what it waits for.
+    var isComparisonPlanned = false
     /// Items whose content the server could not read when it last told of them.
     var damaged: Set<ItemName> = []
     /// The digests agreed when they were last compared, in this process.
@@ -137,11 +147,12 @@ struct ScopeSync {
     var problem: CloudError?
     /// The server takes requests of this device, as far as is known.
     var isOpen = false
+    /// The last pulls failed for something that keeps writes waiting for a person, too.
+    var wasTurnedDown = false
 
-    enum Plan {
-        case changes
-        case everything
-    }
+    // What this device's own disk does not let it do: how often in a row, and why the last time
+    var localFailures: [LocalStep: Int] = [:]
+    var localProblem: CloudError?
 
     init(options: Options = Options(), generator: SplitMix64) {
         self.options = options
@@ -174,11 +185,12 @@ struct ScopeSync {
     }
 
     /// The connection is there: nothing needs to wait longer.
-    mutating func connected() -> [Action] { (planned == nil ? [] : pull()) + push() + [.changed] }
+    mutating func connected() -> [Action] { (isPlanned ? pull() : []) + push() + [.changed] }
 
     /// Tries now what would be tried later by itself: what failed may succeed by now.
     mutating func hasten() -> [Action] {
         failures = 0
+        outbox.release()
         return pull() + push()
     }
 
@@ -200,13 +212,12 @@ struct ScopeSync {
     mutating func due(_ timer: Timer) -> [Action] {
         switch timer {
         case .pull:
-            let plan = planned
-            planned = nil
-            return pull(everything: plan == .everything)
-        case .gap:
-            waitsForGap = false
-            return ahead.isEmpty ? [] : pull()
+            isPlanned = false
+            return pull()
+        case .gap: return gapDue()
+        case .comparison: return comparisonDue()
         case .push: return push()
+        case .unblock: return isOpen ? [.unblock] : []
         case .turn:
             awaitsTurn = false
             return pushNow()

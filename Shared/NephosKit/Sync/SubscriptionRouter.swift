@@ -36,6 +36,8 @@ final class SubscriptionRouter {
         var active = false
         var inFlight = false
         var attempts = 0
+        /// How often in a row the token was as old as before.
+        var stale = 0
         var timer: (any LoopTimer)?
     }
 
@@ -52,6 +54,13 @@ final class SubscriptionRouter {
         guard subscriptions[followed] == nil else { return }
         subscriptions[followed] = Subscription()
         subscribe(followed)
+    }
+
+    /// What no scope is of any more is not subscribed to again.
+    func forgetUnused() {
+        for followed in subscriptions.keys.sorted() where drivers(of: followed).isEmpty {
+            subscriptions.removeValue(forKey: followed)?.timer?.cancel()
+        }
     }
 
     private func followed(_ driver: ScopeDriver, _ scope: LocalScope) -> Followed {
@@ -157,7 +166,11 @@ final class SubscriptionRouter {
         watch()
         // A subscription ends with its token: renew both in time.
         if let due = engine.tokens.refreshIn(followed.app) {
-            let wait = max(.seconds(1), due + .milliseconds(50))
+            // Whoever makes tokens may be away for long.
+            let stale = due > .zero ? 0 : (subscriptions[followed]?.stale ?? 0) + 1
+            subscriptions[followed]?.stale = stale
+            let pause = stale > 1 ? engine.backoff(attempts: stale) : .zero
+            let wait = max(.seconds(1), due + .milliseconds(50), pause)
             subscriptions[followed]?.timer = engine.loop.schedule(after: wait) { [weak self] in self?.renew(followed) }
         }
         for head in reply.heads { route(head, isAnswer: true) }
