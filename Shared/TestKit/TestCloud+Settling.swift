@@ -50,6 +50,7 @@ extension TestCloud {
             }
         for (name, engine) in engines {
             guard let engine else { continue }
+            if engine.isTurningAway { left.append("\(name) was turned away, and looks whether somebody signed out") }
             do throws(CloudError) {
                 for standing in try engine.standings() {
                     left += Self.unsettled(standing.status, takesRefusals).map {

@@ -79,7 +79,7 @@ public final class DeviceEngine {
     package private(set) var stopped = false
     private var foreignVersion = 0
     /// It will be said that the server has turned this device away, unless another process has signed out.
-    private var isTurningAway = false
+    package private(set) var isTurningAway = false
     let serverTime = ServerTime()
     private(set) lazy var tokens = TokenKeeper(self)
     private(set) lazy var router = SubscriptionRouter(self)
