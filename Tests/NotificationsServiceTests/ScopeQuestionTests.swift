@@ -22,6 +22,10 @@ import Wire
                 scope.audience = audience
                 return scope
             }
+            guard asked.indices.contains(index) else {
+                Issue.record("Nothing was asked.")
+                return
+            }
             asked[index].answer(.success(Frame(encoding: reply)))
         }
     }
