@@ -89,7 +89,7 @@ import Wire
         let questions = makeQuestions()
         var heard: [[String]] = []
         questions.ask([key("a", "1"), key("a", "2")], for: caller("a")) { heard.append(words($0)) }
-        questions.outdate(key("a", "1"))
+        questions.outdate { $0 == key("a", "1") }
         services.answer(0, .reader, .reader)
         #expect(heard.isEmpty && services.learned == [key("a", "2")])
         #expect(services.asked.count == 2 && services.asked[1].request.scopes == ["1"])

@@ -19,15 +19,11 @@ final class ScopeQuestions {
 
     private struct Question: Hashable {
         var key: ScopeKey
-        var account: AccountID
-        var app: AppID
-        var version: UInt64
+        var reader: ScopeReader
 
         init(_ key: ScopeKey, _ caller: Caller) {
             self.key = key
-            account = caller.account
-            app = caller.app
-            version = caller.entitlements.version
+            reader = ScopeReader(caller)
         }
     }
 
@@ -61,9 +57,9 @@ final class ScopeQuestions {
 
     func isAsked(_ key: ScopeKey, for caller: Caller) -> Bool { asked[Question(key, caller)] != nil }
 
-    /// Others may follow the scope than before: what is on its way does not count.
-    func outdate(_ key: ScopeKey) {
-        for question in Array(asked.keys) where question.key == key { asked[question]?.isOutdated = true }
+    /// Others may follow these scopes than before: what is on its way does not count.
+    func outdate(where isChanged: (ScopeKey) -> Bool) {
+        for question in Array(asked.keys) where isChanged(question.key) { asked[question]?.isOutdated = true }
     }
 
     /// Asks; the completion runs once, with an answer for each: one service that does not answer keeps no others from

@@ -214,7 +214,7 @@ final class SubscriptionDoor {
     /// An account's devices may follow its scopes as identity says, by their tokens.
     private func withdraw(_ key: ScopeKey) {
         access.forget(key)
-        questions?.outdate(key)
+        questions?.outdate { $0 == key }
         var open = table.subscribers(to: key).filter { Owner($0.account) != key.name.owner }
         for subscriber in open { table.suspend(key, of: subscriber) }
         guard !open.isEmpty else { return }
@@ -241,6 +241,7 @@ final class SubscriptionDoor {
     func forget(_ service: ServiceName) {
         heads.forget(service)
         access.forget(service)
+        questions?.outdate { $0.service == service }
         for key in table.followedByOthers(of: service) { withdraw(key) }
     }
 

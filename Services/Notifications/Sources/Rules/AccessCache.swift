@@ -1,39 +1,40 @@
 internal import Core
 internal import ServiceKit
 
+/// Who asks to follow a scope: what a service's answer may depend on.
+struct ScopeReader: Hashable {
+    /// Nil: every account that has the app.
+    var account: AccountID?
+    var app: AppID
+    /// Of the app's entitlements.
+    var version: UInt64
+
+    init(_ caller: Caller, _ audience: ScopeAudience = .reader) {
+        account = audience == .app ? nil : caller.account
+        app = caller.app
+        version = caller.entitlements.version
+    }
+}
+
 /// What the services have said of who may follow their scopes, so that they are not asked again for each device.
 ///
 /// Bounded: at its limit the older half is let go of, and asked for again when needed.
 struct AccessCache {
-    /// For whom an answer holds, and with which version of the app's entitlements.
-    private struct Holder: Hashable {
-        /// Nil: every account that has the app.
-        var account: AccountID?
-        var app: AppID
-        var version: UInt64
-
-        init(_ caller: Caller, _ audience: ScopeAudience) {
-            account = audience == .app ? nil : caller.account
-            app = caller.app
-            version = caller.entitlements.version
-        }
-    }
-
     private let limit: Int
-    private var recent: [ScopeKey: Set<Holder>] = [:]
-    private var older: [ScopeKey: Set<Holder>] = [:]
+    private var recent: [ScopeKey: Set<ScopeReader>] = [:]
+    private var older: [ScopeKey: Set<ScopeReader>] = [:]
     private var recentCount = 0
 
     init(limit: Int = 200_000) { self.limit = limit }
 
     /// Whether the service has said that the caller may follow the scope.
     func includes(_ key: ScopeKey, _ caller: Caller) -> Bool {
-        let holders = [Holder(caller, .reader), Holder(caller, .app)]
-        return [recent[key], older[key]].contains { known in holders.contains { known?.contains($0) == true } }
+        let readers = [ScopeReader(caller), ScopeReader(caller, .app)]
+        return [recent[key], older[key]].contains { known in readers.contains { known?.contains($0) == true } }
     }
 
     mutating func note(_ key: ScopeKey, _ caller: Caller, _ audience: ScopeAudience) {
-        guard recent[key, default: []].insert(Holder(caller, audience)).inserted else { return }
+        guard recent[key, default: []].insert(ScopeReader(caller, audience)).inserted else { return }
         recentCount += 1
         guard recentCount > limit / 2 else { return }
         older = recent
