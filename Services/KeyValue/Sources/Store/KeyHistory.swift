@@ -28,8 +28,6 @@ enum KeyHistory {
     static let packedMax = 2000
     /// Bytes of packed entries, alike.
     static let packedBytesMax = 2 << 20
-    /// Entries removed in one step to make room for a row of packed ones.
-    private static let removedAtOnceMax = 64
     static let pruneInterval: Duration = .seconds(600)
     /// Between two steps of one round.
     static let prunePause: Duration = .milliseconds(20)
@@ -48,11 +46,11 @@ enum KeyHistory {
         var isOwn: Bool { loser.stamp.device == winner.device }
 
         /// What it counts of the store's bytes.
-        fileprivate var bytes: Int64 { Int64(entryBytes + loser.size) }
+        var bytes: Int64 { Int64(entryBytes + loser.size) }
     }
 
     /// A store's row: what its entries add up to.
-    private struct Store {
+    struct Store {
         var id: Int64
         /// Of the entries that have their rows.
         var bytes: Int64
@@ -77,7 +75,7 @@ enum KeyHistory {
     private static let storeColumns = "id, bytes, next, packed, packed_bytes, oldest"
     private static let storeOf = SQL(
         "SELECT \(storeColumns) FROM key_history_stores WHERE account = ?1 AND store = ?2")
-    private static let storeByID = SQL("SELECT \(storeColumns), account, store FROM key_history_stores WHERE id = ?1")
+    static let storeByID = SQL("SELECT \(storeColumns), account, store FROM key_history_stores WHERE id = ?1")
     static let oldestStore = SQL(
         "SELECT \(storeColumns) FROM key_history_stores WHERE oldest < ?1 ORDER BY oldest LIMIT 1")
     private static let insertStore = SQL(
@@ -155,7 +153,7 @@ enum KeyHistory {
     }
 
     /// - Returns: False when it is there already.
-    private static func insert(
+    static func insert(
         _ entry: Entry, as number: Int64, into store: inout Store, in transaction: any Transaction
     ) throws -> Bool {
         let key: [SQLValue] = [.integer(store.id), .text(entry.loser.key.rawValue), .integer(entry.isOwn ? 1 : 0)]
@@ -181,13 +179,13 @@ enum KeyHistory {
     }
 
     /// Removes the oldest of what is beyond the store's bounds.
-    private static func removeSurplus(of store: inout Store, in transaction: any Transaction) throws {
+    static func removeSurplus(of store: inout Store, in transaction: any Transaction) throws {
         try removeOldest(of: &store, own: true, beyond: Int64(ownBytesPerStoreMax), in: transaction)
         // By now the others' are all that is left.
         try removeOldest(of: &store, own: false, beyond: Int64(bytesPerStoreMax), in: transaction)
     }
 
-    private static func save(_ store: Store, in transaction: any Transaction) throws {
+    static func save(_ store: Store, in transaction: any Transaction) throws {
         try transaction.execute(
             saveStore,
             [
@@ -206,7 +204,7 @@ enum KeyHistory {
         return store
     }
 
-    private static func find(_ scope: ScopeName, in transaction: any ReadTransaction) throws -> Store? {
+    static func find(_ scope: ScopeName, in transaction: any ReadTransaction) throws -> Store? {
         try transaction.first(storeOf, values(scope)) { Store($0) }
     }
 
@@ -219,7 +217,7 @@ enum KeyHistory {
     /// - Parameter countMax: No more than so many.
     /// - Returns: How many went.
     @discardableResult
-    private static func removeOldest(
+    static func removeOldest(
         of store: inout Store, own: Bool, beyond bytesMax: Int64, countMax: Int = .max, in transaction: any Transaction
     ) throws -> Int {
         var count = 0
@@ -298,13 +296,13 @@ enum KeyHistory {
 
     /// Where an entry lies.
     struct Place {
-        fileprivate var store: Int64
-        fileprivate var own: Int64
-        fileprivate var number: Int64
+        var store: Int64
+        var own: Int64
+        var number: Int64
         /// Bytes of its value.
         var size: Int
         /// The entry itself, when it has no row yet.
-        fileprivate var packed: Entry?
+        var packed: Entry?
     }
 
     /// The places of a store's entries, newest first; those of one key, if one is given.
@@ -332,25 +330,6 @@ enum KeyHistory {
         guard !packed.isEmpty else { return places }
         // What was written after a large push has its row before what that has replaced.
         return Array((places + packed).sorted { $0.number > $1.number }.dropFirst(skip).prefix(limit))
-    }
-
-    /// - Returns: The newest of them, newest first.
-    private static func packedPlaces(
-        of store: Store, _ key: ItemName?, limit: Int, in transaction: any ReadTransaction
-    ) throws -> [Place] {
-        var places: [Place] = []
-        try transaction.query(packedOfStore, [.integer(store.id)]) { row in
-            let number = row.integer(0)
-            for (index, entry) in PackedHistory.unpack(row.blob(1)).entries.enumerated().reversed()
-            where key == nil || entry.loser.key == key {
-                places.append(
-                    Place(
-                        store: store.id, own: entry.isOwn ? 1 : 0, number: number &+ Int64(index),
-                        size: entry.loser.size, packed: entry))
-            }
-            return places.count < limit
-        }
-        return places
     }
 
     static func entry(at place: Place, in transaction: any ReadTransaction) throws -> Entry? {
@@ -393,119 +372,5 @@ enum KeyHistory {
         }
         for key in keys { try transaction.execute(remove, key) }
         return removed
-    }
-}
-
-// What a large push has replaced is packed in its transaction, some entries to a row, and each row is unpacked by itself
-// after it: three B-trees are changed for each entry, and meanwhile everybody else would wait.
-extension KeyHistory {
-    private static let insertPacked = SQL(
-        "INSERT INTO key_history_packed (store_id, number, count, bytes, entries) VALUES (?1, ?2, ?3, ?4, ?5)")
-    static let packedOfStore = SQL(
-        "SELECT number, entries FROM key_history_packed WHERE store_id = ?1 ORDER BY number DESC")
-    static let nextPackedStore = SQL(
-        "SELECT store_id FROM key_history_packed WHERE store_id > ?1 ORDER BY store_id LIMIT 1")
-    static let firstPacked = SQL(
-        """
-        SELECT number, count, bytes, entries FROM key_history_packed WHERE store_id = ?1 ORDER BY number LIMIT 1
-        """)
-    private static let removePackedRow = SQL("DELETE FROM key_history_packed WHERE store_id = ?1 AND number = ?2")
-    private static let removePacked = SQL("DELETE FROM key_history_packed WHERE store_id = ?1")
-
-    /// - Throws: ``CloudError`` `.serviceBusy` when the store has too much that is packed for another large push.
-    static func checkRoom(of scope: ScopeName, in transaction: any ReadTransaction) throws {
-        guard let store = try find(scope, in: transaction) else { return }
-        guard store.packed <= Int64(packedMax), store.packedBytes <= Int64(packedBytesMax) else {
-            throw CloudError(
-                .serviceBusy, "What large pushes have replaced is still being put away. Try again soon.",
-                retryAfter: .milliseconds(500))
-        }
-    }
-
-    /// They have their numbers now, so that the history is in order also before they have their rows.
-    private static func pack(
-        _ entries: [Entry], into store: inout Store, in transaction: any HandlerTransaction
-    ) throws {
-        for start in stride(from: 0, to: entries.count, by: packedPerRowMax) {
-            let part = entries[start..<min(start + packedPerRowMax, entries.count)]
-            let bytes = part.reduce(0) { $0 + $1.bytes }
-            try transaction.execute(
-                insertPacked,
-                [
-                    .integer(store.id), .integer(store.number), .integer(Int64(part.count)), .integer(bytes),
-                    .blob(PackedHistory.pack(part)),
-                ])
-            store.number += Int64(part.count)
-            store.packed += Int64(part.count)
-            store.packedBytes += bytes
-        }
-        // Their rows, and those that go for them.
-        transaction.charge(rows: 2 * entries.count)
-    }
-
-    /// What one step of unpacking has come to.
-    struct Unpacked {
-        var scope: ScopeName
-        /// Entries that were damaged, and are left out.
-        var damaged = 0
-    }
-
-    /// The store whose turn it is to be unpacked; nil: there is none.
-    ///
-    /// - Parameter last: The one that had its turn last.
-    static func storeToUnpack(after last: Int64, in transaction: any ReadTransaction) throws -> Int64? {
-        try transaction.first(nextPackedStore, [.integer(last)]) { $0.integer(0) }
-            ?? transaction.first(nextPackedStore, [.integer(0)]) { $0.integer(0) }
-    }
-
-    /// Gives the entries of the store's first packed row rows of their own, or first removes some older ones for which
-    /// there will be no room beside them.
-    ///
-    /// - Returns: Nil: there is no such store any more.
-    static func unpack(of id: Int64, in transaction: any Transaction) throws -> Unpacked? {
-        let row = try transaction.first(firstPacked, [.integer(id)]) {
-            (
-                number: $0.integer(0), count: Int(clamping: $0.integer(1)), bytes: $0.integer(2), entries: $0.blob(3)
-            )
-        }
-        guard let row else { return nil }
-        let found = try transaction.first(storeByID, [.integer(id)]) {
-            (store: Store($0), scope: ScopeName(Owner($0.text(6)), ItemName($0.text(7))))
-        }
-        // Nobody could ask for them.
-        guard var store = found?.store, let scope = found?.scope else {
-            try transaction.execute(removePacked, [.integer(id)])
-            return nil
-        }
-        let (entries, isWhole) = PackedHistory.unpack(row.entries)
-        guard try makeRoom(for: entries, in: &store, in: transaction) else {
-            try save(store, in: transaction)
-            return Unpacked(scope: scope)
-        }
-        for (index, entry) in entries.enumerated() {
-            _ = try insert(entry, as: row.number &+ Int64(index), into: &store, in: transaction)
-        }
-        try removeSurplus(of: &store, in: transaction)
-        try transaction.execute(removePackedRow, [.integer(id), .integer(row.number)])
-        store.packed = max(0, store.packed &- Int64(row.count))
-        store.packedBytes = max(0, store.packedBytes &- row.bytes)
-        try save(store, in: transaction)
-        return Unpacked(scope: scope, damaged: isWhole ? 0 : max(1, row.count &- entries.count))
-    }
-
-    /// - Returns: Whether there is room now, or nothing left that could go for it; else another step is needed.
-    private static func makeRoom(
-        for entries: [Entry], in store: inout Store, in transaction: any Transaction
-    ) throws -> Bool {
-        let bytes = entries.reduce(0) { $0 + $1.bytes }
-        let bytesOfOthers = entries.reduce(0) { $0 + ($1.isOwn ? 0 : $1.bytes) }
-        var count = try removeOldest(
-            of: &store, own: true, beyond: Int64(ownBytesPerStoreMax) - bytes, countMax: removedAtOnceMax,
-            in: transaction)
-        // For what the same device replaced no other goes.
-        count += try removeOldest(
-            of: &store, own: false, beyond: Int64(bytesPerStoreMax) - bytesOfOthers,
-            countMax: removedAtOnceMax - count, in: transaction)
-        return count < removedAtOnceMax
     }
 }
