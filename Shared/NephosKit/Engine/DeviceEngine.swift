@@ -79,7 +79,7 @@ public final class DeviceEngine {
     package private(set) var stopped = false
     private var foreignVersion = 0
     /// It will be said that the server has turned this device away, unless another process has signed out.
-    package private(set) var isTurningAway = false
+    package internal(set) var isTurningAway = false
     let serverTime = ServerTime()
     private(set) lazy var tokens = TokenKeeper(self)
     private(set) lazy var router = SubscriptionRouter(self)
@@ -331,41 +331,6 @@ public final class DeviceEngine {
     private func noteRevocation(_ result: Result<Frame, CloudError>) {
         guard case .failure(let error) = result, error.code == .deviceRevoked else { return }
         turnedAway(error)
-    }
-
-    /// The server will have no more of this device until somebody signs in again.
-    ///
-    /// It says the same when another process of this home signs out, which is about to save that.
-    func turnedAway(_ error: CloudError) {
-        guard let session, session.signedIn, !session.revoked, !isTurningAway else { return }
-        guard let interval = options.foreignPoll else { return turnAway(error) }
-        isTurningAway = true
-        loop.schedule(after: interval * Self.signOutPolls) { [weak self] in
-            guard let self, !stopped else { return }
-            isTurningAway = false
-            checkForeign()
-            guard self.session?.secrets == session.secrets else { return }
-            turnAway(error)
-        }
-    }
-
-    /// How often to look whether another process has signed out, before it is said that the device was revoked: one that
-    /// gets no answer signs out all the same.
-    private static let signOutPolls = 4
-
-    private func turnAway(_ error: CloudError) {
-        guard let session, session.signedIn, !session.revoked else { return }
-        do throws(CloudError) {
-            try changeSession { session, _ in
-                session.revoked = true
-                session.wasCopied = error.details["reason"] == "copied"
-            }
-        } catch {
-            if error.code == .operationCancelled { return checkForeign() }
-            logger.error("session could not be saved", error)
-        }
-        router.stop()
-        for scope in scopes { scope.turnedAway() }
     }
 
     // MARK: Session
