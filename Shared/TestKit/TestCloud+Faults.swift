@@ -18,9 +18,14 @@ extension TestCloud {
 
     private func restartByItself(_ service: ServiceName) {
         crash(service)
+        startLater(service)
+    }
+
+    /// As whoever supervises services does: again and again until it runs.
+    private func startLater(_ service: ServiceName) {
         network.later(Self.restartPause) { [weak self] in
             guard let self, !running.contains(service) else { return }
-            try? start(service)
+            do { try start(service) } catch { startLater(service) }
         }
     }
 

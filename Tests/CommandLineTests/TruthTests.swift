@@ -206,11 +206,15 @@ import Testing
         try await withHousehold { house in
             try await house.begin()
             let tap = try house.nephos.start(["watch", "--bus", "--exit-after", "1", "--json"])
-            try await Task.sleep(for: .seconds(1))
-            let app = ["app", "create", "T.tapped", "--name", "Tapped"]
-            #expect(try await house.nephos.run(app).status == 0)
+            // It hears what is published once it has connected, which nobody is told.
+            var count = 0
+            while isRunning(tap.pid), count < 100 {
+                let app = ["app", "create", "T.tapped-\(count)", "--name", "Tapped"]
+                #expect(try await house.nephos.run(app).status == 0)
+                count += 1
+            }
             let outcome = await tap.outcome()
-            #expect(outcome.status == 0 && outcome.output.contains("app/T.tapped"), "\(outcome)")
+            #expect(outcome.status == 0 && outcome.output.contains("app/T.tapped-"), "\(outcome)")
         }
     }
 }
