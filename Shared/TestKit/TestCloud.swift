@@ -362,17 +362,19 @@ public final class TestCloud {
     /// - Parameters:
     ///   - clockOffset: How far its wall clock is ahead.
     ///   - isShared: Whether several processes may use its home.
+    ///   - isJoined: Whether one of them speaks with the server for all; else each does for itself.
     ///   - fault: Called at each named step between two things that the device saves.
     /// - Throws: ``CloudError`` when it cannot sign in within a virtual minute.
     @discardableResult
     public func addDevice(
-        to account: String = accountName, clockOffset: Duration = .zero, isShared: Bool = false,
+        to account: String = accountName, clockOffset: Duration = .zero, isShared: Bool = false, isJoined: Bool = true,
         fault: (@Sendable (String) throws -> Void)? = nil
     ) throws -> TestDevice {
         let name = "device-\(devices.count)"
         if isShared { homes[name] = "nephos-home-\(Self.homeCount.add(1, ordering: .relaxed).newValue)" }
         let device = try TestDevice(
-            name: name, cloud: self, seed: generator.next(), home: homes[name], fault: fault)
+            name: name, cloud: self, seed: generator.next(), home: homes[name],
+            way: isShared && isJoined ? SimulatedHome() : nil, fault: fault)
         devices.append(device)
         device.setClockOffset(clockOffset)
         try device.signIn(as: account)
@@ -386,8 +388,11 @@ public final class TestCloud {
             throw CloudError(.invalidArguments, "The device's home is not shared.")
         }
         let process = try TestDevice(
-            name: "\(device.name).\(devices.count)", cloud: self, seed: generator.next(), home: home, sharing: device)
+            name: "\(device.name).\(devices.count)", cloud: self, seed: generator.next(), home: home, way: device.way,
+            sharing: device)
         devices.append(process)
+        // One machine has one clock.
+        process.setClockOffset(device.clockOffset)
         return process
     }
 }

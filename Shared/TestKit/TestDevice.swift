@@ -11,10 +11,12 @@ public final class TestDevice {
     private(set) var secrets: MemorySecrets
     /// Whether other processes may use this home.
     private let isShared: Bool
+    /// How they find each other; nil: each does for itself.
+    let way: SimulatedHome?
     /// Names the home that it shares with other processes, or has alone.
     public let home: String
     private let fault: (@Sendable (String) throws -> Void)?
-    private var clockOffset: Duration = .zero
+    private(set) var clockOffset: Duration = .zero
     private unowned let cloud: TestCloud
     private var generator: SplitMix64
     private(set) public var isOffline = false
@@ -27,13 +29,15 @@ public final class TestDevice {
 
     /// - Parameters:
     ///   - home: The name of a home that several processes share; nil: it is this one's alone.
+    ///   - way: How those processes find each other.
     ///   - other: Another process of the home.
     init(
-        name: String, cloud: TestCloud, seed: UInt64, home: String? = nil, sharing other: TestDevice? = nil,
-        fault: (@Sendable (String) throws -> Void)? = nil
+        name: String, cloud: TestCloud, seed: UInt64, home: String? = nil, way: SimulatedHome? = nil,
+        sharing other: TestDevice? = nil, fault: (@Sendable (String) throws -> Void)? = nil
     ) throws {
         self.fault = fault
         isShared = home != nil
+        self.way = way
         self.home = other?.home ?? name
         secrets = other.map { MemorySecrets(sharing: $0.secrets) } ?? MemorySecrets()
         self.name = name
@@ -65,6 +69,7 @@ public final class TestDevice {
         }
         options.pageItemsMax = cloud.pageItemsMax
         if isShared { options.foreignPoll = .milliseconds(250) }
+        if let way = way.map({ Unshared($0) }) { options.makeWay = { way.value.way($0) } }
         let transport = cloud.transport
         let made = Unshared(Holder())
         let local = local
@@ -116,14 +121,24 @@ public final class TestDevice {
 
     /// Cuts the device off, or lets it back.
     public func setOffline(_ offline: Bool) {
-        isOffline = offline
-        cloud.network.setOffline(name, offline)
+        for process in machine {
+            process.isOffline = offline
+            cloud.network.setOffline(process.name, offline)
+        }
+    }
+
+    /// The processes that have their network and their clock in common with this one.
+    private var machine: [TestDevice] {
+        way == nil
+            ? [self] : cloud.devices.filter { $0.way === way } + (cloud.devices.contains { $0 === self } ? [] : [self])
     }
 
     /// Sets how far the device's wall clock is ahead.
     public func setClockOffset(_ offset: Duration) {
-        clockOffset = offset
-        cloud.network.setClockOffset(name, offset)
+        for process in machine {
+            process.clockOffset = offset
+            cloud.network.setClockOffset(process.name, offset)
+        }
     }
 
     private final class Holder {

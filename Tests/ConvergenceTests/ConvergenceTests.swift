@@ -77,7 +77,7 @@ final class History: SeededHistory {
         if hasSwitches { try cloud.createAccount(Self.accounts[1]) }
         for _ in 0..<deviceCount {
             let isShared = flip(0.15)
-            let device = try cloud.addDevice(isShared: isShared)
+            let device = try cloud.addDevice(isShared: isShared, isJoined: isShared && flip(0.7))
             if isShared { try cloud.addProcess(of: device) }
         }
         cloud.network.faults = Faults(

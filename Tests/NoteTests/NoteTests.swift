@@ -324,4 +324,27 @@ import Wire
         #expect(texts.allSatisfy { $0 == texts[0] } && !texts[0].isEmpty)
         #expect(try verify(cloud, books[0]).agrees)
     }
+
+    // One process of a home keeps what it knows of in step for the others; what it does not know they keep themselves.
+    @Test(arguments: [false, true]) func aHomesProcessesShareAScope(isKnown: Bool) throws {
+        let cloud = try cloud(31)
+        defer { cloud.close() }
+        let first = try cloud.addDevice(isShared: true)
+        let second = try cloud.addProcess(of: first)
+        let other = try Notebook(try cloud.addDevice())
+        if isKnown { try first.engine?.offer(NotesModel().service) { _ in NotesModel() } }
+        let book = try Notebook(second)
+        #expect(cloud.network.run(within: .seconds(30)) { book.isInSync && other.isInSync })
+        #expect(second.engine?.home.isHeld(book.driver.key) == isKnown)
+        try book.set("mine", "a")
+        try other.set("theirs", "b")
+        let all: [ItemName: String] = ["mine": "a", "theirs": "b"]
+        #expect(cloud.network.run(within: .seconds(5)) { (try? book.texts) == all && (try? other.texts) == all })
+        #expect(cloud.network.run(within: .seconds(5)) { book.isInSync })
+        #expect(try verify(cloud, book).agrees)
+        #expect(try book.driver.status().isFollowing)
+        first.stop()
+        try book.set("more", "c")
+        #expect(cloud.network.run(within: .seconds(5)) { (try? other.texts["more"]) == "c" })
+    }
 }

@@ -60,6 +60,9 @@ public final class Session: Sendable {
         fault = options?.fault
         var options = options ?? DeviceOptions()
         if options.foreignPoll == nil { options.foreignPoll = .milliseconds(250) }
+        if options.makeWay == nil, transport is ZeroMQTransport {
+            options.makeWay = { UnixHomeWay(home: home, loop: $0) }
+        }
         self.local = local
         let events = events
         engine = try EngineHandle(transport: transport, seed: options.seed) { [options] loop in

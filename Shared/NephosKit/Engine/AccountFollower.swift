@@ -12,7 +12,7 @@ final class AccountFollower {
 
     private unowned let engine: DeviceEngine
     private var client: RequestClient?
-    private var told: StorageNotice?
+    private(set) var told: StorageNotice?
     private var timer: (any LoopTimer)?
     /// Whether the server has said so, on this connection.
     private(set) var isFollowing = false
@@ -84,6 +84,6 @@ final class AccountFollower {
             return
         }
         told = notice
-        engine.onEvent(.storage(notice))
+        engine.home.tell(notice)
     }
 }

@@ -35,6 +35,8 @@ public struct DeviceOptions: Sendable {
     /// Called at each named step between two things that are saved, and before the home's files are read and written:
     /// a test ends the process there by throwing, or has the disk fail by a `POSIXError`.
     public var fault: (@Sendable (String) throws -> Void)?
+    /// How this process finds the others of its home; nil: there is no way, and each does for itself.
+    package var makeWay: (@Sendable (any BusLoop) -> any HomeWay)?
     /// Gets a session's engine, on its loop, before it starts.
     package var onMade: (@Sendable (DeviceEngine) -> Void)?
 
@@ -73,6 +75,9 @@ public final class DeviceEngine {
     let writer: Int64
     private(set) var clients: [ServiceName: RequestClient] = [:]
     private var stores: [AppID: KeyValueSync] = [:]
+    /// What makes the model of an app's scope for another process of the home, by service.
+    private var makers: [ServiceName: (AppID) -> any ScopeModel] = [:]
+    lazy var home = HomeWork(self)
     /// What is kept in step, in an order that does not depend on chance.
     private(set) var scopes: [ScopeDriver] = []
     private var readerCount = 0
@@ -113,16 +118,16 @@ public final class DeviceEngine {
             }
         }
         try tokens.load()
-        if let interval = options.foreignPoll {
-            foreignVersion = try local.foreignVersion()
-            pollForeign(every: interval)
-        }
+        if options.foreignPoll != nil { foreignVersion = try local.foreignVersion() }
+        home.begin(by: options.makeWay?(loop))
+        pollForeign()
         for scope in scopes { scope.begin() }
     }
 
     /// Closes all connections. What waits stays on disk.
     public func stop() {
         stopped = true
+        home.end()
         tokens.stop()
         router.stop()
         for scope in scopes { scope.end() }
@@ -131,11 +136,51 @@ public final class DeviceEngine {
 
     /// The sync of this app's key-value store; begins to follow it.
     public func keyValue(_ app: AppID) -> KeyValueSync {
-        if let store = stores[app] { return store }
+        let key = ScopeKey(app: app, service: .keyValue)
+        if let store = stores[app] {
+            home.opened(key)
+            return store
+        }
         let store = KeyValueSync(app: app, engine: self)
         stores[app] = store
         open(store.driver)
+        home.opened(key)
         return store
+    }
+
+    /// Keeps scopes of this service in step for other processes of the home too.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure` when their tables cannot be made.
+    func offer<Model: ScopeModel>(
+        _ service: ServiceName, _ make: @escaping (AppID) -> Model
+    ) throws(CloudError) {
+        try local.prepare(Model.migrations)
+        makers[service] = make
+    }
+
+    /// The scope of the app with this service, for another process of the home.
+    ///
+    /// - Returns: Nil: this process does not know how to keep it in step.
+    func driver(of key: ScopeKey) -> ScopeDriver? {
+        if let driver = scopes.first(where: { $0.key == key }) { return driver }
+        guard key.service != .keyValue else {
+            let store = KeyValueSync(app: key.app, engine: self)
+            stores[key.app] = store
+            open(store.driver)
+            return store.driver
+        }
+        guard let make = makers[key.service] else { return nil }
+        let driver = ScopeDriver(make(key.app), self)
+        open(driver)
+        return driver
+    }
+
+    /// Nobody has it open any more.
+    func close(_ key: ScopeKey) {
+        for driver in scopes where driver.key == key { driver.end() }
+        scopes.removeAll { $0.key == key }
+        if key.service == .keyValue { stores[key.app] = nil }
+        router.forgetUnused()
     }
 
     /// A number that no other driver of this process has.
@@ -151,6 +196,7 @@ public final class DeviceEngine {
         try local.prepare(type(of: model).migrations)
         let driver = ScopeDriver(model, self)
         open(driver)
+        home.opened(driver.key)
         return driver
     }
 
@@ -411,12 +457,24 @@ public final class DeviceEngine {
 
     // MARK: Other processes of this home
 
-    private func pollForeign(every interval: Duration) {
-        loop.schedule(after: interval) { [weak self] in
+    /// How much less often it is looked where those who write say so.
+    private static let toldPolls = 8
+
+    private func pollForeign() {
+        guard let interval = options.foreignPoll else { return }
+        loop.schedule(after: home.role == .alone ? interval : interval * Self.toldPolls) { [weak self] in
             guard let self, !self.stopped else { return }
             self.checkForeign()
-            self.pollForeign(every: interval)
+            self.pollForeign()
         }
+    }
+
+    /// This process's part in its home has changed.
+    func restartScopes() {
+        for scope in scopes { scope.end() }
+        router.restart()
+        checkForeign()
+        for scope in scopes { scope.begin() }
     }
 
     func checkForeign() {

@@ -46,6 +46,14 @@ final class ServerTime: Sendable {
         store(isRight ? .zero : offset, clock, monotonic)
     }
 
+    /// How far the server's time is ahead of the wall clock, as far as it has said so.
+    var offset: Duration { .milliseconds(offsetMilliseconds.load(ordering: .relaxed)) }
+
+    /// What another process of this machine has learned.
+    func adopt(_ offset: Duration, by clock: any WallClock, monotonic: Duration) {
+        if offset != self.offset { store(offset, clock, monotonic) }
+    }
+
     private func store(_ offset: Duration, _ clock: any WallClock, _ monotonic: Duration) {
         baseMilliseconds.store(Self.base(clock, monotonic), ordering: .relaxed)
         offsetMilliseconds.store(offset.milliseconds, ordering: .relaxed)

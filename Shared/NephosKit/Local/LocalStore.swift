@@ -18,6 +18,8 @@ public final class LocalStore: Sendable {
     private let fault: (@Sendable (String) throws -> Void)?
     /// The thread on which an app's transaction runs.
     private let transacting = Mutex<ObjectIdentifier?>(nil)
+    /// Called after each transaction that this process has committed.
+    private let onWrite = Mutex<(@Sendable () -> Void)?>(nil)
 
     /// Opens or creates the database file. WAL and `synchronous=FULL`: what a
     /// call has accepted survives a crash. Where nothing can be written (the disk is full, or mounted read-only) what
@@ -174,9 +176,10 @@ public final class LocalStore: Sendable {
             )
         }
         try requireWritable()
+        let written: Result
         do {
             try fault?("save")
-            return try database.writeWithoutTransaction { database in
+            written = try database.writeWithoutTransaction { database in
                 var result: Result?
                 try database.inTransaction(.immediate) {
                     result = try body(database)
@@ -188,7 +191,12 @@ public final class LocalStore: Sendable {
         } catch {
             throw LocalFailure.error(of: error, at: path)
         }
+        onWrite.withLock { $0 }?()
+        return written
     }
+
+    /// - Parameter body: Called after each transaction that this process has committed, on the thread that did.
+    func whenWritten(_ body: (@Sendable () -> Void)?) { onWrite.withLock { $0 = body } }
 
     /// A number that changes when another process has written. For polling.
     func foreignVersion() throws(CloudError) -> Int {

@@ -52,6 +52,8 @@ struct Outbox {
 
     /// Marks what this process has written, among all that share the home.
     let writer: Int64
+    /// No other process sends anything of the scope.
+    var isSole = false
     let inFlightMax: Int
     var pacing = PushPacing()
     private(set) var inFlight: Set<Int64> = []
@@ -91,7 +93,7 @@ struct Outbox {
                 break
             }
             let age = now.time.since(operation.created)
-            if operation.writer != writer, age >= .zero, age < Self.foreignPatience {
+            if !isSole, operation.writer != writer, age >= .zero, age < Self.foreignPatience {
                 pause = pause ?? Self.foreignPatience - age
                 continue
             }

@@ -20,13 +20,27 @@ extension ScopeDriver {
             for: goal, timeout: timeout, isImpatient: isImpatient, at: engine.loop.monotonicNow)
         completions[number] = completion
         perform(actions)
+        if isHeld { handOverWaiters() }
         return number
     }
 
     /// Ends one that waits, if it still does.
     func endWaiter(_ number: Int, _ result: Result<Void, CloudError>) { perform(sync.endWaiter(number, result)) }
 
+    /// Whoever keeps the scope in step is asked to wait too, for what this process cannot see.
+    func handOverWaiters() {
+        for (number, waiter) in sync.waiters.sorted(by: { $0.key < $1.key }) where !handedOver.contains(number) {
+            handedOver.insert(number)
+            let left = max(.zero, waiter.deadline - engine.loop.monotonicNow)
+            engine.home.handOver(
+                .wait(
+                    engine.home.number(of: number, self), key, HomeMessage.WaitGoal(waiter.goal),
+                    milliseconds: left.milliseconds, isImpatient: waiter.isImpatient))
+        }
+    }
+
     func finish(_ number: Int, _ error: CloudError?) {
+        if handedOver.remove(number) != nil { engine.home.takeBack(number, self) }
         completions.removeValue(forKey: number)?(error.map { .failure($0) } ?? .success(()))
     }
 
@@ -55,26 +69,59 @@ extension ScopeDriver {
         guard let session = engine.session, session.signedIn else {
             return CloudError(.notSignedIn, "This home has no account signed in. Sign in.")
         }
-        return session.ending ?? sync.problem
+        return session.ending ?? (isHeld ? held?.error : sync.problem)
     }
 
     /// Where the scope stands, and why anything in it waits.
-    func status() throws(CloudError) -> StoreStatus {
+    func status() throws(CloudError) -> StoreStatus { try described(limit: Self.listedMax).status }
+
+    /// The same, for the home's other processes.
+    func standingForGuests() throws(CloudError) -> HeldStanding {
+        let (status, positions) = try described(limit: HeldStanding.describedMax)
+        return HeldStanding(status, positions: positions, clockOffset: engine.serverTime.offset)
+    }
+
+    /// - Parameter limit: Of the operations that wait.
+    /// - Returns: The status, and the positions of its operations.
+    private func described(limit: Int) throws(CloudError) -> (status: StoreStatus, positions: [Int64]) {
         let place = model.place(in: engine.session)
         let (state, pending, refused) = try engine.local.read { database in
             let rows = ScopeTransaction(database, place)
-            let pending = try rows.operations(limit: Self.listedMax).map { ($0, try model.items(of: $0, in: rows)) }
+            let pending = try rows.operations(limit: limit).map { ($0, try model.items(of: $0, in: rows)) }
             return (try rows.state(), pending, try model.refusals(in: rows))
         }
-        let problem = problem
+        let (isHeld, problem) = (isHeld, problem)
+        let told = held ?? .unknown
         let described = pending.map { operation, items in
-            sync.describe(
-                operation, items: items, problem: problem, isSynced: state.synced, isServerHeard: isServerHeard,
-                at: moment)
+            isHeld
+                ? told.describe(operation, items: items)
+                : sync.describe(
+                    operation, items: items, problem: problem, isSynced: state.synced, isServerHeard: isServerHeard,
+                    at: moment)
         }
-        return StoreStatus(
+        let status = StoreStatus(
             initialSyncFinished: state.synced, head: state.head, digest: state.digest, pending: described,
-            refused: refused, problem: problem, agrees: sync.agrees, budget: sync.outbox.pacing.budget,
-            isFollowing: engine.router.isFollowing(self))
+            refused: refused, problem: problem, agrees: isHeld ? told.agrees : sync.agrees,
+            budget: isHeld ? told.writeBudget : sync.outbox.pacing.budget,
+            isFollowing: isHeld ? told.isFollowing : engine.router.isFollowing(self))
+        return (status, pending.map(\.0.position))
+    }
+}
+
+extension HomeMessage.WaitGoal {
+    init(_ goal: ScopeWaiter.Goal) {
+        switch goal {
+        case .pulled: self = .current
+        case .downloaded: self = .downloaded
+        case .sent: self = .sent
+        }
+    }
+
+    var goal: ScopeWaiter.Goal? {
+        switch self {
+        case .current: nil
+        case .downloaded: .downloaded
+        case .sent: .sent
+        }
     }
 }

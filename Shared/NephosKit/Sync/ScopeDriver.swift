@@ -29,6 +29,10 @@ final class ScopeDriver {
     private var told: Int64?
     /// Calls that began under an earlier session are not heard any more.
     private var generation = 0
+    /// What the process says that keeps the scope in step, where that is another one.
+    var held: HeldStanding?
+    /// Of those who wait, what the other process was asked to wait for.
+    var handedOver: Set<Int> = []
 
     init(_ model: any ScopeModel, _ engine: DeviceEngine) {
         self.model = model
@@ -44,6 +48,9 @@ final class ScopeDriver {
     }
 
     var app: AppID { model.app }
+    var key: ScopeKey { ScopeKey(app: model.app, service: model.service) }
+    /// Whether another process of the home keeps it in step.
+    var isHeld: Bool { engine.home.isHeld(key) }
     var moment: Moment { Moment(time: engine.now, monotonic: engine.loop.monotonicNow) }
     var isServerHeard: Bool { engine.hasHeard(model.service) }
 
@@ -56,10 +63,12 @@ final class ScopeDriver {
         }
         // Who waits for what an account has need not wait when there is none.
         guard let session = engine.session, session.signedIn else { return perform([.look]) }
-        guard let scope = model.scope(in: session) else { return learnScope() }
+        guard let scope = model.scope(in: session) else { return isHeld ? perform([.look]) : learnScope() }
         endLearning()
         self.scope = scope
         guard !session.revoked else { return }
+        if isHeld { return perform([.changed]) }
+        sync.outbox.isSole = engine.home.role == .holder
         engine.router.follow(self, scope)
         // A new sign-in, or a new entitlement, may have removed what blocked.
         perform(sync.begin(scope.path, of: scope.owner) + [.unblock])
@@ -72,14 +81,20 @@ final class ScopeDriver {
         learnFailures = 0
         packed = [:]
         scope = nil
+        held = nil
+    }
+
+    /// Begins anew, by itself or by another process of the home.
+    func restart() {
+        end()
+        engine.router.forgetUnused()
+        begin()
     }
 
     /// The session may name another scope than it did: that one is followed from now on. What the other has stays here.
     func rejoin() {
         guard let scope, let session = engine.session, model.scope(in: session) != scope else { return }
-        end()
-        engine.router.forgetUnused()
-        begin()
+        restart()
     }
 
     /// The app has never had a token on this device: its token tells its scopes.
@@ -133,6 +148,7 @@ final class ScopeDriver {
             } catch { failed(.freeze, error) }
         }
         engine.tokens.hasten()
+        if isHeld { return engine.home.handOver(.hasten(key)) }
         if scope == nil, learnTimer != nil {
             endLearning()
             begin()
@@ -153,7 +169,7 @@ final class ScopeDriver {
         perform([.changed])
     }
 
-    func pull() { perform(sync.pull()) }
+    func pull() { if isHeld { engine.home.handOver(.pull(key)) } else { perform(sync.pull()) } }
     func push() { perform(sync.push()) }
     func note(_ error: CloudError?) { perform(sync.note(error)) }
     /// What waited for a person may have been cured.
@@ -246,9 +262,11 @@ final class ScopeDriver {
         case .stopWaiting(let timer): timers.removeValue(forKey: timer)?.cancel()
         case .changed:
             model.statusChanged()
+            engine.home.changed(self)
             settleWaiters()
         case .fetched:
             do throws(CloudError) { model.fetched(try status()) } catch { perform(sync.applyFailed(error)) }
+            engine.home.fetched(self)
         case .look: settleWaiters()
         case .finish(let number, let error): finish(number, error)
         case .giveUp(let number): finish(number, ScopeSync.tooLate(try? status()))

@@ -1,0 +1,137 @@
+import Bus
+import Core
+import Foundation
+
+/// What the processes of one home say to each other. What they write, the others read from the home's database; this
+/// is what is not in it.
+///
+/// One packet each, as JSON. All of them are the same user's, who may read the database too; what cannot be decoded,
+/// of a newer release for example, is passed over.
+enum HomeMessage: Codable, Equatable {
+    /// Raised when what is said means something else: processes that do not understand each other do not rely on each
+    /// other.
+    static let version = 1
+
+    // Both ways
+    /// The home's database has changed.
+    case written
+
+    // From a guest
+    case hello(version: Int)
+    /// Answered by ``pong``.
+    case ping
+    /// The scope is open here. Answered by ``standing(_:_:)`` or ``unknown(_:)``, and told of its changes from then on.
+    case open(ScopeKey)
+    /// Somebody waits for the scope to get somewhere. Answered by ``waited(_:error:)`` with the same number.
+    case wait(Int, ScopeKey, WaitGoal, milliseconds: Int64, isImpatient: Bool)
+    case endWait(Int)
+    case hasten(ScopeKey)
+    case pull(ScopeKey)
+
+    // From the holder
+    /// Answers ``hello(version:)``.
+    case welcome(version: Int)
+    case pong
+    case standing(ScopeKey, HeldStanding)
+    /// The holder cannot keep such a scope in step.
+    case unknown(ScopeKey)
+    /// A fetch has ended.
+    case fetched(ScopeKey)
+    case waited(Int, error: Data?)
+    case storage(StorageState)
+
+    struct StorageState: Codable, Equatable {
+        var planBytes: UInt64
+        var usedBytes: UInt64
+        var level: Int
+    }
+
+    enum WaitGoal: String, Codable {
+        /// A pull that begins now, or later, has been applied.
+        case current
+        case downloaded
+        case sent
+    }
+
+    var packet: Data { (try? JSONEncoder().encode(self)) ?? Data() }
+
+    /// Nil: it cannot be read.
+    init?(packet: Data) {
+        guard let message = try? JSONDecoder().decode(Self.self, from: packet) else { return nil }
+        self = message
+    }
+}
+
+/// One of the things that a home keeps in step, whoever is signed in.
+struct ScopeKey: Codable, Hashable, Comparable {
+    var app: AppID
+    var service: ServiceName
+
+    static func < (left: Self, right: Self) -> Bool {
+        (left.app, left.service.rawValue) < (right.app, right.service.rawValue)
+    }
+}
+
+/// How a scope stands, as far as it is not in the home's database: what the process knows that keeps it in step.
+struct HeldStanding: Codable, Equatable {
+    /// Operations of which it says why they wait; of the others it can be told from the database.
+    static let describedMax = 50
+
+    struct Pending: Codable, Equatable {
+        var position: Int64
+        var state: String
+        var reason: String
+        var blocker: String
+        var nextAttempt: UInt64?
+    }
+
+    /// See ``StoredError``.
+    var problem: Data?
+    var agrees: Bool
+    var isFollowing: Bool
+    /// Capacity, what remains, and milliseconds for each.
+    var budget: [Int64]?
+    var pending: [Pending]
+    /// How wrong the server has found this machine's clock.
+    var clockOffset: Int64
+}
+
+extension HeldStanding {
+    /// As long as the other process has not said anything.
+    static let unknown = HeldStanding(agrees: false, isFollowing: false, pending: [], clockOffset: 0)
+
+    /// - Parameter positions: Of the status's operations.
+    init(_ status: StoreStatus, positions: [Int64], clockOffset: Duration) {
+        problem = status.problem.map(StoredError.encode)
+        agrees = status.agrees
+        isFollowing = status.isFollowing
+        budget = status.budget.map { [Int64($0.capacity), Int64($0.remaining), $0.refill.milliseconds] }
+        pending = zip(positions, status.pending).prefix(Self.describedMax).map { position, pending in
+            Pending(
+                position: position, state: pending.state.rawValue, reason: pending.reason,
+                blocker: pending.blocker.rawValue, nextAttempt: pending.nextAttempt?.milliseconds)
+        }
+        self.clockOffset = clockOffset.milliseconds
+    }
+
+    var error: CloudError? { problem.flatMap(StoredError.decode) }
+
+    var writeBudget: Budget? {
+        guard let budget, budget.count == 3 else { return nil }
+        return Budget(
+            capacity: Int(budget[0]), remaining: Int(budget[1]), refill: .milliseconds(budget[2]))
+    }
+
+    /// Why the operation waits, by the process that would send it.
+    func describe(_ operation: OutboxOperation, items: [ItemName]) -> StoreStatus.Pending {
+        var described = StoreStatus.Pending(
+            id: operation.id, keys: items, state: .waiting, reason: "It is about to be sent.", blocker: .thisDevice,
+            attempts: operation.attempts, nextAttempt: nil, since: operation.created, error: operation.error)
+        guard let told = pending.first(where: { $0.position == operation.position }) else { return described }
+        described.state = StoreStatus.Pending.State(rawValue: told.state) ?? .waiting
+        described.reason = told.reason
+        described.blocker = Blocker(rawValue: told.blocker) ?? .thisDevice
+        described.nextAttempt = told.nextAttempt.map { Timestamp(milliseconds: $0) }
+        return described
+    }
+}

@@ -1,0 +1,68 @@
+import Core
+import Foundation
+import Testing
+
+/// Several processes of one home: one of them is connected, all are told, and none waits for another that cannot go on.
+@Suite(.serialized) struct HomeTests {
+    /// Connections over TCP of a process.
+    private func connections(_ pid: pid_t) throws -> Int {
+        let folder = "/proc/\(pid)/fd"
+        let sockets = try FileManager.default.contentsOfDirectory(atPath: folder).compactMap {
+            try? FileManager.default.destinationOfSymbolicLink(atPath: "\(folder)/\($0)")
+        }
+        // The tenth field is the socket's inode.
+        let file = try #require(FileHandle(forReadingAtPath: "/proc/\(pid)/net/tcp"))
+        let table = try file.readToEnd() ?? Data()
+        let known = String(decoding: table, as: UTF8.self).split(separator: "\n").dropFirst()
+        let inodes = Set(known.compactMap { $0.split(separator: " ").dropFirst(9).first.map { "socket:[\($0)]" } })
+        return sockets.filter(inodes.contains).count
+    }
+
+    @Test func oneIsConnectedAndAnotherFollowsIt() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            // Longer than a socket's address may be.
+            let person = try await house.anotherDevice(String(repeating: "long-name-", count: 12))
+            let other = try await house.anotherDevice("other")
+            let holder = try person.start(["watch"])
+            defer { holder.signal(SIGKILL) }
+            try await eventually("it is connected") {
+                try #require(isRunning(holder.pid), "\(holder.output)\(holder.errors)")
+                return try connections(holder.pid) >= 2
+            }
+            let guest = try person.start(["watch"])
+            defer { guest.signal(SIGKILL) }
+            #expect(try await other.run("kv", "set", "first", "1").status == 0)
+            try await eventually("both are told") {
+                holder.output.contains("first") && guest.output.contains("first")
+            }
+            // It has asked for the devices' names.
+            #expect(try connections(guest.pid) <= 1)
+            let began = ContinuousClock.now
+            let set = try await person.run("kv", "set", "mine", "1")
+            #expect(set.status == 0 && !set.output.contains("kept"), "\(set)")
+            #expect(ContinuousClock.now - began < .seconds(2))
+            #expect(try await person.run("kv", "sync").status == 0)
+            #expect(try await other.run("kv", "sync").status == 0)
+            #expect(try await other.run("kv", "get", "mine").output == "1\n")
+
+            holder.signal(SIGKILL)
+            _ = await holder.outcome()
+            #expect(try await other.run("kv", "set", "second", "2").status == 0)
+            try await eventually("the other is connected now") { guest.output.contains("second") }
+            #expect(try connections(guest.pid) >= 2)
+
+            // It holds the home, and says nothing.
+            guest.signal(SIGSTOP)
+            #expect(try await person.run("kv", "set", "alone", "3").status == 0)
+            #expect(try await person.run("kv", "sync").status == 0)
+            #expect(try await other.run("kv", "sync").status == 0)
+            #expect(try await other.run("kv", "get", "alone").output == "3\n")
+            guest.signal(SIGCONT)
+            #expect(try await other.run("kv", "set", "third", "3").status == 0)
+            try await eventually("it goes on") { guest.output.contains("third") }
+            guest.signal(SIGINT)
+            _ = await guest.outcome()
+        }
+    }
+}
