@@ -92,16 +92,19 @@ extension TestCloud {
     }
 
     private func behind(_ place: Place, _ device: String) -> String {
-        "\(device) has not heard of everything in \(place.service)"
+        let theirs = head(of: place).map { "\($0)" } ?? "nowhere"
+        return "\(device) has not heard of everything in \(place.service), which has \(place.scope) at \(theirs)"
+    }
+
+    private func head(of place: Place) -> ChangeToken? {
+        guard let disk = disks[place.service] else { return nil }
+        return try? disk.engine.write { try Feed(over: $0).head(place.scope).token }
     }
 
     /// Whether the service's disk has the scope where the device has it.
     private func isCurrent(_ head: ChangeToken, at place: Place) -> Bool {
-        guard let disk = disks[place.service] else { return true }
-        let theirs = try? disk.engine.write {
-            try Feed(over: $0).head(place.scope).token
-        }
-        return theirs.map { $0.sequence == head.sequence && $0.epoch == head.epoch } ?? false
+        guard disks[place.service] != nil else { return true }
+        return self.head(of: place).map { $0.sequence == head.sequence && $0.epoch == head.epoch } ?? false
     }
 
     /// What services have published and others, which run, have not taken in.

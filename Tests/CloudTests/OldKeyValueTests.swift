@@ -46,6 +46,28 @@ import Wire
         for device in devices { #expect(device.values == values) }
     }
 
+    /// Nobody writes after it, and the copy has no head of theirs that could be behind.
+    @Test(arguments: [1, 2]) func aCopyFromBeforeTheFirstWriteIsFoundOut(_ times: Int) throws {
+        let cloud = try TestCloud(seed: 14)
+        defer { cloud.close() }
+        let devices = try (0..<2).map { _ in try cloud.addDevice() }
+        #expect(cloud.settle())
+        let copy = try cloud.copyStorage(of: .keyValue)
+        for time in 1...times {
+            try devices[0].set("key", .integer(Int64(time)))
+            #expect(cloud.settle())
+            // Then it is the copy of an older epoch.
+            try cloud.restore(copy, of: .keyValue)
+            cloud.settleForGood()
+            for device in devices { #expect(device.values == ["key": .integer(Int64(time))]) }
+            let third = try cloud.addDevice()
+            cloud.settleForGood()
+            #expect(third.values == ["key": .integer(Int64(time))])
+            third.stop()
+            try third.start()
+        }
+    }
+
     /// The copy is written on, beyond where the device was, before the device
     /// is heard of again: its token's numbers are in this history, its changes are not.
     @Test func aCopyThatWasWrittenOnIsFoundOut() throws {

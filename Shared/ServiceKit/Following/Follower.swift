@@ -147,15 +147,20 @@ final class Follower {
             guard case .success(let heads) = reply.result.decoded(as: WireReadPositionsReply.self) else { return }
             lastHeard = host.loop.monotonicNow
             epoch = heads.epoch
-            var empty = Set(partitions.keys)
             for head in heads.positions where Int(head.partition) < partitionCount {
-                empty.remove(Int(head.partition))
                 note(ChangeToken(head.token), of: Int(head.partition))
             }
-            for partition in empty.sorted() where partitions[partition]?.cursor?.epoch != epoch {
-                note(ChangeToken(epoch: epoch, sequence: 0), of: partition)
-            }
+            for (partition, head) in emptied(in: heads) { note(head, of: partition) }
         }
+    }
+
+    /// Partitions of which something is known here, and that are empty there: no head of them is told.
+    private func emptied(in heads: WireReadPositionsReply) -> [(partition: Int, head: ChangeToken)] {
+        let told = Set(heads.positions.map { Int($0.partition) })
+        let empty = ChangeToken(epoch: heads.epoch, sequence: 0)
+        return partitions.keys.sorted().filter {
+            !told.contains($0) && partitions[$0]?.cursor?.isSamePlace(as: empty) != true
+        }.map { ($0, empty) }
     }
 
     /// Reads the partition if its head is not where the cursor is.
@@ -184,8 +189,9 @@ final class Follower {
             switch news {
             case .event(let published): event = published
             case .heads(let beat):
-                // Of partitions that are empty in it no head is told.
                 if beat.epoch > epoch { poll() }
+                // An old copy may be empty where something is known here, in an older epoch or in the same.
+                for (partition, head) in emptied(in: beat) where cursors[partition] == nil { heads[partition] = head }
                 for position in beat.positions where position.partition < partitionCount {
                     let (partition, head) = (Int(position.partition), ChangeToken(position.token))
                     let cursor = cursors[partition] ?? partitions[partition]?.cursor
