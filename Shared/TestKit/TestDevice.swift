@@ -10,7 +10,7 @@ public final class TestDevice {
     private(set) public var local: LocalStore
     private(set) var secrets: MemorySecrets
     /// Whether other processes may use this home.
-    private let isShared: Bool
+    public let isShared: Bool
     /// How they find each other; nil: each does for itself.
     let way: SimulatedHome?
     /// Names the home that it shares with other processes, or has alone.

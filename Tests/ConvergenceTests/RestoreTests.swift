@@ -28,7 +28,8 @@ import Wire
     }
 }
 
-/// One seeded history of writes, deletions, copies and restores.
+/// One seeded history of writes, deletions, copies and restores; in some, devices have wrong clocks, pass from one
+/// account to another, or have two processes.
 final class RestoreHistory: SeededHistory {
     static let steps = 20...50
     static let pauses: ClosedRange<Int64> = 0...400
@@ -38,12 +39,24 @@ final class RestoreHistory: SeededHistory {
     var generator: SplitMix64
     private var copies: [ServiceName: [StorageCopy]] = [:]
     private var homes: [String: [HomeCopy]] = [:]
-    /// The newest state of each key that some device has held since the last restore.
-    private var held: [ItemName: KeyValueItem] = [:]
+    /// By account, the newest state of each key that some device has held since the last restore.
+    private var held: [AccountID: [ItemName: KeyValueItem]] = [:]
     /// The newest deletion of each key that the service was seen to have since it was last restored: whatever is older
     /// stays deleted, also when the home that deleted it comes back from a copy.
-    private var deleted: [ItemName: KeyValueItem] = [:]
+    private var deleted: [AccountID: [ItemName: KeyValueItem]] = [:]
+    /// The deletions that devices accepted.
+    private var deletions: [AccountID: [ItemName: [KeyValueItem]]] = [:]
     private var counter = 0
+    /// What has happened, for whoever looks at one history.
+    private var trace: [String] = []
+    private static let isTraced = ProcessInfo.processInfo.environment["NEPHOS_SEED"] != nil
+    private var hasWrongClocks = false
+    private var hasSwitches = false
+    private static let accounts = [TestCloud.accountName, "other"]
+    /// Of devices.
+    private static let wrongClocks: [Duration] = [
+        .seconds(-3 * 86_400), .seconds(-1200), .seconds(300), .seconds(2 * 3600), .seconds(3 * 86_400),
+    ]
 
     init(seed: UInt64) throws {
         generator = SplitMix64(seed: seed)
@@ -52,7 +65,14 @@ final class RestoreHistory: SeededHistory {
 
     func begin() throws {
         if flip(0.5) { cloud.pageItemsMax = .random(in: 1...3, using: &generator) }
-        for _ in 0..<Int.random(in: 2...4, using: &generator) { try cloud.addDevice() }
+        hasWrongClocks = flip(0.3)
+        hasSwitches = flip(0.3)
+        if hasSwitches { try cloud.createAccount(Self.accounts[1]) }
+        for _ in 0..<Int.random(in: 2...4, using: &generator) {
+            let isShared = flip(0.2)
+            let device = try cloud.addDevice(isShared: isShared, isJoined: isShared && flip(0.7))
+            if isShared { try cloud.addProcess(of: device) }
+        }
         guard cloud.settle() else { throw Violation("The devices did not begin: \(state())") }
         cloud.network.faults = Faults(
             latency: .microseconds(200)...(.milliseconds(20)), loss: flip(0.3) ? 0.03 : 0, duplication: 0,
@@ -65,22 +85,45 @@ final class RestoreHistory: SeededHistory {
         for device in cloud.devices { device.setOffline(false) }
         // Two heartbeats: whoever believes to be in sync has heard of the services as they are.
         cloud.network.run(for: .seconds(15))
+        guard hasSwitches else { return }
+        // Whom an old copy of identity does not know, and who has signed out.
+        for device in cloud.devices {
+            let problem = try device.store?.status().problem?.code
+            guard device.session?.signedIn != true || problem == .notAuthenticated || problem == .deviceRevoked,
+                let account = device.session?.accountName
+            else { continue }
+            try device.signIn(as: account)
+        }
+        for account in Self.accounts { try cloud.addDevice(to: account) }
+        cloud.network.run(for: .seconds(15))
     }
 
     // MARK: What happens
 
     func step() throws {
         guard let device = cloud.devices.randomElement(using: &generator) else { return }
+        if hasWrongClocks, flip(0.05) {
+            device.setClockOffset(flip(0.3) ? .zero : Self.wrongClocks.randomElement(using: &generator) ?? .zero)
+        }
+        if hasSwitches, flip(0.04) { return switchAccount(device) }
         switch Int.random(in: 0..<100, using: &generator) {
         case ..<45: try write(device, deleting: false)
         case ..<58: try write(device, deleting: true)
-        case ..<66: device.setOffline(true)
-        case ..<78: device.setOffline(false)
+        case ..<66:
+            note("\(device.name) offline")
+            device.setOffline(true)
+        case ..<78:
+            note("\(device.name) online")
+            device.setOffline(false)
         case ..<82:
+            note("\(device.name) restarts")
             device.stop()
             try device.start()
         case ..<87: copyAll()
-        case ..<90: homes[device.name, default: []].append(try device.copyHome())
+        case ..<90:
+            // Two processes have no home that one of them could replace.
+            guard !device.isShared else { return }
+            homes[device.name, default: []].append(try device.copyHome())
         case ..<93: try restoreHome(of: device)
         case ..<96: try restore(.keyValue)
         case ..<97: try restore(.identity)
@@ -90,15 +133,28 @@ final class RestoreHistory: SeededHistory {
     }
 
     private func write(_ device: TestDevice, deleting: Bool) throws {
-        guard let store = device.store else { return }
+        guard let store = device.store, device.session?.signedIn == true else { return }
         counter += 1
         let count = flip(0.2) ? 2 : 1
         let keys = Self.keys.shuffled(using: &generator).prefix(count).sorted()
         let text = "\(device.name)/\(counter)"
+        note(
+            "\(device.name) of \(device.session?.accountName ?? "-") \(deleting ? "deletes" : "writes \(text)") \(keys)"
+        )
         try store.write(keys.map { LocalWrite(key: $0, value: deleting ? nil : .string(text)) })
+        guard deleting, let account = device.session?.accountID else { return }
+        for item in try items(device).pending where keys.contains(item.key) && item.value == nil {
+            deletions[account, default: [:]][item.key, default: []].append(item)
+        }
+    }
+
+    private func note(_ text: @autoclosure () -> String) {
+        guard Self.isTraced else { return }
+        trace.append("\(cloud.network.now): \(text())")
     }
 
     private func copyAll() {
+        note("copy")
         for service in TestCloud.services {
             guard let copy = try? cloud.copyStorage(of: service) else { continue }
             copies[service, default: []].append(copy)
@@ -109,6 +165,7 @@ final class RestoreHistory: SeededHistory {
     private func restore(_ service: ServiceName?) throws {
         guard let count = copies[.keyValue]?.count, count > 0 else { return }
         let number = Int.random(in: 0..<count, using: &generator)
+        note("restore \(service?.rawValue ?? "all") \(number)")
         for restored in service.map({ [$0] }) ?? TestCloud.services {
             guard let copy = copies[restored]?[number] else { continue }
             if restored == .keyValue { deleted = [:] }
@@ -118,6 +175,7 @@ final class RestoreHistory: SeededHistory {
 
     /// The key-value service's database is gone, and it starts with an empty one.
     private func lose() throws {
+        note("lose")
         deleted = [:]
         try cloud.restore(nil, of: .keyValue)
     }
@@ -125,7 +183,18 @@ final class RestoreHistory: SeededHistory {
     /// What only this home had is gone with it.
     private func restoreHome(of device: TestDevice) throws {
         guard let copy = homes[device.name]?.randomElement(using: &generator) else { return }
+        note("restore home of \(device.name)")
         try device.restoreHome(copy)
+        held = [:]
+    }
+
+    /// Signs the device in to another account, or the same, or tries to. What only this home had of the one it leaves
+    /// goes with it.
+    private func switchAccount(_ device: TestDevice) {
+        if flip(0.3) { try? device.signOut(keepsUnsent: flip(0.5)) }
+        try? device.signIn(
+            as: Self.accounts.randomElement(using: &generator) ?? Self.accounts[0], discardsUnsent: flip(0.5))
+        note("\(device.name) is \(device.session?.accountName ?? "-") now")
         held = [:]
     }
 
@@ -135,38 +204,55 @@ final class RestoreHistory: SeededHistory {
     /// was written just now may be gone from its device after the pause: a listing leaves deletions out.
     func look(afterPause: Bool) throws {
         for device in cloud.devices {
-            for item in try items(device) {
-                if held[item.key].map({ item.wins(over: $0) }) ?? true { held[item.key] = item }
+            guard let account = device.session?.accountID, device.session?.signedIn == true else { continue }
+            let (stored, pending) = try items(device)
+            // What the server has not seen may be cut back by it, or given up with its account. What was only seen to be
+            // gone gives way to what it was inferred from.
+            let known = stored.filter { $0.sequence > 0 || $0.value != nil }
+            for item in hasWrongClocks || hasSwitches ? known.filter({ $0.sequence > 0 }) : known + pending {
+                if held[account]?[item.key].map({ item.wins(over: $0) }) ?? true {
+                    held[account, default: [:]][item.key] = item
+                }
                 guard item.value == nil, item.sequence > 0 else { continue }
-                if deleted[item.key].map({ item.wins(over: $0) }) ?? true { deleted[item.key] = item }
+                if deleted[account]?[item.key].map({ item.wins(over: $0) }) ?? true {
+                    deleted[account, default: [:]][item.key] = item
+                }
             }
         }
     }
 
     func checkEnd() throws {
-        guard let first = cloud.devices.first else { return }
-        for device in cloud.devices {
-            guard device.digest == first.digest, device.values == first.values else {
-                throw Violation("Contents differ: \(state()); \(try items(first)) and \(try items(device))")
+        for (account, devices) in Dictionary(grouping: cloud.devices, by: { $0.session?.accountID }) {
+            guard let account, let first = devices.first else { throw Violation("Nobody is signed in: \(state())") }
+            for device in devices {
+                guard device.digest == first.digest, device.values == first.values else {
+                    throw Violation(
+                        "Contents differ: \(state()); \(try items(first).stored) and \(try items(device).stored)")
+                }
             }
-        }
-        let last = Dictionary(try cloud.devices.flatMap(items).map { ($0.key, $0) }) { $1.wins(over: $0) ? $1 : $0 }
-        for (key, item) in held.sorted(by: { $0.key < $1.key }) {
-            guard let now = last[key], now.value != nil else {
-                // Which of two deletions is remembered makes no difference.
-                guard item.value == nil || [deleted[key], last[key]].contains(where: { $0?.wins(over: item) == true })
-                else { throw Violation("\(key) is gone, but a device had \(item)") }
-                continue
+            let all = try devices.flatMap { try items($0).stored + items($0).pending }
+            let last = Dictionary(all.map { ($0.key, $0) }) { $1.wins(over: $0) ? $1 : $0 }
+            for (key, item) in (held[account] ?? [:]).sorted(by: { $0.key < $1.key }) {
+                guard let now = last[key], now.value != nil else {
+                    // Which of two deletions is remembered makes no difference.
+                    let later =
+                        (deletions[account]?[key] ?? []) + [deleted[account]?[key], last[key]].compactMap(\.self)
+                    guard item.value == nil || later.contains(where: { $0.wins(over: item) })
+                    else { throw Violation("\(key) is gone, but a device had \(item); \(state())") }
+                    continue
+                }
+                guard !item.wins(over: now) else {
+                    throw Violation("\(key) is \(now), but a device had \(item); \(state())")
+                }
             }
-            guard !item.wins(over: now) else { throw Violation("\(key) is \(now), but a device had \(item)") }
         }
     }
 
-    private func items(_ device: TestDevice) throws -> [KeyValueItem] {
-        guard let store = device.store, let scope = device.session?.scope(of: store.app) else { return [] }
+    private func items(_ device: TestDevice) throws -> (stored: [KeyValueItem], pending: [KeyValueItem]) {
+        guard let store = device.store, let scope = device.session?.scope(of: store.app) else { return ([], []) }
         return try device.local.read { database in
             let store = StoreTransaction(database, scope)
-            return try store.items() + store.pending().flatMap(\.writes)
+            return (try store.items(), try store.pending().flatMap(\.writes))
         }
     }
 
@@ -177,6 +263,6 @@ final class RestoreHistory: SeededHistory {
             return "\(device.name) \(device.head?.description ?? "-") \(device.digest?.short ?? "-") "
                 + "agrees \(status?.agrees ?? false) pending \(pending) "
                 + "problem \(status?.problem?.description ?? "none")"
-        }.joined(separator: "; ")
+        }.joined(separator: "; ") + trace.map { "\n\($0)" }.joined()
     }
 }
