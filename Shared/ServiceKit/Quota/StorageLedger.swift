@@ -52,7 +52,7 @@ public final class StorageLedger {
         var until: Duration
     }
 
-    private unowned let host: ServiceHost
+    unowned let host: ServiceHost
     private var demands: [Owner: Demand] = [:]
     private var refusals: [Owner: Refusal] = [:]
     /// Asked about now; one question at a time for each owner.
@@ -92,6 +92,11 @@ public final class StorageLedger {
             -Int64(clamping: min(bytes, known.used)), of: owner, app: app, device: device, in: transaction)
         refusals[owner] = nil
         tellSoon()
+    }
+
+    /// The owner's plan in bytes, as identity said when it was asked last; nil: it is not known.
+    public func plan(of owner: Owner, in transaction: any Transaction) throws -> UInt64? {
+        try LedgerStore.find(owner, in: transaction)?.plan
     }
 
     /// What is stored for the owner, the most first.
@@ -164,8 +169,9 @@ public final class StorageLedger {
             guard let known = try LedgerStore.find(owner, in: transaction) else { return }
             allotted = known.allotted
             switch RoomRule.settle(known, revision: reply.revision, allotted: reply.allottedBytes) {
-            case .settled(let settled):
+            case .settled(var settled):
                 allotted = settled.allotted
+                settled.plan = reply.planBytes
                 try LedgerStore.setAllotment(settled, told: request.usedBytes, of: owner, in: transaction)
             case .restored(let restored):
                 isOutdated = true
