@@ -48,7 +48,8 @@ public final class StorageLedger {
 
     private struct Refusal {
         var wanted: UInt64
-        var plan: UInt64
+        /// Nil: the owner is gone, or going.
+        var plan: UInt64?
         var until: Duration
     }
 
@@ -77,7 +78,7 @@ public final class StorageLedger {
         switch RoomRule.charge(bytes, to: known) {
         case .fits: break
         case .missing(let total): throw missing(total, bytes, used: known?.used ?? 0, of: owner)
-        case .impossible: throw Self.exceeded(bytes, used: known?.used ?? 0, plan: 0)
+        case .impossible: throw Self.exceeded(bytes, used: known?.used ?? 0, plan: known?.plan)
         }
         try LedgerStore.addUsed(Int64(bytes), of: owner, app: app, device: device, in: transaction)
         tellSoon()
@@ -118,10 +119,16 @@ public final class StorageLedger {
             .serviceBusy, "Room is being asked for. Come back in a moment.", retryAfter: Self.askPause)
     }
 
-    private static func exceeded(_ bytes: UInt64, used: UInt64, plan: UInt64) -> CloudError {
-        CloudError(
-            .quotaExceeded, "The plan has no room for this. Delete something, or ask for a larger plan.",
-            details: ["bytes": "\(bytes)", "used_bytes": "\(used)", "plan_bytes": "\(plan)"])
+    /// - Parameter plan: Nil: it is not known, and not told as one of nothing.
+    private static func exceeded(_ bytes: UInt64, used: UInt64, plan: UInt64?) -> CloudError {
+        var error = CloudError(
+            .quotaExceeded,
+            plan == 0
+                ? "The plan stores nothing. Ask for a larger plan."
+                : "The plan has no room for this. Delete something, or ask for a larger plan.",
+            details: ["bytes": "\(bytes)", "used_bytes": "\(used)"])
+        if let plan { error.details["plan_bytes"] = "\(plan)" }
+        return error
     }
 
     // MARK: With identity
@@ -153,7 +160,7 @@ public final class StorageLedger {
             case .failure(let error) where error.code == .unknownItem:
                 // The account is gone, or going.
                 demands[owner] = nil
-                refusals[owner] = Refusal(wanted: 0, plan: 0, until: host.loop.monotonicNow + Self.refusalMemory)
+                refusals[owner] = Refusal(wanted: 0, plan: nil, until: host.loop.monotonicNow + Self.refusalMemory)
             case .failure:
                 // Whoever comes back asks again; what was used is told with the next round.
                 demands[owner] = nil
