@@ -83,6 +83,8 @@ final class Receiving {
 
     /// Bytes that are held for all devices.
     var heldBytes: Int { room.total }
+    /// Uploads, and their accounts, of which it knows how full they are.
+    var knownCount: Int { fillings.count + spendings.count }
 
     /// Notes how full an upload is.
     func note(_ standing: Upload.Standing, of upload: Upload) {
