@@ -39,6 +39,8 @@ final class BulkDoor {
     var endpoint: String { socket?.endpoint ?? "" }
     /// Bytes of content that were sent and are not answered yet.
     var heldBytes: Int { receiving.heldBytes }
+    /// Uploads, and their accounts, of which it knows how full they are.
+    var knownCount: Int { receiving.knownCount }
 
     func close() {
         socket?.close()

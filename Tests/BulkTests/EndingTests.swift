@@ -138,33 +138,45 @@ import Wire
     @Test func uploadsWithoutTicketsAreForgotten() throws {
         let house = try BulkHouse()
         let network = SimulatedNetwork(seed: 1)
+        defer { network.close() }
         let transport = InProcessTransport(network)
-        let mover = try TestBulk(of: house.cloud)
+        let account = AccountID("account")
         let work = ChunkWork(
             store: house.store, snapshots: try house.cloud.storage(of: .documents).snapshots, roomKeptBytes: 0)
-        let known = Known()
-        _ = try transport.startLoop(named: "content") { [account = mover.account] loop in
-            let receiving = Receiving(
-                loop: loop, work: work, room: Room(perKeyMax: 1, max: 1), commit: { _, _ in }, answer: { _, _ in })
+        let keys = try transport.makeKeyPair()
+        let made = Made()
+        _ = try transport.startLoop(named: "content") { loop in
+            let door = try BulkDoor(
+                loop: loop, endpoint: "tcp://127.0.0.1:7999", keys: keys, work: work, room: Room(perKeyMax: 1, max: 1)
+            ) { _, _ in }
+            made.door = door
             for number in 0..<10 {
-                guard let id = ReservationID(bytes: upload(UInt8(number))) else { continue }
-                let one = Upload(account: account, id: id)
-                receiving.note(Upload.Standing(reserved: 1, filled: 0), of: one)
-                known.uploads.append(one)
+                let ticket = try ticket(number, of: account, key: keys.publicKey)
+                door.add(ticket, Upload.Standing(reserved: 1, filled: 0), Writing(bytes: 0, bytesMax: 1))
             }
-            receiving.note(Writing(bytes: 0, bytesMax: 1), of: account)
-            receiving.keep(Set(known.uploads.prefix(3)))
-            known.counts.append(receiving.knownCount)
-            receiving.keep([])
-            known.counts.append(receiving.knownCount)
         }
-        #expect(known.counts == [4, 0])
-        network.close()
+        // Ten uploads, and their account.
+        #expect(made.door?.knownCount == 11)
+        network.run(for: .seconds(100))
+        #expect(made.door?.knownCount == 11)
+        network.run(for: .seconds(100))
+        #expect(made.door?.knownCount == 0)
+    }
+
+    private func ticket(_ number: Int, of account: AccountID, key: PublicKey) throws -> Ticket {
+        var generator = SplitMix64(seed: UInt64(number))
+        let caller = Caller(
+            account: account, device: DeviceID("device"), app: AppID("app"),
+            entitlements: Entitlements(store: nil, containers: []), expires: Timestamp(milliseconds: 0))
+        return Ticket(
+            id: BulkTicket(using: &generator), key: key, caller: caller, owner: Owner(account), partition: 1,
+            sealer: try ChunkSealer(key: [UInt8](repeating: 1, count: 32), owner: Owner(account)),
+            upload: Upload(account: account, id: try #require(ReservationID(bytes: upload(UInt8(number))))),
+            lifetime: .seconds(120))
     }
 
     // Unchecked: a simulation has one thread.
-    private final class Known: @unchecked Sendable {
-        var uploads: [Upload] = []
-        var counts: [Int] = []
+    private final class Made: @unchecked Sendable {
+        var door: BulkDoor?
     }
 }

@@ -28,9 +28,7 @@ private enum PageCache {
     }
 
     private typealias Call =
-        @convention(c) (
-            Int, Int32, UnsafeMutablePointer<Range>, UnsafeMutablePointer<Pages>, UInt32
-        ) -> Int
+        @convention(c) (Int, Int32, UnsafeMutableRawPointer, UnsafeMutableRawPointer, UInt32) -> Int
 
     /// Nil: the system does not say.
     static func pages(of path: String) -> Pages? {
@@ -47,7 +45,12 @@ private enum PageCache {
     static let isKnown: Bool = {
         guard let folder = try? TemporaryFolder() else { return false }
         let path = folder.path + "/written"
-        guard FileManager.default.createFile(atPath: path, contents: Data(count: 100_000)) else { return false }
+        // Not by Foundation, which may flush it.
+        let descriptor = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0o600)
+        guard descriptor >= 0 else { return false }
+        defer { close(descriptor) }
+        let bytes = [UInt8](repeating: 1, count: 100_000)
+        guard pwrite(descriptor, bytes, bytes.count, 0) == bytes.count else { return false }
         return (pages(of: path)?.dirty ?? 0) > 0
     }()
 }
@@ -61,7 +64,8 @@ private enum PageCache {
         // The first begins a segment, and the second is appended to it.
         for numbers in [0..<2, 2..<4] {
             let chunks = try store.put(numbers, count: 200_000)
-            let pages = try #require(PageCache.pages(of: folder.file(try #require(chunks.first).place.segment)))
+            let segment = try #require(chunks.first).place.segment
+            let pages = try #require(PageCache.pages(of: folder.file(segment)))
             #expect(pages.cached > 90)
             #expect(pages.dirty == 0 && pages.onTheirWay == 0)
         }
