@@ -163,7 +163,8 @@ let package = Package(
             tests(
                 "BulkTests",
                 [
-                    "Bulk", "TestKit", "NephosKit", "ServiceKit", "Content", "Storage", "Bus", "Wire", "Core", protobuf,
+                    "Bulk", "TestKit", "NephosKit", "ServiceKit", "Content", "Storage", "Bus", "Wire", "Core", logging,
+                    protobuf,
                 ]),
             tests("ContentTests", ["Content", "TestKit", "Storage", "Core"]),
             tests(

@@ -39,6 +39,8 @@ final class BulkDoor {
     var endpoint: String { socket?.endpoint ?? "" }
     /// Bytes of content that were sent and are not answered yet.
     var heldBytes: Int { receiving.heldBytes }
+    /// Uploads, and their accounts, of which it knows how full they are.
+    var knownCount: Int { receiving.knownCount }
 
     func close() {
         socket?.close()
@@ -49,11 +51,14 @@ final class BulkDoor {
 
     /// Lets the bearer of the ticket in. If there are too many of others, it is as if it had ended at once.
     ///
-    /// - Parameter standing: Of its upload, if it has one.
-    func add(_ ticket: Ticket, _ standing: Upload.Standing?) {
+    /// - Parameters:
+    ///   - standing: Of its upload, if it has one.
+    ///   - writing: Of its account then.
+    func add(_ ticket: Ticket, _ standing: Upload.Standing?, _ writing: Writing?) {
         guard let over = tickets.add(ticket, now: loop.monotonicNow) else { return }
         tellWhoWaits(under: over)
         if let upload = ticket.upload, let standing { receiving.note(standing, of: upload) }
+        if let writing { receiving.note(writing, of: ticket.account) }
     }
 
     /// Ends tickets, and tells it where they were used.

@@ -32,8 +32,8 @@ final class BulkLoop {
         let door = Mutex<LoopBound<BulkDoor>?>(nil)
     }
 
-    func add(_ ticket: Ticket, _ standing: Upload.Standing?) {
-        handle.execute { [door] loop in door.withValue(on: loop) { $0.add(ticket, standing) } }
+    func add(_ ticket: Ticket, _ standing: Upload.Standing?, _ writing: Writing?) {
+        handle.execute { [door] loop in door.withValue(on: loop) { $0.add(ticket, standing, writing) } }
     }
 
     func endTickets(because error: CloudError, where isOver: @escaping @Sendable (Ticket) -> Bool) {

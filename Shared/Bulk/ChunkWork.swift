@@ -4,15 +4,37 @@ internal import Core
 internal import Storage
 private import Synchronization
 
+/// Why a chunk may not be written.
+enum Shortage: Sendable {
+    /// Its upload has no room for it. One that takes the place of damaged bytes needs no more than these have.
+    case ofUpload(CloudError)
+    /// The account has written too much of late, or the disk is full.
+    case ofDisk(CloudError)
+
+    var error: CloudError {
+        switch self {
+        case .ofUpload(let error), .ofDisk(let error): error
+        }
+    }
+
+    fileprivate func concerns(_ chunkIsDamaged: Bool) -> Bool {
+        switch self {
+        case .ofUpload: !chunkIsDamaged
+        case .ofDisk: true
+        }
+    }
+}
+
 /// A chunk that a device has sent, and that is not answered yet.
 struct IncomingChunk: Sendable {
     let peer: Peer
     let ticket: Ticket
     let frame: BulkFrame
-    /// Set: the upload has no room for it, so nothing is written; it is stored only if it is there already.
-    let shortage: CloudError?
+    /// Set: nothing is written for it; it is stored only if it is there already.
+    let shortage: Shortage?
 
     var counted: Int { BulkLimits.counted(frame.contentBytes) }
+    var holder: Room.Holder { Room.Holder(account: ticket.account, key: ticket.key) }
 }
 
 /// A chunk that a device has asked for.
@@ -27,10 +49,13 @@ struct ChunkWork: Sendable {
     private let store: any BlobStore
     private let snapshots: any Snapshots
     private let groups = GroupPool()
+    /// Bytes of the disk that content leaves free: for the rows, and for what makes room.
+    private let roomKeptBytes: Int
 
-    init(store: any BlobStore, snapshots: any Snapshots) {
+    init(store: any BlobStore, snapshots: any Snapshots, roomKeptBytes: Int) {
         self.store = store
         self.snapshots = snapshots
+        self.roomKeptBytes = roomKeptBytes
     }
 
     /// A step of freeing a segment's dead room. Nil: the segment is not closed.
@@ -56,6 +81,8 @@ struct ChunkWork: Sendable {
         var chunks: [IncomingChunk]
         /// For each of the chunks.
         var results: [Stored]
+        /// Bytes that were written to disk for accounts, whatever becomes of the rows.
+        var written: [AccountID: UInt64] = [:]
         /// To be released once the rows are committed, or never will be.
         var groups: [StoredGroup]
     }
@@ -130,17 +157,20 @@ struct ChunkWork: Sendable {
         func flush(_ batch: inout Batch) throws {
             guard !group.isEmpty else { return }
             defer { group.removeAll() }
+            if let room = store.room, room.free < roomKeptBytes { throw CloudError.diskFull }
             let stored = try store.put(&group, in: partition)
             batch.groups.append(stored)
-            for (index, chunk) in zip(waiting, stored.chunks) { batch.results[index] = .placed(chunk) }
+            for (index, chunk) in zip(waiting, stored.chunks) {
+                batch.results[index] = .placed(chunk)
+                batch.written[batch.chunks[index].ticket.account, default: 0] += UInt64(chunk.place.recordBytes)
+            }
             waiting = []
         }
         for (index, chunk) in batch.chunks.enumerated() {
             let key = Key(owner: chunk.ticket.owner, id: chunk.frame.chunk)
             guard case .known = batch.results[index], seen.insert(key).inserted else { continue }
-            // One that takes the place of damaged bytes needs no more room than these have.
-            if let shortage = chunk.shortage, !known.damaged.contains(key) {
-                batch.results[index] = .refused(shortage)
+            if let shortage = chunk.shortage, shortage.concerns(known.damaged.contains(key)) {
+                batch.results[index] = .refused(shortage.error)
                 continue
             }
             if !group.hasRoom(forUnsealed: chunk.frame.contentBytes) { try flush(&batch) }

@@ -48,7 +48,7 @@ enum HoldStore {
         var owner: Owner
         var partition: Int
 
-        fileprivate var values: [SQLValue] { [.integer(Int64(partition)), .text(owner.rawValue)] }
+        var values: [SQLValue] { [.integer(Int64(partition)), .text(owner.rawValue)] }
     }
 
     static func has(
@@ -71,7 +71,8 @@ enum HoldStore {
         of upload: ReservationID, at place: Place, limit: Int, in transaction: any Transaction
     ) throws -> (counted: UInt64, unheld: [ChunkID], hasMore: Bool) {
         let holds = try transaction.all(selectUpload, place.values + [.blob(upload.bytes), .integer(Int64(limit))]) {
-            (chunk: $0.blob(0), counted: UInt64(clamping: $0.integer(1)))
+            // A damaged number frees no more than a chunk has.
+            (chunk: $0.blob(0), counted: UInt64(clamping: min($0.integer(1), Int64(BulkLimits.chunkBytesMax))))
         }
         var unheld: [ChunkID] = []
         for hold in holds {

@@ -20,6 +20,10 @@ final class Receiving {
         var errors: [CloudError?]
         /// How full the uploads are now that it filled.
         var standings: [Upload: Upload.Standing] = [:]
+        /// What their accounts have written of late.
+        var writings: [AccountID: Writing] = [:]
+        /// Whether the database has room for what makes room alone.
+        var isShortOfRoom = false
     }
 
     /// Commits the rows of a batch, on the service's loop, and calls back on any thread.
@@ -37,6 +41,21 @@ final class Receiving {
         }
     }
 
+    /// What an account may still write, so that it is told before it is done.
+    private struct Spending {
+        var writing: Writing
+        /// When it was so much, by the loop's clock.
+        var since: Duration
+        /// Bytes that are on their way to the disk.
+        var pending: UInt64 = 0
+
+        func shortage(for bytes: UInt64, at now: Duration) -> CloudError? {
+            let writing = writing.after(now - since)
+            if let refusal = writing.refusal(of: bytes) { return refusal }
+            return writing.refusal(of: pending + bytes) == nil ? nil : Receiving.busy
+        }
+    }
+
     private let loop: any BusLoop
     private let work: ChunkWork
     private let commit: Commit
@@ -46,6 +65,10 @@ final class Receiving {
     private var waiting = Turns<Int, IncomingChunk>()
     private var running = 0
     private var fillings: [Upload: Filling] = [:]
+    private var spendings: [AccountID: Spending] = [:]
+    /// Whether the database's disk was full when rows were to be committed last. Nothing is written then that would
+    /// have none; what comes asks the database again.
+    private var isShortOfRoom = false
 
     init(
         loop: any BusLoop, work: ChunkWork, room: Room, commit: @escaping Commit,
@@ -60,27 +83,47 @@ final class Receiving {
 
     /// Bytes that are held for all devices.
     var heldBytes: Int { room.total }
+    /// Uploads, and their accounts, of which it knows how full they are.
+    var knownCount: Int { fillings.count + spendings.count }
 
     /// Notes how full an upload is.
     func note(_ standing: Upload.Standing, of upload: Upload) {
         fillings[upload, default: Filling(standing: standing)].standing = standing
     }
 
-    /// Forgets all uploads but these, and those to which something is on its way.
-    func keep(_ uploads: Set<Upload>) { fillings = fillings.filter { $1.pending > 0 || uploads.contains($0) } }
+    /// Notes what an account has written of late.
+    func note(_ writing: Writing, of account: AccountID) {
+        let pending = spendings[account]?.pending ?? 0
+        spendings[account] = Spending(writing: writing, since: loop.monotonicNow, pending: pending)
+    }
+
+    /// Forgets all uploads but these, and those to which something is on its way; and whose they are.
+    func keep(_ uploads: Set<Upload>) {
+        fillings = fillings.filter { $1.pending > 0 || uploads.contains($0) }
+        let accounts = Set(fillings.keys.map(\.account))
+        spendings = spendings.filter { $1.pending > 0 || accounts.contains($0) }
+    }
 
     /// - Returns: Why the chunk is not taken; nil: it is, and will be answered.
     func take(_ frame: BulkFrame, _ ticket: Ticket, of peer: Peer) -> CloudError? {
-        guard let upload = ticket.upload, let filling = fillings[upload] else { return Self.onlyFetching }
+        guard let upload = ticket.upload, let filling = fillings[upload], let spending = spendings[upload.account]
+        else { return Self.onlyFetching }
         let bytes = BulkLimits.counted(frame.contentBytes)
-        let chunk = IncomingChunk(
-            peer: peer, ticket: ticket, frame: frame, shortage: filling.shortage(for: UInt64(bytes)))
-        switch room.take(chunk.counted, for: chunk.ticket.key) {
+        let shortage =
+            isShortOfRoom
+            ? Shortage.ofDisk(.diskFull)
+            : filling.shortage(for: UInt64(bytes)).map { .ofUpload($0) }
+                ?? spending.shortage(for: UInt64(bytes), at: loop.monotonicNow).map { .ofDisk($0) }
+        let chunk = IncomingChunk(peer: peer, ticket: ticket, frame: frame, shortage: shortage)
+        switch room.take(chunk.counted, for: chunk.holder) {
         case .taken: break
         case .beyondOwn: return Self.beyondCredit
         case .beyondAll: return Self.busy
         }
-        if chunk.shortage == nil { fillings[upload]?.pending += UInt64(bytes) }
+        if chunk.shortage == nil {
+            fillings[upload]?.pending += UInt64(bytes)
+            spendings[upload.account]?.pending += UInt64(bytes)
+        }
         waiting.add(chunk, of: chunk.ticket.partition)
         return nil
     }
@@ -110,7 +153,7 @@ final class Receiving {
             case .success(let batch): commitRows(of: batch)
             case .failure(let error):
                 let error = CloudError(wrapping: error)
-                end(chunks, Committed(errors: chunks.map { _ in error }))
+                end(chunks, Committed(errors: chunks.map { _ in error }, isShortOfRoom: isShortOfRoom))
             }
             goOn()
         }
@@ -126,11 +169,14 @@ final class Receiving {
     }
 
     private func end(_ chunks: [IncomingChunk], _ committed: Committed) {
+        isShortOfRoom = committed.isShortOfRoom
         for (upload, standing) in committed.standings where fillings[upload] != nil { note(standing, of: upload) }
+        for (account, writing) in committed.writings where spendings[account] != nil { note(writing, of: account) }
         for (chunk, error) in zip(chunks, committed.errors) {
-            room.give(chunk.counted, of: chunk.ticket.key)
+            room.give(chunk.counted, of: chunk.holder)
             if chunk.shortage == nil, let upload = chunk.ticket.upload {
                 fillings[upload]?.pending -= UInt64(chunk.counted)
+                spendings[upload.account]?.pending -= UInt64(chunk.counted)
             }
             answer(chunk, error)
         }

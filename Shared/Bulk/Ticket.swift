@@ -47,10 +47,12 @@ final class Ticket: Sendable {
     }
 }
 
-/// The tickets that are good now: a few of each key, and so many in all.
+/// The tickets that are good now: a few of each key, no more than a part of them of each account, and so many in all.
 struct TicketTable {
     /// Of one key; the oldest makes room.
     static let perKeyMax = 16
+    /// Of one account; its oldest makes room.
+    static let perAccountMax = 1024
 
     private struct Entry {
         var ticket: Ticket
@@ -61,6 +63,7 @@ struct TicketTable {
     private var entries: [BulkTicket: Entry] = [:]
     /// The oldest first.
     private var byKey: [PublicKey: [BulkTicket]] = [:]
+    private var byAccount: [AccountID: [BulkTicket]] = [:]
 
     /// - Parameter countMax: Of all keys; each takes half a kilobyte.
     init(countMax: Int = 50_000) { self.countMax = max(1, countMax) }
@@ -75,10 +78,14 @@ struct TicketTable {
         if let own = byKey[ticket.key], own.count >= Self.perKeyMax, let oldest = remove(own[0]) {
             removed.append(oldest)
         }
+        if let own = byAccount[ticket.account], own.count >= Self.perAccountMax, let oldest = remove(own[0]) {
+            removed.append(oldest)
+        }
         if entries.count >= countMax { removed += removeAll { _, until in until <= now } }
         guard entries.count < countMax else { return nil }
         entries[ticket.id] = Entry(ticket: ticket, until: now + ticket.lifetime)
         byKey[ticket.key, default: []].append(ticket.id)
+        byAccount[ticket.account, default: []].append(ticket.id)
         return removed
     }
 
@@ -100,6 +107,8 @@ struct TicketTable {
         guard let ticket = entries.removeValue(forKey: id)?.ticket else { return nil }
         byKey[ticket.key]?.removeAll { $0 == id }
         if byKey[ticket.key]?.isEmpty == true { byKey[ticket.key] = nil }
+        byAccount[ticket.account]?.removeAll { $0 == id }
+        if byAccount[ticket.account]?.isEmpty == true { byAccount[ticket.account] = nil }
         return ticket
     }
 }

@@ -21,7 +21,7 @@ extension Transfers {
             let errors = batch.results.map { result in
                 if case .refused(let error) = result { error } else { failure }
             }
-            done(Receiving.Committed(errors: errors))
+            done(Receiving.Committed(errors: errors, isShortOfRoom: failure == .diskFull))
         }
     }
 
@@ -65,7 +65,21 @@ extension Transfers {
             try ChunkIndex.replace(chunks, of: owner, suite: ChunkSealer.suite, in: transaction)
         }
         try fillings.save(until: now.advanced(by: configuration.retention))
-        return Receiving.Committed(errors: errors, standings: fillings.standings)
+        return Receiving.Committed(
+            errors: errors, standings: fillings.standings,
+            writings: try writings(of: batch, at: now, host, in: transaction))
+    }
+
+    /// Counts what was written to disk, also of what was refused afterwards.
+    private func writings(
+        of batch: ChunkWork.Batch, at now: Timestamp, _ host: any ServiceRuntime, in transaction: any HandlerTransaction
+    ) throws -> [AccountID: Writing] {
+        var writings: [AccountID: Writing] = [:]
+        for account in Set(batch.chunks.map(\.ticket.account)) {
+            writings[account] = try writing(
+                of: account, adding: batch.written[account, default: 0], at: now, host, in: transaction)
+        }
+        return writings
     }
 
     private static let removedMeanwhile = CloudError(

@@ -14,6 +14,9 @@ private import struct Foundation.Data
 public final class Transfers {
     /// What a service chooses.
     public struct Configuration: Sendable {
+        /// Bytes that an account may write to disk within a day: so often its whole plan, and so many on the smallest.
+        public var writtenADayPlans: UInt64 = 4
+        public var writtenADayLeast: UInt64 = 256 << 20
         /// Bytes that devices have sent and that are not stored yet, of all together.
         public var roomBytes = 64 << 20
         /// How long an upload that nobody goes on with is kept.
@@ -23,14 +26,26 @@ public final class Transfers {
         /// How often segments that are mostly dead are looked for.
         public var upkeepInterval: Duration = .seconds(600)
         /// How long segments are kept that nothing is left in: so long an older database may be brought back, and finds
-        /// its chunks.
+        /// its chunks. Less long when the disk's room is low.
         public var emptiedRetention: Duration = .seconds(24 * 3600)
 
+        /// How often it is looked whether the disk's room is low.
+        public var roomInterval: Duration = .seconds(10)
+        /// Low is less than this part of the disk, but no more than so many bytes, and less than twice what is kept.
+        public var lowRoomPart = 0.1
+        public var lowRoomBytesMax = 16 << 30
+        /// Bytes of the disk that content leaves free: for the rows, and for what makes room.
+        public var roomKeptBytes = 64 << 20
+
         public init() {}
+
+        func isLow(_ room: DiskRoom) -> Bool {
+            room.free < max(min(Int(Double(room.total) * lowRoomPart), lowRoomBytesMax), 2 * roomKeptBytes)
+        }
     }
 
     /// The tables, for the service's ``CloudService/migrations``.
-    public static let migrations = ContentSchema.migrations + [HoldStore.migration]
+    public static let migrations = ContentSchema.migrations + [HoldStore.migration, WrittenStore.migration]
 
     let store: any BlobStore
     let configuration: Configuration
@@ -39,7 +54,7 @@ public final class Transfers {
     private(set) weak var host: (any ServiceRuntime)?
     private(set) var bulk: BulkLoop?
     lazy var removal = UploadRemoval(self)
-    private lazy var upkeep = SegmentUpkeep(self)
+    private var upkeep: SegmentUpkeep?
 
     /// - Parameters:
     ///   - store: For this service alone.
@@ -67,7 +82,8 @@ public final class Transfers {
             host.report("The roster has no address for content. Make another deployment", details: [:])
             return
         }
-        let work = ChunkWork(store: store, snapshots: host.snapshots)
+        let work = ChunkWork(
+            store: store, snapshots: host.snapshots, roomKeptBytes: configuration.roomKeptBytes)
         let own = LoopBound(self, to: host.loop)
         let main = host.loop.handle
         bulk = try BulkLoop(
@@ -77,17 +93,21 @@ public final class Transfers {
             main.execute { loop in own.withValue(on: loop) { $0.commit(batch, done) } }
         }
         removal.start()
-        upkeep.start(work)
+        let upkeep = SegmentUpkeep(self, work)
+        self.upkeep = upkeep
+        upkeep.start()
     }
 
     public func stop() {
         bulk?.stop()
         bulk = nil
         host = nil
+        upkeep = nil
     }
 
     public func register(on router: inout Router) {
-        router.write(WireOpenTransfer.self, remembersReply: false, idsAge: false) { [unowned self] in
+        // What is stored can be fetched while the disk is full; uploads are refused by themselves.
+        router.write(WireOpenTransfer.self, remembersReply: false, idsAge: false, makesRoom: true) { [unowned self] in
             try open($0, $1, in: $2)
         }
         router.write(WireCloseTransfer.self, remembersReply: false, idsAge: false, makesRoom: true) { [unowned self] in
@@ -135,12 +155,15 @@ public final class Transfers {
         let lifetime = min(.seconds(3600), caller.expires.since(context.now))
         var reply = WireOpenTransferReply()
         var standing: Upload.Standing?
+        var writing: Writing?
         if let upload {
+            guard !transaction.isShortOfRoom else { throw CloudError.diskFull }
             let reservation = try host.storage.reserve(
                 request.uploadBytes, under: upload.id, for: Owner(caller.account), app: caller.app,
                 device: caller.device, until: context.now.advanced(by: configuration.retention), now: context.now,
                 in: transaction)
             standing = Upload.Standing(reserved: reservation.bytes, filled: reservation.filled)
+            writing = try self.writing(of: caller.account, at: context.now, host, in: transaction)
             reply.reservedBytes = reservation.bytes
             reply.storedBytes = reservation.filled
             reply.keptMilliseconds = UInt64(clamping: reservation.expires.since(context.now).milliseconds)
@@ -158,7 +181,7 @@ public final class Transfers {
         reply.lifetimeMilliseconds = UInt64(clamping: lifetime.milliseconds)
         reply.creditBytes = UInt64(BulkLimits.creditBytes)
         reply.chunkBytesMax = UInt32(BulkLimits.chunkBytesMax)
-        transaction.afterCommit { [standing] in bulk.add(ticket, standing) }
+        transaction.afterCommit { [standing, writing] in bulk.add(ticket, standing, writing) }
         return reply
     }
 

@@ -10,10 +10,14 @@ final class UploadRemoval {
     /// Chunks of one step.
     private static let step = 256
     private static let pause: Duration = .milliseconds(10)
+    /// Owners whose uploads may fail to be removed in a round, before the others are left for the next one.
+    private static let failuresMax = 8
 
     private unowned let transfers: Transfers
     private var isRunning = false
-    /// Whose turn was last, of those who ended uploads; nil: the turn is that of the uploads whose time is over.
+    /// Whose uploads could not be removed in this round.
+    private var failed: Set<Owner> = []
+    /// Whose turn was last.
     private var last: Owner?
 
     init(_ transfers: Transfers) { self.transfers = transfers }
@@ -44,21 +48,35 @@ final class UploadRemoval {
             hasMore = try removeSome(host, in: $0)
         } then: { [weak self] failure in
             guard let self else { return }
-            guard failure == nil, hasMore else {
-                // After a failure the next round tries again.
-                if failure != nil { host.report("An upload that has ended could not be removed", details: [:]) }
-                return isRunning = false
-            }
+            // One that cannot be removed keeps those of other owners waiting no longer than its turn.
+            if failure != nil, let last { failed.insert(last) }
+            guard failure == nil ? hasMore : last != nil && failed.count < Self.failuresMax else { return end(host) }
             next(host, after: Self.pause)
         }
+    }
+
+    private func end(_ host: any ServiceRuntime) {
+        if !failed.isEmpty {
+            host.report(
+                "Uploads that have ended could not be removed. It is tried again in a minute",
+                details: ["owners": failed.map(\.rawValue).sorted().joined(separator: " ")])
+        }
+        failed = []
+        isRunning = false
     }
 
     /// - Returns: Whether there may be more.
     private func removeSome(_ host: any ServiceRuntime, in transaction: any HandlerTransaction) throws -> Bool {
         let now = host.loop.wallClock.now
-        guard let upload = try next(at: now, host, in: transaction) else { return false }
+        var turn = try next(host, in: transaction)
+        if turn == nil {
+            if try endExpired(at: now, host, in: transaction) { return true }
+            turn = try next(host, in: transaction)
+        }
+        guard let upload = turn else { return false }
         guard let account = upload.owner.account else {
-            throw CloudError(.internalError, "An upload belongs to no account.")
+            try host.storage.setAside(upload, in: transaction)
+            return true
         }
         let place = HoldStore.Place(account)
         let removed = try HoldStore.remove(of: upload.id, at: place, limit: Self.step, in: transaction)
@@ -67,18 +85,27 @@ final class UploadRemoval {
         return true
     }
 
-    /// Owners take turns, and after each round one of those whose time is over has its own.
-    private func next(
+    /// Owners take turns, but for those whose uploads could not be removed just now.
+    ///
+    /// - Returns: Nil: all have had theirs.
+    private func next(_ host: any ServiceRuntime, in transaction: any HandlerTransaction) throws -> Reservation? {
+        while let ended = try host.storage.endedReservation(after: last, in: transaction) {
+            last = ended.owner
+            if !failed.contains(ended.owner) { return ended }
+        }
+        last = nil
+        return nil
+    }
+
+    /// One whose time is over is ended, and takes its turns with the others.
+    ///
+    /// - Returns: Whether there was one.
+    private func endExpired(
         at now: Timestamp, _ host: any ServiceRuntime, in transaction: any HandlerTransaction
-    ) throws -> Reservation? {
-        let ended = try host.storage.endedReservation(after: last, in: transaction)
-        let isRoundOver = ended == nil
-        last = ended?.owner
-        guard isRoundOver else { return ended }
-        if let expired = try host.storage.expiredReservation(at: now, in: transaction) { return expired }
-        let first = try host.storage.endedReservation(after: nil, in: transaction)
-        last = first?.owner
-        return first
+    ) throws -> Bool {
+        guard let expired = try host.storage.expiredReservation(at: now, in: transaction) else { return false }
+        try host.storage.end(expired, in: transaction)
+        return true
     }
 
     /// - Returns: Whether there may be more.
@@ -87,6 +114,7 @@ final class UploadRemoval {
         let holds = try HoldStore.removeAll(at: place, limit: Self.step, in: transaction)
         let chunks = try ChunkIndex.removeAll(
             of: place.owner, in: place.partition, limit: Self.step, in: transaction)
+        try WrittenStore.remove(at: place, in: transaction)
         return holds || chunks
     }
 }

@@ -34,6 +34,21 @@ public protocol BlobStore: Sendable {
 
     /// The partition's segments, by their numbers.
     func segments(in partition: Int) throws -> [SegmentState]
+
+    /// How much room there is at this moment; nil: there is no end to it, or nobody knows.
+    var room: DiskRoom? { get }
+}
+
+/// Room on the disk that content lies on, in bytes.
+public struct DiskRoom: Hashable, Sendable {
+    public var free: Int
+    /// Of the whole disk.
+    public var total: Int
+
+    public init(free: Int, total: Int) {
+        self.free = free
+        self.total = total
+    }
 }
 
 /// A segment as the store sees it.

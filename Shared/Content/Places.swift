@@ -41,7 +41,7 @@ public struct SegmentPlace: Hashable, Sendable {
     /// Bytes from the segment's start to the end of the record. Only of a sound place.
     var end: Int { offset + recordBytes }
     /// Bytes that it takes in its segment.
-    var recordBytes: Int { RecordHeader.byteCount + length }
+    public var recordBytes: Int { RecordHeader.byteCount + length }
 }
 
 /// A chunk that was put.

@@ -99,6 +99,15 @@ public final class SegmentStore: BlobStore {
         }
     }
 
+    public var room: DiskRoom? {
+        var figures = statvfs()
+        guard statvfs(folder, &figures) == 0 else { return nil }
+        let block = UInt64(figures.f_frsize)
+        return DiskRoom(
+            free: Int(clamping: UInt64(figures.f_bavail) * block),
+            total: Int(clamping: UInt64(figures.f_blocks) * block))
+    }
+
     private func writer(_ partition: Int) throws -> PartitionWriter {
         guard partitions.indices.contains(partition) else {
             throw CloudError(

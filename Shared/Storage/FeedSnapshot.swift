@@ -34,7 +34,10 @@ public final class FeedSnapshot: FeedReader {
         }
     }
 
-    public func head(_ scope: ScopeName) throws -> ScopeHead { try feed.head(scope) }
+    public func head(_ scope: ScopeName) throws -> ScopeHead {
+        cost.rows += 1
+        return try feed.head(scope)
+    }
 
     public func item(_ scope: ScopeName, _ name: ItemName) throws -> FeedItem? {
         cost.rows += 1
@@ -54,14 +57,22 @@ public final class FeedSnapshot: FeedReader {
     public func scopes(
         inPartition partition: Int, after sequence: UInt64, limit: Int
     ) throws -> [(ScopeName, ScopeHead)] {
-        try feed.scopes(inPartition: partition, after: sequence, limit: limit)
+        let scopes = try feed.scopes(inPartition: partition, after: sequence, limit: limit)
+        cost.rows += scopes.count
+        return scopes
     }
 
     public func scopeSizes(of owner: Owner) throws -> [(path: ItemName, bytes: Int)] {
-        try feed.scopeSizes(of: owner)
+        let sizes = try feed.scopeSizes(of: owner)
+        cost.rows += sizes.count
+        return sizes
     }
 
-    public func positions() throws -> [(partition: Int, token: ChangeToken)] { try feed.positions() }
+    public func positions() throws -> [(partition: Int, token: ChangeToken)] {
+        let positions = try feed.positions()
+        cost.rows += positions.count
+        return positions
+    }
 
     public func position(ofPartition partition: Int) throws -> ChangeToken {
         try feed.position(ofPartition: partition)

@@ -9,6 +9,8 @@ internal import Wire
 public final class TestBulk {
     public let client: TestClient
     public private(set) var accessToken: String
+    private var refreshToken: String
+    private var isRenewing = false
     public let account: AccountID
     public let device: DeviceID
     /// Frames that came back to what ``send(_:)`` sent, in order; greetings left out.
@@ -31,6 +33,7 @@ public final class TestBulk {
         request.appID = app
         let reply: WireSignInReply = try client.call("SignIn", request, at: .requests(.identity))
         accessToken = reply.accessToken.token
+        refreshToken = reply.refreshToken
         self.account = AccountID(reply.accountID)
         device = DeviceID(reply.device.deviceID)
         name = "bulk of \(device)"
@@ -48,7 +51,9 @@ public final class TestBulk {
         let asking = Unshared(self)
         let opening = Unshared(open)
         _ = try cloud.transport.startLoop(named: name) { loop in
-            made.value.client = try BulkClient(loop: loop, socket: options, purpose: purpose) { purpose, done in
+            made.value.client = try BulkClient(
+                loop: loop, socket: options, purpose: purpose, generator: SplitMix64(seed: 7)
+            ) { purpose, done in
                 if let open = opening.value { return open(purpose, done) }
                 asking.value.open(purpose, on: loop, done)
             }
@@ -89,6 +94,7 @@ public final class TestBulk {
                 self?.wait(for: answer, on: loop, done)
                 return
             }
+            if case .failure(let error) = result, error.code == .tokenExpired { self?.renew(on: loop) }
             done(
                 Result { try result.get().decode(WireOpenTransferReply.self) }
                     .mapError { CloudError(wrapping: $0) }
@@ -97,6 +103,27 @@ public final class TestBulk {
                             ticket: Data($0.ticket).withUnsafeBytes { BulkTicket(bytes: $0) } ?? .none,
                             creditBytes: Int(clamping: $0.creditBytes))
                     })
+        }
+    }
+
+    /// A client of the SDK has another access token soon when one has run out.
+    private func renew(on loop: any BusLoop) {
+        guard !isRenewing else { return }
+        var request = WireRefreshToken()
+        request.refreshToken = refreshToken
+        guard let answer = try? client.begin("RefreshToken", request, at: .requests(.identity)) else { return }
+        isRenewing = true
+        awaitRenewal(answer, on: loop)
+    }
+
+    private func awaitRenewal(_ answer: TestClient.Answer, on loop: any BusLoop) {
+        loop.schedule(after: .milliseconds(1)) { [weak self] in
+            guard let self else { return }
+            guard let result = answer.result else { return awaitRenewal(answer, on: loop) }
+            isRenewing = false
+            guard let reply = try? result.get().decode(WireRefreshTokenReply.self) else { return }
+            accessToken = reply.accessToken.token
+            refreshToken = reply.refreshToken
         }
     }
 

@@ -127,10 +127,51 @@ import Wire
         #expect(try give(1_000_000) == 10)
     }
 
-    @Test func roomIsSharedAmongThoseWhoWantIt() throws {
-        let keys = try (0..<8).map { number in
-            try #require(PublicKey(bytes: [UInt8](repeating: UInt8(number), count: 32)))
+    private func holder(_ number: Int, of account: String) throws -> Room.Holder {
+        let key = try #require(PublicKey(bytes: [UInt8](repeating: UInt8(number), count: 32)))
+        return Room.Holder(account: AccountID(account), key: key)
+    }
+
+    /// Whoever has many devices has no more of it than whoever has one.
+    @Test func roomIsSharedAmongAccountsFirst() throws {
+        var configuration = Transfers.Configuration()
+        configuration.roomBytes = 16 << 20
+        let house = try BulkHouse(configuration: configuration)
+        try house.cloud.createAccount("other")
+        let one = try TestBulk(of: house.cloud, account: "other")
+        let many = try (0..<3).map { _ in try TestBulk(of: house.cloud) }
+        func offer(_ count: Int, from first: Int, _ mover: TestBulk) throws {
+            let good = try ticket(house.open(mover, upload: upload(UInt8(first)), bytes: 16 << 20))
+            for number in first..<first + count {
+                try mover.send(frame(good, number: UInt64(number), content(number, count: 1 << 20)))
+            }
+            house.cloud.network.run(for: .milliseconds(20))
         }
+        func refused(_ mover: TestBulk) -> Int { mover.frames.count { $0.failure.code == .serviceBusy } }
+        // What comes is held for a while.
+        house.cloud.network.offloadTime = .seconds(20)
+        try offer(1, from: 1, one)
+        for (index, mover) in many.enumerated() { try offer(8, from: 20 * (index + 1), mover) }
+        try offer(7, from: 10, one)
+        #expect(many.map(refused).reduce(0, +) == 16)
+        #expect(refused(one) == 2)
+    }
+
+    @Test func aKeyHasItsShareWithinItsAccount() throws {
+        var room = Room(perKeyMax: 8 << 20, max: 16 << 20)
+        let own = try (0..<3).map { try holder($0, of: "one") }
+        let other = try holder(9, of: "other")
+        #expect(room.take(1 << 20, for: other) == .taken)
+        while room.take(1 << 20, for: own[0]) == .taken {}
+        // Over half of the account's share: the next one has less, but some.
+        room.give(2 << 20, of: own[0])
+        #expect(room.take(1 << 20, for: own[1]) == .taken)
+        #expect(room.take(1 << 20, for: own[0]) == .beyondAll)
+        #expect(room.take(1 << 20, for: own[2]) == .taken)
+    }
+
+    @Test func roomIsSharedAmongThoseWhoWantIt() throws {
+        let keys = try (0..<8).map { try holder($0, of: "account \($0)") }
         var room = Room(perKeyMax: 8 << 20, max: 16 << 20)
         #expect((0..<8).allSatisfy { _ in room.take(1 << 20, for: keys[0]) == .taken })
         #expect(room.take(1, for: keys[0]) == .beyondOwn)
@@ -147,9 +188,7 @@ import Wire
     }
 
     @Test func whoHoldsNothingFindsRoomHoweverMuchAFewWant() throws {
-        let keys = try (0..<12).map { number in
-            try #require(PublicKey(bytes: [UInt8](repeating: UInt8(number), count: 32)))
-        }
+        let keys = try (0..<12).map { try holder($0, of: "account \($0)") }
         var room = Room(perKeyMax: 8 << 20, max: 64 << 20)
         let greedy = keys[..<9]
         // They take again at once what is given back.

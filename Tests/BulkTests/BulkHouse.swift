@@ -17,13 +17,15 @@ final class BulkHouse {
 
     init(
         seed: UInt64 = 1, configuration: Transfers.Configuration = Transfers.Configuration(),
+        folder: String? = nil, engine: SQLiteEngine? = nil, log: LogLines? = nil,
         wrapping wrap: (SegmentStore) -> any BlobStore = { $0 }
     ) throws {
-        folder = NSTemporaryDirectory() + "bulk-tests-\(UUID().uuidString)"
-        try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
-        store = try SegmentStore(folder: folder, segmentBytesMax: 1 << 20)
+        self.folder = folder ?? NSTemporaryDirectory() + "bulk-tests-\(UUID().uuidString)"
+        try FileManager.default.createDirectory(atPath: self.folder, withIntermediateDirectories: true)
+        store = try SegmentStore(folder: self.folder, segmentBytesMax: 1 << 20)
         cloud = try TestCloud(
-            seed: seed, content: ContentOptions(store: wrap(store), configuration: configuration))
+            seed: seed, engines: engine.map { [.documents: $0] } ?? [:],
+            content: ContentOptions(store: wrap(store), configuration: configuration), logger: log?.logger)
     }
 
     deinit {

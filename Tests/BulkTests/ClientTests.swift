@@ -1,3 +1,4 @@
+import Bulk
 import Bus
 import Core
 import NephosKit
@@ -65,6 +66,144 @@ import Wire
 
     private final class Asked {
         var count = 0
+    }
+
+    /// However long the service is away.
+    @Test(arguments: [Duration.seconds(40), .seconds(3600)]) func aServiceThatComesBackIsGoneOnWith(
+        away: Duration
+    ) throws {
+        let house = try BulkHouse()
+        let mover = try TestBulk(of: house.cloud)
+        let client = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 16 << 20))
+        #expect(house.store([content(100)], with: client).allSatisfy { $0.isSuccess })
+        let waits = Waits()
+        client.onProgress = { [unowned client] in
+            if let wait = client.progress.waiting { waits.all.append(wait) }
+        }
+        house.cloud.crash(.documents)
+        let results = Results<Void>(20)
+        for number in 0..<20 {
+            let chunk = content(number)
+            client.store(bytes: chunk.count, { $0.fill(with: chunk) }) { results.note($0, number) }
+        }
+        let fetched = Results<BulkFrame>(1)
+        client.fetch(id(of: content(100))) { fetched.note($0, 0) }
+        house.cloud.network.run(for: away)
+        #expect(results.all.isEmpty && client.ended == nil)
+        #expect(client.progress.chunksLeft == 21 && client.progress.chunksDone == 1)
+        // It says why, and asks more and more seldom.
+        #expect(client.progress.waiting?.reason.code.retry == .afterBackoff)
+        #expect(client.progress.waiting.map { $0.until > house.cloud.network.now - .seconds(60) } == true)
+        #expect(waits.all.count >= 2 && waits.all.count < 150)
+        try house.cloud.start(.documents)
+        house.cloud.network.run(within: .seconds(90)) { results.areAll && fetched.areAll }
+        #expect(results.all.count == 20 && results.all.allSatisfy { $0.isSuccess })
+        #expect(fetched.all.allSatisfy { $0.isSuccess })
+        #expect(client.progress.chunksLeft == 0 && client.progress.chunksDone == 22)
+        #expect(client.progress.waiting == nil)
+        #expect(try house.chunkCount(of: mover.account) == 21)
+    }
+
+    private final class Waits {
+        var all: [BulkProgress.Wait] = []
+    }
+
+    @Test func whatNoRepeatCuresEndsItAndWhatOneDoesDoesNot() throws {
+        let house = try BulkHouse()
+        let mover = try TestBulk(of: house.cloud)
+        let asked = Asked()
+        let refusals: [CloudError.Code] = [
+            .networkFailure, .deadlineExceeded, .serviceUnavailable, .requestRateLimited, .tokenExpired,
+            .accountTemporarilyUnavailable, .storageFailure, .quotaExceeded,
+        ]
+        let client = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 1 << 20)) { _, done in
+            let code = refusals[min(asked.count, refusals.count - 1)]
+            asked.count += 1
+            house.cloud.network.later(.milliseconds(1)) { done(.failure(CloudError(code, "A test says so."))) }
+        }
+        #expect(house.store([content(1)], with: client).map(\.code) == [.quotaExceeded])
+        #expect(asked.count == refusals.count)
+        #expect(client.ended?.code == .quotaExceeded)
+        house.cloud.network.run(for: .seconds(120))
+        #expect(asked.count == refusals.count)
+    }
+
+    @Test func whatWasWrittenTooMuchOfGoesOnWhenItMay() throws {
+        var configuration = Transfers.Configuration()
+        configuration.writtenADayLeast = 2 << 20
+        configuration.writtenADayPlans = 0
+        let house = try BulkHouse(configuration: configuration)
+        let mover = try TestBulk(of: house.cloud)
+        let client = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 8 << 20))
+        let results = Results<Void>(3)
+        for number in 0..<3 {
+            let chunk = content(number, count: 1 << 20)
+            client.store(bytes: chunk.count, { $0.fill(with: chunk) }) { results.note($0, number) }
+        }
+        house.cloud.network.run(for: .seconds(3600))
+        #expect(results.all.count == 2)
+        #expect(client.progress.waiting?.reason.code == .requestRateLimited)
+        house.cloud.network.run(within: .seconds(48 * 3600)) { results.areAll }
+        #expect(results.all.count == 3 && results.all.allSatisfy { $0.isSuccess })
+    }
+
+    /// While it asks for a ticket, while it waits for one, with chunks under way, paused or not sent, from a completion.
+    @Test(arguments: [0, 1, 5, 20, 100, 1000, 20_000, 40_000])
+    func whoGivesUpHasItsAnswersAndIsNotCalledAgain(milliseconds: Int64) throws {
+        let house = try BulkHouse()
+        let mover = try TestBulk(of: house.cloud)
+        if milliseconds >= 1000 { house.cloud.crash(.documents) }
+        let client = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 64 << 20))
+        let calls = Asked()
+        client.onRoom = { calls.count += 1 }
+        client.onProgress = { calls.count += 1 }
+        house.cloud.network.offloadTime = .milliseconds(50)
+        let results = Results<Void>(40)
+        for number in 0..<40 {
+            let chunk = content(number, count: 1 << 20)
+            client.store(bytes: chunk.count, { $0.fill(with: chunk) }) { results.note($0, number) }
+        }
+        let fetched = Results<BulkFrame>(1)
+        client.fetch(id(of: content(100))) { fetched.note($0, 0) }
+        house.cloud.network.run(for: .milliseconds(milliseconds))
+        client.cancel()
+        #expect(results.areAll && fetched.areAll)
+        #expect(results.all.contains { $0.code == .operationCancelled })
+        #expect(results.all.allSatisfy { $0.isSuccess || $0.code == .operationCancelled })
+        #expect(client.progress.chunksLeft == 0 && client.progress.waiting == nil)
+        calls.count = 0
+        if milliseconds >= 1000 { try house.cloud.start(.documents) }
+        house.cloud.network.run(for: .seconds(120))
+        #expect(calls.count == 0)
+        client.cancel()
+        #expect(house.store([content(2)], with: client).map(\.code) == [.operationCancelled])
+    }
+
+    @Test func aClientThatGaveUpIsGone() throws {
+        let house = try BulkHouse()
+        let mover = try TestBulk(of: house.cloud)
+        weak var client: BulkClient?
+        do {
+            let asked = Asked()
+            let made = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 1 << 20)) { _, done in
+                asked.count += 1
+                house.cloud.network.later(.milliseconds(1)) {
+                    done(.failure(CloudError(.serviceUnavailable, "A test says so.")))
+                }
+            }
+            client = made
+            made.onRoom = { _ = made.room }
+            made.onProgress = { _ = made.progress }
+            house.cloud.network.run(for: .seconds(1))
+            made.cancel()
+            let count = asked.count
+            house.cloud.network.run(for: .seconds(120))
+            #expect(count > 2 && asked.count == count)
+            // The test's own hold on it.
+            _ = try mover.connect(BulkClient.Purpose())
+        }
+        house.cloud.network.run(for: .seconds(120))
+        #expect(client == nil)
     }
 
     @Test func nothingIsLeftWithoutAnAnswerByAClientThatIsClosed() throws {

@@ -12,9 +12,11 @@ import Testing
         try #require(PublicKey(bytes: [UInt8](repeating: number, count: 32)))
     }
 
-    private func ticket(_ number: UInt64, key: PublicKey, lifetime: Duration = .seconds(60)) throws -> Ticket {
+    private func ticket(
+        _ number: UInt64, key: PublicKey, account: String = "account", lifetime: Duration = .seconds(60)
+    ) throws -> Ticket {
         var generator = SplitMix64(seed: number)
-        let account = AccountID("account")
+        let account = AccountID(account)
         let caller = Caller(
             account: account, device: DeviceID("device"), app: AppID("app"),
             entitlements: Entitlements(store: nil, containers: []), expires: Timestamp(milliseconds: 0))
@@ -38,6 +40,19 @@ import Testing
         #expect(table.find(tickets[19].id, of: own, now: .seconds(60)) == nil)
         let other = try key(2)
         #expect(table.find(tickets[19].id, of: other, now: .zero) == nil)
+    }
+
+    @Test func anAccountsManyKeysDoNotFillTheTable() throws {
+        var table = TicketTable(countMax: 2000)
+        for number in 0..<3000 {
+            let bytes = (0..<32).map { UInt8(truncatingIfNeeded: $0 < 4 ? number >> ($0 * 8) : 1) }
+            let own = try #require(PublicKey(bytes: bytes))
+            let removed = try table.add(ticket(UInt64(number), key: own), now: .zero)
+            #expect(removed?.count == (number < TicketTable.perAccountMax ? 0 : 1))
+        }
+        #expect(table.count == TicketTable.perAccountMax)
+        let other = try table.add(ticket(5000, key: key(2), account: "other"), now: .zero)
+        #expect(other?.count == 0)
     }
 
     @Test func aFullTableTakesInWhoComesWhenOthersHaveRunOut() throws {

@@ -299,6 +299,17 @@ import Testing
         }
     }
 
+    /// Whatever a row says that names it as emptied.
+    @Test func aSegmentInWhichAChunkLiesIsNotRemoved() throws {
+        let store = try shortStore()
+        let live = try mostlyDead(store)
+        let note = SQL("INSERT INTO content_emptied (partition_number, segment_number, emptied_at) VALUES (7, ?1, 0)")
+        _ = try engine.write { try $0.execute(note, [.integer(live[0].place.segment.number)]) }
+        try removeEmptied(in: store, before: now)
+        #expect(folder.has(live[0].place.segment))
+        try expectAll(live, in: store)
+    }
+
     @Test func aDamagedRowKeepsItsSegmentAndTheOthersMove() throws {
         let store = try shortStore()
         let live = try mostlyDead(store)

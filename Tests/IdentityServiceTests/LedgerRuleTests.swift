@@ -65,5 +65,6 @@ import Testing
     func warningsComeAtEightyNinetyAndNinetyFivePercent(_ used: UInt64, _ level: UInt32) {
         #expect(LedgerRule.level(used: used, plan: 100) == level)
         #expect(LedgerRule.level(used: used * 50_000_000, plan: 5_000_000_000) == level)
+        #expect(LedgerRule.level(used: used, plan: 0) == 100)
     }
 }

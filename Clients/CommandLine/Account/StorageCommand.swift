@@ -27,7 +27,7 @@ struct StorageCommand: AsyncParsableCommand {
 
     func run() async throws {
         let report = try await speaker.account == nil && app == nil ? ofDevice() : ofOperator()
-        let share = report.planBytes == 0 ? 0 : Double(report.usedBytes) * 100 / Double(report.planBytes)
+        let share = report.planBytes == 0 ? 100 : Double(report.usedBytes) * 100 / Double(report.planBytes)
         var text = """
             plan  \(report.plan), \(describe(bytes: report.planBytes))
             used  \(describe(bytes: report.usedBytes)), \(percent(share)) \(bar(share))
@@ -44,10 +44,12 @@ struct StorageCommand: AsyncParsableCommand {
         try output.print(report, text: text)
     }
 
-    private func percent(_ share: Double) -> String { share > 0 && share < 1 ? "under 1 %" : "\(Int(share)) %" }
+    private func percent(_ share: Double) -> String {
+        share > 0 && share < 1 ? "under 1 %" : "\(Int(min(share, 1e6))) %"
+    }
 
     private func bar(_ share: Double) -> String {
-        let full = min(20, max(share > 0 ? 1 : 0, Int(share / 5)))
+        let full = min(20, max(share > 0 ? 1 : 0, Int(min(share, 100) / 5)))
         return "[" + String(repeating: "#", count: full) + String(repeating: ".", count: 20 - full) + "]"
     }
 

@@ -20,7 +20,7 @@ struct PlanCommand: ParsableCommand {
                 "gib": 1_073_741_824, "tib": 1_099_511_627_776,
             ]
             guard let number = Double(digits), let unit = units[String(text.dropFirst(digits.count))],
-                (1...9e18).contains(number * unit)
+                number == 0 || (1...9e18).contains(number * unit)
             else { return nil }
             bytes = UInt64(number * unit)
         }
@@ -50,7 +50,7 @@ struct PlanCommand: ParsableCommand {
         static let configuration = CommandConfiguration(abstract: "Make a plan, or change its size.")
 
         @Argument(help: "The plan's name.") var plan: String
-        @Argument(help: "Its size, such as 200GB or 64MiB.") var size: Size
+        @Argument(help: "Its size, such as 200GB or 64MiB; 0: it stores nothing.") var size: Size
         @OptionGroup var deployment: DeploymentOptions
         @OptionGroup var output: OutputOptions
 

@@ -71,7 +71,8 @@ final class AccountFollower {
     private func fetch() {
         guard let app = engine.session?.defaultApp else { return }
         engine.call(.identity, WireReadStorage(), as: WireReadStorageReply.self, app: app) { [weak self] result, _ in
-            guard let self, case .success(let reply) = result else { return }
+            // Without a plan nothing is known, which is not a plan of nothing.
+            guard let self, case .success(let reply) = result, reply.hasPlan else { return }
             tell(
                 StorageNotice(
                     planBytes: reply.plan.sizeBytes, usedBytes: reply.services.reduce(0) { $0 + $1.usedBytes },

@@ -6,7 +6,8 @@ internal import Wire
 /// it gives credit itself.
 ///
 /// Asks for a ticket when it has none or it has ended, and sends again what was not answered when the connection was
-/// made anew or nothing is heard; a chunk that comes twice is stored once. On its loop only.
+/// made anew or nothing is heard; a chunk that comes twice is stored once. It goes on by itself, with pauses that grow,
+/// for as long as its owner wants: only a refusal that no repeat can cure ends it, or ``cancel()``. On its loop only.
 public final class BulkClient {
     /// What a transfer is for, as `OpenTransfer` says it.
     public struct Purpose: Sendable {
@@ -35,36 +36,47 @@ public final class BulkClient {
     /// Asks the service's `requests` for leave, and calls back once, on the loop and not before it returns.
     public typealias Open = (Purpose, @escaping (Result<Pass, CloudError>) -> Void) -> Void
 
-    /// How long nothing may be heard while something waits for an answer, before that is sent again.
+    /// How long nothing may be heard while something waits for an answer, before that is sent again; and at most, when
+    /// nothing is heard then either.
     private static let patience: Duration = .seconds(5)
+    private static let patienceMax: Duration = .seconds(60)
     private static let pause: Duration = .milliseconds(50)
-    /// The longest pause, when a chunk is refused again and again, or a ticket.
+    /// The longest pause that is not asked for, when a chunk is refused again and again, or a ticket.
     private static let chunkPauseMax: Duration = .seconds(2)
     private static let ticketPauseMax: Duration = .seconds(30)
+    /// A pause of a chunk that is told of.
+    private static let noticedPause: Duration = .milliseconds(500)
 
     struct Pending {
         var frame: Frame
         var counted: Int
         var isSent = false
-        /// How often it was refused for the moment.
-        var refusals = 0
         var completion: (Result<Void, CloudError>) -> Void
     }
 
     /// Called when there is room for more chunks.
     public var onRoom: () -> Void = {}
+    /// Called when ``progress`` has changed, now and then.
+    public var onProgress: () -> Void = {}
 
     let loop: any BusLoop
     private let purpose: Purpose
-    private let open: Open
+    private var open: Open?
+    private var generator: any RandomNumberGenerator
     private var socket: (any RequestSocket)?
     private(set) var pass: Pass?
     private(set) var isConnected = false
     private var isOpening = false
-    /// Tickets that were refused one after the other, before anything was moved under them.
-    private var ticketsRefused = 0
-    /// Why nothing more can be moved.
-    private(set) var ended: CloudError?
+    /// Of tickets that were refused one after the other, before anything was moved under them.
+    private var ticketPause = GrowingPause(longest: ticketPauseMax)
+    private var reopening: (any LoopTimer)?
+    /// How often nothing was heard, one after the other.
+    private var silences = 0
+    /// Chunks that were refused for the moment: how often, and when they go again.
+    private var pauses: [UInt64: (pause: GrowingPause, timer: (any LoopTimer)?)] = [:]
+    private var done = BulkProgress()
+    /// Why nothing more can be moved; nil: it goes on, or waits.
+    public private(set) var ended: CloudError?
     private var watchdog: (any LoopTimer)?
     private var retry: (any LoopTimer)?
     private var lastHeard: Duration
@@ -78,14 +90,17 @@ public final class BulkClient {
 
     /// - Parameters:
     ///   - options: Of the service's `bulk` endpoints.
-    ///   - open: Kept until ``close()``.
+    ///   - generator: Where jitter comes from.
+    ///   - open: Kept until ``close()`` or ``cancel()``.
     /// - Throws: ``CloudError`` `.configurationInvalid` for an endpoint that the transport does not understand.
     public init(
-        loop: any BusLoop, socket options: RequestSocketOptions, purpose: Purpose, open: @escaping Open
+        loop: any BusLoop, socket options: RequestSocketOptions, purpose: Purpose,
+        generator: any RandomNumberGenerator = SystemRandomNumberGenerator(), open: @escaping Open
     ) throws {
         self.loop = loop
         self.purpose = purpose
         self.open = open
+        self.generator = generator
         lastHeard = loop.monotonicNow
         socket = try loop.makeRequestSocket(options) { [weak self] in self?.receive($0) }
         watch()
@@ -93,12 +108,27 @@ public final class BulkClient {
     }
 
     /// Ends it. What is not answered fails with `.networkFailure`.
-    public func close() {
+    public func close() { shut(CloudError(.networkFailure, "The connection is closed.")) }
+
+    /// Gives up, at any moment. What is not answered fails with `.operationCancelled`, before this returns; nothing is
+    /// called after that. What the service has stored by then stays in its upload, which `CloseTransfer` ends.
+    public func cancel() { shut(CloudError(.operationCancelled, "The transfer was cancelled.")) }
+
+    private func shut(_ error: CloudError) {
+        (onRoom, onProgress, open) = ({}, {}, nil)
         socket?.close()
         socket = nil
-        end(because: ended ?? CloudError(.networkFailure, "The connection is closed."))
+        end(because: ended ?? error)
         watchdog?.cancel()
-        retry?.cancel()
+        watchdog = nil
+    }
+
+    /// How far it is.
+    public var progress: BulkProgress {
+        var progress = done
+        progress.chunksLeft = pending.count + fetching.count
+        if ended != nil { progress.waiting = nil }
+        return progress
     }
 
     // MARK: Storing
@@ -183,7 +213,9 @@ public final class BulkClient {
     }
 
     private func end(_ number: UInt64, _ result: Result<Void, CloudError>) {
+        forgetPause(number)
         guard let chunk = pending.removeValue(forKey: number) else { return }
+        if case .success = result { noteDone(BulkFrame(chunk.frame).contentBytes) }
         if chunk.isSent {
             inFlightBytes -= chunk.counted
         } else {
@@ -199,7 +231,11 @@ public final class BulkClient {
     private func end(because error: CloudError) {
         ended = error
         pass = nil
+        for timer in [reopening, retry] { timer?.cancel() }
+        (reopening, retry) = (nil, nil)
+        for number in Array(pauses.keys) { forgetPause(number) }
         failAll(error)
+        onProgress()
     }
 
     private func failAll(_ error: CloudError) {
@@ -210,30 +246,35 @@ public final class BulkClient {
     // MARK: Connection and ticket
 
     private func openAgain() {
-        guard !isOpening, socket != nil else { return }
+        guard !isOpening, socket != nil, ended == nil, let open else { return }
         isOpening = true
         pass = nil
         open(purpose) { [weak self] result in
-            guard let self, socket != nil else { return }
+            guard let self, socket != nil, ended == nil else { return }
             isOpening = false
             switch result {
             case .success(let pass):
                 self.pass = pass
+                done.waiting = nil
+                onProgress()
                 sendAllAgain(isNew: true)
-            case .failure(let error): end(because: error)
+            case .failure(let error): openAgain(after: error)
             }
         }
     }
 
-    /// The ticket is none, or not any more. The first time that says nothing; if the next ones are none either, something
-    /// is wrong that asking does not cure.
-    private func openAgainSoon() {
-        ticketsRefused += 1
-        guard ticketsRefused > 1 else { return openAgain() }
+    /// There is no ticket, or not any more.
+    private func openAgain(after error: CloudError) {
+        guard error.code.retry != .never else { return end(because: error) }
         pass = nil
-        loop.schedule(after: min(Self.pause(ticketsRefused - 2), Self.ticketPauseMax)) { [weak self] in
-            guard let self, ended == nil else { return }
-            openAgain()
+        let pause = ticketPause.next(atLeast: error.retryAfter, using: &generator)
+        // That it has run out says nothing the first time. If the next ones are none either, something is wrong.
+        guard error.code != .tokenExpired || ticketPause.attempts > 1 else { return openAgain() }
+        wait(error, attempts: ticketPause.attempts, pause)
+        reopening?.cancel()
+        reopening = loop.schedule(after: pause) { [weak self] in
+            self?.reopening = nil
+            self?.openAgain()
         }
     }
 
@@ -250,17 +291,29 @@ public final class BulkClient {
     private func watch() {
         watchdog = loop.schedule(after: Self.patience / 5) { [weak self] in
             guard let self, socket != nil else { return }
-            let isWaiting = inFlightBytes > 0 || fetching.isWaiting
-            if isConnected, pass != nil, isWaiting, loop.monotonicNow - lastHeard > Self.patience {
-                sendAllAgain(isNew: false)
-            }
+            let isWaiting = pending.count + fetching.count > pauses.count { $0.value.timer != nil }
+            if pass != nil, isWaiting, loop.monotonicNow - lastHeard > patience { heardNothing() }
             watch()
         }
     }
 
+    private var patience: Duration { min(Self.patience * (1 << min(silences, 8)), Self.patienceMax) }
+
+    private func heardNothing() {
+        silences += 1
+        wait(
+            CloudError(
+                .networkUnavailable, "The service is not heard. What waits is sent again, and goes on by itself."),
+            attempts: silences, patience)
+        if isConnected { sendAllAgain(isNew: false) } else { lastHeard = loop.monotonicNow }
+    }
+
     private func receive(_ messages: [Message]) {
         lastHeard = loop.monotonicNow
-        for message in messages where message.count == 1 {
+        silences = 0
+        let before = done
+        if done.waiting?.reason.code == .networkUnavailable { done.waiting = nil }
+        for message in messages where message.count == 1 && socket != nil {
             let frame = BulkFrame(message[0])
             // Bytes that are no frame can only come from a faulty server; what waits is sent again in time.
             guard let kind = try? frame.kind(contentBytesMax: BulkLimits.chunkBytesMax) else { continue }
@@ -269,10 +322,8 @@ public final class BulkClient {
                 isConnected = true
                 if pass != nil { sendAllAgain(isNew: true) }
             case .stored:
-                ticketsRefused = 0
                 end(frame.number, .success(()))
             case .chunk:
-                ticketsRefused = 0
                 fetching.take(frame)
             case .refused: refused(frame)
             case .get, .credit: break
@@ -281,34 +332,57 @@ public final class BulkClient {
         guard socket != nil else { return }
         goOn()
         if room > 0 { onRoom() }
+        if done != before { onProgress() }
     }
+
+    func noteDone(_ bytes: Int) {
+        done.chunksDone += 1
+        done.bytesDone += bytes
+        done.waiting = nil
+        ticketPause.reset()
+    }
+
+    private func wait(_ reason: CloudError, attempts: Int, _ pause: Duration) {
+        done.waiting = BulkProgress.Wait(reason: reason, attempts: attempts, until: loop.monotonicNow + pause)
+        onProgress()
+    }
+
+    func forgetPause(_ number: UInt64) { pauses.removeValue(forKey: number)?.timer?.cancel() }
 
     private func refused(_ frame: BulkFrame) {
         let error = frame.failure
         // An answer to what went out under an earlier ticket says nothing of this one.
         if error.code == .tokenExpired || frame.chunk == .none {
             guard frame.ticket == pass?.ticket else { return }
-            return error.code == .tokenExpired ? openAgainSoon() : end(because: error)
+            return openAgain(after: error)
         }
+        guard pending[frame.number] != nil || fetching.has(frame.number) else { return }
         guard Self.passes(error) else {
             end(frame.number, .failure(error))
             return fetching.end(frame.number, .failure(error))
         }
-        let refusals = pending[frame.number]?.refusals ?? 0
-        pending[frame.number]?.refusals = refusals + 1
-        loop.schedule(after: max(error.retryAfter ?? .zero, min(Self.pause(refusals), Self.chunkPauseMax))) {
-            [weak self] in
+        var growing = pauses[frame.number]?.pause ?? GrowingPause(longest: Self.chunkPauseMax)
+        let pause = growing.next(atLeast: error.retryAfter, using: &generator)
+        pauses[frame.number]?.timer?.cancel()
+        let timer = loop.schedule(after: pause) { [weak self] in
+            self?.pauses[frame.number]?.timer = nil
             self?.sendAgain(frame.number)
             self?.fetching.askAgain(frame.number)
             self?.goOn()
         }
+        pauses[frame.number] = (growing, timer)
+        if pause >= Self.noticedPause { wait(error, attempts: growing.attempts, pause) }
     }
 
-    /// Whether the same may be taken in a moment. That there is no credit is so too: what was sent before the connection
-    /// was made anew still counts until it is stored, and so does what other clients of this device send.
+    /// Whether the same may be taken later: the service is busy, the account has written too much of late, the disk is
+    /// full. That there is no credit is so too: what was sent before the connection was made anew still counts until it
+    /// is stored, and so does what other clients of this device send.
     private static func passes(_ error: CloudError) -> Bool {
-        error.code == .serviceBusy || error.code == .limitExceeded && error.details["credit_bytes"] != nil
+        switch error.code {
+        case .limitExceeded: error.details["credit_bytes"] != nil
+        // Of what is damaged it is not said.
+        case .storageFailure: error.retryAfter != nil
+        default: error.code.retry == .afterBackoff
+        }
     }
-
-    private static func pause(_ refusals: Int) -> Duration { pause * (1 << min(refusals, 10)) }
 }

@@ -24,7 +24,9 @@ final class BulkFetching {
 
     init(_ client: BulkClient) { self.client = client }
 
-    var isWaiting: Bool { askedCount > 0 }
+    var count: Int { pending.count }
+
+    func has(_ number: UInt64) -> Bool { pending[number] != nil }
 
     func fetch(_ chunk: ChunkID, then completion: @escaping (Result<BulkFrame, CloudError>) -> Void) {
         if let ended = client.ended {
@@ -90,7 +92,9 @@ final class BulkFetching {
     }
 
     func end(_ number: UInt64, _ result: Result<BulkFrame, CloudError>) {
+        client.forgetPause(number)
         guard let request = pending.removeValue(forKey: number) else { return }
+        if case .success(let frame) = result { client.noteDone(frame.contentBytes) }
         if request.isAsked { askedCount -= 1 }
         request.completion(result)
     }

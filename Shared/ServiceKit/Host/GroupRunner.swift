@@ -43,9 +43,9 @@ final class GroupRunner {
         var value: any Sendable
     }
 
-    /// What was read off the loop.
+    /// What was read off the loop. One that fails has cost what it has read by then.
     private struct Read: Sendable {
-        var value: any Sendable
+        var value: Result<any Sendable, CloudError>
         var cost: ReadCost
     }
 
@@ -234,7 +234,8 @@ final class GroupRunner {
         loop.offload(to: .reading) { [snapshots, read = reading.read] in
             try snapshots.read { snapshot in
                 let feed = FeedSnapshot(snapshot, history: history)
-                return Read(value: try read(feed), cost: feed.cost)
+                let value = Result { try read(feed) }.mapError { CloudError(wrapping: $0) }
+                return Read(value: value, cost: feed.cost)
             }
         } then: { [weak self] result in
             guard let self, !isClosed else { return }
@@ -247,7 +248,7 @@ final class GroupRunner {
                     throw CloudError(
                         .serviceBusy, "Another history began meanwhile. Try again.", retryAfter: .milliseconds(10))
                 }
-                end(item, .success(try reading.finish(read.value)))
+                end(item, .success(try reading.finish(read.value.get())))
             } catch {
                 end(item, .failure(CloudError(wrapping: error)))
             }

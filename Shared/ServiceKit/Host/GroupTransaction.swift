@@ -137,11 +137,15 @@ final class GroupTransaction: HandlerTransaction {
     }
 
     func scopes(inPartition partition: Int, after sequence: UInt64, limit: Int) throws -> [(ScopeName, ScopeHead)] {
-        try feed.scopes(inPartition: partition, after: sequence, limit: limit)
+        let scopes = try feed.scopes(inPartition: partition, after: sequence, limit: limit)
+        cost.rows += scopes.count
+        return scopes
     }
 
     func scopeSizes(of owner: Owner) throws -> [(path: ItemName, bytes: Int)] {
-        try feed.scopeSizes(of: owner)
+        let sizes = try feed.scopeSizes(of: owner)
+        cost.rows += sizes.count
+        return sizes
     }
 
     func positions() throws -> [(partition: Int, token: ChangeToken)] { try feed.positions() }

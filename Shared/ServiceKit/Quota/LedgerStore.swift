@@ -30,15 +30,19 @@ enum LedgerStore {
                 """,
             ]),
         ReservationStore.migration, ReservationStore.orderMigration,
+        Migration(
+            name: "ledger-004-plan",
+            // -1: it is not known.
+            statements: ["ALTER TABLE storage_owners ADD COLUMN plan BIGINT NOT NULL DEFAULT -1"]),
     ]
 
-    private static let columns = "revision, allotted, used"
+    private static let columns = "revision, allotted, used, plan"
     private static let select = SQL("SELECT \(columns) FROM storage_owners WHERE owner_id = ?1")
     private static let insert = SQL(
-        "INSERT INTO storage_owners (owner_id, \(columns), told) VALUES (?1, ?2, ?3, ?4, 0)")
+        "INSERT INTO storage_owners (owner_id, \(columns), told) VALUES (?1, ?2, ?3, ?4, ?5, 0)")
     private static let updateUsed = SQL("UPDATE storage_owners SET used = used + ?2 WHERE owner_id = ?1")
     private static let updateAllotment = SQL(
-        "UPDATE storage_owners SET revision = ?2, allotted = ?3, told = ?4 WHERE owner_id = ?1")
+        "UPDATE storage_owners SET revision = ?2, allotted = ?3, told = ?4, plan = ?5 WHERE owner_id = ?1")
     private static let selectUntold = SQL(
         "SELECT owner_id FROM storage_owners WHERE used <> told ORDER BY owner_id LIMIT ?1")
     private static let selectOwners = SQL("SELECT owner_id FROM storage_owners ORDER BY owner_id")
@@ -57,7 +61,7 @@ enum LedgerStore {
         try transaction.first(select, [.text(owner.rawValue)]) {
             StoredAllotment(
                 revision: UInt64(clamping: $0.integer(0)), allotted: UInt64(clamping: $0.integer(1)),
-                used: UInt64(clamping: $0.integer(2)))
+                used: UInt64(clamping: $0.integer(2)), plan: UInt64(exactly: $0.integer(3)))
         }
     }
 
@@ -67,6 +71,7 @@ enum LedgerStore {
             [
                 .text(owner.rawValue), .integer(Int64(clamping: known.revision)),
                 .integer(Int64(clamping: known.allotted)), .integer(Int64(clamping: known.used)),
+                plan(of: known),
             ])
     }
 
@@ -79,7 +84,12 @@ enum LedgerStore {
             [
                 .text(owner.rawValue), .integer(Int64(clamping: known.revision)),
                 .integer(Int64(clamping: known.allotted)), .integer(told.map { Int64(clamping: $0) } ?? -1),
+                plan(of: known),
             ])
+    }
+
+    private static func plan(of known: StoredAllotment) -> SQLValue {
+        .integer(known.plan.map { Int64(clamping: $0) } ?? -1)
     }
 
     /// - Parameter bytes: More that is used; below zero: less.

@@ -49,22 +49,40 @@ enum ReservationStore {
             bytes = excluded.bytes, filled = excluded.filled, expires = excluded.expires
         """)
     private static let delete = SQL("DELETE FROM storage_reservations WHERE owner_id = ?1 AND id = ?2")
+    /// Below zero nothing looks for it.
+    private static let setAside = SQL("UPDATE storage_reservations SET expires = -1 WHERE owner_id = ?1 AND id = ?2")
     private static let deleteAll = SQL("DELETE FROM storage_reservations WHERE owner_id = ?1")
 
     static func find(
         _ id: ReservationID, of owner: Owner, in transaction: any Transaction
     ) throws -> Reservation? {
-        try transaction.first(select, [.text(owner.rawValue), .blob(id.bytes)], reservation)
+        try transaction.first(select, [.text(owner.rawValue), .blob(id.bytes)], reservation) ?? nil
+    }
+
+    /// A row that was found by its end, not by its id.
+    enum Row {
+        case whole(Reservation)
+        /// Nobody can have made a reservation under such an id.
+        case damaged(owner: Owner, id: [UInt8])
     }
 
     /// One that was ended, of the first owner behind this one.
-    static func ended(after owner: Owner, in transaction: any Transaction) throws -> Reservation? {
-        try transaction.first(selectEnded, [.text(owner.rawValue)], reservation)
+    static func ended(after owner: Owner, in transaction: any Transaction) throws -> Row? {
+        try transaction.first(selectEnded, [.text(owner.rawValue)], row)
     }
 
     /// The first whose time is over.
-    static func expired(at now: Timestamp, in transaction: any Transaction) throws -> Reservation? {
-        try transaction.first(selectExpired, [.integer(Int64(clamping: now.milliseconds))], reservation)
+    static func expired(at now: Timestamp, in transaction: any Transaction) throws -> Row? {
+        try transaction.first(selectExpired, [.integer(Int64(clamping: now.milliseconds))], row)
+    }
+
+    /// Puts a row where neither of these finds it, and leaves it as it is otherwise.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`: there is no row of this owner and id.
+    static func setAside(_ id: [UInt8], of owner: Owner, in transaction: any Transaction) throws {
+        guard try transaction.execute(setAside, [.text(owner.rawValue), .blob(id)]) == 1 else {
+            throw CloudError(.storageFailure, "The row of a reservation cannot be found by its own id.")
+        }
     }
 
     static func count(of owner: Owner, in transaction: any Transaction) throws -> Int {
@@ -90,13 +108,17 @@ enum ReservationStore {
         try transaction.execute(deleteAll, [.text(owner.rawValue)])
     }
 
-    private static func reservation(_ row: any SQLRow) throws -> Reservation {
-        guard let id = ReservationID(bytes: row.blob(1)) else {
-            throw CloudError(.storageFailure, "The row of a reservation is damaged. Restore the last backup.")
-        }
+    private static func row(_ row: any SQLRow) -> Row {
+        reservation(row).map { .whole($0) } ?? .damaged(owner: Owner(row.text(0)), id: row.blob(1))
+    }
+
+    /// Nil: the id is none. Of damaged numbers it is what they can mean: no more is filled than there is room.
+    private static func reservation(_ row: any SQLRow) -> Reservation? {
+        guard let id = ReservationID(bytes: row.blob(1)) else { return nil }
+        let bytes = UInt64(clamping: row.integer(4))
         return Reservation(
             id: id, owner: Owner(row.text(0)), app: AppID(row.text(2)), device: DeviceID(row.text(3)),
-            bytes: UInt64(clamping: row.integer(4)), filled: UInt64(clamping: row.integer(5)),
+            bytes: bytes, filled: min(bytes, UInt64(clamping: row.integer(5))),
             expires: Timestamp(milliseconds: UInt64(clamping: row.integer(6))))
     }
 }

@@ -4,9 +4,11 @@ struct StoredAllotment: Hashable, Sendable {
     var revision: UInt64
     var allotted: UInt64
     var used: UInt64
+    /// The owner's plan, as identity said last; nil: it is not known. One of nothing is a plan too.
+    var plan: UInt64?
 
     /// Of an owner that was never heard of.
-    static let none = StoredAllotment(revision: 1, allotted: 0, used: 0)
+    static let none = StoredAllotment(revision: 1, allotted: 0, used: 0, plan: nil)
 }
 
 /// Whether there is room, and what identity's answers mean. Pure: numbers in, decisions out.
@@ -52,6 +54,6 @@ enum RoomRule {
     /// What is left when what is held and not used is given back; nil: everything is used.
     static func recall(_ known: StoredAllotment) -> StoredAllotment? {
         guard known.allotted > known.used else { return nil }
-        return StoredAllotment(revision: known.revision + 1, allotted: known.used, used: known.used)
+        return StoredAllotment(revision: known.revision + 1, allotted: known.used, used: known.used, plan: known.plan)
     }
 }

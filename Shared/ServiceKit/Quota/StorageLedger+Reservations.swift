@@ -9,6 +9,8 @@ public import Storage
 extension StorageLedger {
     /// Reservations of one owner, at most.
     static let reservationsMax = 1000
+    /// Damaged rows that are set aside in one step.
+    private static let setAsideMax = 64
 
     /// Keeps room, or changes what is kept under this id.
     ///
@@ -104,14 +106,44 @@ extension StorageLedger {
     ///
     /// - Parameter owner: Whose turn was last, so that nobody waits for all that another has ended; nil: nobody's.
     public func endedReservation(
-        after owner: Owner?, in transaction: any Transaction
+        after owner: Owner?, in transaction: any HandlerTransaction
     ) throws -> Reservation? {
-        try ReservationStore.ended(after: owner ?? Owner(""), in: transaction)
+        try firstWhole(in: transaction) { try ReservationStore.ended(after: owner ?? Owner(""), in: transaction) }
     }
 
-    /// The first whose time is over and that is not empty yet.
-    public func expiredReservation(at now: Timestamp, in transaction: any Transaction) throws -> Reservation? {
-        try ReservationStore.expired(at: now, in: transaction)
+    /// The first whose time is over and that was not ended yet.
+    public func expiredReservation(at now: Timestamp, in transaction: any HandlerTransaction) throws -> Reservation? {
+        try firstWhole(in: transaction) { try ReservationStore.expired(at: now, in: transaction) }
+    }
+
+    /// Sets aside one whose row is damaged, so that it keeps no other waiting. What it holds stays charged and stored.
+    public func setAside(_ reservation: Reservation, in transaction: any HandlerTransaction) throws {
+        try setAside(reservation.id.bytes, of: reservation.owner, in: transaction)
+    }
+
+    private func setAside(_ id: [UInt8], of owner: Owner, in transaction: any HandlerTransaction) throws {
+        try ReservationStore.setAside(id, of: owner, in: transaction)
+        transaction.afterCommit { [host] in
+            host.report(
+                "The row of a reservation is damaged, and was set aside. Restore the last backup to give its room back",
+                details: [
+                    "owner": owner.rawValue, "id": id.prefix(32).map { String($0, radix: 16) }.joined(separator: " "),
+                ])
+        }
+    }
+
+    /// The first that is not damaged. Those that are make way; of very many, some do at the next call.
+    private func firstWhole(
+        in transaction: any HandlerTransaction, _ next: () throws -> ReservationStore.Row?
+    ) throws -> Reservation? {
+        for _ in 0..<Self.setAsideMax {
+            switch try next() {
+            case .whole(let reservation): return reservation
+            case .damaged(let owner, let id): try setAside(id, of: owner, in: transaction)
+            case nil: return nil
+            }
+        }
+        return nil
     }
 
     private func giveBack(

@@ -48,11 +48,12 @@ public final class StorageLedger {
 
     private struct Refusal {
         var wanted: UInt64
-        var plan: UInt64
+        /// Nil: the owner is gone, or going.
+        var plan: UInt64?
         var until: Duration
     }
 
-    private unowned let host: ServiceHost
+    unowned let host: ServiceHost
     private var demands: [Owner: Demand] = [:]
     private var refusals: [Owner: Refusal] = [:]
     /// Asked about now; one question at a time for each owner.
@@ -77,7 +78,7 @@ public final class StorageLedger {
         switch RoomRule.charge(bytes, to: known) {
         case .fits: break
         case .missing(let total): throw missing(total, bytes, used: known?.used ?? 0, of: owner)
-        case .impossible: throw Self.exceeded(bytes, used: known?.used ?? 0, plan: 0)
+        case .impossible: throw Self.exceeded(bytes, used: known?.used ?? 0, plan: known?.plan)
         }
         try LedgerStore.addUsed(Int64(bytes), of: owner, app: app, device: device, in: transaction)
         tellSoon()
@@ -92,6 +93,11 @@ public final class StorageLedger {
             -Int64(clamping: min(bytes, known.used)), of: owner, app: app, device: device, in: transaction)
         refusals[owner] = nil
         tellSoon()
+    }
+
+    /// The owner's plan in bytes, as identity said when it was asked last; nil: it is not known.
+    public func plan(of owner: Owner, in transaction: any Transaction) throws -> UInt64? {
+        try LedgerStore.find(owner, in: transaction)?.plan
     }
 
     /// What is stored for the owner, the most first.
@@ -113,10 +119,16 @@ public final class StorageLedger {
             .serviceBusy, "Room is being asked for. Come back in a moment.", retryAfter: Self.askPause)
     }
 
-    private static func exceeded(_ bytes: UInt64, used: UInt64, plan: UInt64) -> CloudError {
-        CloudError(
-            .quotaExceeded, "The plan has no room for this. Delete something, or ask for a larger plan.",
-            details: ["bytes": "\(bytes)", "used_bytes": "\(used)", "plan_bytes": "\(plan)"])
+    /// - Parameter plan: Nil: it is not known, and not told as one of nothing.
+    private static func exceeded(_ bytes: UInt64, used: UInt64, plan: UInt64?) -> CloudError {
+        var error = CloudError(
+            .quotaExceeded,
+            plan == 0
+                ? "The plan stores nothing. Ask for a larger plan."
+                : "The plan has no room for this. Delete something, or ask for a larger plan.",
+            details: ["bytes": "\(bytes)", "used_bytes": "\(used)"])
+        if let plan { error.details["plan_bytes"] = "\(plan)" }
+        return error
     }
 
     // MARK: With identity
@@ -148,7 +160,7 @@ public final class StorageLedger {
             case .failure(let error) where error.code == .unknownItem:
                 // The account is gone, or going.
                 demands[owner] = nil
-                refusals[owner] = Refusal(wanted: 0, plan: 0, until: host.loop.monotonicNow + Self.refusalMemory)
+                refusals[owner] = Refusal(wanted: 0, plan: nil, until: host.loop.monotonicNow + Self.refusalMemory)
             case .failure:
                 // Whoever comes back asks again; what was used is told with the next round.
                 demands[owner] = nil
@@ -164,8 +176,9 @@ public final class StorageLedger {
             guard let known = try LedgerStore.find(owner, in: transaction) else { return }
             allotted = known.allotted
             switch RoomRule.settle(known, revision: reply.revision, allotted: reply.allottedBytes) {
-            case .settled(let settled):
+            case .settled(var settled):
                 allotted = settled.allotted
+                settled.plan = reply.planBytes
                 try LedgerStore.setAllotment(settled, told: request.usedBytes, of: owner, in: transaction)
             case .restored(let restored):
                 isOutdated = true

@@ -27,11 +27,21 @@ public nonisolated struct WirePlan: Sendable {
 
   public var planID: String = String()
 
-  public var sizeBytes: UInt64 = 0
+  /// 0: whoever has the plan stores nothing. It is said in any case: a plan without a size is none.
+  public var sizeBytes: UInt64 {
+    get {_sizeBytes ?? 0}
+    set {_sizeBytes = newValue}
+  }
+  /// Returns true if `sizeBytes` has been explicitly set.
+  public var hasSizeBytes: Bool {self._sizeBytes != nil}
+  /// Clears the value of `sizeBytes`. Subsequent reads from it will return its default value.
+  public mutating func clearSizeBytes() {self._sizeBytes = nil}
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
+
+  fileprivate var _sizeBytes: UInt64? = nil
 }
 
 /// Allowed to services on the roster. All numbers are absolute, so that a repeat
@@ -71,6 +81,7 @@ public nonisolated struct WireSettleAllotmentReply: Sendable {
   /// What it holds from now on: at least `allotted_bytes` of the request.
   public var allottedBytes: UInt64 = 0
 
+  /// 0: there is no room at all, which is not the same as a plan that is not known.
   public var planBytes: UInt64 = 0
 
   /// Less than was wanted, but other services hold unused room and were asked to
@@ -103,6 +114,7 @@ public nonisolated struct WireReadStorageReply: Sendable {
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
+  /// Absent: it is not known.
   public var plan: WirePlan {
     get {_plan ?? WirePlan()}
     set {_plan = newValue}
@@ -283,25 +295,29 @@ nonisolated extension WirePlan: SwiftProtobuf.Message, SwiftProtobuf._MessageImp
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularStringField(value: &self.planID) }()
-      case 2: try { try decoder.decodeSingularUInt64Field(value: &self.sizeBytes) }()
+      case 2: try { try decoder.decodeSingularUInt64Field(value: &self._sizeBytes) }()
       default: break
       }
     }
   }
 
   public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
     if !self.planID.isEmpty {
       try visitor.visitSingularStringField(value: self.planID, fieldNumber: 1)
     }
-    if self.sizeBytes != 0 {
-      try visitor.visitSingularUInt64Field(value: self.sizeBytes, fieldNumber: 2)
-    }
+    try { if let v = self._sizeBytes {
+      try visitor.visitSingularUInt64Field(value: v, fieldNumber: 2)
+    } }()
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WirePlan, rhs: WirePlan) -> Bool {
     if lhs.planID != rhs.planID {return false}
-    if lhs.sizeBytes != rhs.sizeBytes {return false}
+    if lhs._sizeBytes != rhs._sizeBytes {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -26,8 +26,10 @@ extension IdentityService {
                 details: ["argument": "plan_id"])
         }
         let plan = Plan(id: PlanID(request.plan.planID), size: request.plan.sizeBytes)
-        guard 1...UInt64(Int64.max) ~= plan.size else {
-            throw CloudError(.invalidArguments, "A plan has a size, in bytes.", details: ["argument": "size_bytes"])
+        guard request.plan.hasSizeBytes, plan.size <= UInt64(Int64.max) else {
+            throw CloudError(
+                .invalidArguments, "A plan has a size, in bytes; 0 for one that stores nothing.",
+                details: ["argument": "size_bytes"])
         }
         let store = PlanStore(transaction: transaction)
         let former = try store.plan(plan.id)

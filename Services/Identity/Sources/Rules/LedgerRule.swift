@@ -47,7 +47,10 @@ enum LedgerRule {
     }
 
     /// The highest threshold that is passed, in percent: a warning at 80, 90 and 95, and 100 when nothing is left.
+    ///
+    /// A plan of nothing has nothing left from the first.
     static func level(used: UInt64, plan: UInt64) -> UInt32 {
+        guard plan > 0 else { return 100 }
         guard used > 0 else { return 0 }
         for level: UInt32 in [100, 95, 90, 80] where Double(used) >= Double(plan) * Double(level) / 100 { return level }
         return 0

@@ -1,0 +1,182 @@
+import Bus
+import Content
+import Core
+import NephosKit
+import ServiceKit
+import Storage
+import TestKit
+import Testing
+import Wire
+
+@testable import Bulk
+
+/// What ends tickets and accounts, and what is left then.
+@Suite struct EndingTests {
+    private func count(_ table: String, of account: AccountID, in house: BulkHouse) throws -> Int64 {
+        let sql = SQL("SELECT COUNT(*) FROM \(table) WHERE owner = ?1")
+        return try house.cloud.storage(of: .documents).write {
+            try $0.first(sql, [.text(account.rawValue)]) { $0.integer(0) } ?? -1
+        }
+    }
+
+    private func send(_ frame: Frame, _ mover: TestBulk, _ house: BulkHouse) throws -> BulkFrame? {
+        mover.clear()
+        try mover.send(frame)
+        house.cloud.network.run(within: .seconds(5)) { !mover.frames.isEmpty }
+        return mover.frames.first
+    }
+
+    @Test func aClosedAccountIsStoppedInTheMiddleAndLeavesNoRow() throws {
+        let house = try BulkHouse()
+        let mover = try TestBulk(of: house.cloud)
+        let good = try ticket(house.open(mover, upload: upload(1), bytes: 1 << 20))
+        #expect(try send(frame(good, content(1)), mover, house)?.kind == .stored)
+        #expect(try count("content_written", of: mover.account, in: house) == 1)
+        mover.clear()
+        var request = WireCloseAccount()
+        request.accountName = TestCloud.accountName
+        try house.cloud.operate("CloseAccount", request, as: WireCloseAccountReply.self)
+        house.cloud.network.run(for: .seconds(1))
+        #expect(mover.frames.map(\.failure.code) == [.notAuthenticated])
+        #expect(mover.frames.first?.chunk == ChunkID.none)
+        #expect(try send(frame(good, content(2)), mover, house)?.failure.code == .tokenExpired)
+        house.cloud.network.run(for: .seconds(10))
+        for table in ["content_written", "content_chunks", "content_holds", "content_owners"] {
+            #expect(try count(table, of: mover.account, in: house) == 0)
+        }
+    }
+
+    @Test func anAppThatMayNoLongerUseDocumentsIsStoppedInTheMiddle() throws {
+        let house = try BulkHouse()
+        var app = WireApp()
+        app.appID = "TEAM.notes"
+        app.storeID = "TEAM.notes"
+        app.capabilities = [.keyValue, .documents]
+        try house.cloud.createApp(app)
+        let mover = try TestBulk(of: house.cloud, app: "TEAM.notes")
+        let other = try TestBulk(of: house.cloud)
+        let good = try ticket(house.open(mover, upload: upload(1), bytes: 1 << 20))
+        let others = try ticket(house.open(other, upload: upload(2), bytes: 1 << 20))
+        #expect(try send(frame(good, content(1)), mover, house)?.kind == .stored)
+        mover.clear()
+        var update = WireUpdateApp()
+        update.appID = "TEAM.notes"
+        update.capabilities.values = [.keyValue]
+        try house.cloud.operate("UpdateApp", update, as: WireUpdateAppReply.self)
+        house.cloud.network.run(for: .seconds(1))
+        #expect(mover.frames.map(\.failure.code) == [.tokenExpired])
+        #expect(try send(frame(good, content(2)), mover, house)?.failure.code == .tokenExpired)
+        #expect(code { _ = try house.open(mover) } == .missingEntitlement)
+        // Another app of the account goes on.
+        #expect(try send(frame(others, content(3)), other, house)?.kind == .stored)
+    }
+
+    @Test func whatAnAccountAsksForIsBoundedOverAllItsTickets() throws {
+        let house = try BulkHouse()
+        try house.cloud.createAccount("other")
+        let mover = try TestBulk(of: house.cloud)
+        let other = try TestBulk(of: house.cloud, account: "other")
+        // Without credit all of them wait.
+        for _ in 0..<9 {
+            let good = try ticket(house.open(mover))
+            for number in 0..<1000 {
+                try mover.send(BulkFrame.control(.get, good, number: UInt64(number), chunk: id(of: content(1))))
+            }
+            house.cloud.network.run(for: .milliseconds(100))
+        }
+        #expect(mover.frames.count == 9000 - Sending.requestsOfAccountMax)
+        #expect(mover.frames.allSatisfy { $0.failure.code == .serviceBusy })
+        let good = try ticket(house.open(other))
+        try other.send(BulkFrame.control(.credit, good, number: 1 << 20))
+        #expect(
+            try send(BulkFrame.control(.get, good, number: 1, chunk: id(of: content(1))), other, house)?.failure.code
+                == .unknownItem)
+    }
+
+    @Test func aDamagedChunkIsNotWrittenByWhoHasWrittenTooMuch() throws {
+        var configuration = Transfers.Configuration()
+        configuration.writtenADayPlans = 0
+        configuration.writtenADayLeast = 2 << 20
+        let house = try BulkHouse(configuration: configuration)
+        let mover = try TestBulk(of: house.cloud)
+        let good = try ticket(house.open(mover, upload: upload(1), bytes: 8 << 20))
+        #expect(try send(frame(good, content(1, count: 1 << 20)), mover, house)?.kind == .stored)
+        try house.damageAll(of: mover.account)
+        #expect(try send(frame(good, content(2, count: 1_000_000)), mover, house)?.kind == .stored)
+        let before = try house.diskBytes(of: mover.account)
+        #expect(
+            try send(frame(good, content(1, count: 1 << 20)), mover, house)?.failure.code == .requestRateLimited)
+        #expect(try house.diskBytes(of: mover.account) == before)
+    }
+
+    /// The clock was ten years ahead when it was noted.
+    @Test func whatWasNotedInTheFutureIsForgottenWithinADayToo() throws {
+        var configuration = Transfers.Configuration()
+        configuration.writtenADayPlans = 0
+        configuration.writtenADayLeast = 2 << 20
+        let house = try BulkHouse(configuration: configuration)
+        let mover = try TestBulk(of: house.cloud)
+        let good = try ticket(house.open(mover, upload: upload(1), bytes: 8 << 20))
+        for number in 0..<2 {
+            let isStored = try send(frame(good, content(number, count: 1_000_000)), mover, house)?.kind == .stored
+            #expect(isStored)
+        }
+        let ahead = SQL("UPDATE content_written SET noted_at = noted_at + 315360000000")
+        _ = try house.cloud.storage(of: .documents).write { try $0.execute(ahead, []) }
+        func sendOne() throws -> BulkFrame? {
+            let late = try TestBulk(of: house.cloud)
+            return try send(
+                frame(ticket(house.open(late, upload: upload(1), bytes: 8 << 20)), content(9, count: 1_000_000)), late,
+                house)
+        }
+        #expect(try sendOne()?.failure.code == .requestRateLimited)
+        house.cloud.network.run(for: .seconds(20 * 3600))
+        #expect(try sendOne()?.kind == .stored)
+    }
+
+    /// What the loop of content knows of uploads goes with their tickets.
+    @Test func uploadsWithoutTicketsAreForgotten() throws {
+        let house = try BulkHouse()
+        let network = SimulatedNetwork(seed: 1)
+        defer { network.close() }
+        let transport = InProcessTransport(network)
+        let account = AccountID("account")
+        let work = ChunkWork(
+            store: house.store, snapshots: try house.cloud.storage(of: .documents).snapshots, roomKeptBytes: 0)
+        let keys = try transport.makeKeyPair()
+        let made = Made()
+        _ = try transport.startLoop(named: "content") { loop in
+            let door = try BulkDoor(
+                loop: loop, endpoint: "tcp://127.0.0.1:7999", keys: keys, work: work, room: Room(perKeyMax: 1, max: 1)
+            ) { _, _ in }
+            made.door = door
+            for number in 0..<10 {
+                let ticket = try ticket(number, of: account, key: keys.publicKey)
+                door.add(ticket, Upload.Standing(reserved: 1, filled: 0), Writing(bytes: 0, bytesMax: 1))
+            }
+        }
+        // Ten uploads, and their account.
+        #expect(made.door?.knownCount == 11)
+        network.run(for: .seconds(100))
+        #expect(made.door?.knownCount == 11)
+        network.run(for: .seconds(100))
+        #expect(made.door?.knownCount == 0)
+    }
+
+    private func ticket(_ number: Int, of account: AccountID, key: PublicKey) throws -> Ticket {
+        var generator = SplitMix64(seed: UInt64(number))
+        let caller = Caller(
+            account: account, device: DeviceID("device"), app: AppID("app"),
+            entitlements: Entitlements(store: nil, containers: []), expires: Timestamp(milliseconds: 0))
+        return Ticket(
+            id: BulkTicket(using: &generator), key: key, caller: caller, owner: Owner(account), partition: 1,
+            sealer: try ChunkSealer(key: [UInt8](repeating: 1, count: 32), owner: Owner(account)),
+            upload: Upload(account: account, id: try #require(ReservationID(bytes: upload(UInt8(number))))),
+            lifetime: .seconds(120))
+    }
+
+    // Unchecked: a simulation has one thread.
+    private final class Made: @unchecked Sendable {
+        var door: BulkDoor?
+    }
+}
