@@ -28,6 +28,25 @@ import Testing
         }
     }
 
+    @Test func aServicesMemoryIsLimited() async throws {
+        try await withHousehold { house in
+            var nephos = house.nephos
+            nephos.environment["NEPHOS_MEMORY_BYTES_MAX"] = "1000000000"
+            nephos.environment["NEPHOS_RECORDS_MEMORY_BYTES_MAX"] = "500000000"
+            #expect(try await nephos.run("up").status == 0)
+            for (service, limit) in [(ServiceName.keyValue, 1_000_000_000), (.records, 500_000_000)] {
+                let file = try #require(FileHandle(forReadingAtPath: "/proc/\(try house.holder(.service(service)))/limits"))
+                let limits = String(decoding: try file.readToEnd() ?? Data(), as: UTF8.self)
+                let data = limits.split(separator: "\n").first { $0.hasPrefix("Max data size") }
+                #expect(data?.contains(" \(limit) ") == true, "\(limits)")
+            }
+            #expect(try await nephos.run("down").status == 0)
+            nephos.environment["NEPHOS_MEMORY_BYTES_MAX"] = "1000"
+            let up = try await nephos.run("up", "--timeout", "5")
+            #expect(up.status != 0 && (up.output + up.errors).contains("at least 268435456 bytes"), "\(up)")
+        }
+    }
+
     @Test func downEndsWhatAKilledSupervisorLeft() async throws {
         try await withHousehold { house in
             #expect(try await house.nephos.run("up").status == 0)

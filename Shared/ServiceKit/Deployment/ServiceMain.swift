@@ -1,5 +1,5 @@
 public import Bus
-// For what it does when it is linked.
+// Also for what it does when it is linked.
 internal import CJemalloc
 public import Configuration
 public import Core
@@ -55,6 +55,7 @@ public func runService(
             details: ["log_level": level])
     }
     logger.logLevel = level
+    try limitMemory(of: name, configuration)
 
     if isSupervised {
         let place = RunFolder.Place.service(name)
@@ -79,6 +80,23 @@ public func runService(
         configuration: ServiceGroupConfiguration(
             services: [worker], gracefulShutdownSignals: [.sigterm, .sigint], logger: logger))
     try await group.run()
+}
+
+/// What a service may have of memory that is its own, where its operator says nothing: about ten times what it needs.
+private let memoryBytesMax = 2 << 30
+
+/// A last bound beside all the others: a service that passes it ends, and is started again, before the machine has no
+/// memory left for anybody.
+private func limitMemory(of name: ServiceName, _ configuration: ConfigReader) throws {
+    let all = configuration.int(forKey: "memory.bytes_max", default: memoryBytesMax)
+    let limit = configuration.scoped(to: ConfigKey(name.rawValue)).int(forKey: "memory.bytes_max", default: all)
+    // 0: as much as there is.
+    guard limit != 0 else { return }
+    guard limit >= 256 << 20, nephos_limit_memory(UInt(limit)) == 0 else {
+        throw CloudError(
+            .configurationInvalid, "A service needs at least 268435456 bytes of memory. Use 0 for no limit.",
+            details: ["memory_bytes_max": "\(limit)"])
+    }
 }
 
 /// Keeps one service running on a loop until it is told to stop.
