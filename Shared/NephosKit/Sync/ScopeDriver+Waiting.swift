@@ -61,10 +61,10 @@ extension ScopeDriver {
     /// Where the scope stands, and why anything in it waits.
     func status() throws(CloudError) -> StoreStatus {
         let place = model.place(in: engine.session)
-        let (state, pending, refused) = try engine.local.read { database in
+        let (state, pending, refused, leftBehind) = try engine.local.read { database in
             let rows = ScopeTransaction(database, place)
             let pending = try rows.operations(limit: Self.listedMax).map { ($0, try model.items(of: $0, in: rows)) }
-            return (try rows.state(), pending, try model.refusals(in: rows))
+            return (try rows.state(), pending, try model.refusals(in: rows), try model.leftBehind(in: rows))
         }
         let problem = problem
         let described = pending.map { operation, items in
@@ -75,6 +75,7 @@ extension ScopeDriver {
         return StoreStatus(
             initialSyncFinished: state.synced, head: state.head, digest: state.digest, pending: described,
             refused: refused, problem: problem, agrees: sync.agrees, budget: sync.outbox.pacing.budget,
-            isFollowing: engine.router.isFollowing(self))
+            isFollowing: engine.router.isFollowing(self), followingProblem: engine.router.problem(of: self),
+            leftBehind: leftBehind)
     }
 }

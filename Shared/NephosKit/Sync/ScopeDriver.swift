@@ -244,9 +244,7 @@ final class ScopeDriver {
                 perform(sync.due(timer))
             }
         case .stopWaiting(let timer): timers.removeValue(forKey: timer)?.cancel()
-        case .changed:
-            model.statusChanged()
-            settleWaiters()
+        case .changed: settleWaiters()
         case .fetched:
             do throws(CloudError) { model.fetched(try status()) } catch { perform(sync.applyFailed(error)) }
         case .look: settleWaiters()
