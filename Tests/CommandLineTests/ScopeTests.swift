@@ -133,7 +133,7 @@ import Testing
 
     @Test func whatWaitsForAFormerStoreIsListedAndDecided() async throws {
         try await withHousehold { house in
-            try await house.begin(lifetime: 3)
+            try await house.begin(lifetime: 10)
             let notes = ["--app", "TEST.notes"]
             #expect(try await house.nephos.run("app", "create", "TEST.notes").status == 0)
             #expect(try await house.person.run(["kv", "set", "n", "1"] + notes).status == 0)
@@ -141,10 +141,11 @@ import Testing
                 #expect(try await house.nephos.run("down").status == 0)
                 #expect(try await house.person.run(["kv", "set", "left", store, "--offline"] + notes).status == 0)
                 var operatorProgram = house.person
-                operatorProgram.environment["NEPHOS_IDENTITY_ACCESS_TOKEN_LIFETIME_SECONDS"] = "3"
+                operatorProgram.environment["NEPHOS_IDENTITY_ACCESS_TOKEN_LIFETIME_SECONDS"] = "10"
                 #expect(try await operatorProgram.run("up").status == 0)
                 #expect(try await house.nephos.run("app", "update", "TEST.notes", "--store", store).status == 0)
-                try await Task.sleep(for: .seconds(3))
+                // Its next token tells the device.
+                try await Task.sleep(for: .seconds(10))
                 for command in [["kv", "sync"], ["why"], ["status"], ["verify"]] {
                     let outcome = try await house.person.run(command + notes)
                     #expect(outcome.status == 6, "\(command): \(outcome)")
