@@ -41,7 +41,9 @@ extension KeyValueModel {
         request.limit = UInt32(clamping: limit - page.count)
         request.skip = UInt32(clamping: page.count)
         let asked = request
-        engine.call(.keyValue, asked, as: WireListKeyHistoryReply.self, app: app, timeout: timeout) {
+        engine.call(
+            .keyValue, asked, as: WireListKeyHistoryReply.self, app: app, timeout: timeout, endsWhenRefused: true
+        ) {
             [weak self] result, _ in
             guard let self else { return }
             do throws(CloudError) {
