@@ -18,14 +18,10 @@ let argumentParser = Target.Dependency.product(name: "ArgumentParser", package: 
 let configuration = Target.Dependency.product(name: "Configuration", package: "swift-configuration")
 let crypto = Target.Dependency.product(name: "Crypto", package: "swift-crypto")
 let cryptoExtras = Target.Dependency.product(name: "CryptoExtras", package: "swift-crypto")
-let customDump = Target.Dependency.product(name: "CustomDump", package: "swift-custom-dump")
-let flyingFox = Target.Dependency.product(name: "FlyingFox", package: "FlyingFox")
 let grdb = Target.Dependency.product(name: "GRDB", package: "GRDB.swift")
 let sqlite = Target.Dependency.product(name: "GRDBSQLite", package: "GRDB.swift")
 let histogram = Target.Dependency.product(name: "Histogram", package: "hdrhistogram-swift")
-let jwtKit = Target.Dependency.product(name: "JWTKit", package: "jwt-kit")
 let logging = Target.Dependency.product(name: "Logging", package: "swift-log")
-let metrics = Target.Dependency.product(name: "Metrics", package: "swift-metrics")
 let protobuf = Target.Dependency.product(name: "SwiftProtobuf", package: "swift-protobuf")
 let lifecycle = Target.Dependency.product(name: "ServiceLifecycle", package: "swift-service-lifecycle")
 let unixSignals = Target.Dependency.product(name: "UnixSignals", package: "swift-service-lifecycle")
@@ -40,9 +36,7 @@ func service(_ name: String, product: String, _ dependencies: [Target.Dependency
     [
         .target(
             name: "\(name)Service",
-            dependencies: [
-                "ServiceKit", "Storage", "Bus", "Wire", "Core", configuration, logging, protobuf,
-            ] + dependencies,
+            dependencies: ["ServiceKit", "Core"] + dependencies,
             path: "Services/\(name)/Sources",
             swiftSettings: strict
         ),
@@ -56,6 +50,9 @@ func service(_ name: String, product: String, _ dependencies: [Target.Dependency
         ),
     ]
 }
+
+/// What a service needs that has state of its own.
+let storing: [Target.Dependency] = ["Storage", "Bus", "Wire", configuration, protobuf]
 
 /// A test target in `Tests/`.
 func tests(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
@@ -84,7 +81,6 @@ let package = Package(
         .package(url: "https://github.com/apple/swift-protobuf", from: "1.39.0", traits: []),
         .package(url: "https://github.com/groue/GRDB.swift", from: "7.10.0"),
         .package(url: "https://github.com/swift-server/swift-service-lifecycle", from: "2.13.0"),
-        .package(url: "https://github.com/vapor/jwt-kit", from: "5.7.1"),
     ],
     targets: [
         .systemLibrary(name: "CJemalloc", path: "Shared/CJemalloc"),
@@ -94,7 +90,7 @@ let package = Package(
         shared("Core", [crypto]),
         shared("Files"),
         shared("Wire", ["Core", protobuf]),
-        shared("Bus", ["Core", "Wire", protobuf, logging]),
+        shared("Bus", ["Core", "Wire", protobuf]),
         shared("ZeroMQBus", ["Bus", "Core", "CZeroMQ", "CSodium", logging]),
         shared("Storage", ["Core", "CSQLiteShim", grdb, sqlite, logging]),
         shared("Content", ["Core", "Storage", crypto]),
@@ -102,13 +98,10 @@ let package = Package(
             "ServiceKit",
             [
                 "Storage", "Bus", "Wire", "Core", "Files", "CJemalloc", "CSodium", protobuf, logging, configuration,
-                crypto,
-                jwtKit,
-                lifecycle, unixSignals,
+                crypto, lifecycle, unixSignals,
             ]),
-        shared("Bulk", ["ServiceKit", "Content", "Storage", "Bus", "Wire", "Core", protobuf]),
+        shared("Bulk", ["ServiceKit", "Content", "Storage", "Bus", "Wire", "Core"]),
         shared("NephosKit", ["Bus", "Wire", "Core", "Files", "ZeroMQBus", crypto, grdb, protobuf, logging]),
-        shared("DeviceSync", ["NephosKit", "Core"]),
         shared(
             "TestKit",
             [
@@ -118,11 +111,11 @@ let package = Package(
         // What an app's tests import: a face of TestKit that shows nothing but NephosKit.
         shared("NephosTestKit", ["TestKit", "NephosKit", "RecordsService", "Content", "Bus", "Core", logging]),
     ]
-        + service("Identity", product: "nephos-identity", [crypto, cryptoExtras, jwtKit])
-        + service("KeyValue", product: "nephos-keyvalue", [crypto])
-        + service("Documents", product: "nephos-documents", ["Bulk", "Content"])
+        + service("Identity", product: "nephos-identity", storing + [crypto, cryptoExtras])
+        + service("KeyValue", product: "nephos-keyvalue", storing)
+        + service("Documents", product: "nephos-documents", ["Bulk", "Content", "Storage", "Bus"])
         + service("Records", product: "nephos-records")
-        + service("Notifications", product: "nephos-notifications")
+        + service("Notifications", product: "nephos-notifications", storing)
         + [
             .executableTarget(
                 name: "nephos",
@@ -154,9 +147,7 @@ let package = Package(
             tests(
                 "CloudTests",
                 [
-                    "NephosTestKit", "TestKit", "ServiceKit", "IdentityService", "NephosKit", "Storage", "Bus", "Wire",
-                    "Core",
-                    protobuf,
+                    "NephosTestKit", "TestKit", "ServiceKit", "NephosKit", "Storage", "Bus", "Wire", "Core", protobuf,
                 ]),
             tests("ZeroMQBusTests", ["ZeroMQBus", "Bus", "Core", "CZeroMQ"]),
             tests("StorageTests", ["Storage", "Core", sqlite]),

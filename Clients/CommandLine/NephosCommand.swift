@@ -21,7 +21,7 @@ struct NephosCommand: AsyncParsableCommand {
             CommandGroup(
                 name: "Deployment",
                 subcommands: [
-                    InitCommand.self, UpCommand.self, DownCommand.self, StatusCommand.self, AdvertiseCommand.self,
+                    InitCommand.self, UpCommand.self, DownCommand.self, AdvertiseCommand.self,
                 ]),
             CommandGroup(
                 name: "Administration", subcommands: [AppCommand.self, PlanCommand.self, SecretsCommand.self]),
@@ -29,10 +29,14 @@ struct NephosCommand: AsyncParsableCommand {
                 name: "Account",
                 subcommands: [AccountCommand.self, DevicesCommand.self, StorageCommand.self]),
             CommandGroup(
-                name: "Device", subcommands: [SignInCommand.self, SignOutCommand.self, WhoAmICommand.self]),
+                name: "Device",
+                subcommands: [SignInCommand.self, SignOutCommand.self, WhoAmICommand.self, StatusCommand.self]),
             CommandGroup(
                 name: "Data",
-                subcommands: [KeyValueCommand.self, WatchCommand.self, WhyCommand.self, VerifyCommand.self]),
+                subcommands: [
+                    KeyValueCommand.self, WatchCommand.self, WhyCommand.self, VerifyCommand.self, ConflictsCommand.self,
+                    DiscardCommand.self,
+                ]),
         ]
     )
 

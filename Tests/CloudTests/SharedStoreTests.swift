@@ -47,7 +47,9 @@ import Wire
         cloud.network.run(for: .seconds(30))
         let told = Told()
         engine.onEvent = { event in
-            if case .change(let app, let change) = event, change.changedKeys.contains("k") { told.apps.append(app) }
+            if case .change(let scope, let change) = event, change.changedKeys.contains("k") {
+                told.apps.append(scope.app)
+            }
         }
         try store.set(1, forKey: "k")
         cloud.network.run(for: .seconds(10))

@@ -29,13 +29,16 @@ import Testing
         switch leaf.name {
         // The first makes what the others need; the second needs no more than a server.
         case "init", "sign-in": .nothing
+        // It says what there is of both, and misses the deployment where there is neither.
+        case "status": .deployment
         default: leaf.options.contains("home") ? .device : leaf.options.contains("deployment") ? .deployment : .nothing
         }
     }
 
     /// What a command insists on, though each of it may be left out.
     private static let needed = [
-        "plan assign": ["--account", "x"], "app update": ["--name", "x"], "kv set": ["x"], "kv discard": ["--all"],
+        "plan assign": ["--account", "x"], "app update": ["--name", "x"], "kv set": ["x"], "discard": ["--all"],
+        "kv discard": ["--all"],
     ]
 
     /// What keeps a command from asking anything.
@@ -127,7 +130,7 @@ import Testing
     @Test func whatOnlyReadsMakesNoHome() async throws {
         try await withFolder { folder in
             let nephos = nephos(folder)
-            for leaf in try await leaves(nephos) where leaf.options.contains("home") && leaf.name != "sign-in" {
+            for leaf in try await leaves(nephos) where need(leaf) == .device {
                 let outcome = try await nephos.run(leaf.path + leaf.sample + answers(leaf))
                 #expect(outcome.status == 4, "\(leaf.name): \(outcome.errors)")
                 #expect(!FileManager.default.fileExists(atPath: folder + "/home"), "\(leaf.name)")

@@ -40,7 +40,7 @@ import Testing
             }
             let watch = try house.person.start(["watch"])
             defer { watch.signal(SIGKILL) }
-            try await eventually("the watch says what was refused") { watch.output.contains("kv discard") }
+            try await eventually("the watch says what was refused") { watch.output.contains("nephos discard") }
             #expect(!watch.output.contains("in sync"), "\(watch.output)")
 
             // What was refused is not lost.
@@ -51,7 +51,7 @@ import Testing
             #expect(try await house.person.run("why", "--json").output.contains("\"value\":\"\(value)\""))
             #expect(try await house.person.run("why").output.count < 1000)
 
-            #expect(try await house.person.run("kv", "discard", "mine").status == 0)
+            #expect(try await house.person.run("discard", "mine").status == 0)
             #expect(try await house.person.run("kv", "sync").status == 0)
             #expect(try await house.person.run("verify").output.contains("In sync"))
             try await eventually("the watch says that it is in sync") { watch.output.contains(" in sync at") }

@@ -24,22 +24,20 @@ import Wire
     /// A device's notes.
     private final class Notebook {
         let device: TestDevice
-        let model = NotesModel()
+        let model: NotesModel
         let driver: ScopeDriver
 
         init(_ device: TestDevice, isBoard: Bool = false) throws {
             self.device = device
+            let engine = try #require(device.engine)
+            model = NotesModel(engine)
             if isBoard { model.owner = Owner(model.app) }
-            driver = try #require(device.engine).open(model)
+            driver = try engine.open(model)
         }
 
         /// Accepts a note, and sends it when it can be.
         func set(_ name: ItemName, _ text: String?) throws {
-            let payload = try Note(name: name, text: text.map { [UInt8]($0.utf8) }).wire.serializedData()
-            let engine = driver.engine
-            try driver.write {
-                _ = try $0.append(payload, id: engine.makeOperationID(), writer: engine.writer, now: engine.now)
-            }
+            try driver.write { try model.append(Note(name: name, text: text.map { [UInt8]($0.utf8) }), in: $0) }
             driver.push()
         }
 
@@ -287,7 +285,7 @@ import Wire
         try cloud.createAccount("bert")
         let device = try cloud.addDevice()
         try device.signIn(as: "bert")
-        let curious = NotesModel()
+        let curious = NotesModel(try #require(device.engine))
         curious.owner = book.device.session.map { Owner($0.accountID) }
         let driver = try #require(device.engine).open(curious)
         cloud.network.run(for: .seconds(10))

@@ -14,16 +14,30 @@ final class NotesModel: ScopeModel {
     private static let table =
         "CREATE TABLE notes (account TEXT, name TEXT, text BLOB, sequence INTEGER, PRIMARY KEY (account, name))"
 
-    let app = AppID("T.notes")
+    static let theApp = AppID("T.notes")
+
+    let app = NotesModel.theApp
     let service = ServiceName.records
+    unowned let engine: DeviceEngine
     var told: [ChangeNotification] = []
     var owner: Owner?
+
+    init(_ engine: DeviceEngine) { self.engine = engine }
 
     func scope(in session: SessionRecord) -> LocalScope? {
         LocalScope(account: session.accountID, service: service, owner: owner, path: app.rawValue)
     }
 
-    func emit(_ notification: ChangeNotification) { told.append(notification) }
+    func emit(_ notification: ChangeNotification) {
+        told.append(notification)
+        engine.onEvent(.change(id, notification))
+    }
+
+    /// Accepts a note.
+    func append(_ note: Note, in rows: ScopeTransaction) throws {
+        _ = try rows.append(
+            note.wire.serializedData(), id: engine.makeOperationID(), writer: engine.writer, now: engine.now)
+    }
 
     func notes(in rows: ScopeTransaction) throws -> [Note] {
         try Row.fetchAll(
@@ -95,5 +109,18 @@ final class NotesModel: ScopeModel {
 
     func items(of operation: OutboxOperation, in rows: ScopeTransaction) throws -> [ItemName] {
         [ItemName(try WireChange(serializedBytes: operation.payload).item)]
+    }
+}
+
+/// Everybody who is signed in has notes.
+struct NotesKind: ScopeKind {
+    let service = ServiceName.records
+
+    func scopes(of session: SessionRecord?, in database: Database) throws -> [ScopeID] {
+        session?.signedIn == true ? [ScopeID(app: NotesModel.theApp, service: service)] : []
+    }
+
+    func open(_ id: ScopeID, on engine: DeviceEngine) throws(CloudError) -> ScopeDriver {
+        try engine.open(NotesModel(engine))
     }
 }

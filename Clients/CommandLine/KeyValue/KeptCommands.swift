@@ -46,40 +46,4 @@ extension KeyValueCommand {
             return error
         }
     }
-
-    struct Discard: AsyncParsableCommand {
-        static let configuration = CommandConfiguration(
-            abstract: "Dismiss writes that the server refused, so that they are not listed any more.",
-            discussion: """
-                What the keys hold stays as it is. `nephos why` lists refused writes with the reason. \
-                Exit code 2: there is no refused write of the key.
-                """)
-
-        @Argument(help: "The keys (or --all).") var keys: [String] = []
-        @Flag(help: "Dismiss all of them.") var all = false
-        @OptionGroup var store: StoreOptions
-        @OptionGroup var wait: WaitOptions
-        @OptionGroup var output: OutputOptions
-
-        func validate() throws {
-            guard keys.isEmpty == all else { throw ValidationError("Name keys, or give --all.") }
-        }
-
-        func run() async throws {
-            try await store.withStore(within: wait.duration) { store, _ in
-                // As everywhere a key is typed: any name that Swift's strings take for equal.
-                let refused = try await store.status().refused.map(\.key).filter { keys.contains($0.rawValue) }
-                let dismissed = try store.dismissRefused(all ? nil : refused)
-                if let missing = keys.first(where: { key in !dismissed.contains { $0.rawValue == key } }) {
-                    throw CloudError(
-                        .unknownItem, "There is no refused write of this key.", details: ["key": missing])
-                }
-                try output.print(
-                    ["dismissed": dismissed.map(\.rawValue)],
-                    text: dismissed.isEmpty
-                        ? "No write was refused."
-                        : "Dismissed \(listed(dismissed.map { inLine($0.rawValue) })).")
-            }
-        }
-    }
 }

@@ -9,7 +9,7 @@ struct KeyValueCommand: AsyncParsableCommand {
         commandName: "kv", abstract: "The key-value store of an app.",
         subcommands: [
             Get.self, Set.self, Delete.self, List.self, Import.self, Export.self, History.self, Sync.self, Mirror.self,
-            Adopt.self, Discard.self,
+            Adopt.self, DiscardCommand.self,
         ])
 
     /// How long a command that talks to the server may take.
@@ -250,7 +250,7 @@ struct KeyValueCommand: AsyncParsableCommand {
             abstract: "Send what waits, fetch what is new, and say where the store stands.",
             discussion: """
                 Exit code 6: the copies differ, something waits, or the server refused a write that nobody has \
-                dismissed (nephos kv discard).
+                dismissed (nephos discard).
                 """)
 
         @OptionGroup var store: StoreOptions
@@ -260,7 +260,7 @@ struct KeyValueCommand: AsyncParsableCommand {
         func run() async throws {
             try await store.withStore(within: network.duration) { store, _ in
                 store.synchronize()
-                let asked = try await Asked(store, within: network.offline ? nil : network.duration)
+                let asked = try await Asked(store.scope, within: network.offline ? nil : network.duration)
                 let status = asked.status
                 let standing = Standing(status, failure: asked.failure)
                 if asked.isInVain, let cause = standing.cause { throw asked.details(for: cause) }

@@ -10,6 +10,23 @@ struct DeviceOptionGroup: ParsableArguments {
     @Option(name: .long, help: "The device's home (default: $NEPHOS_HOME, or ~/.nephos).", completion: .directory)
     var home: String?
 
+    private var place: String { home ?? Session.defaultHome }
+
+    /// Whether a device has its home here.
+    ///
+    /// - Throws: ``CloudError`` `.permissionFailure` when this user may not know.
+    var hasHome: Bool {
+        get throws(CloudError) {
+            // What is no folder has another mode, and the session says so.
+            guard access(place + "/.", R_OK | W_OK | X_OK) == 0 || errno != EACCES else {
+                throw CloudError(
+                    .permissionFailure, "This user may not use the device's home. Run this as its owner.",
+                    details: ["home": place])
+            }
+            return access(place + "/device.sqlite", F_OK) == 0 || errno != ENOENT && errno != ENOTDIR
+        }
+    }
+
     /// Opens the home for the length of a command.
     ///
     /// - Parameter makesHome: Whether one that is not there is made. What only reads makes nothing: a home that is
@@ -21,14 +38,9 @@ struct DeviceOptionGroup: ParsableArguments {
         var logger = Logger(label: "nephos.device") { StreamLogHandler.standardError(label: $0) }
         logger.logLevel =
             ProcessInfo.processInfo.environment["NEPHOS_LOG_LEVEL"].flatMap { Logger.Level(rawValue: $0) } ?? .error
-        let home = home ?? Session.defaultHome
-        // What is no folder has another mode, and the session says so.
-        guard access(home + "/.", R_OK | W_OK | X_OK) == 0 || errno != EACCES else {
-            throw CloudError(
-                .permissionFailure, "This user may not use the device's home. Run this as its owner.",
-                details: ["home": home])
-        }
-        guard makesHome || access(home + "/device.sqlite", F_OK) == 0 || errno != ENOENT && errno != ENOTDIR else {
+        let home = place
+        let isThere = try hasHome
+        guard makesHome || isThere else {
             throw CloudError(
                 .notSignedIn,
                 "No device has its home here: nobody has signed in. Use: nephos sign-in CONNECTION --account NAME",
@@ -70,33 +82,9 @@ struct StoreOptions: ParsableArguments {
         try await device.withSession(makesHome: makesHome && app != nil) { session in
             let store = try session.keyValueStore(app: app.map { AppID($0) })
             if let app, let account = try session.account, account.storeIDs[app] == nil {
-                try await requireKnown(app, store, account, within: limit)
+                try await store.scope.requireKnown(to: account, within: limit)
             }
             return try await body(store, session)
-        }
-    }
-
-    /// Asks the server about an app that this device has never used, so that nothing waits for one that is mistyped.
-    ///
-    /// - Throws: ``CloudError`` `.missingEntitlement` when there is none; `.networkUnavailable` or
-    ///   `.deadlineExceeded` when that cannot be known now.
-    private func requireKnown(
-        _ app: String, _ store: KeyValueStore, _ account: SessionRecord, within limit: Duration
-    ) async throws {
-        let details = ["app": app, "used_here": account.storeIDs.keys.sorted().joined(separator: ", ")]
-        do { try await store.waitUntilCurrent(timeout: limit, isImpatient: true) } catch {
-            switch ExitStatus.of(error) {
-            case .refused where error.code == .missingEntitlement:
-                throw CloudError(
-                    .missingEntitlement, "There is no such app, or this account may not use it. Nothing was kept.",
-                    details: details)
-            case .unreachable:
-                throw CloudError(
-                    error.code,
-                    "This device has never used this app, and cannot ask about it now. Nothing was kept. Check its name, or try again later.",
-                    details: details)
-            default: throw error
-            }
         }
     }
 }

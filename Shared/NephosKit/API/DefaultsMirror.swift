@@ -32,6 +32,8 @@ public final class DefaultsMirror: Sendable {
     private let prefers: Side?
     /// What the file had when both sides last agreed.
     private let agreed = Mutex<[ItemName: PropertyValue]>([:])
+    /// Who was signed in when the mirror began.
+    private let account = Mutex<UbiquityIdentityToken?>(nil)
     /// Whether the home knows that.
     private let isNoted = Mutex(false)
     /// Called between two things that are saved; a test ends the mirror there by throwing.
@@ -86,12 +88,17 @@ public final class DefaultsMirror: Sendable {
     ///   than the store and it is not known which are the newer; and what the store throws (`.quotaExceeded` names
     ///   the limit).
     public func run() async throws(CloudError) {
-        while try await !store.status().initialSyncFinished {
+        var account = try store.session.ubiquityIdentityToken
+        while true {
+            let isFinished = try await store.status().initialSyncFinished
+            let now = try store.session.ubiquityIdentityToken
+            // Of the same account as before and after.
+            if isFinished, now == account { break }
+            account = now
             do { try await Task.sleep(for: interval) } catch { return }
         }
-        let account = try store.session.ubiquityIdentityToken
         var stamp = try fileStamp()
-        try merge()
+        try merge(of: account)
         var unreadable = 0
         while !Task.isCancelled {
             do { try await Task.sleep(for: interval) } catch { return }
@@ -128,7 +135,10 @@ public final class DefaultsMirror: Sendable {
     /// Brings both sides together once, as they were left.
     ///
     /// - Throws: ``CloudError`` as ``run()`` does.
-    public func merge() throws(CloudError) {
+    public func merge() throws(CloudError) { try merge(of: store.session.ubiquityIdentityToken) }
+
+    private func merge(of account: UbiquityIdentityToken?) throws(CloudError) {
+        self.account.withLock { $0 = account }
         let stamp = try fileStamp()
         // One that is not there, or empty, as it is made for a mirror, is filled.
         let file = stamp.isEmpty ? [:] : try readFile(emptyAllowed: true)
@@ -233,6 +243,7 @@ public final class DefaultsMirror: Sendable {
 
         let writes = changes.sorted { $0.key < $1.key }.map { LocalWrite(key: $0.key, value: $0.value) }
         let now = try store.write(writes) { database, values in
+            try self.requireSameAccount(database)
             let now = try self.shown(in: values)
             try MirrorNotes(database, app: app, path: place).write(
                 covers: covers, last: MirrorNote.Content(file), next: now == file ? nil : MirrorNote.Content(now))
@@ -248,9 +259,17 @@ public final class DefaultsMirror: Sendable {
         isNoted.withLock { $0 = false }
         try step("mirror.note")
         try store.session.local.write {
+            try self.requireSameAccount($0)
             try MirrorNotes($0, app: app, path: place).write(covers: covers, last: MirrorNote.Content(now), next: nil)
         }
         isNoted.withLock { $0 = true }
+    }
+
+    /// Another may sign in at any time: what the file has is not theirs, nor what they have the file's.
+    private func requireSameAccount(_ database: Database) throws {
+        guard try Facts(database).session?.ubiquityIdentityToken == account.withLock({ $0 }) else {
+            throw accountChanged
+        }
     }
 
     /// What the file is to have of these.

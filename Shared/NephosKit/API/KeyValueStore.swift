@@ -10,6 +10,8 @@ public final class KeyValueStore: KeyValueWriting, Sendable {
     /// Whose store it is.
     public let app: AppID
     let session: Session
+    /// The store as any other thing that a device keeps in step.
+    public var scope: Scope { Scope(id: ScopeID(app: app, service: .keyValue), session: session) }
 
     init(app: AppID, session: Session) {
         self.app = app
@@ -111,7 +113,8 @@ public final class KeyValueStore: KeyValueWriting, Sendable {
         return result
     }
 
-    /// Offers what was written while signed out to the account that is signed in now. It stays among
+    /// Offers what was written while signed out to the account that is signed in now, and what was left behind in a
+    /// store that the app had before (``StoreStatus/leftBehind``). What was written while signed out stays among
     /// ``signedOutKeys()`` until the server has taken it.
     ///
     /// - Returns: The keys offered.
@@ -137,8 +140,7 @@ public final class KeyValueStore: KeyValueWriting, Sendable {
     @discardableResult
     public func dismissRefused(_ keys: [ItemName]? = nil) throws(CloudError) -> [ItemName] {
         let dismissed = try session.local.dismissRefused(keys, app: app)
-        let app = app
-        session.engine.execute { $0.keyValue(app).changed() }
+        scope.execute { $0.perform([.changed]) }
         return dismissed
     }
 
@@ -151,8 +153,7 @@ public final class KeyValueStore: KeyValueWriting, Sendable {
     @discardableResult
     public func synchronize() -> Bool {
         session.local.checkpoint()
-        let app = app
-        session.engine.execute { $0.keyValue(app).synchronize() }
+        scope.synchronize()
         return (try? session.account) != nil
     }
 
@@ -160,10 +161,7 @@ public final class KeyValueStore: KeyValueWriting, Sendable {
     ///
     /// - Throws: ``CloudError`` `.storageFailure`; `.operationCancelled` when the session is closed.
     public func status() async throws(CloudError) -> StoreStatus {
-        let app = app
-        return try await session.engine.perform { engine, completion in
-            completion(Result { () throws(CloudError) in try engine.keyValue(app).status() })
-        }
+        try await scope.status()
     }
 
     /// Waits until this device has what the server has now, by a fetch that begins now.
@@ -176,10 +174,7 @@ public final class KeyValueStore: KeyValueWriting, Sendable {
     public func waitUntilCurrent(
         timeout: Duration = .seconds(30), isImpatient: Bool = false
     ) async throws(CloudError) {
-        let app = app
-        try await session.engine.perform { engine, completion in
-            engine.keyValue(app).whenCurrent(timeout: timeout, isImpatient: isImpatient, completion)
-        }
+        try await scope.waitUntilCurrent(timeout: timeout, isImpatient: isImpatient)
     }
 
     /// Waits until the first download has finished; not at all if it has, or if nobody is signed in.
@@ -208,10 +203,7 @@ public final class KeyValueStore: KeyValueWriting, Sendable {
     public func waitUntilSent(
         timeout: Duration = .seconds(30), isImpatient: Bool = false
     ) async throws(CloudError) {
-        let app = app
-        try await session.engine.perform { engine, completion in
-            engine.keyValue(app).whenSent(timeout: timeout, isImpatient: isImpatient, completion)
-        }
+        try await scope.waitUntilSent(timeout: timeout, isImpatient: isImpatient)
     }
 
     // MARK: Changes
@@ -225,14 +217,7 @@ public final class KeyValueStore: KeyValueWriting, Sendable {
 
     /// The same, and in its place the end of each fetch.
     public var events: some AsyncSequence<StoreEvent, Never> & Sendable {
-        let app = app
-        return session.subscribe().compactMap { event in
-            switch event {
-            case .change(app, let notification): .change(notification)
-            case .didFetchChanges(app, let status): .didFetchChanges(status)
-            default: nil
-            }
-        }
+        scope.events
     }
 }
 

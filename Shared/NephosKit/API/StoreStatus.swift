@@ -37,6 +37,17 @@ public struct StoreStatus: Sendable {
         public var error: CloudError?
     }
 
+    /// Changes that were written for another scope than the app has now, and never sent. Nothing sends them until
+    /// somebody decides what becomes of them.
+    public struct LeftBehind: Sendable {
+        /// What the app had then: a store's id.
+        public var place: String
+        /// What they write.
+        public var names: [ItemName]
+        /// When the oldest was written, by this device's clock.
+        public var since: Timestamp
+    }
+
     /// The first download has finished.
     public var initialSyncFinished: Bool
     /// This device's place in the store's feed.
@@ -56,10 +67,14 @@ public struct StoreStatus: Sendable {
     public var budget: Budget?
     /// Whether changes by other devices arrive at once.
     public var isFollowing: Bool
+    /// Why they do not; nil: they do, or it is not known yet. What is fetched is as current as the last look.
+    public var followingProblem: CloudError?
+    /// What waits in places that the app no longer has.
+    public var leftBehind: [LeftBehind] = []
 
     /// Nothing waits, nothing is known to be missing, nothing was refused that nobody has dismissed, and the content
     /// is the server's.
     public var isInSync: Bool {
-        initialSyncFinished && pending.isEmpty && problem == nil && refused.isEmpty && agrees
+        initialSyncFinished && pending.isEmpty && problem == nil && refused.isEmpty && agrees && leftBehind.isEmpty
     }
 }

@@ -7,15 +7,13 @@ internal import Wire
 
 /// What a device tells those who listen.
 public enum DeviceEvent: Sendable {
-    case change(app: AppID, ChangeNotification)
+    case change(ScopeID, ChangeNotification)
     /// Somebody signed in or out.
     case accountChanged(SessionRecord?)
-    /// A store's ``StoreStatus`` may have changed.
-    case statusChanged(app: AppID)
     /// The plan has passed a threshold.
     case storage(StorageNotice)
     /// A fetch has ended; what it brought was told before.
-    case didFetchChanges(app: AppID, StoreStatus)
+    case didFetchChanges(ScopeID, StoreStatus)
 }
 
 /// How an engine behaves.
@@ -80,6 +78,8 @@ public final class DeviceEngine {
     lazy var home = HomeWork(self)
     /// What is kept in step, in an order that does not depend on chance.
     private(set) var scopes: [ScopeDriver] = []
+    /// What it knows to keep in step.
+    var kinds: [any ScopeKind] = [KeyValueKind()]
     private var readerCount = 0
     package private(set) var stopped = false
     private var foreignVersion = 0

@@ -237,7 +237,7 @@ final class TokenKeeper {
         let store = reply.accessToken.app.storeID
         guard !store.isEmpty, engine.session?.storeIDs[app.rawValue] != store else { return }
         try engine.changeSession { session, database in
-            session.storeIDs[app.rawValue] = store
+            session.setStore(store, of: app)
             try LocalStore.adoptProvisional(app: app, session: session, database)
         }
     }

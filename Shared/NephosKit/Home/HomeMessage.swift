@@ -89,6 +89,7 @@ struct HeldStanding: Codable, Equatable {
     var problem: Data?
     var agrees: Bool
     var isFollowing: Bool
+    var followingProblem: Data?
     /// Capacity, what remains, and milliseconds for each.
     var budget: [Int64]?
     var pending: [Pending]
@@ -105,6 +106,7 @@ extension HeldStanding {
         problem = status.problem.map(StoredError.encode)
         agrees = status.agrees
         isFollowing = status.isFollowing
+        followingProblem = status.followingProblem.map(StoredError.encode)
         budget = status.budget.map { [Int64($0.capacity), Int64($0.remaining), $0.refill.milliseconds] }
         pending = zip(positions, status.pending).prefix(Self.describedMax).map { position, pending in
             Pending(
@@ -115,6 +117,7 @@ extension HeldStanding {
     }
 
     var error: CloudError? { problem.flatMap(StoredError.decode) }
+    var followingError: CloudError? { followingProblem.flatMap(StoredError.decode) }
 
     var writeBudget: Budget? {
         guard let budget, budget.count == 3 else { return nil }

@@ -112,5 +112,22 @@ extension KeyValueModel {
         try StoreTransaction(rows).writes(of: operation.position).map(\.key)
     }
 
-    func refusals(in rows: ScopeTransaction) throws -> [RefusedWrite] { try StoreTransaction(rows).refusals() }
+    func refusals(in rows: ScopeTransaction) throws -> [RefusedWrite] {
+        try StoreTransaction(rows).refusals().map { refused in
+            var refused = refused
+            refused.recovery = command(setting: refused.key)
+            return refused
+        }
+    }
+
+    /// What a person types who wants the key to have a value again.
+    func command(setting key: ItemName) -> String { "nephos kv set\(option) \(key) VALUE" }
+    /// The same, of its deletion.
+    func command(deleting key: ItemName) -> String { "nephos kv delete\(option) \(key)" }
+    /// Names the app, where another would be meant.
+    private var option: String { app == engine.session?.defaultApp ? "" : " --app \(app)" }
+
+    func dismissRefusals(_ names: [ItemName]?, in rows: ScopeTransaction) throws -> [ItemName] {
+        try StoreTransaction(rows).dismissRefusals(names)
+    }
 }

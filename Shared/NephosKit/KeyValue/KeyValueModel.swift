@@ -185,10 +185,6 @@ final class KeyValueModel: ScopeModel {
         }
         return notification
     }
-
-    func emit(_ notification: ChangeNotification) { engine.onEvent(.change(app: app, notification)) }
-    func statusChanged() { engine.onEvent(.statusChanged(app: app)) }
-    func fetched(_ status: StoreStatus) { engine.onEvent(.didFetchChanges(app: app, status)) }
 }
 
 extension ScopeState {

@@ -8,12 +8,14 @@ internal import Wire
 public final class KeyValueSync {
     public let app: AppID
     unowned let engine: DeviceEngine
+    private let model: KeyValueModel
     let driver: ScopeDriver
 
     init(app: AppID, engine: DeviceEngine) {
         self.app = app
         self.engine = engine
-        driver = ScopeDriver(KeyValueModel(app: app, engine: engine), engine)
+        model = KeyValueModel(app: app, engine: engine)
+        driver = ScopeDriver(model, engine)
     }
 
     /// Nil: signed out, or the server has not told the app's store id yet.
@@ -52,12 +54,17 @@ public final class KeyValueSync {
 
     public func dictionary() throws(CloudError) -> [ItemName: PropertyValue] { try engine.local.dictionary(app: app) }
 
-    /// Offers what was written while signed out to the account that is signed in now.
+    /// Offers what was written while signed out to the account that is signed in now, and what was left behind in a
+    /// store that the app had before.
     public func adoptSignedOutContent() throws(CloudError) -> [ItemName] {
         let keys = try engine.local.adoptSignedOutContent(
             app: app, writer: engine.writer, now: engine.now, makeID: engine.makeOperationID)
+        let adopted = try engine.local.write { database in
+            try model.adoptLeftBehind(
+                in: ScopeTransaction(database, LocalStore.scope(of: app, session: Facts(database).session).local))
+        }
         pump()
-        return keys
+        return Set(keys + adopted).sorted()
     }
 
     // MARK: Where it stands
@@ -85,6 +92,12 @@ public final class KeyValueSync {
     }
 
     func endWaiter(_ number: Int, _ result: Result<Void, CloudError>) { driver.endWaiter(number, result) }
+
+    /// What was overwritten or lost a conflict; nil: of all keys.
+    func history(
+        of key: String?, limit: Int, timeout: Duration?,
+        _ completion: @escaping (Result<[KeyHistoryEntry], CloudError>) -> Void
+    ) { model.history(of: key, limit: limit, timeout: timeout, completion) }
 
     /// Tries now what would be tried later by itself: what failed may succeed by now.
     func synchronize() { driver.synchronize() }

@@ -26,6 +26,8 @@ public struct RefusedWrite: Sendable {
     /// What it would have set, to be set again once there is room; nil: it was a deletion, or is too old. The newest
     /// of a store are kept, up to 4 MiB.
     public var value: PropertyValue? { bytes.flatMap { try? PropertyValue(canonicalBytes: [UInt8]($0)) } }
+    /// How a person writes it again, once what was in the way is gone; nil: it is not known.
+    public var recovery: String?
     /// Read as a value only for whoever asks: a status is made often.
     var bytes: Data?
 }
@@ -205,13 +207,7 @@ extension LocalStore {
 
     /// Dismisses refused writes of the store of whoever is signed in now.
     func dismissRefused(_ keys: [ItemName]?, app: AppID) throws(CloudError) -> [ItemName] {
-        try write { database in
-            let store = try store(of: app, database)
-            let refused = try store.refusals().map(\.key)
-            let dismissed = refused.filter { keys?.contains($0) ?? true }
-            for key in dismissed { try store.clearRefusal(key) }
-            return dismissed
-        }
+        try write { try store(of: app, $0).dismissRefusals(keys) }
     }
 
     /// Offers what was written while signed out to the account that is signed

@@ -246,6 +246,14 @@ struct StoreTransaction {
             .execute(arguments: [account, store, key.rawValue])
     }
 
+    /// - Parameter keys: Nil: all.
+    /// - Returns: Those that there were.
+    func dismissRefusals(_ keys: [ItemName]?) throws -> [ItemName] {
+        let dismissed = try refusals().map(\.key).filter { keys?.contains($0) ?? true }
+        for key in dismissed { try clearRefusal(key) }
+        return dismissed
+    }
+
     func refusals() throws -> [RefusedWrite] {
         try Row.fetchAll(
             cached("SELECT key, refused_at, error, value FROM refused WHERE account = ?1 AND store = ?2 ORDER BY key"),

@@ -47,6 +47,8 @@ public struct SessionRecord: Codable, Hashable, Sendable {
     public var defaultApp: AppID
     /// The store id of each app that this device has had a token for.
     public var storeIDs: [String: String]
+    /// The stores that apps had before, as far as this device has used them.
+    package var formerStoreIDs: [String: [String]]?
     /// Where the deployment's services answer, as the server published it last.
     public var services: [Service]
     /// The identity service, from the connection string.
@@ -75,6 +77,15 @@ public struct SessionRecord: Codable, Hashable, Sendable {
 
     /// Whether this is what the account is called, which is one name in upper and lower case.
     func isNamed(_ name: String) -> Bool { accountName.lowercased() == name.lowercased() }
+
+    /// The app has this store from now on.
+    mutating func setStore(_ store: String, of app: AppID) {
+        let former = storeIDs.updateValue(store, forKey: app.rawValue)
+        var all = formerStoreIDs?[app.rawValue] ?? []
+        if let former { all.append(former) }
+        all.removeAll { $0 == store }
+        formerStoreIDs = (formerStoreIDs ?? [:]).merging([app.rawValue: all]) { $1 }
+    }
 
     func store(of app: AppID) -> StoreID? { storeIDs[app.rawValue].map { StoreID($0) } }
 

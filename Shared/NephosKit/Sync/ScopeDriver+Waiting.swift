@@ -85,10 +85,10 @@ extension ScopeDriver {
     /// - Returns: The status, and the positions of its operations.
     private func described(limit: Int) throws(CloudError) -> (status: StoreStatus, positions: [Int64]) {
         let place = model.place(in: engine.session)
-        let (state, pending, refused) = try engine.local.read { database in
+        let (state, pending, refused, leftBehind) = try engine.local.read { database in
             let rows = ScopeTransaction(database, place)
             let pending = try rows.operations(limit: limit).map { ($0, try model.items(of: $0, in: rows)) }
-            return (try rows.state(), pending, try model.refusals(in: rows))
+            return (try rows.state(), pending, try model.refusals(in: rows), try model.leftBehind(in: rows))
         }
         let (isHeld, problem) = (isHeld, problem)
         let told = held ?? .unknown
@@ -103,7 +103,8 @@ extension ScopeDriver {
             initialSyncFinished: state.synced, head: state.head, digest: state.digest, pending: described,
             refused: refused, problem: problem, agrees: isHeld ? told.agrees : sync.agrees,
             budget: isHeld ? told.writeBudget : sync.outbox.pacing.budget,
-            isFollowing: isHeld ? told.isFollowing : engine.router.isFollowing(self))
+            isFollowing: isHeld ? told.isFollowing : engine.router.isFollowing(self),
+            followingProblem: isHeld ? told.followingError : engine.router.problem(of: self), leftBehind: leftBehind)
         return (status, pending.map(\.0.position))
     }
 }

@@ -261,7 +261,6 @@ final class ScopeDriver {
             }
         case .stopWaiting(let timer): timers.removeValue(forKey: timer)?.cancel()
         case .changed:
-            model.statusChanged()
             engine.home.changed(self)
             settleWaiters()
         case .fetched:

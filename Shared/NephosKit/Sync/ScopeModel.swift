@@ -14,6 +14,10 @@ protocol ScopeModel: AnyObject {
     /// Whose tokens it uses.
     var app: AppID { get }
     var service: ServiceName { get }
+    /// Which of those that the app has; empty: it has one.
+    var name: String { get }
+    /// Who keeps it in step.
+    var engine: DeviceEngine { get }
     /// Its own tables.
     static var migrations: [LocalMigration] { get }
     /// What its scopes may hold, and the like.
@@ -65,19 +69,36 @@ protocol ScopeModel: AnyObject {
     func items(of operation: OutboxOperation, in rows: ScopeTransaction) throws -> [ItemName]
     /// What was refused, and nobody has dismissed.
     func refusals(in rows: ScopeTransaction) throws -> [RefusedWrite]
+    /// What waits in places that the app no longer has.
+    func leftBehind(in rows: ScopeTransaction) throws -> [StoreStatus.LeftBehind]
+    /// Forgets refusals.
+    ///
+    /// - Parameter names: Nil: all.
+    /// - Returns: Those that there were.
+    func dismissRefusals(_ names: [ItemName]?, in rows: ScopeTransaction) throws -> [ItemName]
+    /// Gives up what waits in places that the app no longer has.
+    func discardLeftBehind(in rows: ScopeTransaction) throws
+    /// What lost or was overwritten, newest first.
+    ///
+    /// - Parameters:
+    ///   - name: Of this item; nil: of all.
+    ///   - timeout: How long one call may take; nil: as long as any of the session.
+    func conflicts(
+        of name: String?, limit: Int, timeout: Duration?,
+        _ completion: @escaping (Result<[ScopeConflict], CloudError>) -> Void)
 
     // MARK: Telling
 
     /// What the home's processes were told, as the app gets it.
     func notifications(of news: News, in rows: ScopeTransaction) throws -> [ChangeNotification]
     func emit(_ notification: ChangeNotification)
-    /// Where the scope stands may have changed.
-    func statusChanged()
     /// A pull has ended.
     func fetched(_ status: StoreStatus)
 }
 
 extension ScopeModel {
+    var name: String { "" }
+    var id: ScopeID { ScopeID(app: app, service: service, name: name) }
     static var migrations: [LocalMigration] { [] }
     func adjust(_ options: inout ScopeSync.Options) {}
     var absence: CloudError { CloudError(.missingEntitlement, "The app has no such scope.") }
@@ -91,8 +112,15 @@ extension ScopeModel {
         let all = ChangeNotification(reason: .serverChange, changedKeys: [], token: try rows.state().head)
         return (news.isComplete ? [] : [all]) + news.entries.map { ChangeNotification($0.notification, $0.error) }
     }
-    func statusChanged() {}
-    func fetched(_ status: StoreStatus) {}
+    func leftBehind(in rows: ScopeTransaction) throws -> [StoreStatus.LeftBehind] { [] }
+    func dismissRefusals(_ names: [ItemName]?, in rows: ScopeTransaction) throws -> [ItemName] { [] }
+    func discardLeftBehind(in rows: ScopeTransaction) throws {}
+    func conflicts(
+        of name: String?, limit: Int, timeout: Duration?,
+        _ completion: @escaping (Result<[ScopeConflict], CloudError>) -> Void
+    ) { completion(.success([])) }
+    func emit(_ notification: ChangeNotification) { engine.onEvent(.change(id, notification)) }
+    func fetched(_ status: StoreStatus) { engine.onEvent(.didFetchChanges(id, status)) }
 }
 
 /// A change of a model's tables that every home makes once, in the order in which they are listed.

@@ -110,17 +110,23 @@ extension ScopeSync {
         return actions
     }
 
+    /// What there is to say of a server that says nothing.
+    static let silence = "The server has not answered in time."
+
     /// Why a scope did not get there in time.
     static func tooLate(_ status: StoreStatus?) -> CloudError {
         var error = CloudError(.deadlineExceeded, "The store did not get there in time.")
         guard let status else { return error }
         if let problem = status.problem, needsSomebody(problem) { return problem }
-        if let reason = status.problem { error.details["reason"] = reason.message }
+        var reason = status.problem?.message
         if let first = status.pending.first {
             error.details["pending"] = "\(status.pending.count)"
             error.details["blocker"] = first.blocker.rawValue
-            error.details["reason"] = error.details["reason"] ?? first.reason
+            // What is only on its way has been for too long by now.
+            let isOnItsWay = first.error == nil && (first.state == .waiting || first.state == .inFlight)
+            if !isOnItsWay { reason = reason ?? first.reason }
         }
+        error.details["reason"] = reason ?? Self.silence
         return error
     }
 }

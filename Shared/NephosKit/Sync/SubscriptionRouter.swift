@@ -36,6 +36,8 @@ final class SubscriptionRouter {
         var active = false
         var inFlight = false
         var attempts = 0
+        /// Why it is not active, as far as is known.
+        var problem: CloudError?
         /// How often in a row the token was as old as before.
         var stale = 0
         var timer: (any LoopTimer)?
@@ -46,6 +48,11 @@ final class SubscriptionRouter {
     func isFollowing(_ driver: ScopeDriver) -> Bool {
         guard let scope = driver.scope else { return false }
         return subscriptions[followed(driver, scope)]?.active ?? false
+    }
+
+    /// Why the scope is not followed; nil: it is, or that is not known yet.
+    func problem(of driver: ScopeDriver) -> CloudError? {
+        driver.scope.flatMap { subscriptions[followed(driver, $0)]?.problem }
     }
 
     /// Follows the scope from now on.
@@ -153,6 +160,7 @@ final class SubscriptionRouter {
         else { throw CloudError(.serviceUnavailable, "The deployment has no notifications service.") }
         let client = try engine.makeClient(to: address, endpoints: address.subscriptions)
         client.onDelivery = { [weak self] in self?.deliver($0) }
+        client.onRefused = { [weak self] in self?.refused($0) }
         self.client = client
         lastHeard = engine.loop.monotonicNow
         return client
@@ -163,6 +171,7 @@ final class SubscriptionRouter {
         subscriptions[followed]?.inFlight = false
         subscriptions[followed]?.active = true
         subscriptions[followed]?.attempts = 0
+        subscriptions[followed]?.problem = nil
         watch()
         // A subscription ends with its token: renew both in time.
         if let due = engine.tokens.refreshIn(followed.app) {
@@ -187,11 +196,20 @@ final class SubscriptionRouter {
         }
     }
 
+    /// Nobody listens at the address. The attempts go on.
+    private func refused(_ error: CloudError) {
+        for (followed, subscription) in subscriptions where subscription.inFlight {
+            subscriptions[followed]?.problem = error
+        }
+        for driver in engine.scopes { driver.perform([.changed]) }
+    }
+
     private func failed(_ followed: Followed, _ error: CloudError) {
         guard let attempts = subscriptions[followed].map({ $0.attempts + 1 }) else { return }
         subscriptions[followed]?.inFlight = false
         subscriptions[followed]?.active = false
         subscriptions[followed]?.attempts = attempts
+        subscriptions[followed]?.problem = error
         for driver in drivers(of: followed) {
             driver.perform([.changed])
             // What that is answered with says why the copy stays as it is.

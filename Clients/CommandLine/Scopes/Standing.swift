@@ -1,7 +1,7 @@
 import Core
 import NephosKit
 
-/// Where a store stands, as every command says it, and the exit code that goes with it. The one place that decides.
+/// Where a scope stands, as every command says it, and the exit code that goes with it. The one place that decides.
 struct Standing: Equatable {
     /// As JSON has it.
     enum State: String {
@@ -9,10 +9,12 @@ struct Standing: Equatable {
         case refused
         case outOfStep = "out_of_step"
         case pending
+        /// Changes wait in a place that the app no longer has.
+        case leftBehind = "left_behind"
         case notFetched = "not_fetched"
         /// Whether the server has the same is not known yet.
         case notCompared = "not_compared"
-        /// Something keeps the store as a whole from being current: nobody is signed in, the account is locked.
+        /// Something keeps the scope as a whole from being current: nobody is signed in, the account is locked.
         case problem
     }
 
@@ -22,7 +24,7 @@ struct Standing: Equatable {
     /// What else there is to say, a line each.
     var notes: [String]
     var exitStatus: ExitStatus
-    /// What is in the way of the store as a whole.
+    /// What is in the way of the scope as a whole.
     private(set) var cause: CloudError?
 
     /// - Parameters:
@@ -60,6 +62,9 @@ struct Standing: Equatable {
                 exitStatus = ExitStatus.of(answer)
                 cause = answer
             }
+        } else if !status.leftBehind.isEmpty {
+            state = .leftBehind
+            line = "out of step at \(token): changes wait for a store that the app no longer has."
         } else if proof == nil, !status.agrees {
             state = .notCompared
             line = "the store at \(token) has not been compared with the server's yet."
@@ -67,12 +72,17 @@ struct Standing: Equatable {
             state = .inSync
             line = "in sync at \(token), digest \(status.digest.short)"
             exitStatus = .done
+            if let problem = status.followingProblem {
+                line += ", as of this look"
+                notes.append("Changes by other devices are not told of at once: \(Self.words(problem))")
+            }
         }
         if pending > 0 { notes.append("\(Self.sentence(waits)). See: nephos why") }
         if !refused.isEmpty {
             notes.append("The server refused: \(refused)")
-            notes.append("See: nephos why. Dismiss with: nephos kv discard")
+            notes.append("See: nephos why. Dismiss with: nephos discard")
         }
+        if !status.leftBehind.isEmpty, state == .leftBehind { notes.append("See: nephos why") }
     }
 
     /// The line and the notes, as sentences.
@@ -117,4 +127,9 @@ struct Standing: Equatable {
     func end() throws(ExitStatus) { if exitStatus != .done { throw exitStatus } }
 
     private static func sentence(_ text: String) -> String { text.prefix(1).uppercased() + text.dropFirst() }
+}
+
+extension Sequence where Element == Standing {
+    /// - Throws: ``ExitStatus`` of the first that is not in sync.
+    func end() throws(ExitStatus) { for standing in self { try standing.end() } }
 }

@@ -17,7 +17,7 @@ struct WatchCommand: AsyncParsableCommand {
 
     @Flag(help: "Identity's events instead of this device's notifications.") var bus = false
     @Option(help: "End after so many notifications of changes by other devices.") var exitAfter: Int?
-    @OptionGroup var store: StoreOptions
+    @OptionGroup var scopes: ScopeOptions
     @OptionGroup var deployment: DeploymentOptions
     @OptionGroup var output: OutputOptions
 
@@ -29,20 +29,30 @@ struct WatchCommand: AsyncParsableCommand {
         if bus {
             try await BusTap(deployment: deployment, output: output, exitAfter: exitAfter).run()
         } else {
-            try await watchStore()
+            try await watchScopes()
         }
     }
 
-    private func watchStore() async throws {
-        try await store.withStore(within: deployment.wait.duration) { store, session in
+    private func watchScopes() async throws {
+        try await scopes.withScopes(within: deployment.wait.duration) { scopes, session in
             // Before anything else, so that nothing arrives unseen.
-            let events = store.events
+            let watched = scopes.map { ($0, $0.events, Said($0, isOneOfMany: scopes.count > 1)) }
             let notices = session.storageNotices
             _ = try session.requireAccount()
-            let said = Said()
+            let names = WatchedNames(session, within: deployment.wait.duration)
+            let printed = Mutex(0)
+            let isLast = { @Sendable in
+                let count = printed.withLock { count in
+                    count += 1
+                    return count
+                }
+                return exitAfter.map { count >= $0 } ?? false
+            }
             try await withThrowingTaskGroup(of: Void.self) { group in
-                group.addTask { try await printEvents(events, store, session, said) }
-                group.addTask { try await keepLooking(at: store, said) }
+                for (scope, events, said) in watched {
+                    group.addTask { try await printEvents(events, scope, names, said, isLast) }
+                    group.addTask { try await keepLooking(at: scope, said) }
+                }
                 group.addTask {
                     for await notice in notices { try show(notice) }
                     // The session has ended, and the events with it.
@@ -55,27 +65,27 @@ struct WatchCommand: AsyncParsableCommand {
         }
     }
 
+    /// - Parameter isLast: Counts a change by another device, and says whether it was the last to wait for.
     private func printEvents(
-        _ events: some AsyncSequence<StoreEvent, Never>, _ store: KeyValueStore, _ session: Session, _ said: Said
+        _ events: some AsyncSequence<StoreEvent, Never>, _ scope: Scope, _ names: WatchedNames, _ said: Said,
+        _ isLast: @Sendable () -> Bool
     ) async throws {
-        var names: [String: String] = [:]
-        var printed = 0
         for await event in events {
             switch event {
             case .change(let change):
-                if let device = change.device?.rawValue, names[device] == nil {
-                    names = await deviceNames(session)
+                var name: String?
+                if let device = change.device { name = await names.name(of: device) }
+                try show(change, name, said)
+                if change.reason == .serverChange, isLast() { return }
+                if change.reason == .quotaViolationChange {
+                    try await show(scope.status(), said, isInOrder: true)
                 }
-                try show(change, names)
-                if change.reason == .serverChange { printed += 1 }
-                if let exitAfter, printed >= exitAfter { return }
-                if change.reason == .quotaViolationChange { try await show(store.status(), said, isInOrder: true) }
             case .didFetchChanges(let status): try show(status, said, isInOrder: true)
             }
         }
     }
 
-    /// Says where the store stands, once for each change of that.
+    /// Says where the scope stands, once for each change of that.
     ///
     /// - Parameter isInOrder: What came before it has been printed.
     private func show(
@@ -83,12 +93,14 @@ struct WatchCommand: AsyncParsableCommand {
     ) throws {
         let standing = Standing(status, failure: failure)
         guard said.isNews(standing, isInOrder: isInOrder) else { return }
-        var facts = [
-            "state": standing.state.rawValue, "token": status.head.description, "digest": status.digest.description,
+        var report: [ItemName: PropertyValue] = [
+            "state": .string(standing.state.rawValue), "token": .string(status.head.description),
+            "digest": .string(status.digest.description), "following": .boolean(status.isFollowing),
         ]
-        facts["reason"] = standing.reason
-        try output.print(
-            facts, text: (["\(Self.time) \(standing.line)"] + standing.notes.map { "  \($0)" }).joined(separator: "\n"))
+        report["reason"] = standing.reason.map { .string($0) }
+        report["following_problem"] = status.followingProblem.map { .string(Standing.words($0)) }
+        let lines = ["\(Self.time) \(said.label)\(standing.line)"] + standing.notes.map { "  \($0)" }
+        try output.print(.dictionary(said.scope.names.merging(report) { $1 }), text: lines.joined(separator: "\n"))
     }
 
     /// How often the server is asked, which may be gone without a word.
@@ -100,28 +112,30 @@ struct WatchCommand: AsyncParsableCommand {
     /// normal, and so is a disk without room; both are said, and waited for.
     ///
     /// - Throws: ``CloudError`` with the reason when nothing can arrive any more: the device was revoked or signed out.
-    private func keepLooking(at store: KeyValueStore, _ said: Said) async throws {
+    private func keepLooking(at scope: Scope, _ said: Said) async throws {
         var askAt = ContinuousClock.now
         var silence: (since: ContinuousClock.Instant, error: CloudError)?
         while !Task.isCancelled {
-            let problem = try await store.status().problem
+            let problem = try await scope.status().problem
             // What else is wrong is tried again by itself, as seldom as the server has asked for.
             if askAt <= .now, problem.map({ ExitStatus.of($0) == .unreachable }) ?? true {
                 let start = ContinuousClock.now
                 // Short, since nothing can cancel it.
                 do throws(CloudError) {
-                    try await store.waitUntilCurrent(timeout: .seconds(3), isImpatient: true)
+                    try await scope.waitUntilCurrent(timeout: .seconds(3), isImpatient: true)
                     silence = nil
                 } catch {
                     if ExitStatus.of(error) == .unreachable { silence = (silence?.since ?? start, error) }
                 }
                 askAt = .now + Self.askPause
             }
-            let status = try await store.status()
+            let status = try await scope.status()
             if let problem = status.problem, ExitStatus.of(problem) == .refused { throw problem }
             if let since = silence?.since, said.hasFetched(since: since) { silence = nil }
             let failure = silence.flatMap { $0.since.duration(to: .now) >= Self.silenceMax ? $0.error : nil }
-            if said.isDue || status.problem != nil || failure != nil { try show(status, said, failure: failure) }
+            if said.isDue || status.problem != nil || status.followingProblem != nil || failure != nil {
+                try show(status, said, failure: failure)
+            }
             try await Task.sleep(for: .milliseconds(500))
         }
     }
@@ -141,8 +155,8 @@ struct WatchCommand: AsyncParsableCommand {
             ], text: "\(Self.time) \(text), \(used)")
     }
 
-    private func show(_ change: ChangeNotification, _ names: [String: String]) throws {
-        let device = change.device?.rawValue
+    /// - Parameter name: Of the device that made the change, if it was one.
+    private func show(_ change: ChangeNotification, _ name: String?, _ said: Said) throws {
         let items = change.items.map { item in
             var entry: [ItemName: PropertyValue] = [
                 "key": .string(item.key.rawValue), "deleted": .boolean(item.value == nil),
@@ -155,18 +169,21 @@ struct WatchCommand: AsyncParsableCommand {
             "keys": .array(change.changedKeys.map { .string($0.rawValue) }), "items": .array(items),
             "token": .string(change.token.description),
         ]
-        report["device"] = device.map { .string($0) }
-        report["device_name"] = device.flatMap { names[$0] }.map { .string($0) }
-        report["error"] = change.error.map { .string($0.description) }
-        let origin = device.map { " by " + printable(names[$0] ?? $0, keepsLines: false) } ?? ""
-        var lines = ["\(Self.time) \(Self.name(change.reason)) (reason \(change.reason.rawValue))\(origin)"]
+        report["device"] = change.device.map { .string($0.rawValue) }
+        report["device_name"] = name.map { .string($0) }
+        report["error"] = change.error.map { .string($0.message) }
+        let origin = change.device.map { " by " + inLine(name ?? $0.rawValue) } ?? ""
+        var lines = [
+            "\(Self.time) \(said.label)\(Self.name(change.reason)) (reason \(change.reason.rawValue))\(origin)"
+        ]
         let known = Dictionary(change.items.map { ($0.key, $0) }) { $1 }
         for key in change.changedKeys {
-            let text = known[key].map { $0.value?.text ?? "(deleted)" }
-            lines.append(printable("  \(key)" + (text.map { " = \($0)" } ?? ""), keepsLines: false))
+            let text = known[key].map { $0.value?.line ?? "(deleted)" }
+            lines.append("  \(inLine(key.rawValue))" + (text.map { " = \($0)" } ?? ""))
         }
-        if let error = change.error { lines.append("  \(error)") }
-        try output.print(.dictionary(report), text: lines.joined(separator: "\n"))
+        if let error = change.error { lines.append("  \(error.message)") }
+        try output.print(
+            .dictionary(said.scope.names.merging(report) { $1 }), text: lines.joined(separator: "\n"))
     }
 
     private static func name(_ reason: ChangeReason) -> String {
@@ -178,12 +195,6 @@ struct WatchCommand: AsyncParsableCommand {
         }
     }
 
-    /// Names of the account's devices; none while offline.
-    private func deviceNames(_ session: Session) async -> [String: String] {
-        let devices = (try? await session.devices(timeout: deployment.wait.duration)) ?? []
-        return Dictionary(devices.map { ($0.id.rawValue, $0.name) }) { first, _ in first }
-    }
-
     static var time: String {
         let now = Date()
         return now.formatted(
@@ -191,50 +202,5 @@ struct WatchCommand: AsyncParsableCommand {
                 format:
                     "\(hour: .twoDigits(clock: .twentyFourHour, hourCycle: .zeroBased)):\(minute: .twoDigits):\(second: .twoDigits)",
                 timeZone: .current, calendar: .current))
-    }
-}
-
-/// What a watch has said of where the store stands.
-private final class Said: Sendable {
-    private struct Last {
-        var said: Standing?
-        /// What it was when it was looked at last, and since when.
-        var seen: (standing: Standing, since: ContinuousClock.Instant)?
-        var fetched: ContinuousClock.Instant?
-    }
-
-    private let last = Mutex(Last())
-
-    /// Whether it was not in sync when it was looked at last, or is so unsaid: somebody waits to hear that it is.
-    var isDue: Bool {
-        last.withLock { last in
-            guard let seen = last.seen?.standing else { return false }
-            return seen.state != .inSync || last.said?.state != .inSync
-        }
-    }
-
-    /// Whether the server has been heard since.
-    func hasFetched(since time: ContinuousClock.Instant) -> Bool {
-        last.withLock { $0.fetched.map { $0 > time } ?? false }
-    }
-
-    /// Whether this has to be said. What only passes is no news: a write on its way, a comparison that goes on.
-    ///
-    /// - Parameter isInOrder: All that came before it has been printed; else events may still be on their way.
-    func isNews(_ standing: Standing, isInOrder: Bool) -> Bool {
-        last.withLock { last in
-            if isInOrder { last.fetched = .now }
-            if last.seen?.standing.isSameCause(as: standing) != true { last.seen = (standing, .now) }
-            let age = last.seen.map { $0.since.duration(to: .now) } ?? .zero
-            let patience: Duration =
-                switch standing.state {
-                case .refused, .outOfStep, .problem: .zero
-                case .inSync: isInOrder ? .zero : .milliseconds(400)
-                case .pending, .notFetched, .notCompared: .seconds(3)
-                }
-            guard age >= patience, last.said?.isSameCause(as: standing) != true else { return false }
-            last.said = standing
-            return true
-        }
     }
 }

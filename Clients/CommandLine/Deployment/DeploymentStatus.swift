@@ -1,0 +1,115 @@
+import Core
+import Foundation
+import ServiceKit
+import Wire
+
+/// What runs of a deployment, how it is, and where devices connect.
+struct DeploymentStatus: Encodable {
+    struct Service: Encodable {
+        var service: String
+        var state: String
+        var pid: Int32?
+        var uptimeMilliseconds: UInt64?
+        var followerLag: [String: UInt64]
+        var counters: [String: UInt64]
+        /// Requests that each device, and each account, may make at once; 0: no limit.
+        var deviceBudget: UInt32?
+        var accountBudget: UInt32?
+    }
+
+    var connection: String
+    /// `up`, `stopped`, or `foreign`: services answer that something else than `nephos up` runs.
+    var state: String
+    var supervisorPid: Int32?
+    var services: [Service]
+
+    /// The state of a service that answers, and takes only what makes room.
+    private static let full = "disk full"
+
+    init(_ directory: DeploymentDirectory) throws {
+        let operatorConnection = try OperatorConnection(directory: directory)
+        services = try operatorConnection.health(timeout: directory.timeout ?? .seconds(2)).map { health in
+            Service(
+                service: health.service.rawValue,
+                state: health.reply.map { $0.shortOfRoom ? Self.full : "up" } ?? "not answering",
+                pid: directory.pid(of: health.service),
+                uptimeMilliseconds: health.reply?.uptimeMilliseconds,
+                followerLag: health.reply?.followerLag ?? [:],
+                counters: health.reply?.counters ?? [:], deviceBudget: health.reply?.deviceBudget.capacity,
+                accountBudget: health.reply?.accountBudget.capacity)
+        }
+        let isSomethingUp = services.contains { $0.state == "up" || $0.state == Self.full }
+        connection = try operatorConnection.connectionString.description
+        supervisorPid = directory.supervisor
+        state = supervisorPid != nil ? "up" : isSomethingUp ? "foreign" : "stopped"
+    }
+
+    func text(_ directory: DeploymentDirectory) -> String {
+        let rows = services.map { service in
+            [
+                service.service, service.state, service.pid.map { "\($0)" } ?? "-",
+                service.uptimeMilliseconds.map { describe(.milliseconds(Int64(clamping: $0))) } ?? "-",
+                service.followerLag.isEmpty
+                    ? "-"
+                    : service.followerLag.sorted { $0.key < $1.key }
+                        .map { "\($0.key) \($0.value == 0 ? "in step" : "\($0.value) behind")" }.joined(
+                            separator: ", "),
+            ]
+        }
+        return [
+            table(["SERVICE", "STATE", "PID", "UP", "FOLLOWS"], rows), hint(directory), "connection  \(connection)",
+        ]
+        .filter { !$0.isEmpty }.joined(separator: "\n\n")
+    }
+
+    /// - Throws: ``ExitStatus`` when a service does not answer, or has no room.
+    func end() throws(ExitStatus) {
+        if services.contains(where: { $0.state != "up" && $0.state != Self.full }) { throw ExitStatus.unreachable }
+        if services.contains(where: { $0.state == Self.full }) { throw ExitStatus.files }
+    }
+
+    /// What a person should know or do.
+    private func hint(_ directory: DeploymentDirectory) -> String {
+        let missing = services.filter { $0.state != "up" && $0.state != Self.full }
+        let isFull = services.contains { $0.state == Self.full }
+        let room = "Where the disk is full only deletes are taken. Make room there; then all goes on by itself."
+        return [isFull ? room : "", cause(missing, directory)].filter { !$0.isEmpty }.joined(separator: "\n")
+    }
+
+    private func cause(_ missing: [Service], _ directory: DeploymentDirectory) -> String {
+        guard supervisorPid == nil else {
+            let ended = missing.filter { $0.pid == nil }.map { "  " + directory.log(of: ServiceName($0.service)) }
+            let silent = missing.compactMap { service in
+                service.pid.map { Self.silence(service.service, $0, directory) }
+            }
+            return
+                (silent
+                + (ended.isEmpty
+                    ? [] : ["What has ended is started again by itself. Why it ended:"] + ended))
+                .joined(separator: "\n")
+        }
+        if !directory.running.isEmpty {
+            return "nephos up was ended from outside. The services end by themselves; start them again with: nephos up"
+        }
+        if missing.count == services.count { return "It is not running. Start it with: nephos up" }
+        return "Something else than nephos up runs these services."
+    }
+
+    /// Of a service that has not ended, and is therefore not started again.
+    private static func silence(_ service: String, _ pid: pid_t, _ directory: DeploymentDirectory) -> String {
+        let cure =
+            isStopped(pid)
+            ? "It was stopped from outside; it goes on with: kill -CONT \(pid)"
+            : "It is started again if it is ended: kill \(pid)\n  " + directory.log(of: ServiceName(service))
+        return "\(service) (process \(pid)) runs, and does not answer. \(cure)"
+    }
+
+    /// Whether a signal has stopped the process.
+    private static func isStopped(_ pid: pid_t) -> Bool {
+        // The state is the first field after the name, which may have parentheses of its own.
+        guard let data = FileManager.default.contents(atPath: "/proc/\(pid)/stat") else { return false }
+        let text = String(decoding: data, as: UTF8.self)
+        guard let end = text.lastIndex(of: ")") else { return false }
+        return text[end...].split(separator: " ").dropFirst().first == "T"
+    }
+}

@@ -1,0 +1,75 @@
+import ArgumentParser
+import Core
+import NephosKit
+
+struct ConflictsCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "conflicts",
+        abstract: "What was overwritten or lost a conflict, newest first, and how to get it back.")
+
+    @Argument(help: "An item, such as a key (default: all).") var item: String?
+    @Option(help: "At most so many of each app, up to 1000.") var limit = 20
+    @OptionGroup var scopes: ScopeOptions
+    @OptionGroup var wait: WaitOptions
+    @OptionGroup var output: OutputOptions
+
+    func validate() throws {
+        guard 1...1000 ~= limit else { throw ValidationError("--limit is from 1 to 1000.") }
+    }
+
+    func run() async throws {
+        try await scopes.withScopes(within: wait.duration) { scopes, session in
+            _ = try session.requireAccount()
+            let (name, limit, wait) = (item, limit, wait.duration)
+            let found = try await scopes.each { scope in
+                (scope, try await scope.conflicts(of: name, limit: limit, timeout: wait))
+            }
+            let devices = await DeviceNames(session, within: wait)
+            let json = found.flatMap { scope, conflicts in conflicts.map { self.json(scope, $0, devices) } }
+            let parts = found.filter { !$1.isEmpty }.map { scope, conflicts in (scope, text(conflicts, devices)) }
+            try output.print(.array(json), text: parts.isEmpty ? "Nothing was overwritten." : sections(parts))
+        }
+    }
+
+    private func json(_ scope: Scope, _ conflict: ScopeConflict, _ devices: DeviceNames) -> PropertyValue {
+        var entry = scope.names
+        entry["item"] = .string(conflict.name.rawValue)
+        entry["outcome"] = .string(conflict.outcome.rawValue)
+        entry["written_at"] = .integer(Int64(clamping: conflict.written.milliseconds))
+        entry["device"] = .string(conflict.device.rawValue)
+        entry["device_name"] = devices.known(conflict.device).map { .string($0) }
+        entry["winner_written_at"] = .integer(Int64(clamping: conflict.won.milliseconds))
+        entry["winner_device"] = .string(conflict.winner.rawValue)
+        entry["winner_device_name"] = devices.known(conflict.winner).map { .string($0) }
+        entry["content"] = conflict.content
+        if conflict.isDamaged { entry["damaged"] = true }
+        entry["recovery"] = conflict.recovery.map { .string($0) }
+        return .dictionary(entry)
+    }
+
+    private func text(_ conflicts: [ScopeConflict], _ devices: DeviceNames) -> String {
+        conflicts.flatMap { conflict in
+            let what = conflict.outcome == .lost ? "lost to       " : "overwritten   "
+            let content = conflict.content.map { $0.line } ?? (conflict.isDamaged ? "(damaged)" : "(deleted)")
+            return [
+                "\(inLine(conflict.name.rawValue)) = \(content)",
+                "  written       \(describe(conflict.written)) by \(inLine(devices[conflict.device]))",
+                "  \(what)\(describe(conflict.won)) by \(inLine(devices[conflict.winner]))",
+                "  get it back   \(inLine(conflict.recovery ?? "The server cannot read it any more."))",
+            ]
+        }.joined(separator: "\n")
+    }
+}
+
+/// What the account's devices are called; they go by their ids while offline.
+struct DeviceNames {
+    private let names: [DeviceID: String]
+
+    init(_ session: Session, within limit: Duration) async {
+        let devices = (try? await session.devices(timeout: limit)) ?? []
+        names = Dictionary(devices.map { ($0.id, $0.name) }) { first, _ in first }
+    }
+
+    func known(_ device: DeviceID) -> String? { names[device] }
+    subscript(device: DeviceID) -> String { names[device] ?? device.rawValue }
+}

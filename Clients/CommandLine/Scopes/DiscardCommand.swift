@@ -1,0 +1,56 @@
+import ArgumentParser
+import Core
+import NephosKit
+
+struct DiscardCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "discard",
+        abstract: "Dismiss writes that the server refused, so that they are not listed any more.",
+        discussion: """
+            What the items hold stays as it is. `nephos why` lists refused writes with the reason. \
+            Exit code 2: there is no refused write of the item.
+
+            With --left-behind: gives up the changes that were written for a store which the app no longer has, and \
+            were never sent. `nephos kv adopt` offers them to the store that it has now.
+            """)
+
+    @Argument(help: "The items, such as keys (or --all).") var names: [String] = []
+    @Flag(help: "Dismiss all of them.") var all = false
+    @Flag(help: "Give up what was left behind in a store that the app no longer has.") var leftBehind = false
+    @OptionGroup var scopes: ScopeOptions
+    @OptionGroup var wait: WaitOptions
+    @OptionGroup var output: OutputOptions
+
+    func validate() throws {
+        guard [!names.isEmpty, all, leftBehind].filter({ $0 }).count == 1 else {
+            throw ValidationError("Name items, or give --all or --left-behind.")
+        }
+    }
+
+    func run() async throws {
+        try await scopes.withScopes(within: wait.duration) { scopes, _ in
+            if leftBehind { return try await giveUp(scopes) }
+            var dismissed: [ItemName] = []
+            for scope in scopes {
+                // As everywhere a name is typed: any that Swift's strings take for equal.
+                let refused = try await scope.status().refused.map(\.key).filter { names.contains($0.rawValue) }
+                dismissed += try await scope.dismissRefused(all ? nil : refused)
+            }
+            if let missing = names.first(where: { name in !dismissed.contains { $0.rawValue == name } }) {
+                throw CloudError(.unknownItem, "There is no refused write of this key.", details: ["key": missing])
+            }
+            try output.print(
+                ["dismissed": dismissed.map(\.rawValue)],
+                text: dismissed.isEmpty
+                    ? "No write was refused." : "Dismissed \(listed(dismissed.map { inLine($0.rawValue) })).")
+        }
+    }
+
+    private func giveUp(_ scopes: [Scope]) async throws {
+        var names: [ItemName] = []
+        for scope in scopes { names += try await scope.discardLeftBehind().flatMap(\.names) }
+        try output.print(
+            ["discarded": names.map(\.rawValue)],
+            text: names.isEmpty ? "Nothing was left behind." : "Gave up \(listed(names.map { inLine($0.rawValue) })).")
+    }
+}

@@ -1,0 +1,109 @@
+import ArgumentParser
+import Core
+import NephosKit
+
+/// Which of the things that this device keeps in step a command is about.
+struct ScopeOptions: ParsableArguments {
+    @OptionGroup var device: DeviceOptionGroup
+
+    @Option(name: .long, help: "Only of this app (default: of every app that this device has used).")
+    var app: String?
+    @Option(name: .long, help: "Only of this service, such as keyvalue (default: of all).")
+    var service: String?
+
+    /// Whether nothing was named.
+    var isAll: Bool { app == nil && service == nil }
+
+    /// - Parameter limit: How long to wait for the server, where it has to be asked about the app.
+    /// - Throws: ``CloudError`` `.notSignedIn` when there is nothing, and nobody ever signed in.
+    func withScopes<Result: Sendable>(
+        within limit: Duration, _ body: ([Scope], Session) async throws -> Result
+    ) async throws -> Result {
+        try await device.withSession { session in try await body(try await scopes(in: session, within: limit), session)
+        }
+    }
+
+    func scopes(in session: Session, within limit: Duration) async throws -> [Scope] {
+        let all = try await session.scopes()
+        let meant = all.filter { scope in
+            (app.map { scope.id.app.rawValue == $0 } ?? true)
+                && (service.map { scope.id.service.rawValue == $0 } ?? true)
+        }
+        guard meant.isEmpty else { return meant }
+        let account = try session.requireAccount()
+        guard let app else {
+            throw CloudError(
+                .unknownItem, "This device keeps nothing of this service in step.", details: ["service": service ?? ""])
+        }
+        let id = ScopeID(app: AppID(app), service: service.map { ServiceName($0) } ?? .keyValue)
+        let scope = try await session.scope(id)
+        try await scope.requireKnown(to: account, within: limit)
+        return [scope]
+    }
+}
+
+extension Scope {
+    /// As a person reads it.
+    var label: String {
+        inLine("\(id.app)" + (id.name.isEmpty ? "" : "/\(id.name)")) + " (\(id.service))"
+    }
+
+    /// What says in JSON which it is.
+    var names: [ItemName: PropertyValue] {
+        var names: [ItemName: PropertyValue] = [
+            "app": .string(id.app.rawValue), "service": .string(id.service.rawValue),
+        ]
+        if !id.name.isEmpty { names["name"] = .string(id.name) }
+        return names
+    }
+
+    /// How an option names it, where it is not the one that is meant by itself.
+    func option(_ session: Session) -> String {
+        (try? session.account)??.defaultApp == id.app ? "" : " --app \(inLine(id.app.rawValue))"
+    }
+
+    /// Asks the server about an app that this device has never used, so that nothing waits for one that is mistyped.
+    ///
+    /// - Throws: ``CloudError`` `.missingEntitlement` when there is none; `.networkUnavailable` or
+    ///   `.deadlineExceeded` when that cannot be known now.
+    func requireKnown(to account: SessionRecord, within limit: Duration) async throws {
+        let details = [
+            "app": id.app.rawValue, "used_here": account.storeIDs.keys.sorted().joined(separator: ", "),
+        ]
+        do { try await waitUntilCurrent(timeout: limit, isImpatient: true) } catch {
+            switch ExitStatus.of(error) {
+            case .refused where error.code == .missingEntitlement:
+                throw CloudError(
+                    .missingEntitlement, "There is no such app, or this account may not use it. Nothing was kept.",
+                    details: details)
+            case .unreachable:
+                throw CloudError(
+                    error.code,
+                    "This device has never used this app, and cannot ask about it now. Nothing was kept. Check its name, or try again later.",
+                    details: details)
+            default: throw error
+            }
+        }
+    }
+}
+
+extension Sequence where Element == Scope {
+    /// Looks at all of them at the same time, and keeps their order.
+    func each<Result: Sendable>(_ body: @escaping @Sendable (Scope) async throws -> Result) async throws -> [Result] {
+        try await withThrowingTaskGroup(of: (Int, Result).self) { group in
+            for (index, scope) in enumerated() { group.addTask { (index, try await body(scope)) } }
+            var results: [(Int, Result)] = []
+            for try await result in group { results.append(result) }
+            return results.sorted { $0.0 < $1.0 }.map(\.1)
+        }
+    }
+}
+
+/// What a command says of several scopes, under a heading each where there is more than one.
+func sections(_ parts: [(scope: Scope, text: String)]) -> String {
+    guard parts.count > 1 else { return parts.first?.text ?? "" }
+    return parts.map { part in
+        ([part.scope.label] + part.text.split(separator: "\n", omittingEmptySubsequences: false).map { "  \($0)" })
+            .joined(separator: "\n")
+    }.joined(separator: "\n")
+}

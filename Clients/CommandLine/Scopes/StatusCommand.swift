@@ -1,0 +1,148 @@
+import ArgumentParser
+import Core
+import Foundation
+import NephosKit
+
+struct StatusCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "status",
+        abstract: "What runs of a deployment; who is signed in here, and where everything stands.",
+        discussion: """
+            Says what there is of both: the deployment in this machine's folder, and this device's home with all that \
+            it keeps in step, a line each. With --app or --service only the latter. The exit code is the deployment's, \
+            else the first scope's that is not in sync.
+            """)
+
+    @OptionGroup var deployment: DeploymentOptions
+    @OptionGroup var scopes: ScopeOptions
+    @OptionGroup var output: OutputOptions
+
+    @Flag(help: "Print only the connection string.")
+    var connection = false
+
+    private struct Report: Encodable {
+        var deployment: DeploymentStatus?
+        var device: DeviceStatus?
+
+        func encode(to encoder: any Encoder) throws {
+            try deployment?.encode(to: encoder)
+            try device?.encode(to: encoder)
+        }
+    }
+
+    func run() async throws {
+        let directory = deployment.directory
+        if connection {
+            try directory.requireDeployment()
+            return try StandardOutput.line("\(try OperatorConnection(directory: directory).connectionString)")
+        }
+        let isOfDevice = try scopes.device.hasHome
+        // Of a machine that has neither, the deployment is what is missed.
+        let isOfDeployment = try scopes.isAll && (directory.exists || !isOfDevice)
+        if isOfDeployment { try directory.requireDeployment() }
+        let deployment = isOfDeployment ? try DeploymentStatus(directory) : nil
+        let limit = directory.timeout ?? .seconds(2)
+        let device =
+            isOfDevice || !scopes.isAll
+            ? try await scopes.device.withSession { session in try await DeviceStatus(session, scopes, within: limit) }
+            : nil
+        let texts = [deployment?.text(directory), device?.text].compactMap { $0 }
+        try output.print(Report(deployment: deployment, device: device), text: texts.joined(separator: "\n\n"))
+        try deployment?.end()
+        // Beside a deployment that nobody here uses, a home without an account is nothing wrong.
+        try device?.end(needsAccount: deployment == nil)
+    }
+}
+
+/// Who is signed in on a device, and where everything stands that it keeps in step.
+private struct DeviceStatus: Encodable {
+    private struct Device: Encodable {
+        var home: String
+        var account: String?
+        var device: String?
+        var deviceId: String?
+        /// Why the server has turned it away.
+        var reason: String?
+    }
+
+    private struct Line: Encodable {
+        var app: String
+        var service: String
+        var name: String?
+        var state: String
+        var token: String
+        var following: Bool
+        var pending: Int
+        var refused: Int
+        var leftBehind: Int
+        var reason: String?
+        var notes: [String]
+    }
+
+    private enum Keys: CodingKey { case device, scopes }
+
+    private let device: Device
+    private var found: [(scope: Scope, standing: Standing, status: StoreStatus)] = []
+
+    init(_ session: Session, _ options: ScopeOptions, within limit: Duration) async throws {
+        let account = try session.account
+        device = Device(
+            home: session.home, account: account?.accountName, device: account?.deviceName,
+            deviceId: account?.deviceID.rawValue, reason: account?.ending?.message)
+        guard account != nil else { return }
+        found = try await options.scopes(in: session, within: limit).each { scope in
+            let asked = try await Asked(scope, within: limit)
+            let status = try await scope.isFollowed(within: limit, after: asked.status)
+            return (scope, Standing(status, failure: asked.failure), status)
+        }
+    }
+
+    func encode(to encoder: any Encoder) throws {
+        var container = encoder.container(keyedBy: Keys.self)
+        try container.encode(device, forKey: .device)
+        try container.encode(
+            found.map { scope, standing, status in
+                Line(
+                    app: scope.id.app.rawValue, service: scope.id.service.rawValue,
+                    name: scope.id.name.isEmpty ? nil : scope.id.name, state: standing.state.rawValue,
+                    token: status.head.description, following: status.isFollowing, pending: status.pending.count,
+                    refused: status.refused.count, leftBehind: status.leftBehind.count, reason: standing.reason,
+                    notes: standing.notes)
+            }, forKey: .scopes)
+    }
+
+    var text: String {
+        guard let account = device.account, let name = device.device else {
+            return "Nobody is signed in on this device (\(inLine(device.home)))."
+        }
+        let lines = found.flatMap { scope, standing, _ in
+            ["\(scope.label): \(standing.line)"] + standing.notes.map { "  \($0)" }
+        }
+        return
+            (["Signed in as \(inLine(account)), device \(inLine(name)), in \(inLine(device.home))"]
+            + [device.reason].compactMap { $0 } + lines).joined(separator: "\n")
+    }
+
+    func end(needsAccount: Bool) throws(ExitStatus) {
+        if needsAccount, device.account == nil { throw ExitStatus.refused }
+        try found.map(\.standing).end()
+    }
+}
+
+extension Scope {
+    /// The status once it is known whether changes by other devices arrive, or why not.
+    ///
+    /// - Parameter status: As it was just now.
+    fileprivate func isFollowed(within limit: Duration, after status: StoreStatus) async throws -> StoreStatus {
+        let deadline = ContinuousClock.now + limit
+        var status = status
+        while status.problem == nil, !status.isFollowing, status.followingProblem == nil, .now < deadline {
+            try await Task.sleep(for: .milliseconds(20))
+            status = try await self.status()
+        }
+        if status.problem == nil, !status.isFollowing, status.followingProblem == nil {
+            status.followingProblem = CloudError(.deadlineExceeded, "The server has not answered in time.")
+        }
+        return status
+    }
+}

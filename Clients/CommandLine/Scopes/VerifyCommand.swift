@@ -1,0 +1,66 @@
+import ArgumentParser
+import Core
+import NephosKit
+
+struct VerifyCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "verify", abstract: "Prove that this device has what the server has, or say what differs.",
+        discussion: """
+            Exit code 6: something differs or waits, or the server refused a write that nobody has dismissed \
+            (nephos discard).
+            """)
+
+    @OptionGroup var scopes: ScopeOptions
+    @OptionGroup var wait: WaitOptions
+    @OptionGroup var output: OutputOptions
+
+    private struct Compared {
+        var scope: Scope
+        var standing: Standing
+        var status: StoreStatus
+        var proof: Verification
+
+        var json: PropertyValue {
+            let differences = proof.differences.map { ($0.key, PropertyValue.string($0.kind.rawValue)) }
+            let fields: [ItemName: PropertyValue] = [
+                "state": .string(standing.state.rawValue), "in_sync": .boolean(standing.state == .inSync),
+                "token": .string(proof.token.description), "local_digest": .string(proof.localDigest.description),
+                "server_digest": .string(proof.serverDigest.description), "pending": .integer(Int64(proof.pending)),
+                "refused": .array(status.refused.map { .string($0.key.rawValue) }),
+                "differences": .dictionary(Dictionary(differences) { $1 }),
+            ]
+            return .dictionary(scope.names.merging(fields) { $1 })
+        }
+
+        var text: String {
+            let differences = proof.differences.map { "  \(inLine($0.key.rawValue)): \($0.kind.rawValue)" }
+            let digests = ["  here    \(proof.localDigest)", "  server  \(proof.serverDigest)"]
+            return ([standing.text] + digests + differences).joined(separator: "\n")
+        }
+    }
+
+    func run() async throws {
+        try await scopes.withScopes(within: wait.duration) { scopes, _ in
+            let limit = wait.duration
+            let compared = try await scopes.each { try await Self.compare($0, within: limit) }
+            try output.print(
+                .array(compared.map(\.json)), text: sections(compared.map { ($0.scope, $0.text) }))
+            try compared.map(\.standing).end()
+        }
+    }
+
+    private static func compare(_ scope: Scope, within limit: Duration) async throws -> Compared {
+        let asked = try await Asked(scope, within: limit)
+        // What was fetched is compared, whatever holds up what still waits.
+        if asked.isInVain, !asked.isHeard, let cause = Standing(asked.status, failure: asked.failure).cause {
+            var error = asked.details(for: cause)
+            error.details["app"] = scope.id.app.rawValue
+            throw error
+        }
+        let proof = try await scope.verify(timeout: limit)
+        let status = try await scope.status()
+        return Compared(
+            scope: scope, standing: Standing(status, proof: proof, failure: asked.failure), status: status,
+            proof: proof)
+    }
+}

@@ -1,0 +1,182 @@
+import ArgumentParser
+import Core
+import Foundation
+import NephosKit
+
+struct WhyCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "why",
+        abstract: "Why an item is not in sync, or everything that waits: state, reason, who blocks it.",
+        discussion: "Asks the server first, so that the reason is the one of now. The exit code is that of kv sync.")
+
+    @Argument(help: "An item, such as a key (default: everything that waits or was refused).") var item: String?
+    @OptionGroup var scopes: ScopeOptions
+    @OptionGroup var wait: WaitOptions
+    @OptionGroup var output: OutputOptions
+
+    private struct Item {
+        var keys: [ItemName]
+        var state: String
+        var reason: String
+        var blocker: String
+        var attempts: Int
+        var nextAttempt: Timestamp?
+        var operation: String
+        /// What became of the last attempt.
+        var error: String?
+        /// What the server refused.
+        var value: PropertyValue?
+        /// How to write that again.
+        var recovery: String?
+
+        var json: PropertyValue {
+            var fields: [ItemName: PropertyValue] = [
+                "keys": .array(keys.map { .string($0.rawValue) }), "state": .string(state), "reason": .string(reason),
+                "blocker": .string(blocker), "attempts": .integer(Int64(attempts)), "operation": .string(operation),
+            ]
+            fields["next_attempt"] = nextAttempt.map { .integer(Int64(clamping: $0.milliseconds)) }
+            fields["error"] = error.map { .string($0) }
+            fields["value"] = value
+            fields["recovery"] = recovery.map { .string($0) }
+            return .dictionary(fields)
+        }
+    }
+
+    /// What there is to say of one scope.
+    private struct Report {
+        var scope: Scope
+        var status: StoreStatus
+        var standing: Standing
+        var items: [Item]
+        var leftBehind: [StoreStatus.LeftBehind]
+
+        init(_ scope: Scope, _ asked: Asked, of name: String?) {
+            self.scope = scope
+            status = asked.status
+            standing = Standing(status, failure: asked.failure)
+            // Where the status knows of nothing, nothing was heard.
+            let unheard = status.problem == nil ? asked.failure.map(Standing.words) : nil
+            items = status.pending.map { pending in
+                let reason = pending.state == .blocked || pending.state == .deferred ? nil : unheard
+                return Item(
+                    keys: pending.keys, state: pending.state.rawValue, reason: reason ?? pending.reason,
+                    blocker: reason == nil ? pending.blocker.rawValue : Blocker.network.rawValue,
+                    attempts: pending.attempts, nextAttempt: pending.nextAttempt,
+                    operation: pending.id.description, error: pending.error.map(Standing.words))
+            }
+            items += status.refused.map { refused in
+                Item(
+                    keys: [refused.key], state: "refused", reason: refused.error.message, blocker: "quota", attempts: 1,
+                    operation: "-", error: refused.error.message, value: refused.value, recovery: refused.recovery)
+            }
+            leftBehind = status.leftBehind
+            guard let name else { return }
+            items = items.filter { $0.keys.contains { $0.rawValue == name } }
+            leftBehind = leftBehind.filter { $0.names.contains { $0.rawValue == name } }
+        }
+
+        var json: PropertyValue {
+            var report: [ItemName: PropertyValue] = [
+                "state": .string(standing.state.rawValue), "in_sync": .boolean(standing.state == .inSync),
+                "initial_sync_finished": .boolean(status.initialSyncFinished),
+                "following": .boolean(status.isFollowing), "token": .string(status.head.description),
+                "items": .array(items.map(\.json)),
+                "left_behind": .array(
+                    leftBehind.map { left in
+                        [
+                            "store": .string(left.place), "keys": .array(left.names.map { .string($0.rawValue) }),
+                            "since": .integer(Int64(clamping: left.since.milliseconds)),
+                        ]
+                    }),
+            ]
+            report["problem"] = standing.cause.map { .string(Standing.words($0)) }
+            report["following_problem"] = status.followingProblem.map { .string(Standing.words($0)) }
+            return .dictionary(scope.names.merging(report) { $1 })
+        }
+
+        /// - Throws: ``ExitStatus`` unless there is nothing to say.
+        func end(isOfItem: Bool) throws(ExitStatus) {
+            if !isOfItem || standing.cause != nil { try standing.end() }
+            if !items.isEmpty || !leftBehind.isEmpty { throw ExitStatus.outOfStep }
+        }
+    }
+
+    func run() async throws {
+        try await scopes.withScopes(within: wait.duration) { scopes, session in
+            let (name, limit) = (item, wait.duration)
+            let reports = try await scopes.each { Report($0, try await Asked($0, within: limit), of: name) }
+            try output.print(
+                .array(reports.map(\.json)),
+                text: sections(reports.map { ($0.scope, text($0, option: $0.scope.option(session))) }))
+            for report in reports { try report.end(isOfItem: name != nil) }
+        }
+    }
+
+    /// Of what else there is, the count is said; JSON has all.
+    private static let shownMax = 20
+
+    /// - Parameter option: What says in a command which app is meant.
+    private func text(_ report: Report, option: String) -> String {
+        let (status, standing) = (report.status, report.standing)
+        var lines: [String] = []
+        if standing.cause != nil { lines.append(standing.headline) }
+        if !status.initialSyncFinished { lines.append("The store has not been fetched yet.") }
+        for item in report.items.prefix(Self.shownMax) { lines += self.lines(item, option) }
+        if report.items.count > Self.shownMax {
+            lines.append("and \(report.items.count - Self.shownMax) more: nephos why --json")
+        }
+        for left in report.leftBehind { lines += self.lines(left, option) }
+        if lines.isEmpty {
+            if let item {
+                lines.append("Nothing holds \(inLine(item)) up.")
+            } else if standing.state == .inSync {
+                lines += ["Nothing waits. It is at \(status.head)."] + standing.notes
+            } else {
+                lines.append(standing.text)
+            }
+        }
+        return lines.joined(separator: "\n")
+    }
+
+    private func lines(_ item: Item, _ option: String) -> [String] {
+        let keys = item.keys.map { inLine($0.rawValue) }
+        var lines = [
+            "\(listed(keys)): \(item.state)",
+            "  reason        \(item.reason)",
+            "  blocked by    \(item.blocker)",
+            "  attempts      \(item.attempts)",
+        ]
+        if let next = item.nextAttempt { lines.append("  next attempt  \(describe(next))") }
+        guard item.state == "refused" else { return lines + ["  operation     \(item.operation)"] }
+        if let value = item.value {
+            lines.append("  value         \(self.item == nil ? value.line : inLine(value.text))")
+        }
+        if let recovery = item.recovery {
+            lines.append("  set it again  make room (nephos storage), then: \(inLine(recovery))")
+        }
+        lines.append("  dismiss with  nephos discard\(option) \(keys.joined(separator: " "))")
+        return lines
+    }
+
+    private func lines(_ left: StoreStatus.LeftBehind, _ option: String) -> [String] {
+        [
+            "\(listed(left.names.map { inLine($0.rawValue) })): left behind",
+            "  reason        They were written for the store \(inLine(left.place)), which the app no longer has.",
+            "  since         \(describe(left.since))",
+            "  adopt with    nephos kv adopt\(option)",
+            "  give up with  nephos discard\(option) --left-behind",
+        ]
+    }
+}
+
+extension PropertyValue {
+    private static let lineMax = 60
+
+    /// One line of a terminal: what is longer is cut, and its size said.
+    var line: String {
+        let text = text
+        let start = inLine(String(text.prefix(Self.lineMax + 1)))
+        guard start.count > Self.lineMax else { return start }
+        return start.prefix(Self.lineMax - 1) + "… (\(describe(bytes: UInt64(text.utf8.count))))"
+    }
+}

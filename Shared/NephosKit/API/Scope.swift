@@ -1,0 +1,209 @@
+public import Core
+
+/// Which of the things that a device keeps in step with the server.
+public struct ScopeID: Hashable, Comparable, Sendable {
+    /// Whose tokens it is read and written with.
+    public var app: AppID
+    /// Which service has it.
+    public var service: ServiceName
+    /// Which of those that the app has there, such as a zone; empty: it has one.
+    public var name: String
+
+    /// Names a scope.
+    public init(app: AppID, service: ServiceName, name: String = "") {
+        self.app = app
+        self.service = service
+        self.name = name
+    }
+
+    /// By app, service and name.
+    public static func < (left: ScopeID, right: ScopeID) -> Bool {
+        (left.app.rawValue, left.service.rawValue, left.name) < (right.app.rawValue, right.service.rawValue, right.name)
+    }
+}
+
+/// One of the things that a device keeps in step with the server, whatever is in it: where it stands, why anything in
+/// it waits, and the proof that it is the same on both sides.
+///
+/// What is the same for all kinds is here. A kind has its own face besides, such as ``KeyValueStore``.
+public struct Scope: Sendable {
+    /// Which it is.
+    public let id: ScopeID
+    let session: Session
+
+    // MARK: Where it stands
+
+    /// Where it stands, and why anything in it waits. Needs no network.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`; `.operationCancelled` when the session is closed.
+    public func status() async throws(CloudError) -> StoreStatus {
+        try await perform { driver, completion in
+            completion(Result { () throws(CloudError) in try driver.status() })
+        }
+    }
+
+    /// Compares this device's copy with the server's, down to the items that differ.
+    ///
+    /// The copy is brought up to date first. Changes nothing else.
+    ///
+    /// - Parameter timeout: How long to wait for the server at most, each time that it is asked.
+    /// - Throws: ``CloudError`` `.notSignedIn`, `.deadlineExceeded`, `.networkUnavailable` (try again when the server
+    ///   can be reached), or the service's own.
+    public func verify(timeout: Duration = .seconds(30)) async throws(CloudError) -> Verification {
+        try await perform { driver, completion in driver.verify(timeout: timeout, completion) }
+    }
+
+    /// What was overwritten or lost a conflict, newest first. Asks the server.
+    ///
+    /// - Parameters:
+    ///   - name: Of this item; nil: of all.
+    ///   - limit: However many; they are fetched in pages.
+    ///   - timeout: How long one page may take; nil: as long as any call of this session.
+    /// - Throws: ``CloudError`` `.notSignedIn`, `.networkUnavailable` and the like (try again), or the service's own.
+    public func conflicts(
+        of name: String? = nil, limit: Int = 100, timeout: Duration? = nil
+    ) async throws(CloudError) -> [ScopeConflict] {
+        try await perform { driver, completion in
+            driver.model.conflicts(of: name, limit: limit, timeout: timeout, completion)
+        }
+    }
+
+    // MARK: Deciding
+
+    /// Dismisses refused writes: they are not listed any more. What the items hold stays as it is.
+    ///
+    /// - Parameter names: Nil: all of them.
+    /// - Returns: The items whose refused write was dismissed.
+    /// - Throws: ``CloudError`` `.storageFailure`.
+    @discardableResult
+    public func dismissRefused(_ names: [ItemName]? = nil) async throws(CloudError) -> [ItemName] {
+        try await perform { driver, completion in
+            completion(
+                Result { () throws(CloudError) in
+                    try driver.writeHere { try driver.model.dismissRefusals(names, in: $0) }
+                })
+            driver.perform([.changed])
+        }
+    }
+
+    /// Gives up the changes that wait in places which the app no longer has (``StoreStatus/leftBehind``).
+    ///
+    /// - Returns: What was given up.
+    /// - Throws: ``CloudError`` `.storageFailure`.
+    @discardableResult
+    public func discardLeftBehind() async throws(CloudError) -> [StoreStatus.LeftBehind] {
+        try await perform { driver, completion in
+            completion(
+                Result { () throws(CloudError) in
+                    try driver.writeHere { rows in
+                        let leftBehind = try driver.model.leftBehind(in: rows)
+                        try driver.model.discardLeftBehind(in: rows)
+                        return leftBehind
+                    }
+                })
+            driver.perform([.changed])
+        }
+    }
+
+    // MARK: Waiting
+
+    /// Asks for the server's changes, and sends now what waits for its next attempt. Returns at once.
+    public func synchronize() { execute { $0.synchronize() } }
+
+    /// Waits until this device has what the server has now, by a fetch that begins now.
+    ///
+    /// - Parameters:
+    ///   - timeout: How long to wait at most.
+    ///   - isImpatient: Whether to give up as soon as it is known to be in vain for now: nobody listens at the
+    ///     server's address, or a person has to do something first (sign in, unlock the account, allow the app).
+    /// - Throws: ``CloudError`` `.deadlineExceeded`, with the reason in its details, or at once what made it vain.
+    public func waitUntilCurrent(
+        timeout: Duration = .seconds(30), isImpatient: Bool = false
+    ) async throws(CloudError) {
+        try await perform { $0.wait(for: nil, timeout: timeout, isImpatient: isImpatient, $1) }
+    }
+
+    /// Waits until nothing of it waits to be sent.
+    ///
+    /// - Parameters:
+    ///   - timeout: How long to wait at most.
+    ///   - isImpatient: As of ``waitUntilCurrent(timeout:isImpatient:)``.
+    /// - Throws: ``CloudError`` `.deadlineExceeded`, with the reason in its details, or at once what made it vain.
+    public func waitUntilSent(
+        timeout: Duration = .seconds(30), isImpatient: Bool = false
+    ) async throws(CloudError) {
+        try await perform { $0.wait(for: .sent, timeout: timeout, isImpatient: isImpatient, $1) }
+    }
+
+    // MARK: Changes
+
+    /// What changes from outside, and the end of each fetch, from now on. This device's own writes are not among it.
+    ///
+    /// A listener that lags behind by 10,000 keeps the newest.
+    public var events: some AsyncSequence<StoreEvent, Never> & Sendable {
+        let id = id
+        return session.subscribe().compactMap { event in
+            switch event {
+            case .change(id, let notification): .change(notification)
+            case .didFetchChanges(id, let status): .didFetchChanges(status)
+            default: nil
+            }
+        }
+    }
+
+    // MARK: The device's loop
+
+    func execute(_ work: @escaping @Sendable (ScopeDriver) -> Void) {
+        let id = id
+        session.engine.execute { engine in
+            if let driver = try? engine.scope(id) { work(driver) }
+        }
+    }
+
+    func perform<Value: Sendable>(
+        _ start: @escaping @Sendable (ScopeDriver, @escaping @Sendable (Result<Value, CloudError>) -> Void) -> Void
+    ) async throws(CloudError) -> Value {
+        let id = id
+        return try await session.engine.perform { engine, completion in
+            do throws(CloudError) { start(try engine.scope(id), completion) } catch { completion(.failure(error)) }
+        }
+    }
+}
+
+/// Content that is no longer what everybody sees, since something else took its place. It is kept until its time is over.
+public struct ScopeConflict: Sendable, Hashable {
+    /// How it came to that.
+    public enum Outcome: String, Sendable {
+        /// It was current, and was written again.
+        case overwritten
+        /// It never became current: something newer was there already.
+        case lost
+    }
+
+    /// Of the item.
+    public var name: ItemName
+    /// How it came to that.
+    public var outcome: Outcome
+    /// When it was written, by the writer's clock.
+    public var written: Timestamp
+    /// By which device.
+    public var device: DeviceID
+    /// Which device wrote what is there instead.
+    public var winner: DeviceID
+    /// When that was.
+    public var won: Timestamp
+    /// What it was, for a person to read; nil: it was a deletion, or cannot be read any more.
+    public var content: PropertyValue?
+    /// The server cannot read it any more.
+    public var isDamaged = false
+    /// How a person gets it back; nil: not at all.
+    public var recovery: String?
+}
+
+extension ScopeDriver {
+    /// In a transaction on what the home has of it, also while nobody is signed in.
+    fileprivate func writeHere<Value>(_ body: (ScopeTransaction) throws -> Value) throws(CloudError) -> Value {
+        let place = model.place(in: engine.session)
+        return try engine.local.write { try body(ScopeTransaction($0, place)) }
+    }
+}

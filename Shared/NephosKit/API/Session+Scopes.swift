@@ -1,0 +1,23 @@
+public import Core
+
+extension Session {
+    /// Everything that this home keeps in step, of every service, by app. Each is followed from now on.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`.
+    public func scopes() async throws(CloudError) -> [Scope] {
+        let ids: [ScopeID] = try await engine.perform { engine, completion in
+            completion(Result { () throws(CloudError) in try engine.openAll() })
+        }
+        return ids.map { Scope(id: $0, session: self) }
+    }
+
+    /// One of them, or one that this home may have yet. Needs no network, and is followed from now on.
+    ///
+    /// - Throws: ``CloudError`` `.unknownItem` when this release knows no such service, or none that devices follow.
+    public func scope(_ id: ScopeID) async throws(CloudError) -> Scope {
+        try await engine.perform { engine, completion in
+            completion(Result { () throws(CloudError) in _ = try engine.scope(id) })
+        }
+        return Scope(id: id, session: self)
+    }
+}
