@@ -22,9 +22,6 @@ final class SegmentUpkeep {
     private let work: ChunkWork
     private var nextPartition = 0
     private var nextRound: (any LoopTimer)?
-    /// Whether the disk's room was low when it was looked at last, and whether the round has emptied a segment since.
-    private var isLow = false
-    private var hasEmptied = false
 
     init(_ transfers: Transfers, _ work: ChunkWork) {
         self.transfers = transfers
@@ -107,7 +104,6 @@ final class SegmentUpkeep {
         } then: { [weak self] result in
             guard let self else { return }
             guard let removed = try? result.get() else { return next(after: nil) }
-            isLow = removed.isEarly
             if removed.segments.isEmpty { next(after: nil) } else { forget(removed) }
         }
     }
@@ -135,16 +131,9 @@ final class SegmentUpkeep {
             try snapshots.read { try ChunkIndex.segmentsWorthRewriting(after: last, limit: 1, in: $0).first?.segment }
         } then: { [weak self] result in
             guard let self, transfers.host != nil else { return }
-            guard let segment = try? result.get() else { return end() }
+            guard let segment = try? result.get() else { return wait() }
             step(SegmentRewrite(segment, in: transfers.store))
         }
-    }
-
-    private func end() {
-        guard isLow, hasEmptied else { return wait() }
-        // What was emptied just now may be given up, too.
-        hasEmptied = false
-        removeEmptied()
     }
 
     private func step(_ rewrite: SegmentRewrite) {
@@ -167,7 +156,6 @@ final class SegmentUpkeep {
             copied.release()
             guard let self else { return }
             guard failure == nil else { return next(after: rewrite.segment) }
-            if isEmpty { hasEmptied = true }
             finish(copied, isEmpty: isEmpty, rewrite)
         }
     }

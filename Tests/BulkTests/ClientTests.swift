@@ -102,6 +102,12 @@ import Wire
         #expect(client.progress.chunksLeft == 0 && client.progress.chunksDone == 22)
         #expect(client.progress.waiting == nil)
         #expect(try house.chunkCount(of: mover.account) == 21)
+        // What was waited then is forgotten: the next time it is gone on with at once.
+        house.cloud.crash(.documents)
+        try house.cloud.start(.documents)
+        let before = house.cloud.network.now
+        #expect(house.store([content(200)], with: client).allSatisfy { $0.isSuccess })
+        #expect(house.cloud.network.now - before < .seconds(15))
     }
 
     private final class Waits {
@@ -128,6 +134,21 @@ import Wire
         #expect(asked.count == refusals.count)
     }
 
+    @Test func aTicketIsAskedForNoSoonerThanTheServiceSays() throws {
+        let house = try BulkHouse()
+        let mover = try TestBulk(of: house.cloud)
+        let asked = Asked()
+        let client = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 1 << 20)) { _, done in
+            asked.count += 1
+            house.cloud.network.later(.milliseconds(1)) {
+                done(.failure(CloudError(.serviceBusy, "A test says so.", retryAfter: .seconds(60))))
+            }
+        }
+        house.cloud.network.run(for: .seconds(100))
+        #expect(asked.count == 2)
+        #expect(client.progress.waiting?.attempts == 2)
+    }
+
     @Test func whatWasWrittenTooMuchOfGoesOnWhenItMay() throws {
         var configuration = Transfers.Configuration()
         configuration.writtenADayLeast = 2 << 20
@@ -140,8 +161,12 @@ import Wire
             let chunk = content(number, count: 1 << 20)
             client.store(bytes: chunk.count, { $0.fill(with: chunk) }) { results.note($0, number) }
         }
+        let told = Asked()
+        client.onProgress = { told.count += 1 }
         house.cloud.network.run(for: .seconds(3600))
         #expect(results.all.count == 2)
+        // It does not ask before it may.
+        #expect(told.count < 50)
         #expect(client.progress.waiting?.reason.code == .requestRateLimited)
         house.cloud.network.run(within: .seconds(48 * 3600)) { results.areAll }
         #expect(results.all.count == 3 && results.all.allSatisfy { $0.isSuccess })

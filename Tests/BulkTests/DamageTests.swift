@@ -61,6 +61,18 @@ import Wire
         try store(3, movers[0], house)
     }
 
+    @Test(arguments: [Int64.max, .min]) func damagedCountsOfWhatAnUploadHoldsEndNothing(counted: Int64) throws {
+        let house = try BulkHouse()
+        let mover = try TestBulk(of: house.cloud)
+        let client = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 1 << 20))
+        #expect(house.store((0..<4).map { content($0) }, with: client).allSatisfy { $0.isSuccess })
+        try run("UPDATE content_holds SET counted = ?1", [.integer(counted)], in: house)
+        try house.close(mover, upload: upload(1))
+        house.cloud.network.run(for: .seconds(5))
+        #expect(try house.chunkCount(of: mover.account) == 0)
+        #expect(try house.used(by: mover.account) == 0)
+    }
+
     @Test func anUploadWhoseRemovalFailsKeepsNoOtherWaiting() throws {
         let log = LogLines()
         var configuration = Transfers.Configuration()

@@ -151,7 +151,7 @@ import Wire
             ) { _, _ in }
             made.door = door
             for number in 0..<10 {
-                let ticket = try ticket(number, of: account, key: keys.publicKey)
+                let ticket = try makeTicket(number, of: account, key: keys.publicKey)
                 door.add(ticket, Upload.Standing(reserved: 1, filled: 0), Writing(bytes: 0, bytesMax: 1))
             }
         }
@@ -163,7 +163,7 @@ import Wire
         #expect(made.door?.knownCount == 0)
     }
 
-    private func ticket(_ number: Int, of account: AccountID, key: PublicKey) throws -> Ticket {
+    private func makeTicket(_ number: Int, of account: AccountID, key: PublicKey) throws -> Ticket {
         var generator = SplitMix64(seed: UInt64(number))
         let caller = Caller(
             account: account, device: DeviceID("device"), app: AppID("app"),
