@@ -330,7 +330,7 @@ import Wire
         let first = try cloud.addDevice(isShared: true)
         let second = try cloud.addProcess(of: first)
         let other = try Notebook(try cloud.addDevice())
-        if isKnown { try first.engine?.offer(NotesModel().service) { _ in NotesModel() } }
+        if isKnown { first.engine?.kinds.append(NotesKind()) }
         let book = try Notebook(second)
         #expect(cloud.network.run(within: .seconds(30)) { book.isInSync && other.isInSync })
         #expect(second.engine?.home.isHeld(book.driver.key) == isKnown)

@@ -1,7 +1,7 @@
 public import Core
 
 /// Which of the things that a device keeps in step with the server.
-public struct ScopeID: Hashable, Comparable, Sendable {
+public struct ScopeID: Hashable, Comparable, Codable, Sendable {
     /// Whose tokens it is read and written with.
     public var app: AppID
     /// Which service has it.

@@ -73,8 +73,6 @@ public final class DeviceEngine {
     let writer: Int64
     private(set) var clients: [ServiceName: RequestClient] = [:]
     private var stores: [AppID: KeyValueSync] = [:]
-    /// What makes the model of an app's scope for another process of the home, by service.
-    private var makers: [ServiceName: (AppID) -> any ScopeModel] = [:]
     lazy var home = HomeWork(self)
     /// What is kept in step, in an order that does not depend on chance.
     private(set) var scopes: [ScopeDriver] = []
@@ -136,7 +134,7 @@ public final class DeviceEngine {
 
     /// The sync of this app's key-value store; begins to follow it.
     public func keyValue(_ app: AppID) -> KeyValueSync {
-        let key = ScopeKey(app: app, service: .keyValue)
+        let key = ScopeID(app: app, service: .keyValue)
         if let store = stores[app] {
             home.opened(key)
             return store
@@ -148,35 +146,8 @@ public final class DeviceEngine {
         return store
     }
 
-    /// Keeps scopes of this service in step for other processes of the home too.
-    ///
-    /// - Throws: ``CloudError`` `.storageFailure` when their tables cannot be made.
-    func offer<Model: ScopeModel>(
-        _ service: ServiceName, _ make: @escaping (AppID) -> Model
-    ) throws(CloudError) {
-        try local.prepare(Model.migrations)
-        makers[service] = make
-    }
-
-    /// The scope of the app with this service, for another process of the home.
-    ///
-    /// - Returns: Nil: this process does not know how to keep it in step.
-    func driver(of key: ScopeKey) -> ScopeDriver? {
-        if let driver = scopes.first(where: { $0.key == key }) { return driver }
-        guard key.service != .keyValue else {
-            let store = KeyValueSync(app: key.app, engine: self)
-            stores[key.app] = store
-            open(store.driver)
-            return store.driver
-        }
-        guard let make = makers[key.service] else { return nil }
-        let driver = ScopeDriver(make(key.app), self)
-        open(driver)
-        return driver
-    }
-
     /// Nobody has it open any more.
-    func close(_ key: ScopeKey) {
+    func close(_ key: ScopeID) {
         for driver in scopes where driver.key == key { driver.end() }
         scopes.removeAll { $0.key == key }
         if key.service == .keyValue { stores[key.app] = nil }

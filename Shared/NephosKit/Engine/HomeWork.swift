@@ -25,13 +25,13 @@ final class HomeWork {
     // As the holder
     private var guests: [Int: Guest] = [:]
     /// What changed since the guests were told.
-    private var changed: Set<ScopeKey> = []
+    private var changed: Set<ScopeID> = []
     /// What this process has open itself.
-    private var own: Set<ScopeKey> = []
+    private var own: Set<ScopeID> = []
     private var notice: StorageNotice?
 
     private struct Guest {
-        var open: Set<ScopeKey> = []
+        var open: Set<ScopeID> = []
         /// By the guest's numbers.
         var waiters: [Int: Waiter] = [:]
     }
@@ -45,7 +45,7 @@ final class HomeWork {
     /// The role in which the scopes have begun.
     private var begunAs: HomeRole = .guest
     /// What the holder cannot keep in step.
-    private var unheld: Set<ScopeKey> = []
+    private var unheld: Set<ScopeID> = []
     /// Those who were handed over, by numbers that no other has.
     private var waiters: [Int: Waiter] = [:]
     private var waiterCount = 0
@@ -56,7 +56,7 @@ final class HomeWork {
     var role: HomeRole { line?.role ?? (engine.options.foreignPoll == nil ? .holder : .alone) }
 
     /// Whether another process keeps the scope in step.
-    func isHeld(_ key: ScopeKey) -> Bool { role == .guest && !unheld.contains(key) }
+    func isHeld(_ key: ScopeID) -> Bool { role == .guest && !unheld.contains(key) }
 
     // MARK: Life
 
@@ -106,7 +106,7 @@ final class HomeWork {
     }
 
     /// The app, or whoever tests it, has opened the scope in this process.
-    func opened(_ key: ScopeKey) {
+    func opened(_ key: ScopeID) {
         if own.insert(key).inserted { handOver(.open(key)) }
     }
 
@@ -244,18 +244,27 @@ final class HomeWork {
     private static let given = CloudError(.operationCancelled, "Nobody waits for it any more.")
 
     @discardableResult
-    private func open(_ key: ScopeKey, for guest: Int) -> ScopeDriver? {
+    private func open(_ key: ScopeID, for guest: Int) -> ScopeDriver? {
         guard guests[guest] != nil else { return nil }
-        guard engine.scopes.count < Self.scopesMax, let driver = engine.driver(of: key) else {
+        let isOwn = own.contains(key)
+        do throws(CloudError) {
+            guard engine.scopes.count < Self.scopesMax else {
+                throw CloudError(.serviceBusy, "The processes of this home have too many scopes open.")
+            }
+            let driver = try engine.scope(key)
+            // It goes with the guest, unless the app opens it here too.
+            if !isOwn { own.remove(key) }
+            if guests[guest]?.open.insert(key).inserted == true { changed(driver) }
+            return driver
+        } catch {
+            if error.code != .unknownItem { engine.logger.error("a guest's scope could not be opened", error) }
             line?.send(.unknown(key), to: guest)
             return nil
         }
-        if guests[guest]?.open.insert(key).inserted == true { changed(driver) }
-        return driver
     }
 
     private func wait(
-        _ number: Int, _ key: ScopeKey, _ goal: HomeMessage.WaitGoal, _ timeout: Duration, _ isImpatient: Bool,
+        _ number: Int, _ key: ScopeID, _ goal: HomeMessage.WaitGoal, _ timeout: Duration, _ isImpatient: Bool,
         _ peer: Int
     ) {
         guard let driver = open(key, for: peer), guests[peer]?.waiters.count ?? 0 < Self.waitersMax else { return }

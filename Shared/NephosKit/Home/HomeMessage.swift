@@ -21,22 +21,22 @@ enum HomeMessage: Codable, Equatable {
     /// Answered by ``pong``.
     case ping
     /// The scope is open here. Answered by ``standing(_:_:)`` or ``unknown(_:)``, and told of its changes from then on.
-    case open(ScopeKey)
+    case open(ScopeID)
     /// Somebody waits for the scope to get somewhere. Answered by ``waited(_:error:)`` with the same number.
-    case wait(Int, ScopeKey, WaitGoal, milliseconds: Int64, isImpatient: Bool)
+    case wait(Int, ScopeID, WaitGoal, milliseconds: Int64, isImpatient: Bool)
     case endWait(Int)
-    case hasten(ScopeKey)
-    case pull(ScopeKey)
+    case hasten(ScopeID)
+    case pull(ScopeID)
 
     // From the holder
     /// Answers ``hello(version:)``.
     case welcome(version: Int)
     case pong
-    case standing(ScopeKey, HeldStanding)
+    case standing(ScopeID, HeldStanding)
     /// The holder cannot keep such a scope in step.
-    case unknown(ScopeKey)
+    case unknown(ScopeID)
     /// A fetch has ended.
-    case fetched(ScopeKey)
+    case fetched(ScopeID)
     case waited(Int, error: Data?)
     case storage(StorageState)
 
@@ -59,16 +59,6 @@ enum HomeMessage: Codable, Equatable {
     init?(packet: Data) {
         guard let message = try? JSONDecoder().decode(Self.self, from: packet) else { return nil }
         self = message
-    }
-}
-
-/// One of the things that a home keeps in step, whoever is signed in.
-struct ScopeKey: Codable, Hashable, Comparable {
-    var app: AppID
-    var service: ServiceName
-
-    static func < (left: Self, right: Self) -> Bool {
-        (left.app, left.service.rawValue) < (right.app, right.service.rawValue)
     }
 }
 

@@ -48,7 +48,7 @@ final class ScopeDriver {
     }
 
     var app: AppID { model.app }
-    var key: ScopeKey { ScopeKey(app: model.app, service: model.service) }
+    var key: ScopeID { model.id }
     /// Whether another process of the home keeps it in step.
     var isHeld: Bool { engine.home.isHeld(key) }
     var moment: Moment { Moment(time: engine.now, monotonic: engine.loop.monotonicNow) }

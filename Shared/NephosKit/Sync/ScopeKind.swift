@@ -13,7 +13,10 @@ protocol ScopeKind {
 extension DeviceEngine {
     /// The scope that is meant; begins to follow it.
     func scope(_ id: ScopeID) throws(CloudError) -> ScopeDriver {
-        if let driver = scopes.first(where: { $0.model.id == id }) { return driver }
+        if let driver = scopes.first(where: { $0.key == id }) {
+            home.opened(id)
+            return driver
+        }
         guard let kind = kinds.first(where: { $0.service == id.service }) else {
             throw CloudError(
                 .unknownItem, "Devices keep nothing of this service in step.",
