@@ -29,6 +29,11 @@ final class Disk: StorageEngine {
     var isShortOfRoom: Bool { engine.isShortOfRoom }
     var snapshots: any Snapshots { FaultySnapshots(inner: engine.snapshots, read: { [self] in try reachRead() }) }
 
+    func run<Value>(
+        _ work: @escaping (any Transaction) throws -> Value,
+        then completion: @escaping (Result<Value, any Error>) -> Void
+    ) { completion(Result { try write(work) }) }
+
     func write<Result>(_ body: (any Transaction) throws -> Result) throws -> Result {
         guard isInUse, faults.isArmed else {
             return try engine.write { transaction in

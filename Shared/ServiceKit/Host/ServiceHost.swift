@@ -146,7 +146,7 @@ public final class ServiceHost: ServiceRuntime {
         eventsEndpoint = events.endpoint
         publisher = EventPublisher(
             service: service.name, socket: events, heads: known.heads, epoch: history.epoch)
-        runner.committed = { [unowned self] in committed($0) }
+        runner.committed = { [unowned self] in committed($0, then: $1) }
         let router = router()
         try service.start(self)
         let requests = try Door(
@@ -186,9 +186,10 @@ public final class ServiceHost: ServiceRuntime {
         for following in follows where roster.services.contains(where: { $0.service == following.service.rawValue }) {
             let isOwn = service.follows.contains(following)
             let follower = try Follower(
-                following, host: self, handler: isOwn ? service : nil, generator: fork())
+                following, cursors: try engine.write { try FollowCursors.cursors(of: following.service, in: $0) },
+                host: self, handler: isOwn ? service : nil)
             followers.append(follower)
-            try follower.start(engine)
+            try follower.start()
         }
     }
 
@@ -200,36 +201,45 @@ public final class ServiceHost: ServiceRuntime {
         }
     }
 
-    /// Closes sockets and storage. What is queued to be sent goes out with the loop's linger.
-    public func close() {
+    /// Closes sockets and storage, once the group under way is on disk and answered. What is queued to be sent goes out
+    /// with the loop's linger.
+    ///
+    /// - Parameter completion: Called when all is closed: at once, where storage completes at once.
+    public func close(then completion: @escaping () -> Void = {}) {
         guard !isClosed else { return }
         // What the followers have not stored yet, and what waits for its group, needs the storage once more.
         for follower in followers { follower.close() }
-        runner.close()
         isClosed = true
         heartbeat?.cancel()
         maintenance.close()
-        let closing = clients.values
-        clients = [:]
-        for client in closing { client.close() }
-        service.stop()
-        requests?.close()
-        events?.close()
-        engine.checkpoint()
-        engine.close()
-        events = nil
-        publisher = nil
-        followers = []
+        runner.close { [self] in
+            let closing = clients.values
+            clients = [:]
+            for client in closing { client.close() }
+            service.stop()
+            requests?.close()
+            events?.close()
+            engine.checkpoint()
+            engine.close()
+            events = nil
+            publisher = nil
+            followers = []
+            completion()
+        }
     }
 
     /// A group is on disk: those who follow hear of it.
-    private func committed(_ effects: GroupEffects) {
+    private func committed(_ effects: GroupEffects, then done: @escaping () -> Void) {
         publisher?.publish(effects)
+        let rest = { [self] in
+            if service.name == .identity { directory.learnOwn(effects.events) }
+            if !effects.heads.isEmpty { maintenance.noteWritten() }
+            if engine.isShortOfRoom != wasShortOfRoom { noteRoom() }
+            done()
+        }
         // After what still happened in the epoch before: the heads of the new one stand last.
-        if let proof = effects.proof { beginEpoch(shownBy: proof) }
-        if service.name == .identity { directory.learnOwn(effects.events) }
-        if !effects.heads.isEmpty { maintenance.noteWritten() }
-        if engine.isShortOfRoom != wasShortOfRoom { noteRoom() }
+        guard let proof = effects.proof else { return rest() }
+        beginEpoch(shownBy: proof, then: rest)
     }
 
     private func noteRoom() {
@@ -241,11 +251,14 @@ public final class ServiceHost: ServiceRuntime {
         }
     }
 
-    private func beginEpoch(shownBy proof: ChangeToken) {
-        guard let heads = history.beginEpoch(shownBy: proof, at: loop.wallClock.now, random: generator.next())
-        else { return }
-        publisher?.begin(epoch: history.epoch, heads: heads)
-        counters.add("epochs.begun")
+    private func beginEpoch(shownBy proof: ChangeToken, then done: @escaping () -> Void) {
+        history.beginEpoch(shownBy: proof, at: loop.wallClock.now, random: generator.next()) { [self] heads in
+            if let heads {
+                publisher?.begin(epoch: history.epoch, heads: heads)
+                counters.add("epochs.begun")
+            }
+            done()
+        }
     }
 
     private func fork() -> SplitMix64 { SplitMix64(seed: generator.next()) }
@@ -254,8 +267,23 @@ public final class ServiceHost: ServiceRuntime {
 
     public func refusal(of caller: Caller) -> CloudError? { gate.verifier.refusal(of: caller) }
 
-    /// Runs the body at once, in a group with whatever is queued. Not from within a group.
-    func runNow(_ body: @escaping (any HandlerTransaction) throws -> Void) -> CloudError? { runner.runNow(body) }
+    /// Runs the body in a group with whatever is queued: at once, or as soon as the group under way has ended.
+    ///
+    /// - Parameters:
+    ///   - body: May run twice: what it finds out it says anew each time.
+    ///   - completion: Called when it is on disk, with what the body returned; or with why nothing of it was stored.
+    func run<Value>(
+        _ body: @escaping (any HandlerTransaction) throws -> Value,
+        then completion: @escaping (Result<Value, CloudError>) -> Void
+    ) {
+        var value: Value?
+        runner.run {
+            value = try body($0)
+        } then: { error in
+            if let error { return completion(.failure(error)) }
+            if let value { completion(.success(value)) }
+        }
+    }
 
     public func submit(_ body: @escaping (any HandlerTransaction) throws -> Void) { runner.submit(body) }
 
@@ -315,6 +343,10 @@ public final class ServiceHost: ServiceRuntime {
 
 /// The version that `CheckHealth` reports.
 public let serviceKitVersion = "0.1.0"
+
+extension Result {
+    var isSuccess: Bool { if case .success = self { true } else { false } }
+}
 
 extension Logger {
     func error(_ message: Logger.Message, _ error: CloudError) {

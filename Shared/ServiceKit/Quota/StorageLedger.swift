@@ -124,14 +124,19 @@ public final class StorageLedger {
     /// Tells what is used, and asks for what is wanted.
     private func settle(_ owner: Owner) {
         guard !host.isClosed, asking.insert(owner).inserted else { return }
-        var known: StoredAllotment?
-        let failure = host.runNow { [self] transaction in
-            known = try LedgerStore.find(owner, in: transaction)
-            guard known == nil, demands[owner] != nil else { return }
+        host.run { [self] transaction -> StoredAllotment? in
+            if let known = try LedgerStore.find(owner, in: transaction) { return known }
+            guard demands[owner] != nil else { return nil }
             try LedgerStore.add(.none, of: owner, in: transaction)
-            known = StoredAllotment.none
+            return StoredAllotment.none
+        } then: { [weak self] result in
+            guard let self, !host.isClosed else { return }
+            guard case .success(let known?) = result else { return _ = asking.remove(owner) }
+            ask(owner, known)
         }
-        guard failure == nil, let known else { return _ = asking.remove(owner) }
+    }
+
+    private func ask(_ owner: Owner, _ known: StoredAllotment) {
         var request = WireSettleAllotment()
         request.ownerID = owner.rawValue
         request.revision = known.revision
@@ -158,24 +163,27 @@ public final class StorageLedger {
     }
 
     private func settled(_ owner: Owner, _ request: WireSettleAllotment, _ reply: WireSettleAllotmentReply) {
-        var allotted: UInt64 = 0
-        var isOutdated = false
-        let failure = host.runNow { transaction in
-            guard let known = try LedgerStore.find(owner, in: transaction) else { return }
-            allotted = known.allotted
+        host.run { transaction -> (allotted: UInt64, isOutdated: Bool) in
+            guard let known = try LedgerStore.find(owner, in: transaction) else { return (0, false) }
             switch RoomRule.settle(known, revision: reply.revision, allotted: reply.allottedBytes) {
             case .settled(let settled):
-                allotted = settled.allotted
                 try LedgerStore.setAllotment(settled, told: request.usedBytes, of: owner, in: transaction)
+                return (settled.allotted, false)
             case .restored(let restored):
-                isOutdated = true
                 try LedgerStore.setAllotment(restored, told: nil, of: owner, in: transaction)
+                return (known.allotted, true)
             case .overtaken:
-                isOutdated = true
+                return (known.allotted, true)
             }
+        } then: { [weak self] result in
+            guard let self, !host.isClosed, case .success(let (allotted, isOutdated)) = result else { return }
+            if isOutdated { return settle(owner) }
+            meet(owner, allotted, reply)
         }
-        guard failure == nil else { return }
-        if isOutdated { return settle(owner) }
+    }
+
+    /// Whether what was wanted is there now.
+    private func meet(_ owner: Owner, _ allotted: UInt64, _ reply: WireSettleAllotmentReply) {
         guard let demand = demands[owner] else { return }
         if demand.wanted <= allotted {
             demands[owner] = nil
@@ -192,19 +200,20 @@ public final class StorageLedger {
 
     /// Gives back what is held and not used. Called when identity asks for it.
     func recall(_ owner: Owner) {
-        var lowered = false
-        let failure = host.runNow { transaction in
+        host.run { transaction in
             guard let known = try LedgerStore.find(owner, in: transaction), let less = RoomRule.recall(known) else {
-                return
+                return false
             }
             try LedgerStore.setAllotment(less, told: nil, of: owner, in: transaction)
-            lowered = true
+            return true
+        } then: { [weak self] result in
+            guard let self, !host.isClosed else { return }
+            refusals[owner] = nil
+            guard case .success(true) = result else { return }
+            settle(owner)
+            // In case that it is being asked about already.
+            tellSoon()
         }
-        refusals[owner] = nil
-        guard lowered, failure == nil else { return }
-        settle(owner)
-        // In case that it is being asked about already.
-        tellSoon()
     }
 
     /// Forgets an owner that exists no more.
@@ -236,11 +245,13 @@ public final class StorageLedger {
         guard !host.isClosed else { return }
         let now = host.loop.monotonicNow
         refusals = refusals.filter { $0.value.until > now }
-        var untold: [Owner] = []
-        let failure = host.runNow {
-            untold = try LedgerStore.untold(limit: Self.tellMax, in: $0)
+        host.run {
+            try LedgerStore.untold(limit: Self.tellMax, in: $0)
+        } then: { [weak self] result in
+            guard let self, !host.isClosed else { return }
+            let untold = (try? result.get()) ?? []
+            for owner in untold { settle(owner) }
+            if !result.isSuccess || !untold.isEmpty { tellSoon() }
         }
-        for owner in untold { settle(owner) }
-        if failure != nil || !untold.isEmpty { tellSoon() }
     }
 }

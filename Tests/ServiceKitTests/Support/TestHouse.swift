@@ -128,6 +128,11 @@ final class FaultyEngine: StorageEngine {
     func migrate(_ migrations: [Migration]) throws { try base.migrate(migrations) }
     var snapshots: any Snapshots { base.snapshots }
 
+    func run<Value>(
+        _ work: @escaping (any Transaction) throws -> Value,
+        then completion: @escaping (Result<Value, any Error>) -> Void
+    ) { completion(Result { try write(work) }) }
+
     func write<Result>(_ body: (any Transaction) throws -> Result) throws -> Result {
         try base.write { transaction in
             let counting = WriteCount(transaction)
