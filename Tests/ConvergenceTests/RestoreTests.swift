@@ -19,6 +19,13 @@ import Wire
         #expect(failures.isEmpty, "\(failures.count) histories went wrong")
     }
 
+    @Test func noHistoryOverStorageThatCompletesLaterLosesWhatADeviceHas() async {
+        let failures = await LateRestoreHistory.failures(
+            of: 20, suite: "noHistoryOverStorageThatCompletesLaterLosesWhatADeviceHas")
+        for failure in failures.prefix(10) { Issue.record("\(failure)") }
+        #expect(failures.isEmpty, "\(failures.count) histories went wrong")
+    }
+
     @Test func theSameSeedGivesTheSameHistory() throws {
         for seed: UInt64 in [2, 71] {
             let first = try RestoreHistory(seed: seed).run()
@@ -28,8 +35,13 @@ import Wire
     }
 }
 
+/// The same, over storage that completes its groups later.
+final class LateRestoreHistory: RestoreHistory {
+    required convenience init(seed: UInt64) throws { try self.init(seed: seed, .later(upTo: .milliseconds(10))) }
+}
+
 /// One seeded history of writes, deletions, copies and restores.
-final class RestoreHistory: SeededHistory {
+class RestoreHistory: SeededHistory {
     static let steps = 20...50
     static let pauses: ClosedRange<Int64> = 0...400
     private static let keys: [ItemName] = ["a", "b", "e\u{301}", "\u{e9}"]
@@ -45,9 +57,11 @@ final class RestoreHistory: SeededHistory {
     private var deleted: [ItemName: KeyValueItem] = [:]
     private var counter = 0
 
-    init(seed: UInt64) throws {
+    required convenience init(seed: UInt64) throws { try self.init(seed: seed, .ofEnvironment) }
+
+    init(seed: UInt64, _ storageTurns: StorageTurns) throws {
         generator = SplitMix64(seed: seed)
-        cloud = try TestCloud(seed: seed)
+        cloud = try TestCloud(seed: seed, storageTurns: storageTurns)
     }
 
     func begin() throws {

@@ -89,7 +89,7 @@ public final class ServiceHost: ServiceRuntime {
         history = HistoryKeeper(engine, cache: cache, logger: logger)
         try Self.migrate(engine, for: service)
         let known = try Self.readWhatIsKnown(
-            engine, history, of: service.name, key: try secrets.history, at: loop.wallClock.now,
+            engine, history, of: service, key: try secrets.history, at: loop.wallClock.now,
             random: self.generator.next())
         runner = GroupRunner(
             GroupCommit(
@@ -115,12 +115,14 @@ public final class ServiceHost: ServiceRuntime {
         var heads: [Int: ChangeToken]
         var newestOperation: OperationID?
         var facts: [DirectoryFact]
+        /// How far other services were followed.
+        var cursors: [ServiceName: [Int: ChangeToken]]
         /// Whether an account's closing has not come to its end.
         var isClosingAccounts: Bool
     }
 
     private static func readWhatIsKnown(
-        _ engine: any StorageEngine, _ history: HistoryKeeper, of service: ServiceName, key: SipHash,
+        _ engine: any StorageEngine, _ history: HistoryKeeper, of service: any CloudService, key: SipHash,
         at now: Timestamp, random: UInt64
     ) throws -> Known {
         try engine.write { transaction in
@@ -128,7 +130,10 @@ public final class ServiceHost: ServiceRuntime {
             return Known(
                 heads: heads, newestOperation: try Feed.newestOperation(in: transaction),
                 facts: try DirectoryKeeper.stored(
-                    in: Feed(over: transaction, at: now, cache: history.cache), of: service, at: now),
+                    in: Feed(over: transaction, at: now, cache: history.cache), of: service.name, at: now),
+                cursors: try follows(service).reduce(into: [:]) {
+                    $0[$1.service] = try FollowCursors.cursors(of: $1.service, in: transaction)
+                },
                 isClosingAccounts: try AccountClosures.isPending(in: transaction))
         }
     }
@@ -157,7 +162,7 @@ public final class ServiceHost: ServiceRuntime {
         runner.answer = { [unowned requests] in requests.answer($0) }
         beat()
         maintenance.start()
-        try follow()
+        try follow(known.cursors)
         if known.isClosingAccounts { closures.resume() }
         if service.name != .identity { directoryReport.resume() }
         storage.start()
@@ -178,16 +183,20 @@ public final class ServiceHost: ServiceRuntime {
         return router
     }
 
-    private func follow() throws {
-        var follows = service.follows
-        if service.name != .identity, !follows.contains(where: { $0.service == .identity }) {
-            follows.append(Following(.identity))
+    /// Whom the service follows; identity everybody does.
+    private static func follows(_ service: any CloudService) -> [Following] {
+        guard service.name != .identity, !service.follows.contains(where: { $0.service == .identity }) else {
+            return service.follows
         }
-        for following in follows where roster.services.contains(where: { $0.service == following.service.rawValue }) {
+        return service.follows + [Following(.identity)]
+    }
+
+    private func follow(_ cursors: [ServiceName: [Int: ChangeToken]]) throws {
+        for following in Self.follows(service)
+        where roster.services.contains(where: { $0.service == following.service.rawValue }) {
             let isOwn = service.follows.contains(following)
             let follower = try Follower(
-                following, cursors: try engine.write { try FollowCursors.cursors(of: following.service, in: $0) },
-                host: self, handler: isOwn ? service : nil)
+                following, cursors: cursors[following.service] ?? [:], host: self, handler: isOwn ? service : nil)
             followers.append(follower)
             try follower.start()
         }
