@@ -125,10 +125,12 @@ public final class StorageLedger {
     private func settle(_ owner: Owner) {
         guard !host.isClosed, asking.insert(owner).inserted else { return }
         host.run { [self] transaction -> StoredAllotment? in
-            if let known = try LedgerStore.find(owner, in: transaction) { return known }
-            guard demands[owner] != nil else { return nil }
-            try LedgerStore.add(.none, of: owner, in: transaction)
-            return StoredAllotment.none
+            let known = try LedgerStore.find(owner, in: transaction)
+            guard demands[owner] != nil else { return known }
+            if known == nil { try LedgerStore.add(.none, of: owner, in: transaction) }
+            // Until there is an answer: identity may have granted room of which nobody here has come to know.
+            try LedgerStore.setAllotment(known ?? StoredAllotment.none, told: nil, of: owner, in: transaction)
+            return known ?? StoredAllotment.none
         } then: { [weak self] result in
             guard let self, !host.isClosed else { return }
             guard case .success(let known?) = result else { return _ = asking.remove(owner) }
@@ -154,11 +156,21 @@ public final class StorageLedger {
                 // The account is gone, or going.
                 demands[owner] = nil
                 refusals[owner] = Refusal(wanted: 0, plan: 0, until: host.loop.monotonicNow + Self.refusalMemory)
+                forget(owner)
             case .failure:
                 // Whoever comes back asks again; what was used is told with the next round.
                 demands[owner] = nil
                 tellSoon()
             }
+        }
+    }
+
+    /// Identity has nobody of that name to be told of.
+    private func forget(_ owner: Owner) {
+        host.run { transaction in
+            guard let known = try LedgerStore.find(owner, in: transaction) else { return }
+            try LedgerStore.setAllotment(known, told: known.used, of: owner, in: transaction)
+        } then: { _ in
         }
     }
 
