@@ -34,6 +34,9 @@ public protocol BlobStore: Sendable {
 
     /// The partition's segments, by their numbers.
     func segments(in partition: Int) throws -> [SegmentState]
+
+    /// Lets go of the partition's files, and writes to none of them any more: somebody else may.
+    func drop(partition: Int)
 }
 
 /// A segment as the store sees it.

@@ -40,6 +40,8 @@ final class Follower {
         var isReading = false
         /// The cursor stays where it is until all of it is applied.
         var reading: Reading?
+        /// Rises when what is known of it is dropped: what was being read was after another cursor.
+        var generation = 0
         /// The reading before has found nothing new, though something was heard of.
         var wasVain = false
     }
@@ -194,6 +196,27 @@ final class Follower {
         while !isApplying, !isClosed, !waiting.isEmpty { waiting.removeFirst()() }
     }
 
+    // MARK: Partitions that come and go
+
+    /// Forgets how far the partition was followed: it is read again where it was stored.
+    func drop(partition: Int) {
+        dirty.remove(partition)
+        guard var state = partitions[partition] else { return }
+        state = Partition(isReading: state.isReading, generation: state.generation + 1)
+        partitions[partition] = state
+    }
+
+    /// - Parameter cursor: What is stored.
+    func takeUp(partition: Int, at cursor: ChangeToken?) {
+        inTurn { [self] in
+            guard cursor != nil || partitions[partition] != nil else { return }
+            partitions[partition, default: Partition()].cursor = cursor
+            partitions[partition]?.target = cursor ?? .zero
+            // Where the other side stands it says by itself, with its next event or heartbeat.
+            poll()
+        }
+    }
+
     // MARK: Events on the bus
 
     private func take(_ messages: [Bus.Message]) {
@@ -336,10 +359,15 @@ final class Follower {
     private func readNext(_ partition: Int) {
         let state = partitions[partition] ?? Partition()
         let reading = state.reading ?? Reading(partition, after: state.cursor)
+        let generation = state.generation
         client?.call("ReadChanges", body: Frame(encoding: reading.pages.request)) { [weak self] reply in
             guard let self, !isClosed else { return }
             inTurn { [self] in
                 readsInFlight -= 1
+                guard partitions[partition]?.generation == generation else {
+                    waitingReads.append(partition)
+                    return startReads()
+                }
                 switch reply.result.decoded(as: WireReadChangesReply.self) {
                 case .success(let page): return applyRead(page, of: partition, reading)
                 case .failure(let error) where error.code == .changeTokenExpired:

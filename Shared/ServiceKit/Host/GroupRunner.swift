@@ -40,6 +40,8 @@ final class GroupRunner {
     private var isUnderWay = false
     /// The last group was a share of the large requests.
     private var wasHeavy = false
+    /// What is done once the group under way has ended.
+    private var between: [() -> Void] = []
     /// Called when all is done that was to be done before the end.
     private var ending: (() -> Void)?
     private var heavy = HeavyQueue()
@@ -221,6 +223,12 @@ final class GroupRunner {
         runReady()
     }
 
+    /// Does something between two groups: at once, or as soon as the group under way has ended.
+    func betweenGroups(_ action: @escaping () -> Void) {
+        guard isUnderWay else { return action() }
+        between.append(action)
+    }
+
     private func submission(
         _ body: @escaping (any HandlerTransaction) throws -> Void, _ completion: ((CloudError?) -> Void)? = nil
     ) -> GroupItem {
@@ -254,6 +262,9 @@ final class GroupRunner {
             committed(effects) { [self] in
                 for item in items { finish(item) }
                 isUnderWay = false
+                let between = between
+                self.between = []
+                for action in between { action() }
                 if !isInline { goOnAfterGroup() }
             }
         }

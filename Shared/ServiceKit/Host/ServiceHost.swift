@@ -39,12 +39,14 @@ public final class ServiceHost: ServiceRuntime {
     let maintenance: Maintenance
     let engine: any StorageEngine
     public var snapshots: any Snapshots { engine.snapshots }
-    private let runner: GroupRunner
+    let runner: GroupRunner
+    let cache = FeedCache()
+    let operations: OperationMemory
     private var generator: any RandomNumberGenerator
 
     private var requests: Door?
     private var events: (any PublishSocket)?
-    private var publisher: EventPublisher?
+    var publisher: EventPublisher?
     private var heartbeat: (any LoopTimer)?
     private var clients: [ServiceName: RequestClient] = [:]
     private(set) var followers: [Follower] = []
@@ -85,16 +87,16 @@ public final class ServiceHost: ServiceRuntime {
         keys = KeyPair(publicKey: try entry.key, secretKey: try secrets.key)
         ownerKeys = try OwnerKeys(masterKeys: secrets.masterKeys)
         gate = try Gate(roster: roster, budgets: budgets, loop: loop, counters: counters)
-        let cache = FeedCache()
         history = HistoryKeeper(engine, cache: cache, logger: logger)
         try Self.migrate(engine, for: service)
         let known = try Self.readWhatIsKnown(
             engine, history, of: service, key: try secrets.history, at: loop.wallClock.now,
             random: self.generator.next())
+        operations = OperationMemory(newest: known.newestOperation)
         runner = GroupRunner(
             GroupCommit(
                 engine: engine, now: { [unowned loop] in loop.monotonicNow }, wallClock: loop.wallClock,
-                operations: OperationMemory(newest: known.newestOperation), cache: cache,
+                operations: operations, cache: cache,
                 charge: { [gate] in gate.charge($0, replyBytes: $1) }),
             snapshots: engine.snapshots, loop: loop, key: keys.publicKey, counters: counters, logger: logger)
         maintenance = Maintenance(engine, runner, ownerKeys, loop: loop, logger: logger)
