@@ -29,7 +29,9 @@ extension Follower {
                     guard step.cursor != nil else { return next(true) }
                     tryToApply([Step(partition: step.partition, cursor: step.cursor)]) { next($0 == nil) }
                 }
-            } then: { end($0) }
+            } then: {
+                end($0)
+            }
         }
     }
 

@@ -203,13 +203,12 @@ final class Follower {
         dirty.remove(partition)
         guard var state = partitions[partition] else { return }
         state = Partition(isReading: state.isReading, generation: state.generation + 1)
-        partitions[partition] = state
+        partitions[partition] = state.isReading ? state : nil
     }
 
     /// - Parameter cursor: What is stored.
     func takeUp(partition: Int, at cursor: ChangeToken?) {
         inTurn { [self] in
-            guard cursor != nil || partitions[partition] != nil else { return }
             partitions[partition, default: Partition()].cursor = cursor
             partitions[partition]?.target = cursor ?? .zero
             // Where the other side stands it says by itself, with its next event or heartbeat.

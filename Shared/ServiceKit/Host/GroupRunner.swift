@@ -213,8 +213,9 @@ final class GroupRunner {
     ///
     /// - Parameter completion: Gets the failure, when nothing of it was stored. Always called, but for a runner that goes
     ///   with its loop.
-    func run(_ body: @escaping (any HandlerTransaction) throws -> Void, then completion: @escaping (CloudError?) -> Void)
-    {
+    func run(
+        _ body: @escaping (any HandlerTransaction) throws -> Void, then completion: @escaping (CloudError?) -> Void
+    ) {
         guard !isEnding else {
             return completion(CloudError(.serviceUnavailable, "The service is stopping."))
         }

@@ -40,7 +40,9 @@ extension ServiceHost {
                 return _ = loop.schedule(after: .seconds(1)) { [weak self] in self?.takeUp(partition: partition) }
             }
             publisher?.takeUp(partition: partition, at: found.position)
-            for (follower, cursor) in zip(followers, found.cursors) { follower.takeUp(partition: partition, at: cursor) }
+            for (follower, cursor) in zip(followers, found.cursors) {
+                follower.takeUp(partition: partition, at: cursor)
+            }
             storage.takeUp()
         }
     }

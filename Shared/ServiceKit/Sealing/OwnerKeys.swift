@@ -110,7 +110,10 @@ public final class OwnerKeys {
     }
 
     /// Forgets what is known of one partition: somebody else may write to it.
-    func drop(partition: Int) { cache = cache.filter { !$0.key.mayLie(in: partition) } }
+    func drop(partition: Int) {
+        cache = cache.filter { !$0.key.mayLie(in: partition) }
+        made = made.filter { !$0.mayLie(in: partition) }
+    }
 
     private func wrapped(_ key: OwnerKey, of owner: Owner) throws(CloudError) -> [UInt8] {
         guard let master = masters[newest] else { throw Self.masterMissing(newest) }

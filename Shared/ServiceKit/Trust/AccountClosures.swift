@@ -111,7 +111,9 @@ final class AccountClosures {
             guard let self, !host.isClosed else { return }
             // Unknown to an identity that was restored from before the closing: there is nobody to tell.
             if case .failure(let error) = result, error.code != .unknownItem { return pass(account) }
-            host.run { try $0.execute(Self.delete, [.text(account.rawValue)]) } then: { [weak self] result in
+            host.run {
+                try $0.execute(Self.delete, [.text(account.rawValue)])
+            } then: { [weak self] result in
                 self?.next(after: result.isSuccess ? .zero : Self.retryPause)
             }
         }
