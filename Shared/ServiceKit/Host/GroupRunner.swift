@@ -13,14 +13,14 @@ internal import Storage
 ///
 /// On the loop only.
 final class GroupRunner {
-    private let groups: GroupCommit
-    private let snapshots: any Snapshots
+    let groups: GroupCommit
+    let snapshots: any Snapshots
     /// Called when a group is on disk. The group's replies go out once this calls its last argument.
     var committed: (GroupEffects, @escaping () -> Void) -> Void = { $1() }
     /// Called with each request that has its outcome.
     var answer: (GroupItem) -> Void = { _ in }
 
-    private let loop: any BusLoop
+    let loop: any BusLoop
     private let counters: Counters
     private let logger: Logger
     /// Whoever a submission comes from.
@@ -31,8 +31,8 @@ final class GroupRunner {
     private var isDue = false
     /// Requests that came and are in no group yet, in their order. Bounded, as what comes while a group is under way is
     /// taken off the socket: with more, requests are refused.
-    private var arrived: [GroupItem] = []
-    private var arrivedBytes = 0
+    var arrived: [GroupItem] = []
+    var arrivedBytes = 0
     private static let arrivedMax = 8192
     private static let arrivedBytesMax = 64 << 20
     /// Requests in one group, so that the loop is not held up for long.
@@ -45,29 +45,23 @@ final class GroupRunner {
     /// Called when all is done that was to be done before the end.
     private var ending: (() -> Void)?
     private var heavy = HeavyQueue()
-    private var reads = BulkReads()
-    private typealias WaitingRead = (item: GroupItem, reading: Router.Bulk.Reading)
+    var reads = BulkReads()
+    typealias WaitingRead = (item: GroupItem, reading: Router.Bulk.Reading)
     /// Those that no thread has taken up yet; one of each connection at most. Accounts take turns, so that nobody waits
     /// for more than one read of each other one. Nil: services and the operator.
-    private var waitingReads = Turns<AccountID?, WaitingRead>()
-    private var readsInFlight = 0
-    private static let readsMax = 4
+    var waitingReads = Turns<AccountID?, WaitingRead>()
+    var readsInFlight = 0
+    static let readsMax = 4
     private var heavyTimer: (any LoopTimer)?
     private var slowGroups = SlowGroups()
     /// Requests with long work that are not answered yet. A repeat of one of
     /// them is left to the answer of the first.
     private var preparing: [Operation: RequestFingerprint] = [:]
-    private var isClosed = false
+    private(set) var isClosed = false
 
     /// Names what an offload returns, so that it is a concrete type.
     private struct Prepared: Sendable {
         var value: any Sendable
-    }
-
-    /// What was read off the loop.
-    private struct Read: Sendable {
-        var value: any Sendable
-        var cost: ReadCost
     }
 
     private struct Operation: Hashable {
@@ -96,7 +90,7 @@ final class GroupRunner {
         runReady()
     }
 
-    private var isEnding: Bool { ending != nil || isClosed }
+    var isEnding: Bool { ending != nil || isClosed }
 
     /// After the last group.
     private func end() {
@@ -133,7 +127,7 @@ final class GroupRunner {
     }
 
     /// Goes on with whatever waits, unless a group is under way, the end of which does.
-    private func goOn() {
+    func goOn() {
         runReady()
         if heavyTimer == nil { runHeavy() }
     }
@@ -311,72 +305,6 @@ final class GroupRunner {
         if let operation = preparation(item) { preparing[operation] = nil }
         answer(item)
         if item.isBulk { release(item) }
-    }
-
-    // MARK: Reads off the loop
-
-    /// Reads a snapshot for the item; what its connection sends meanwhile waits.
-    private func read(_ item: GroupItem, _ reading: Router.Bulk.Reading) {
-        item.costBefore = item.cost
-        waitingReads.add((item, reading), of: item.context.caller?.account)
-        startReads()
-    }
-
-    private func startReads() {
-        while readsInFlight < Self.readsMax, !isClosed, let (item, reading) = waitingReads.next() {
-            guard item.deadline.map({ $0 < loop.monotonicNow }) != true else {
-                end(item, .failure(.late))
-                continue
-            }
-            startRead(item, reading)
-        }
-    }
-
-    private func startRead(_ item: GroupItem, _ reading: Router.Bulk.Reading) {
-        readsInFlight += 1
-        let history = groups.cache.history
-        loop.offload(to: .reading) { [snapshots, read = reading.read] in
-            try snapshots.read { snapshot in
-                let feed = FeedSnapshot(snapshot, history: history)
-                return Read(value: try read(feed), cost: feed.cost)
-            }
-        } then: { [weak self] result in
-            guard let self, !isClosed else { return }
-            readsInFlight -= 1
-            do {
-                let read = try result.get()
-                item.cost = read.cost
-                // Its tokens would be of a history that has ended meanwhile.
-                guard groups.cache.history?.run == history?.run else {
-                    throw CloudError(
-                        .serviceBusy, "Another history began meanwhile. Try again.", retryAfter: .milliseconds(10))
-                }
-                end(item, .success(try reading.finish(read.value)))
-            } catch {
-                end(item, .failure(CloudError(wrapping: error)))
-            }
-            startReads()
-        }
-    }
-
-    private func end(_ item: GroupItem, _ outcome: GroupItem.Outcome) {
-        item.outcome = outcome
-        answer(item)
-        release(item)
-    }
-
-    /// Lets what has waited behind the read go on, in a turn of its own.
-    private func release(_ item: GroupItem) {
-        guard reads.end(item) else { return }
-        let connection = item.context.peer.connection
-        loop.schedule(after: .zero) { [weak self] in
-            guard let self, !isEnding else { return }
-            // Before what the connection has sent since.
-            let items = reads.goOn(connection)
-            arrived.insert(contentsOf: items, at: 0)
-            arrivedBytes += items.reduce(0) { $0 + $1.bytes }
-            goOn()
-        }
     }
 
     // MARK: Long work
