@@ -127,6 +127,15 @@ public final class Transfers {
         }
     }
 
+    /// Ends what is moved of a partition, and lets its files go: somebody else may write to it.
+    public func drop(partition: Int) {
+        bulk?.endTickets(because: Self.movedOn) { $0.partition == partition }
+        // It may have to wait for a flush.
+        host?.loop.offload(to: .content, { [store] in store.drop(partition: partition) }) { _ in }
+    }
+
+    private static let movedOn = CloudError(
+        .tokenExpired, "Another instance of the service has the account now. Open the transfer again.")
     private static let appChanged = CloudError(
         .tokenExpired, "What the app may do has changed. Open the transfer again.")
 

@@ -37,6 +37,9 @@ public protocol BlobStore: Sendable {
 
     /// How much room there is at this moment; nil: there is no end to it, or nobody knows.
     var room: DiskRoom? { get }
+
+    /// Lets go of the partition's files, and writes to none of them any more: somebody else may.
+    func drop(partition: Int)
 }
 
 /// Room on the disk that content lies on, in bytes.

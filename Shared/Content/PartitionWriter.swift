@@ -57,6 +57,9 @@ final class PartitionWriter: Sendable {
         }
     }
 
+    /// Begins anew: with another segment, whose number is greater than what is there by then.
+    func drop() { state.withLock { $0 = State() } }
+
     /// Whether the segment is closed (see ``SegmentState/isClosed``); and its end, where that is not the file's.
     func standing(of segment: SegmentID) throws -> (isClosed: Bool, end: Int?) {
         let end = try state.withLock { state in

@@ -108,6 +108,11 @@ public final class SegmentStore: BlobStore {
             total: Int(clamping: UInt64(figures.f_blocks) * block))
     }
 
+    public func drop(partition: Int) {
+        try? writer(partition).drop()
+        disk.openFiles.drop(partition: partition)
+    }
+
     private func writer(_ partition: Int) throws -> PartitionWriter {
         guard partitions.indices.contains(partition) else {
             throw CloudError(

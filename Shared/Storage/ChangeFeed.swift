@@ -61,22 +61,25 @@ public struct FeedItem: Hashable, Sendable {
 
 /// An item's row, valid during the call that hands it out. Its body is read when it is asked for.
 public struct FeedRow {
-    let row: any SQLRow
+    private let row: any SQLRow
+    private let transaction: any ReadTransaction
     public let name: ItemName
     public let sequence: UInt64
     public let deleted: Bool
     public let bodyBytes: Int
 
     /// From the columns of ``FeedStatements/itemsAfter``.
-    init(_ row: any SQLRow) {
+    init(_ row: any SQLRow, of transaction: any ReadTransaction) {
         self.row = row
+        self.transaction = transaction
         name = ItemName(row.text(0))
         sequence = UInt64(bitPattern: row.integer(1))
         deleted = row.integer(2) != 0
-        bodyBytes = Int(row.integer(6))
+        bodyBytes = Int(row.integer(7))
     }
 
-    public var item: FeedItem { FeedItem(row: row) }
+    /// With its body.
+    public var item: FeedItem { get throws { try FeedItem(row: row, of: transaction) } }
 }
 
 /// What was read of a database, for what requests are charged.
@@ -161,7 +164,7 @@ public protocol FeedReader: ReadTransaction {
 extension FeedReader {
     /// Every item changed after the sequence, tombstones included, in the order of (sequence, name).
     public func items(_ scope: ScopeName, after sequence: UInt64, _ item: (FeedItem) throws -> Bool) throws {
-        try rows(scope, after: sequence, nil) { try item($0.item) }
+        try rows(scope, after: sequence, nil) { try item(try $0.item) }
     }
 }
 

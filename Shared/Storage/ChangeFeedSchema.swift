@@ -9,6 +9,9 @@
 /// - `feed_scopes`: each scope's head, digest and counts.
 /// - `feed_items`: each item's live row or tombstone, clustered by scope and
 ///   name; the index gives a scope's changes in order.
+/// - `feed_bodies`: items' large bodies (``FeedBodies``), each in a row of its
+///   own that its item names. A B-tree that is clustered by a key reads an
+///   entry as a whole to compare it, with all the pages that it overflows to.
 /// - `feed_operations`: replies, clustered by operation id: ids of one time lie
 ///   side by side, so that inserting appends and pruning cuts off the front.
 public enum ChangeFeedSchema {
@@ -85,7 +88,18 @@ public enum ChangeFeedSchema {
                         reply \(dialect.bytes) NOT NULL,
                         PRIMARY KEY (id, principal))\(dialect.clustered)
                     """,
-                ])
+                ]),
+            Migration(
+                name: "feed-002-bodies",
+                statements: [
+                    """
+                    CREATE TABLE feed_bodies (
+                        id \(dialect.integerKey),
+                        body \(dialect.bytes) NOT NULL)
+                    """,
+                    // 0: the body is in the item's row.
+                    "ALTER TABLE feed_items ADD COLUMN body_id BIGINT NOT NULL DEFAULT 0",
+                ]),
         ]
     }
 }

@@ -45,8 +45,7 @@ extension Feed {
         ) { (scope: $0.integer(0), name: ItemName($0.text(1)), sequence: UInt64(bitPattern: $0.integer(2))) }
         var floors: [Int64: (sequence: UInt64, count: Int)] = [:]
         for tombstone in found {
-            cache.items.remove(tombstone.scope, tombstone.name)
-            try execute(FeedStatements.removeItem, [.integer(tombstone.scope), .text(tombstone.name.rawValue)])
+            try removeItem(tombstone.scope, tombstone.name)
             let known = floors[tombstone.scope] ?? (0, 0)
             floors[tombstone.scope] = (max(known.sequence, tombstone.sequence), known.count + 1)
         }
@@ -63,6 +62,7 @@ extension Feed {
         else { return false }
         cache.removeAll()
         let limit = max(1, limit)
+        try execute(FeedStatements.removeBodies, [.integer(scope), .integer(Int64(limit))])
         let removed = try execute(FeedStatements.removeItems, [.integer(scope), .integer(Int64(limit))])
         if removed < limit {
             try keepHead(ofPartition: Self.partition(ofScopeWithID: scope))

@@ -18,6 +18,8 @@ public final class Feed: FeedTransaction {
         var isLive: Bool
         var digest: SetDigest
         var size: Int
+        /// Its body, where it is apart; else 0.
+        var body: Int64 = 0
     }
 
     /// - Parameters:
@@ -225,7 +227,9 @@ public final class Feed: FeedTransaction {
         case .item(let item): return item
         case ItemCache.Entry.none?: return nil
         case nil:
-            let item = try first(FeedStatements.item, [.integer(id), .text(name.rawValue)], FeedItem.init(row:))
+            let item = try first(FeedStatements.item, [.integer(id), .text(name.rawValue)]) {
+                try FeedItem(row: $0, of: transaction)
+            }
             cache.items.store(item, id, name)
             return item
         }
@@ -241,7 +245,7 @@ public final class Feed: FeedTransaction {
         return try first(FeedStatements.itemShare, [.integer(id), .text(name.rawValue)]) {
             Share(
                 isLive: $0.integer(0) == 0, digest: SetDigest(bytes: $0.blob(2)) ?? .empty,
-                size: Int($0.integer(1)))
+                size: Int($0.integer(1)), body: $0.integer(3))
         }
     }
 
@@ -272,10 +276,11 @@ public final class Feed: FeedTransaction {
                 liveCount += 1
                 liveBytes += item.size
             }
+            let body = try FeedBodies.replace(stored?.body ?? 0, by: item.body, in: self)
             let values: [SQLValue] = [
                 .integer(id), .text(item.name.rawValue), .integer(Int64(bitPattern: sequence)),
                 .integer(item.deleted ? max(1, Int64(clamping: now.milliseconds)) : 0), .integer(Int64(item.size)),
-                .blob(item.deleted ? [] : item.digest.bytes), .blob(item.body),
+                .blob(item.deleted ? [] : item.digest.bytes), .blob(body.inline), .integer(body.id),
             ]
             try execute(stored == nil ? FeedStatements.insertItem : FeedStatements.updateItem, values)
             var written = item
@@ -306,7 +311,7 @@ public final class Feed: FeedTransaction {
         var values: [SQLValue] = [.integer(id), .integer(Int64(clamping: sequence))]
         if let name { values.append(.text(name.rawValue)) }
         try query(name == nil ? FeedStatements.itemsAfter : FeedStatements.itemsAfterItem, values) {
-            try row(FeedRow($0))
+            try row(FeedRow($0, of: transaction))
         }
     }
 
@@ -322,13 +327,19 @@ public final class Feed: FeedTransaction {
             (name: ItemName($0.text(0)), sequence: UInt64(bitPattern: $0.integer(1)))
         }
         for tombstone in oldest {
-            cache.items.remove(id, tombstone.name)
-            try execute(FeedStatements.removeItem, [.integer(id), .text(tombstone.name.rawValue)])
+            try removeItem(id, tombstone.name)
         }
         heads.change(scope: place) {
             $0.tombstones -= oldest.count
             $0.floor = max($0.floor, oldest.last?.sequence ?? 0)
         }
+    }
+
+    func removeItem(_ scope: Int64, _ name: ItemName) throws {
+        cache.items.remove(scope, name)
+        let values: [SQLValue] = [.integer(scope), .text(name.rawValue)]
+        try execute(FeedStatements.removeBodyOfItem, values)
+        try execute(FeedStatements.removeItem, values)
     }
 
     /// Stores the partition's head by itself, before the scope goes that says it.
@@ -358,10 +369,11 @@ public final class Feed: FeedTransaction {
 }
 
 extension FeedItem {
-    /// From the columns name, sequence, deleted_at, size, digest, body.
-    init(row: any SQLRow) {
+    /// From the columns name, sequence, deleted_at, size, digest, body_id, body.
+    init(row: any SQLRow, of transaction: any ReadTransaction) throws {
         self.init(
             name: ItemName(row.text(0)), sequence: UInt64(bitPattern: row.integer(1)), deleted: row.integer(2) != 0,
-            digest: SetDigest(bytes: row.blob(4)) ?? .empty, size: Int(row.integer(3)), body: row.blob(5))
+            digest: SetDigest(bytes: row.blob(4)) ?? .empty, size: Int(row.integer(3)),
+            body: try FeedBodies.body(of: row, from: 5, in: transaction))
     }
 }

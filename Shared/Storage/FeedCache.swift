@@ -26,9 +26,9 @@ public final class FeedCache {
     }
 
     /// Forgets what is known of one partition: somebody else may have written to it. Not while a group runs.
-    public func forget(partition: Int) {
-        heads.forget(partition: partition)
-        items.forget(partition: partition)
+    public func drop(partition: Int) {
+        heads.drop(partition: partition)
+        items.drop(partition: partition)
     }
 
     /// Forgets everything: a transaction was rolled back, or has changed the tables by itself.

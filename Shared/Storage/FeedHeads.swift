@@ -84,7 +84,7 @@ final class FeedHeads {
     func advance(partition number: Int, to sequence: UInt64) { partitions[number]?.sequence = sequence }
 
     /// Not while something of it waits to be written.
-    func forget(partition number: Int) {
+    func drop(partition number: Int) {
         partitions[number] = nil
         hasAllPartitions = false
         scopes.removeAll { $0.partition == number }

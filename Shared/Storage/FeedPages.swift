@@ -112,7 +112,7 @@ extension FeedReader {
             guard !isOmitted else { return true }
             items += 1
             bytes += size
-            try item(row.item)
+            try item(try row.item)
             return true
         }
         try self.rows(query.scope, after: query.place?.token.sequence ?? query.after.sequence, query.place?.name, take)

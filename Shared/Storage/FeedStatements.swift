@@ -51,26 +51,35 @@ enum FeedStatements {
         """)
 
     static let item = SQL(
-        "SELECT name, sequence, deleted_at, size, digest, body FROM feed_items WHERE scope_id = ?1 AND name = ?2")
-    static let itemShare = SQL("SELECT deleted_at, size, digest FROM feed_items WHERE scope_id = ?1 AND name = ?2")
+        "SELECT name, sequence, deleted_at, size, digest, body_id, body FROM feed_items WHERE scope_id = ?1 AND name = ?2"
+    )
+    static let itemShare = SQL(
+        "SELECT deleted_at, size, digest, body_id FROM feed_items WHERE scope_id = ?1 AND name = ?2")
     static let insertItem = SQL(
         """
-        INSERT INTO feed_items (scope_id, name, sequence, deleted_at, size, digest, body)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+        INSERT INTO feed_items (scope_id, name, sequence, deleted_at, size, digest, body, body_id)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
         """)
     static let updateItem = SQL(
         """
-        UPDATE feed_items SET sequence = ?3, deleted_at = ?4, size = ?5, digest = ?6, body = ?7
+        UPDATE feed_items SET sequence = ?3, deleted_at = ?4, size = ?5, digest = ?6, body = ?7, body_id = ?8
         WHERE scope_id = ?1 AND name = ?2
         """)
+    /// The length is known without reading the body.
+    private static let rowColumns =
+        """
+        name, sequence, deleted_at, size, digest, body_id, body,
+            CASE WHEN body_id = 0 THEN LENGTH(body)
+            ELSE (SELECT LENGTH(feed_bodies.body) FROM feed_bodies WHERE feed_bodies.id = body_id) END
+        """
     static let itemsAfter = SQL(
         """
-        SELECT name, sequence, deleted_at, size, digest, body, LENGTH(body) FROM feed_items
+        SELECT \(rowColumns) FROM feed_items
         WHERE scope_id = ?1 AND sequence > ?2 ORDER BY sequence, name
         """)
     static let itemsAfterItem = SQL(
         """
-        SELECT name, sequence, deleted_at, size, digest, body, LENGTH(body) FROM feed_items
+        SELECT \(rowColumns) FROM feed_items
         WHERE scope_id = ?1 AND (sequence, name) > (?2, ?3) ORDER BY sequence, name
         """)
     static let liveShares = SQL("SELECT size, digest FROM feed_items WHERE scope_id = ?1 AND deleted_at = 0")
@@ -83,6 +92,19 @@ enum FeedStatements {
     static let tombstonesOfScope = SQL(
         """
         SELECT name, sequence FROM feed_items WHERE scope_id = ?1 AND deleted_at > 0 ORDER BY sequence LIMIT ?2
+        """)
+    static let newestBody = SQL("SELECT id FROM feed_bodies ORDER BY id DESC LIMIT 1")
+    static let body = SQL("SELECT body FROM feed_bodies WHERE id = ?1")
+    static let insertBody = SQL("INSERT INTO feed_bodies (id, body) VALUES (?1, ?2)")
+    static let removeBody = SQL("DELETE FROM feed_bodies WHERE id = ?1")
+    static let removeBodyOfItem = SQL(
+        """
+        DELETE FROM feed_bodies WHERE id IN (SELECT body_id FROM feed_items WHERE scope_id = ?1 AND name = ?2)
+        """)
+    static let removeBodies = SQL(
+        """
+        DELETE FROM feed_bodies WHERE id IN
+            (SELECT body_id FROM feed_items WHERE scope_id = ?1 ORDER BY name LIMIT ?2)
         """)
     static let removeItem = SQL("DELETE FROM feed_items WHERE scope_id = ?1 AND name = ?2")
 

@@ -42,7 +42,7 @@ final class ItemCache {
 
     func remove(_ scope: Int64, _ name: ItemName) { remove(Key(scope: scope, name: name)) }
 
-    func forget(partition: Int) {
+    func drop(partition: Int) {
         young = young.filter { Feed.partition(ofScopeWithID: $0.key.scope) != partition }
         old = old.filter { Feed.partition(ofScopeWithID: $0.key.scope) != partition }
     }

@@ -181,6 +181,16 @@ public final class SQLiteEngine: StorageEngine {
         do { try migrator.migrate(database) } catch { throw SQLiteFailure.error(error) }
     }
 
+    /// Inline: the completion was called when this returns.
+    public func run<Value>(
+        _ work: @escaping (any Transaction) throws -> Value,
+        then completion: @escaping (Result<Value, any Error>) -> Void
+    ) {
+        let result: Result<Value, any Error>
+        do { result = .success(try write(work)) } catch { result = .failure(error) }
+        completion(result)
+    }
+
     public func write<Result>(_ body: (any Transaction) throws -> Result) throws -> Result {
         guard !isClosed else { throw CloudError(.storageFailure, "The database is closed.") }
         if let reserve, reserve.isGivenUp { lookForRoom(reserve) }

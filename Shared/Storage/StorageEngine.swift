@@ -92,17 +92,27 @@ public struct Migration: Sendable {
 
 /// A database that commits groups of requests durably.
 ///
-/// Used on one loop only. When ``write(_:)`` has returned, what it wrote
-/// survives a crash and a loss of power.
+/// Used on one loop only, and for one transaction at a time: nobody begins
+/// another before the completion of the last one was called.
 public protocol StorageEngine: AnyObject {
-    /// Brings the schema up to date; does nothing when it is.
+    /// Brings the schema up to date; does nothing when it is. Before the first group.
     func migrate(_ migrations: [Migration]) throws
 
-    /// Runs the body as one transaction: committed and flushed to disk when it
-    /// returns, rolled back when it throws. A body that wrote nothing costs no flush.
+    /// Runs the work as one transaction, commits it and flushes it to disk, and
+    /// then calls the completion with what came of it.
     ///
-    /// - Throws: what the body throws, or ``CloudError`` `.storageFailure`
-    ///   (disk full, I/O error; nothing was stored).
+    /// Both are called on the loop, at once or in a later turn of it, and at
+    /// most once; neither when the engine goes before. What succeeded survives a
+    /// crash and a loss of power. Otherwise nothing was stored; the completion
+    /// gets what the work has thrown, or ``CloudError`` `.storageFailure` (disk
+    /// full, I/O error). Work that wrote nothing costs no flush.
+    func run<Value>(
+        _ work: @escaping (any Transaction) throws -> Value,
+        then completion: @escaping (Result<Value, any Error>) -> Void)
+
+    /// The same at once, while the caller waits: for what has to be known before the first group.
+    ///
+    /// - Throws: What the body throws, or ``CloudError`` `.storageFailure`.
     func write<Result>(_ body: (any Transaction) throws -> Result) throws -> Result
 
     /// Reads beside the loop.
@@ -117,11 +127,12 @@ public protocol StorageEngine: AnyObject {
 
     /// Empties the log, so that the files hold nothing any more that was removed.
     ///
-    /// Holds the loop up for as long as copying the log takes.
+    /// Holds the loop up for as long as copying the log takes. Not while a group is under way.
     ///
     /// - Returns: False while someone else (a backup, a checkpoint) reads the database; try again.
     func cutLog() throws -> Bool
 
+    /// Not while a group is under way.
     func close()
 }
 

@@ -13,6 +13,8 @@ final class Disk: StorageEngine {
     private let kill: () -> Void
     /// Whether the service runs: while it starts, nothing goes wrong.
     var isInUse = false
+    /// How a service that was started completes its groups; nil: at once.
+    var late: LateTurns?
 
     init(
         _ engine: SQLiteEngine, of service: ServiceName, faults: FaultPlan, stall: @escaping (Duration) -> Void,
@@ -29,7 +31,24 @@ final class Disk: StorageEngine {
     var isShortOfRoom: Bool { engine.isShortOfRoom }
     var snapshots: any Snapshots { FaultySnapshots(inner: engine.snapshots, read: { [self] in try reachRead() }) }
 
+    func run<Value>(
+        _ work: @escaping (any Transaction) throws -> Value,
+        then completion: @escaping (Result<Value, any Error>) -> Void
+    ) {
+        let result = { [self] in try commit(work) }
+        guard let late else { return completion(Result { try result() }) }
+        late.run(result, then: completion)
+    }
+
+    /// Whether a group was begun that is not completed.
+    var isUnderWay: Bool { late?.isUnderWay == true }
+
     func write<Result>(_ body: (any Transaction) throws -> Result) throws -> Result {
+        precondition(!isUnderWay, "Storage was used while a group is under way.")
+        return try commit(body)
+    }
+
+    private func commit<Result>(_ body: (any Transaction) throws -> Result) throws -> Result {
         guard isInUse, faults.isArmed else {
             return try engine.write { transaction in
                 let result = try body(transaction)
@@ -69,9 +88,14 @@ final class Disk: StorageEngine {
     }
 
     func checkpoint() {}
-    func cutLog() throws -> Bool { try engine.cutLog() }
+
+    func cutLog() throws -> Bool {
+        precondition(!isUnderWay, "The log was cut while a group is under way.")
+        return try engine.cutLog()
+    }
+
     /// The service is gone; what it stored is not.
-    func close() {}
+    func close() { precondition(!isUnderWay, "Storage was closed while a group is under way.") }
 }
 
 /// A transaction that knows whether it has written, and fails where it reads for the first time if it is to.

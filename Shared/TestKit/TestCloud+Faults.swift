@@ -1,7 +1,8 @@
 internal import Bus
-internal import Core
+package import Core
 internal import Foundation
 internal import NephosKit
+package import ServiceKit
 internal import Storage
 
 // Where the names of ``FaultPoint`` lead to.
@@ -14,6 +15,16 @@ extension TestCloud {
             engine, of: service, faults: faults,
             stall: { [weak self] in self?.network.stall(service.rawValue, for: $0) },
             kill: { [weak self] in self?.restartByItself(service) })
+    }
+
+    /// What runs a service now.
+    package func host(of service: ServiceName) -> ServiceHost? { hosts[service] }
+
+    /// Has a service forget what it keeps in memory of a partition, and take it up again: as an instance does that has
+    /// lost it to another for a while.
+    package func lose(_ partition: Int, of service: ServiceName) {
+        hosts[service]?.drop(partition: partition)
+        hosts[service]?.takeUp(partition: partition)
     }
 
     private func restartByItself(_ service: ServiceName) {

@@ -71,6 +71,7 @@ extension TestCloud {
             left += places.filter { !isCurrent($0.value.head, at: $0.key) }.map { behind($0.key, $0.value.device) }
         }
         if left.isEmpty { left += unheard() }
+        left += disks.filter(\.value.isUnderWay).map { "\($0.key) is storing something" }
         left += network.stalled.map { "\($0) is held up by a slow disk" }
         if left.isEmpty, network.unfinished > 0 { left.append("\(network.unfinished) messages are on their way") }
         return left.sorted()

@@ -44,6 +44,7 @@ public final class TestCloud {
     private let budgets: BudgetConfiguration
     private let factories: [ServiceName: ServiceFactory]
     private let content: ContentOptions?
+    private let storageTurns: StorageTurns
     private var clientCount = 0
     private var generator: SplitMix64
     public private(set) var devices: [TestDevice] = []
@@ -61,13 +62,16 @@ public final class TestCloud {
     ///   - engines: Databases of services that are not to live in memory.
     ///   - factories: Further services, or others in the place of the real ones.
     ///   - content: With it documents runs, too.
+    ///   - storageTurns: When the services' storage completes what it is given.
     /// - Throws: ``CloudError`` when a service does not start.
     public init(
         seed: UInt64, faults: Faults = .none, subscriberQueueMax: Int = 1000,
         budgets: BudgetConfiguration = .unlimited, engines: [ServiceName: SQLiteEngine] = [:],
-        factories: [ServiceName: ServiceFactory] = [:], content: ContentOptions? = nil, logger: Logger? = nil
+        factories: [ServiceName: ServiceFactory] = [:], content: ContentOptions? = nil,
+        storageTurns: StorageTurns = .ofEnvironment, logger: Logger? = nil
     ) throws {
         self.content = content
+        self.storageTurns = storageTurns
         self.subscriberQueueMax = subscriberQueueMax
         self.factories = factories
         self.budgets = budgets
@@ -100,6 +104,8 @@ public final class TestCloud {
     public func crash(_ service: ServiceName) {
         running.remove(service)
         disks[service]?.isInUse = false
+        // What it was completing ends with it.
+        disks[service]?.late = nil
         network.crash(service.rawValue)
         // A process has all of its loops, or none.
         network.crash("\(service) bulk")
@@ -125,6 +131,7 @@ public final class TestCloud {
         let logger = logger
         let seed = generator.next()
         let subscriberQueueMax = subscriberQueueMax
+        let storageTurns = storageTurns
         let bound = Unshared(disk)
         let budgets = budgets
         let (content, transport) = (content, transport)
@@ -135,6 +142,10 @@ public final class TestCloud {
             }
         let made = Unshared(HostHolder())
         _ = try transport.startLoop(named: service.rawValue) { loop in
+            bound.value.late = nil
+            if case .later(let delay) = storageTurns {
+                bound.value.late = LateTurns(on: loop, upTo: delay, seed: seed ^ 0x1a7e)
+            }
             made.value.host = try ServiceHost(
                 loop: loop, service: factory(seed),
                 roster: roster, secrets: secrets,

@@ -146,6 +146,12 @@ final class Warehouses: @unchecked Sendable {
         #expect(store(6, 700, in: .records) == nil)
     }
 
+    @Test func noHistoryExceedsThePlanThoughServicesForgetPartitions() async {
+        let failures = await ForgetfulLedgerHistory.failures(of: 60, suite: "LedgerTests")
+        for failure in failures.prefix(5) { Issue.record("\(failure)") }
+        #expect(failures.isEmpty, "\(failures.count) histories went wrong")
+    }
+
     @Test func noHistoryExceedsThePlanOrLosesSpace() async {
         let failures = await LedgerHistory.failures(of: 150, suite: "LedgerTests")
         for failure in failures.prefix(5) { Issue.record("\(failure)") }
@@ -153,14 +159,27 @@ final class Warehouses: @unchecked Sendable {
     }
 }
 
-private final class LedgerHistory: SeededHistory {
+/// The same, while services lose partitions, and get them again, between any two groups.
+private final class ForgetfulLedgerHistory: LedgerHistory {
+    override func step() throws {
+        for service in Warehouses.names + [.identity] where flip(0.5) {
+            cloud.lose(.random(in: 0..<partitionCount, using: &generator), of: service)
+            if let owner = owners.randomElement(using: &generator), let partition = owner.partition {
+                cloud.lose(partition, of: service)
+            }
+        }
+        try super.step()
+    }
+}
+
+private class LedgerHistory: SeededHistory {
     static let steps = 50...150
     static let pauses: ClosedRange<Int64> = 0...400
     private static let plan: UInt64 = 1_000_000
 
     private let warehouses = Warehouses()
     let cloud: TestCloud
-    private var owners: [Owner] = []
+    fileprivate var owners: [Owner] = []
     var generator: SplitMix64
     private var nextID: Int64 = 1
     private var stored: [(id: Int64, service: ServiceName)] = []
@@ -168,7 +187,7 @@ private final class LedgerHistory: SeededHistory {
     private var refusals = 0
     private var successes = 0
 
-    init(seed: UInt64) throws {
+    required init(seed: UInt64) throws {
         generator = SplitMix64(seed: seed &* 77)
         cloud = try TestCloud(seed: seed, factories: warehouses.factories)
         var plan = WireSavePlan()

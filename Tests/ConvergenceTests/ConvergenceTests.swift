@@ -19,6 +19,18 @@ import Wire
         #expect(failures.isEmpty, "\(failures.count) histories went wrong")
     }
 
+    @Test func historiesConvergeOverStorageThatCompletesLater() async {
+        let failures = await LateHistory.failures(of: 40, suite: "historiesConvergeOverStorageThatCompletesLater")
+        for failure in failures.prefix(10) { Issue.record("\(failure)") }
+        #expect(failures.isEmpty, "\(failures.count) histories went wrong")
+    }
+
+    @Test func historiesConvergeThoughServicesForgetPartitions() async {
+        let failures = await ForgetfulHistory.failures(of: 60, suite: "historiesConvergeThoughServicesForgetPartitions")
+        for failure in failures.prefix(10) { Issue.record("\(failure)") }
+        #expect(failures.isEmpty, "\(failures.count) histories went wrong")
+    }
+
     @Test func theSameSeedGivesTheSameHistory() throws {
         for seed: UInt64 in [3, 14, 159] {
             let first = try History(seed: seed).run()
@@ -28,10 +40,27 @@ import Wire
     }
 }
 
+/// The same, over storage that completes its groups later.
+final class LateHistory: History {
+    required convenience init(seed: UInt64) throws { try self.init(seed: seed, .later(upTo: .milliseconds(10))) }
+}
+
+/// The same, while services lose partitions, and get them again, between any two groups.
+final class ForgetfulHistory: History {
+    override func step() throws {
+        for service in TestCloud.services where flip(0.5) {
+            let account = cloud.devices.randomElement(using: &generator)?.session?.accountID
+            let own = flip(0.7) ? account.map { ScopeName($0, "").partition } : nil
+            cloud.lose(own ?? .random(in: 0..<partitionCount, using: &generator), of: service)
+        }
+        try super.step()
+    }
+}
+
 /// One seeded history: devices write, lose their connection, restart, have wrong clocks that are put right or wronger,
 /// and pass from one account to another; some homes have two processes; services crash, and their clocks are set
 /// back; messages are lost, repeated and overtaken. Then everything heals.
-final class History: SeededHistory {
+class History: SeededHistory {
     static let steps = 20...60
     static let pauses: ClosedRange<Int64> = 0...300
     private static let keys: [ItemName] = ["a", "b", "鍵", "\u{e9}", "e\u{301}"]
@@ -65,9 +94,11 @@ final class History: SeededHistory {
     private var hasWrongClocks = false
     private var setsBack = false
 
-    init(seed: UInt64) throws {
+    required convenience init(seed: UInt64) throws { try self.init(seed: seed, .ofEnvironment) }
+
+    init(seed: UInt64, _ storageTurns: StorageTurns) throws {
         generator = SplitMix64(seed: seed)
-        cloud = try TestCloud(seed: seed)
+        cloud = try TestCloud(seed: seed, storageTurns: storageTurns)
     }
 
     func begin() throws {

@@ -19,6 +19,13 @@ import Wire
         #expect(failures.isEmpty, "\(failures.count) histories went wrong")
     }
 
+    @Test func noHistoryOverStorageThatCompletesLaterLosesWhatADeviceHas() async {
+        let failures = await LateRestoreHistory.failures(
+            of: 20, suite: "noHistoryOverStorageThatCompletesLaterLosesWhatADeviceHas")
+        for failure in failures.prefix(10) { Issue.record("\(failure)") }
+        #expect(failures.isEmpty, "\(failures.count) histories went wrong")
+    }
+
     @Test func theSameSeedGivesTheSameHistory() throws {
         for seed: UInt64 in [2, 71] {
             let first = try RestoreHistory(seed: seed).run()
@@ -28,9 +35,14 @@ import Wire
     }
 }
 
+/// The same, over storage that completes its groups later.
+final class LateRestoreHistory: RestoreHistory {
+    required convenience init(seed: UInt64) throws { try self.init(seed: seed, .later(upTo: .milliseconds(10))) }
+}
+
 /// One seeded history of writes, deletions, copies and restores; in some, devices have wrong clocks, pass from one
 /// account to another, or have two processes.
-final class RestoreHistory: SeededHistory {
+class RestoreHistory: SeededHistory {
     static let steps = 20...50
     static let pauses: ClosedRange<Int64> = 0...400
     private static let keys: [ItemName] = ["a", "b", "e\u{301}", "\u{e9}"]
@@ -58,9 +70,11 @@ final class RestoreHistory: SeededHistory {
         .seconds(-3 * 86_400), .seconds(-1200), .seconds(300), .seconds(2 * 3600), .seconds(3 * 86_400),
     ]
 
-    init(seed: UInt64) throws {
+    required convenience init(seed: UInt64) throws { try self.init(seed: seed, .ofEnvironment) }
+
+    init(seed: UInt64, _ storageTurns: StorageTurns) throws {
         generator = SplitMix64(seed: seed)
-        cloud = try TestCloud(seed: seed)
+        cloud = try TestCloud(seed: seed, storageTurns: storageTurns)
     }
 
     func begin() throws {

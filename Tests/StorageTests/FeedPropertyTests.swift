@@ -50,6 +50,12 @@ import Testing
             if Int.random(in: 0..<4, using: &random) == 0 {
                 try compact(engine, cache, before: time - 20, scopes, &models)
             }
+            if Int.random(in: 0..<12, using: &random) == 0 {
+                // An owner goes, with all that it has.
+                while try engine.group(cache: cache, { try $0.removeAll(of: scopes[2].owner, limit: 2) }) {}
+                models[2] = Model()
+                followers[2] = Follower(scopes[2])
+            }
             try agree(engine, scopes, models, seed)
             try agree(engine, cache, scopes, models, seed)
             let place = Int.random(in: 0..<scopes.count, using: &random)
@@ -64,7 +70,9 @@ import Testing
         var items: [FeedItem] = []
         for _ in 0..<Int.random(in: 1...4, using: &random) {
             let name = "item_\(Int.random(in: 0..<8, using: &random))" as ItemName
-            let text = "\(random.next() % 100_000)"
+            var text = "\(random.next() % 100_000)"
+            // Some have their body apart.
+            if Int.random(in: 0..<3, using: &random) == 0 { text += String(repeating: "x", count: 4096) }
             items.append(item(name, text, deleted: Int.random(in: 0..<3, using: &random) == 0))
         }
         let change = try feed.put(scopes[place], items)
@@ -112,6 +120,18 @@ import Testing
             }
             #expect(found.count == expected.count && isSame, "seed \(seed)")
         }
+        let large = models.reduce(0) { $0 + $1.items.values.filter { $0.body.count > 4096 }.count }
+        try expectBodies(engine, large, "seed \(seed)")
+    }
+
+    /// There is a body for each item that names one, and no other.
+    private func expectBodies(_ engine: SQLiteEngine, _ count: Int, _ comment: Comment) throws {
+        let bodies = SQL("SELECT id FROM feed_bodies ORDER BY id")
+        let named = SQL("SELECT body_id FROM feed_items WHERE body_id <> 0 ORDER BY body_id")
+        let (found, expected) = try engine.write { transaction in
+            (try transaction.all(bodies) { $0.integer(0) }, try transaction.all(named) { $0.integer(0) })
+        }
+        #expect(found == expected && found.count == count, comment)
     }
 
     /// What is known without looking is what is there.
@@ -138,8 +158,9 @@ import Testing
     ) throws {
         for _ in 0..<Int.random(in: 1...4, using: &random) {
             let query = follower.query
+            let bytes = Bool.random(using: &random) ? 1...60 : 60...9000
             let bounds = FeedBounds(
-                items: .random(in: 1...3, using: &random), bytes: .random(in: 1...60, using: &random))
+                items: .random(in: 1...3, using: &random), bytes: .random(in: bytes, using: &random))
             do {
                 let page = try engine.group { feed in
                     try feed.page(query, within: bounds) { follower.staged[$0.name] = $0 }

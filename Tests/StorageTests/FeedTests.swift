@@ -99,10 +99,10 @@ import Testing
         // Somebody else, for a while the writer of both.
         for scope in [notes, other] { try engine.group { _ = try $0.put(scope, [item("a", "2")]) } }
         #expect(try seen(notes) == ["1", "1", "1"])
-        cache.forget(partition: notes.partition)
+        cache.drop(partition: notes.partition)
         #expect(try seen(notes) == ["2", "2", "2"])
         #expect(try seen(other) == ["1", "1", "1"])
-        cache.forget(partition: other.partition)
+        cache.drop(partition: other.partition)
         #expect(try engine.group(cache: cache) { try $0.positions() }.map(\.token.sequence) == [2, 2])
     }
 

@@ -21,6 +21,8 @@ public final class DocumentsService: CloudService {
     public func stop() { transfers.stop() }
     public func learned(_ fact: DirectoryFact) { transfers.learned(fact) }
 
+    public func drop(partition: Int) { transfers.drop(partition: partition) }
+
     public func removeRemains(of account: AccountID, in transaction: any HandlerTransaction) throws -> Bool {
         try transfers.removeRemains(of: account, in: transaction)
     }

@@ -127,8 +127,7 @@ struct ServiceWorker: Service {
         if let bound = host.withLock({ $0 }) {
             await withCheckedContinuation { done in
                 loop.execute { loop in
-                    bound.withValue(on: loop) { $0.close() }
-                    done.resume()
+                    bound.withValue(on: loop) { $0.close { done.resume() } }
                 }
             }
         }

@@ -41,6 +41,10 @@ enum FollowCursors {
         return cursors
     }
 
+    static func cursor(
+        of service: ServiceName, partition: Int, in transaction: any Transaction
+    ) throws -> ChangeToken? { try cursors(of: service, in: transaction)[partition] }
+
     static func setCursor(
         _ token: ChangeToken, of service: ServiceName, partition: Int, in transaction: any Transaction
     ) throws {

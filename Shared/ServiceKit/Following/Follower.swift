@@ -31,7 +31,7 @@ final class Follower {
     /// Applied up to here, of the partitions that are known.
     var cursors: [Int: ChangeToken] { partitions.compactMapValues(\.cursor) }
 
-    private struct Partition {
+    struct Partition {
         /// Applied up to here; nil: nothing is known.
         var cursor: ChangeToken?
         /// The newest head heard of.
@@ -40,6 +40,8 @@ final class Follower {
         var isReading = false
         /// The cursor stays where it is until all of it is applied.
         var reading: Reading?
+        /// Rises when what is known of it is dropped: what was being read was after another cursor.
+        var generation = 0
         /// The reading before has found nothing new, though something was heard of.
         var wasVain = false
     }
@@ -47,7 +49,7 @@ final class Follower {
     /// The feed of a partition, while it is read: the heads of its scopes, and
     /// then, of identity's, what has changed in the directory. Each page is
     /// applied as it comes; those who hear of it bear hearing it again.
-    private struct Reading {
+    struct Reading {
         /// What was learned before may be outdated.
         var restarts: Bool
         var after: ChangeToken
@@ -65,7 +67,7 @@ final class Follower {
     }
 
     /// A part of what is applied in one transaction.
-    private struct Step {
+    struct Step {
         var partition: Int
         var restarts = false
         var event: ServiceEvent?
@@ -74,46 +76,52 @@ final class Follower {
         var cursor: ChangeToken?
     }
 
-    private let following: Following
+    let following: Following
     private let headsTopic: [UInt8]
-    private unowned let host: ServiceHost
+    unowned let host: ServiceHost
     /// Nil: only the host itself takes note of the events.
-    private let handler: (any CloudService)?
-    private var client: RequestClient?
+    let handler: (any CloudService)?
+    var client: RequestClient?
     private var subscription: (any SubscribeSocket)?
-    private var partitions: [Int: Partition] = [:]
-    private var waitingReads: [Int] = []
-    private var readsInFlight = 0
-    private var dirty: Set<Int> = []
-    private var saveTimer: (any LoopTimer)?
+    var partitions: [Int: Partition] = [:]
+    var waitingReads: [Int] = []
+    var readsInFlight = 0
+    var dirty: Set<Int> = []
+    var saveTimer: (any LoopTimer)?
     private var watchTimer: (any LoopTimer)?
     private var lastHeard = Duration.zero
     /// The newest of the other side. With a new one everything that is known is asked about, also partitions that are
     /// empty again, of which no event comes.
     private var epoch: UInt64 = 0
     private var isPolling = false
-    private var isClosed = false
+    /// Something is being stored. What else there is to do waits for it.
+    var isApplying = false
+    /// Messages of the bus, bounded in bytes; answers, each of which was asked for.
+    private var waiting: [() -> Void] = []
+    private var unreadBytes = 0
+    private static let unreadBytesMax = 4 << 20
+    private(set) var isClosed = false
 
+    /// - Parameter cursors: What is stored.
     init(
-        _ following: Following, host: ServiceHost, handler: (any CloudService)?, generator: SplitMix64
+        _ following: Following, cursors: [Int: ChangeToken], host: ServiceHost, handler: (any CloudService)?
     ) throws {
         self.following = following
         self.host = host
         self.handler = handler
         service = following.service
         headsTopic = [UInt8](EventPublisher.headsTopic(following.service).utf8)
+        for (partition, cursor) in cursors { partitions[partition] = Partition(cursor: cursor, target: cursor) }
     }
 
-    func start(_ engine: any StorageEngine) throws {
-        let cursors = try engine.write { try FollowCursors.cursors(of: service, in: $0) }
-        for (partition, cursor) in cursors { partitions[partition] = Partition(cursor: cursor, target: cursor) }
+    func start() throws {
         client = try host.client(of: service)
         subscription = try host.loop.makeSubscribeSocket(
             SubscribeSocketOptions(
                 endpoints: host.roster.endpoints(of: service, \.events),
                 serverKey: try host.roster.entry(of: service).key, keys: host.keys,
                 topics: [service.rawValue + "/"])
-        ) { [weak self] messages in self?.receive(messages) }
+        ) { [weak self] messages in self?.take(messages) }
         poll()
         watch()
     }
@@ -146,11 +154,17 @@ final class Follower {
             // Without an answer the watch asks again.
             guard case .success(let heads) = reply.result.decoded(as: WireReadPositionsReply.self) else { return }
             lastHeard = host.loop.monotonicNow
-            epoch = heads.epoch
-            for head in heads.positions where Int(head.partition) < partitionCount {
-                note(ChangeToken(head.token), of: Int(head.partition))
-            }
-            for (partition, head) in emptied(in: heads) { note(head, of: partition) }
+            inTurn { [self] in note(heads) }
+        }
+    }
+
+    private func note(_ heads: WireReadPositionsReply) {
+        epoch = heads.epoch
+        for head in heads.positions where Int(head.partition) < partitionCount {
+            note(ChangeToken(head.token), of: Int(head.partition))
+        }
+        for (partition, head) in emptied(in: heads) {
+            note(head, of: partition)
         }
     }
 
@@ -175,11 +189,57 @@ final class Follower {
         if cursor?.isSamePlace(as: head) != true { read(partition) }
     }
 
+    // MARK: One thing after another
+
+    /// Runs the work once what is being stored is stored: it goes by the cursors, which move then.
+    func inTurn(_ work: @escaping () -> Void) {
+        guard !isApplying else { return waiting.append(work) }
+        work()
+    }
+
+    /// What was being stored is stored, or could not be.
+    func endTurn() {
+        isApplying = false
+        while !isApplying, !isClosed, !waiting.isEmpty { waiting.removeFirst()() }
+    }
+
+    // MARK: Partitions that come and go
+
+    /// Forgets how far the partition was followed: it is read again where it was stored.
+    func drop(partition: Int) {
+        dirty.remove(partition)
+        guard var state = partitions[partition] else { return }
+        state = Partition(isReading: state.isReading, generation: state.generation + 1)
+        partitions[partition] = state.isReading ? state : nil
+    }
+
+    /// - Parameter cursor: What is stored.
+    func takeUp(partition: Int, at cursor: ChangeToken?) {
+        inTurn { [self] in
+            partitions[partition, default: Partition()].cursor = cursor
+            partitions[partition]?.target = cursor ?? .zero
+            // Where the other side stands it says by itself, with its next event or heartbeat.
+            poll()
+        }
+    }
+
     // MARK: Events on the bus
 
-    private func receive(_ messages: [Bus.Message]) {
+    private func take(_ messages: [Bus.Message]) {
         guard !isClosed else { return }
         lastHeard = host.loop.monotonicNow
+        guard isApplying else { return receive(messages) }
+        // With more they are lost, as on the bus: the next ones, or a heartbeat, tell.
+        let bytes = messages.reduce(0) { $0 + $1.reduce(0) { $0 + $1.count } }
+        guard unreadBytes + bytes <= Self.unreadBytesMax else { return host.count("follower.lost", by: messages.count) }
+        unreadBytes += bytes
+        inTurn { [self] in
+            unreadBytes -= bytes
+            receive(messages)
+        }
+    }
+
+    private func receive(_ messages: [Bus.Message]) {
         var steps: [Step] = []
         /// Cursors as they will be after the steps.
         var cursors: [Int: ChangeToken] = [:]
@@ -232,9 +292,17 @@ final class Follower {
                 heads[partition] = position
             }
         }
-        if !steps.isEmpty, !apply(steps) {
-            for partition in Set(steps.map(\.partition)).sorted() { readLater(partition) }
+        guard !steps.isEmpty else { return note(heads) }
+        apply(steps) { [self] isStored in
+            if !isStored {
+                for partition in Set(steps.map(\.partition)).sorted() { readLater(partition) }
+            }
+            note(heads)
         }
+    }
+
+    /// Where events of the bus have left a gap.
+    private func note(_ heads: [Int: ChangeToken]) {
         for (partition, head) in heads.sorted(by: { $0.key < $1.key }) {
             if partitions[partition]?.isReading == true {
                 let target = partitions[partition]?.target ?? .zero
@@ -266,188 +334,5 @@ final class Follower {
     private func malformed() -> [News] {
         host.count("follower.malformed", by: 1)
         return []
-    }
-
-    // MARK: Reading the feed
-
-    private func read(_ partition: Int) {
-        guard !isClosed, partitions[partition]?.isReading != true else { return }
-        partitions[partition, default: Partition()].isReading = true
-        waitingReads.append(partition)
-        startReads()
-    }
-
-    private func readLater(_ partition: Int) {
-        partitions[partition, default: Partition()].isReading = true
-        host.loop.schedule(after: Self.retryPause) { [weak self] in
-            guard let self, !isClosed else { return }
-            waitingReads.append(partition)
-            startReads()
-        }
-    }
-
-    private func startReads() {
-        while readsInFlight < Self.readsMax, !waitingReads.isEmpty {
-            readsInFlight += 1
-            readNext(waitingReads.removeFirst())
-        }
-    }
-
-    private func readNext(_ partition: Int) {
-        let state = partitions[partition] ?? Partition()
-        let reading = state.reading ?? Reading(partition, after: state.cursor)
-        client?.call("ReadChanges", body: Frame(encoding: reading.pages.request)) { [weak self] reply in
-            guard let self, !isClosed else { return }
-            readsInFlight -= 1
-            switch reply.result.decoded(as: WireReadChangesReply.self) {
-            case .success(let page): applyRead(page, of: partition, reading)
-            case .failure(let error) where error.code == .changeTokenExpired:
-                host.count("follower.restarts", by: 1)
-                partitions[partition]?.reading = Reading(partition, after: nil)
-                // One that has begun anew and expires all the same need not be hurried.
-                if reading.restarts { readLater(partition) } else { waitingReads.append(partition) }
-            case .failure: readLater(partition)
-            }
-            startReads()
-        }
-    }
-
-    private func applyRead(_ page: WireReadChangesReply, of partition: Int, _ before: Reading) {
-        var reading = before
-        var steps: [Step] = []
-        let isLast: Bool
-        do throws(CloudError) { isLast = try reading.pages.take(page) } catch {
-            host.count("follower.malformed", by: 1)
-            partitions[partition]?.reading = nil
-            return readLater(partition)
-        }
-        if reading.restarts, before.end == nil, before.pages.pageCount == 0 {
-            steps.append(Step(partition: partition, restarts: true))
-        }
-        for change in page.changes {
-            if reading.end != nil {
-                steps.append(Step(partition: partition, items: [FeedItem(change)]))
-            } else if change.item == directoryScope.description {
-                reading.meetsDirectory = service == .identity
-            } else if let event = ServiceEvent(of: service, partition: partition, head: change) {
-                steps.append(Step(partition: partition, event: event))
-            } else {
-                host.count("follower.skipped", by: 1)
-            }
-        }
-        var isWhole = isLast
-        if isLast, reading.end == nil {
-            reading.end = ChangeToken(page.token)
-            if reading.meetsDirectory {
-                isWhole = false
-                reading.pages = ChangesReading(
-                    .scope(directoryScope.path.rawValue), of: directoryScope.owner.rawValue, after: reading.after)
-            }
-        }
-        guard isWhole, let end = reading.end else {
-            guard apply(steps) else { return readLater(partition) }
-            partitions[partition]?.reading = reading
-            return waitingReads.append(partition)
-        }
-        steps.append(Step(partition: partition, cursor: end))
-        guard apply(steps) else { return readLater(partition) }
-        partitions[partition]?.reading = nil
-        let target = partitions[partition]?.target ?? .zero
-        let isVain = end.sequence == reading.after.sequence
-        // What was heard of, and is not there when it is asked for a second time, was lost with an old copy.
-        if target.epoch == end.epoch, target > end, !isVain || partitions[partition]?.wasVain != true {
-            partitions[partition]?.wasVain = isVain
-            waitingReads.append(partition)
-        } else {
-            partitions[partition]?.target = end
-            partitions[partition]?.wasVain = false
-            partitions[partition]?.isReading = false
-        }
-    }
-
-    // MARK: Applying
-
-    /// Applies the steps in one transaction and moves the cursors.
-    ///
-    /// Returns false if storage failed: nothing was moved, and they have to come again.
-    private func apply(_ steps: [Step]) -> Bool {
-        guard let error = tryToApply(steps) else { return true }
-        if error.code == .storageFailure || error.code == .serviceUnavailable { return false }
-        // One of them cannot be handled. Each by itself, so that it holds up nobody else.
-        for step in steps {
-            guard let error = tryToApply([step]) else { continue }
-            if error.code == .storageFailure || error.code == .serviceUnavailable || step.restarts { return false }
-            host.count("follower.skipped", by: 1)
-            host.logger.error("An event could not be handled and was skipped", error)
-            guard step.cursor == nil || tryToApply([Step(partition: step.partition, cursor: step.cursor)]) == nil
-            else { return false }
-        }
-        return true
-    }
-
-    private func tryToApply(_ steps: [Step]) -> CloudError? {
-        var facts: [DirectoryFact] = []
-        var cursors: [Int: ChangeToken] = [:]
-        for step in steps { if let cursor = step.cursor { cursors[step.partition] = cursor } }
-        let isDurable = following.cursorDelay == .zero
-        let now = host.loop.wallClock.now
-        let failure = host.runNow { [service, handler, host] transaction in
-            facts = []
-            for step in steps {
-                if step.restarts {
-                    try handler?.restartFollowing(service, partition: step.partition, in: transaction)
-                    // With the directory's partition all others begin anew, and it is always there.
-                    if service == .identity, step.partition == directoryScope.partition {
-                        try host.storage.tellAll(in: transaction)
-                        try host.directoryReport.begin(in: transaction)
-                    }
-                }
-                for item in step.items {
-                    guard let fact = DirectoryFact(item) else { continue }
-                    try host.directory.store(fact, in: item, at: now, transaction)
-                    facts.append(fact)
-                }
-                if let event = step.event, !event.isOfDirectory { try handler?.handle(event, in: transaction) }
-            }
-            guard isDurable else { return }
-            for (partition, cursor) in cursors {
-                try FollowCursors.setCursor(cursor, of: service, partition: partition, in: transaction)
-            }
-        }
-        if let failure { return failure }
-        host.directory.learn(facts)
-        if service == .identity, steps.contains(where: \.restarts) { host.directoryReport.resume() }
-        for (partition, cursor) in cursors {
-            partitions[partition, default: Partition()].cursor = cursor
-            if let target = partitions[partition]?.target, target.epoch != cursor.epoch || target < cursor {
-                partitions[partition]?.target = cursor
-            }
-        }
-        if !isDurable { saveLater(cursors.keys) }
-        return nil
-    }
-
-    // MARK: Cursors that may lag
-
-    private func saveLater(_ changed: some Sequence<Int>) {
-        dirty.formUnion(changed)
-        guard saveTimer == nil, !dirty.isEmpty else { return }
-        saveTimer = host.loop.schedule(after: following.cursorDelay) { [weak self] in
-            guard let self, !isClosed else { return }
-            saveTimer = nil
-            saveCursors()
-        }
-    }
-
-    private func saveCursors() {
-        guard !dirty.isEmpty else { return }
-        let cursors = dirty.compactMap { partition in partitions[partition]?.cursor.map { (partition, $0) } }
-        let failure = host.runNow { [service] transaction in
-            for (partition, cursor) in cursors {
-                try FollowCursors.setCursor(cursor, of: service, partition: partition, in: transaction)
-            }
-        }
-        // After a failure they stay dirty, and go with the next ones.
-        if failure == nil { dirty = [] }
     }
 }

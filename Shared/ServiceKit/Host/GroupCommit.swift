@@ -14,14 +14,29 @@ struct GroupEffects {
 }
 
 /// Runs a group of requests as one transaction, in the order of their arrival.
-struct GroupCommit {
-    let engine: any StorageEngine
-    let now: () -> Duration
-    let wallClock: any WallClock
-    let operations: OperationMemory
+///
+/// One group at a time: until its completion is called nothing else uses the
+/// engine or the cache, which holds what may not be committed yet.
+final class GroupCommit {
+    private let engine: any StorageEngine
+    private let now: () -> Duration
+    private let wallClock: any WallClock
+    private let operations: OperationMemory
     let cache: FeedCache
     /// Charges a request that has run, with the bytes of its reply; see ``Gate/charge(_:replyBytes:)``.
-    let charge: (GroupItem, Int) -> CloudError?
+    private let charge: (GroupItem, Int) -> CloudError?
+
+    init(
+        engine: any StorageEngine, now: @escaping () -> Duration, wallClock: any WallClock,
+        operations: OperationMemory, cache: FeedCache, charge: @escaping (GroupItem, Int) -> CloudError?
+    ) {
+        self.engine = engine
+        self.now = now
+        self.wallClock = wallClock
+        self.operations = operations
+        self.cache = cache
+        self.charge = charge
+    }
 
     /// Who has used up more than was taken for their requests: nothing was taken for the others that they sent with them.
     private struct Spent {
@@ -51,101 +66,126 @@ struct GroupCommit {
     /// A request threw after it had written: the group cannot be committed.
     private struct HalfDone: Error {}
 
-    /// Sets every item's outcome. What succeeded is on disk when this returns.
-    func run(_ items: [GroupItem]) -> GroupEffects {
+    /// Sets every item's outcome. What succeeded is on disk when the completion is called, at once or later.
+    func run(_ items: [GroupItem], then completion: @escaping (GroupEffects) -> Void) {
         let wasShortOfRoom = engine.isShortOfRoom
-        var commitActions: [() -> Void] = []
-        do {
-            let effects = try engine.write { transaction -> GroupEffects in
-                let group = GroupTransaction(
-                    transaction, at: wallClock.now, operations: operations, cache: cache,
-                    isShortOfRoom: engine.isShortOfRoom)
-                var effects = GroupEffects()
-                let time = now()
-                var spent = Spent()
-                for item in items where !spent.refuses(item) {
-                    group.wrote = false
-                    let costBefore = group.cost
-                    let unitsBefore = group.replyUnits
-                    let mark = group.mark
-                    do {
-                        item.outcome = try outcome(of: item, in: group, at: time, &effects)
-                    } catch {
-                        if group.wrote { throw HalfDone() }
-                        group.drop(after: mark)
-                        item.outcome = .failure(CloudError(wrapping: error))
-                    }
-                    group.publish(group.takeNotices())
-                    item.cost = group.cost - costBefore
-                    item.replyUnits = group.replyUnits - unitsBefore
-                    spent.note(item, charge)
+        engine.run { [self] in
+            try carryOut(items, in: $0)
+        } then: { [self] result in
+            switch result {
+            case .success(let (effects, commitActions)):
+                for action in commitActions { action() }
+                completion(effects)
+            case .failure(let error):
+                cache.removeAll()
+                // The disk is full since just now: what makes room is taken nevertheless.
+                if error is HalfDone || engine.isShortOfRoom && !wasShortOfRoom {
+                    return runSeparately(items, then: completion)
                 }
-                try group.flush()
-                effects.events = group.events
-                effects.heads = group.heads
-                effects.proof = group.proof
-                commitActions = group.commitActions
-                return effects
+                // Nothing was stored. What only reads may have seen what is now gone, so it runs again.
+                let failure = Self.storageFailure(error)
+                for item in items where item.mutates { item.outcome = .failure(failure) }
+                runSeparately(items.filter { !$0.mutates }, then: completion)
             }
-            for action in commitActions { action() }
-            return effects
-        } catch is HalfDone {
-            cache.removeAll()
-            return runSeparately(items) { _ in true }
-        } catch {
-            cache.removeAll()
-            // The disk is full since just now: what makes room is taken nevertheless.
-            if engine.isShortOfRoom, !wasShortOfRoom { return runSeparately(items) { _ in true } }
-            // Nothing was stored. What only reads may have seen what is now gone, so it runs again.
-            let failure = Self.storageFailure(error)
-            for index in items.indices where items[index].mutates { items[index].outcome = .failure(failure) }
-            return runSeparately(items) { !$0.mutates }
         }
     }
 
-    /// Each item in a transaction of its own, so that one that fails takes nobody with it.
-    private func runSeparately(_ items: [GroupItem], where included: (GroupItem) -> Bool) -> GroupEffects {
+    private func begin(_ transaction: any Transaction) -> GroupTransaction {
+        GroupTransaction(
+            transaction, at: wallClock.now, operations: operations, cache: cache, isShortOfRoom: engine.isShortOfRoom)
+    }
+
+    private func carryOut(
+        _ items: [GroupItem], in transaction: any Transaction
+    ) throws -> (GroupEffects, commitActions: [() -> Void]) {
+        let group = begin(transaction)
         var effects = GroupEffects()
-        effects.wasSplit = true
+        let time = now()
         var spent = Spent()
-        for index in items.indices where included(items[index]) && !spent.refuses(items[index]) {
-            defer { spent.note(items[index], charge) }
-            var notices: [OutgoingEvent] = []
-            var proof: ChangeToken?
-            var commitActions: [() -> Void] = []
+        for item in items where !spent.refuses(item) {
+            group.wrote = false
+            let costBefore = group.cost
+            let unitsBefore = group.replyUnits
+            let mark = group.mark
             do {
-                let (outcome, alone) = try engine.write { transaction -> (GroupItem.Outcome, GroupEffects) in
-                    let group = GroupTransaction(
-                        transaction, at: wallClock.now, operations: operations, cache: cache,
-                        isShortOfRoom: engine.isShortOfRoom)
-                    var alone = GroupEffects()
-                    // After what the request itself published, and also when it throws.
-                    defer {
-                        notices = group.takeNotices()
-                        proof = group.proof
-                        items[index].cost = group.cost
-                        items[index].replyUnits = group.replyUnits
-                    }
-                    let outcome = try self.outcome(of: items[index], in: group, at: now(), &alone)
-                    try group.flush()
-                    alone.events = group.events
-                    alone.heads = group.heads
-                    commitActions = group.commitActions
-                    return (outcome, alone)
-                }
-                for action in commitActions { action() }
-                items[index].outcome = outcome
-                effects.events += alone.events
-                effects.heads.merge(alone.heads) { $1 }
-                effects.repeats += alone.repeats
+                item.outcome = try outcome(of: item, in: group, at: time, &effects)
             } catch {
-                cache.removeAll()
-                items[index].outcome = .failure(CloudError(wrapping: error))
+                if group.wrote { throw HalfDone() }
+                group.drop(after: mark)
+                item.outcome = .failure(CloudError(wrapping: error))
             }
-            effects.events += notices
-            if let proof, proof.epoch >= effects.proof?.epoch ?? 0 { effects.proof = proof }
+            group.publish(group.takeNotices())
+            item.cost = group.cost - costBefore
+            item.replyUnits = group.replyUnits - unitsBefore
+            spent.note(item, charge)
         }
-        return effects
+        try group.flush()
+        effects.events = group.events
+        effects.heads = group.heads
+        effects.proof = group.proof
+        return (effects, group.commitActions)
+    }
+
+    /// What the items that run one by one leave.
+    private final class Apart {
+        var effects = GroupEffects()
+        var spent = Spent()
+        /// Of the one that runs: also when it throws.
+        var notices: [OutgoingEvent] = []
+        var proof: ChangeToken?
+    }
+
+    /// Each item in a transaction of its own, so that one that fails takes nobody with it.
+    private func runSeparately(_ items: [GroupItem], then completion: @escaping (GroupEffects) -> Void) {
+        let apart = Apart()
+        apart.effects.wasSplit = true
+        OneByOne.run(items) { [self] item, next in
+            guard !apart.spent.refuses(item) else { return next(true) }
+            apart.notices = []
+            apart.proof = nil
+            engine.run { [self] in
+                try carryOut(item, apart, in: $0)
+            } then: { [self] result in
+                switch result {
+                case .success(let (outcome, alone, commitActions)):
+                    for action in commitActions { action() }
+                    item.outcome = outcome
+                    apart.effects.events += alone.events
+                    apart.effects.heads.merge(alone.heads) { $1 }
+                    apart.effects.repeats += alone.repeats
+                case .failure(let error):
+                    cache.removeAll()
+                    item.outcome = .failure(CloudError(wrapping: error))
+                }
+                // After what the request itself published.
+                apart.effects.events += apart.notices
+                if let proof = apart.proof, proof.epoch >= apart.effects.proof?.epoch ?? 0 {
+                    apart.effects.proof = proof
+                }
+                apart.spent.note(item, charge)
+                next(true)
+            }
+        } then: { _ in
+            completion(apart.effects)
+        }
+    }
+
+    private func carryOut(
+        _ item: GroupItem, _ apart: Apart, in transaction: any Transaction
+    ) throws -> (GroupItem.Outcome, GroupEffects, commitActions: [() -> Void]) {
+        let group = begin(transaction)
+        var alone = GroupEffects()
+        defer {
+            apart.notices = group.takeNotices()
+            apart.proof = group.proof
+            item.cost = group.cost
+            item.replyUnits = group.replyUnits
+        }
+        let outcome = try outcome(of: item, in: group, at: now(), &alone)
+        try group.flush()
+        alone.events = group.events
+        alone.heads = group.heads
+        return (outcome, alone, group.commitActions)
     }
 
     private func outcome(

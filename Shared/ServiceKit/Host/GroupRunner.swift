@@ -7,46 +7,61 @@ internal import Storage
 /// requests in shares between them, long work off the loop before the group
 /// that ends it.
 ///
+/// One group is under way at a time, until storage has completed it and its
+/// replies are sent. What comes meanwhile waits for the next one. With SQLite,
+/// which completes at once, nothing ever comes meanwhile.
+///
 /// On the loop only.
 final class GroupRunner {
-    private let groups: GroupCommit
-    private let snapshots: any Snapshots
-    /// Called when a group is on disk, before its replies go out.
-    var committed: (GroupEffects) -> Void = { _ in }
+    let groups: GroupCommit
+    let snapshots: any Snapshots
+    /// Called when a group is on disk. The group's replies go out once this calls its last argument.
+    var committed: (GroupEffects, @escaping () -> Void) -> Void = { $1() }
     /// Called with each request that has its outcome.
     var answer: (GroupItem) -> Void = { _ in }
 
-    private let loop: any BusLoop
+    let loop: any BusLoop
     private let counters: Counters
     private let logger: Logger
     /// Whoever a submission comes from.
     private let own: Peer
     /// Joins the next group, before what arrives with it.
     private var queued: [GroupItem] = []
+    /// What is queued is not to wait for anything else.
+    private var isDue = false
+    /// Requests that came and are in no group yet, in their order. Bounded, as what comes while a group is under way is
+    /// taken off the socket: with more, requests are refused.
+    var arrived: [GroupItem] = []
+    var arrivedBytes = 0
+    private static let arrivedMax = 8192
+    private static let arrivedBytesMax = 64 << 20
+    /// Requests in one group, so that the loop is not held up for long.
+    private static let groupMax = 512
+    private var isUnderWay = false
+    /// The last group was a share of the large requests.
+    private var wasHeavy = false
+    /// What is done once the group under way has ended.
+    private var between: [() -> Void] = []
+    /// Called when all is done that was to be done before the end.
+    private var ending: (() -> Void)?
     private var heavy = HeavyQueue()
-    private var reads = BulkReads()
-    private typealias WaitingRead = (item: GroupItem, reading: Router.Bulk.Reading)
+    var reads = BulkReads()
+    typealias WaitingRead = (item: GroupItem, reading: Router.Bulk.Reading)
     /// Those that no thread has taken up yet; one of each connection at most. Accounts take turns, so that nobody waits
     /// for more than one read of each other one. Nil: services and the operator.
-    private var waitingReads = Turns<AccountID?, WaitingRead>()
-    private var readsInFlight = 0
-    private static let readsMax = 4
+    var waitingReads = Turns<AccountID?, WaitingRead>()
+    var readsInFlight = 0
+    static let readsMax = 4
     private var heavyTimer: (any LoopTimer)?
     private var slowGroups = SlowGroups()
     /// Requests with long work that are not answered yet. A repeat of one of
     /// them is left to the answer of the first.
     private var preparing: [Operation: RequestFingerprint] = [:]
-    private var isClosed = false
+    private(set) var isClosed = false
 
     /// Names what an offload returns, so that it is a concrete type.
     private struct Prepared: Sendable {
         var value: any Sendable
-    }
-
-    /// What was read off the loop. One that fails has cost what it has read by then.
-    private struct Read: Sendable {
-        var value: Result<any Sendable, CloudError>
-        var cost: ReadCost
     }
 
     private struct Operation: Hashable {
@@ -67,30 +82,83 @@ final class GroupRunner {
     }
 
     /// Runs what waits, and then nothing more.
-    func close() {
-        runQueued()
+    ///
+    /// - Parameter completion: Called once the last group is on disk and its replies are sent.
+    func close(then completion: @escaping () -> Void) {
+        ending = completion
+        isDue = true
+        runReady()
+    }
+
+    var isEnding: Bool { ending != nil || isClosed }
+
+    /// After the last group.
+    private func end() {
+        guard let ending else { return }
+        self.ending = nil
         isClosed = true
         heavyTimer?.cancel()
+        ending()
     }
 
     // MARK: What joins a group
 
     /// Runs requests that came at one time.
     func take(_ items: [GroupItem]) {
-        guard !isClosed else { return }
-        distribute(items, areNew: true)
+        guard !isEnding else { return }
+        for item in items where isFirst(item) {
+            guard
+                !isUnderWay || arrived.count < Self.arrivedMax && arrivedBytes + item.bytes <= Self.arrivedBytesMax
+            else {
+                refuseForRoom(item)
+                continue
+            }
+            arrived.append(item)
+            arrivedBytes += item.bytes
+        }
+        isDue = true
+        goOn()
+    }
+
+    /// The group that was under way has ended in a turn of its own: small requests and shares of large ones take turns.
+    private func goOnAfterGroup() {
+        if !wasHeavy { runHeavy() }
+        goOn()
+    }
+
+    /// Goes on with whatever waits, unless a group is under way, the end of which does.
+    func goOn() {
+        runReady()
+        if heavyTimer == nil { runHeavy() }
     }
 
     /// Runs what is small, and queues what is large.
-    ///
-    /// - Parameter areNew: Not what has waited behind a read.
-    private func distribute(_ items: [GroupItem], areNew: Bool) {
+    private func runReady() {
+        while !isUnderWay, isDue || !arrived.isEmpty {
+            isDue = false
+            wasHeavy = false
+            run(nextGroup())
+        }
+        if !isUnderWay, ending != nil { end() }
+    }
+
+    private func nextGroup() -> [GroupItem] {
+        let items: [GroupItem]
+        if arrived.count <= Self.groupMax {
+            items = arrived
+            arrived = []
+            arrivedBytes = 0
+        } else {
+            items = Array(arrived.prefix(Self.groupMax))
+            arrived.removeFirst(items.count)
+            arrivedBytes -= items.reduce(0) { $0 + $1.bytes }
+        }
         var group = queued
         queued = []
         group.reserveCapacity(group.count + items.count)
         // Of the requests that join this group and are not small.
         var calls = 0
-        for item in items where !areNew || isFirst(item) {
+        for item in items {
             guard !heavy.concerns(item, besides: calls) else {
                 wait(item)
                 continue
@@ -98,8 +166,7 @@ final class GroupRunner {
             if item.charged > 1, !item.isBulk { calls += item.charged }
             group.append(item)
         }
-        run(group)
-        if heavyTimer == nil { runHeavy() }
+        return group
     }
 
     private func wait(_ item: GroupItem) {
@@ -116,9 +183,12 @@ final class GroupRunner {
     /// Runs a share of the large requests; then the loop looks for others first.
     private func runHeavy() {
         heavyTimer = nil
-        guard !heavy.isEmpty, !isClosed else { return }
+        // The end of the group under way goes on with them.
+        guard !isUnderWay, !heavy.isEmpty, !isEnding else { return }
+        wasHeavy = true
         run(heavy.takeShare())
-        guard !heavy.isEmpty else { return }
+        runReady()
+        guard !heavy.isEmpty, !isEnding, heavyTimer == nil else { return }
         heavyTimer = loop.schedule(after: .zero) { [weak self] in self?.runHeavy() }
     }
 
@@ -128,15 +198,30 @@ final class GroupRunner {
     ///   runner is closed before, it is not called.
     func submit(
         _ body: @escaping (any HandlerTransaction) throws -> Void, then completion: ((CloudError?) -> Void)? = nil
-    ) { enqueue(submission(body, completion)) }
+    ) {
+        guard !isEnding else { return }
+        enqueue(submission(body, completion))
+    }
 
-    /// Runs the body at once, in a group with whatever is queued. Not from within a group.
-    func runNow(_ body: @escaping (any HandlerTransaction) throws -> Void) -> CloudError? {
-        guard !isClosed else { return CloudError(.serviceUnavailable, "The service is stopping.") }
-        var failure: CloudError?
-        queued.append(submission(body) { failure = $0 })
-        runQueued()
-        return failure
+    /// Runs the body at once, in a group with whatever is queued; or in the next group, while one is under way.
+    ///
+    /// - Parameter completion: Gets the failure, when nothing of it was stored. Always called, but for a runner that goes
+    ///   with its loop.
+    func run(
+        _ body: @escaping (any HandlerTransaction) throws -> Void, then completion: @escaping (CloudError?) -> Void
+    ) {
+        guard !isEnding else {
+            return completion(CloudError(.serviceUnavailable, "The service is stopping."))
+        }
+        queued.append(submission(body, completion))
+        isDue = true
+        runReady()
+    }
+
+    /// Does something between two groups: at once, or as soon as the group under way has ended.
+    func betweenGroups(_ action: @escaping () -> Void) {
+        guard isUnderWay else { return action() }
+        between.append(action)
     }
 
     private func submission(
@@ -150,13 +235,11 @@ final class GroupRunner {
     private func enqueue(_ item: GroupItem) {
         queued.append(item)
         guard queued.count == 1 else { return }
-        loop.schedule(after: .zero) { [weak self] in self?.runQueued() }
-    }
-
-    private func runQueued() {
-        let items = queued
-        queued = []
-        run(items)
+        loop.schedule(after: .zero) { [weak self] in
+            guard let self, !queued.isEmpty else { return }
+            isDue = true
+            runReady()
+        }
     }
 
     // MARK: A group
@@ -165,14 +248,29 @@ final class GroupRunner {
         guard !isClosed else { return }
         let items = reads.concern(candidates) ? candidates.filter(mayJoin) : candidates
         guard !items.isEmpty else { return }
+        isUnderWay = true
         let start = loop.monotonicNow
-        let effects = groups.run(items)
+        // Whoever began the group goes on by itself when this returns.
+        var isInline = true
+        groups.run(items) { [self] effects in
+            note(effects, of: items, since: start)
+            committed(effects) { [self] in
+                for item in items { finish(item) }
+                isUnderWay = false
+                let between = between
+                self.between = []
+                for action in between { action() }
+                if !isInline { goOnAfterGroup() }
+            }
+        }
+        isInline = false
+    }
+
+    private func note(_ effects: GroupEffects, of items: [GroupItem], since start: Duration) {
         counters.add("groups")
-        let taken = loop.monotonicNow - start
         counters.add("requests.repeated", by: effects.repeats)
         if effects.wasSplit { counters.add("groups.split") }
-        committed(effects)
-        for item in items { finish(item) }
+        let taken = loop.monotonicNow - start
         guard taken >= SlowGroups.threshold else { return }
         counters.add("groups.slow")
         slowGroups.note(items.map(\.name), taken, at: start, in: logger)
@@ -209,69 +307,6 @@ final class GroupRunner {
         if item.isBulk { release(item) }
     }
 
-    // MARK: Reads off the loop
-
-    /// Reads a snapshot for the item; what its connection sends meanwhile waits.
-    private func read(_ item: GroupItem, _ reading: Router.Bulk.Reading) {
-        item.costBefore = item.cost
-        waitingReads.add((item, reading), of: item.context.caller?.account)
-        startReads()
-    }
-
-    private func startReads() {
-        while readsInFlight < Self.readsMax, !isClosed, let (item, reading) = waitingReads.next() {
-            guard item.deadline.map({ $0 < loop.monotonicNow }) != true else {
-                end(item, .failure(.late))
-                continue
-            }
-            startRead(item, reading)
-        }
-    }
-
-    private func startRead(_ item: GroupItem, _ reading: Router.Bulk.Reading) {
-        readsInFlight += 1
-        let history = groups.cache.history
-        loop.offload(to: .reading) { [snapshots, read = reading.read] in
-            try snapshots.read { snapshot in
-                let feed = FeedSnapshot(snapshot, history: history)
-                let value = Result { try read(feed) }.mapError { CloudError(wrapping: $0) }
-                return Read(value: value, cost: feed.cost)
-            }
-        } then: { [weak self] result in
-            guard let self, !isClosed else { return }
-            readsInFlight -= 1
-            do {
-                let read = try result.get()
-                item.cost = read.cost
-                // Its tokens would be of a history that has ended meanwhile.
-                guard groups.cache.history?.run == history?.run else {
-                    throw CloudError(
-                        .serviceBusy, "Another history began meanwhile. Try again.", retryAfter: .milliseconds(10))
-                }
-                end(item, .success(try reading.finish(read.value.get())))
-            } catch {
-                end(item, .failure(CloudError(wrapping: error)))
-            }
-            startReads()
-        }
-    }
-
-    private func end(_ item: GroupItem, _ outcome: GroupItem.Outcome) {
-        item.outcome = outcome
-        answer(item)
-        release(item)
-    }
-
-    /// Lets what has waited behind the read go on, in a turn of its own.
-    private func release(_ item: GroupItem) {
-        guard reads.end(item) else { return }
-        let connection = item.context.peer.connection
-        loop.schedule(after: .zero) { [weak self] in
-            guard let self, !isClosed else { return }
-            distribute(reads.goOn(connection), areNew: false)
-        }
-    }
-
     // MARK: Long work
 
     /// Which operation's long work this is; nil: it has none.
@@ -304,7 +339,7 @@ final class GroupRunner {
         guard case .request(let method, _) = item.work else { return }
         item.costBefore = item.cost
         loop.offload(to: .computing, { Prepared(value: try work()) }) { [weak self] result in
-            guard let self else { return }
+            guard let self, !isEnding else { return }
             switch result {
             case .success(let prepared):
                 item.work = .prepared(method, result: prepared.value)

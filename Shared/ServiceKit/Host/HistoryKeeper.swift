@@ -29,41 +29,46 @@ final class HistoryKeeper {
         cache.history = try Feed.beginRun(in: transaction, key: key, at: now, random: random)
         let feed = Feed(over: transaction, at: now, cache: cache)
         oldCopyFound = try feed.oldCopyFound()
-        return try heads(feed)
+        epoch = try feed.position(ofPartition: 0).epoch
+        return try Self.heads(feed)
     }
 
-    private func heads(_ feed: Feed) throws -> [Int: ChangeToken] {
-        epoch = try feed.position(ofPartition: 0).epoch
-        return try feed.positions().reduce(into: [:]) { $0[$1.partition] = $1.token }
+    private static func heads(_ feed: Feed) throws -> [Int: ChangeToken] {
+        try feed.positions().reduce(into: [:]) { $0[$1.partition] = $1.token }
     }
 
     /// The database is an old copy: from now on it is another history. What
-    /// showed it was refused, and comes again.
+    /// showed it was refused, and comes again. Between two groups.
     ///
-    /// - Returns: The heads in the new epoch; nil: it could not be begun, and is shown again.
-    func beginEpoch(shownBy token: ChangeToken, at now: Timestamp, random: UInt64) -> [Int: ChangeToken]? {
-        guard let history = cache.history else { return nil }
-        do {
-            var heads: [Int: ChangeToken] = [:]
-            let begun = try engine.write { transaction in
-                let begun = try Feed.beginEpoch(in: transaction, shownBy: token, history, at: now, random: random)
-                let cache = FeedCache()
-                cache.history = begun
-                heads = try self.heads(Feed(over: transaction, at: now, cache: cache))
-                return begun
-            }
-            cache.removeAll()
+    /// - Parameter completion: Gets the heads in the new epoch; nil: it could not be begun, and is shown again.
+    func beginEpoch(
+        shownBy token: ChangeToken, at now: Timestamp, random: UInt64,
+        then completion: @escaping ([Int: ChangeToken]?) -> Void
+    ) {
+        guard let history = cache.history else { return completion(nil) }
+        engine.run { transaction in
+            let begun = try Feed.beginEpoch(in: transaction, shownBy: token, history, at: now, random: random)
+            let cache = FeedCache()
             cache.history = begun
-            oldCopyFound = now
-            logger.warning(
-                """
-                The database is an old copy: somebody knows of changes that it does not have. A new epoch begins; \
-                devices offer what they hold
-                """, metadata: ["epoch": "\(epoch)", "shown": "\(token)"])
-            return heads
-        } catch {
-            logger.error("A new epoch could not be begun", CloudError(wrapping: error))
-            return nil
+            let feed = Feed(over: transaction, at: now, cache: cache)
+            return (begun, try feed.position(ofPartition: 0).epoch, try Self.heads(feed))
+        } then: { [self] result in
+            switch result {
+            case .success(let (begun, epoch, heads)):
+                cache.removeAll()
+                cache.history = begun
+                self.epoch = epoch
+                oldCopyFound = now
+                logger.warning(
+                    """
+                    The database is an old copy: somebody knows of changes that it does not have. A new epoch begins; \
+                    devices offer what they hold
+                    """, metadata: ["epoch": "\(epoch)", "shown": "\(token)"])
+                completion(heads)
+            case .failure(let error):
+                logger.error("A new epoch could not be begun", CloudError(wrapping: error))
+                completion(nil)
+            }
         }
     }
 }

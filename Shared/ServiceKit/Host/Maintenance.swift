@@ -20,6 +20,7 @@ final class Maintenance {
     private let loop: any BusLoop
     private let logger: Logger
     private var timers: [String: any LoopTimer] = [:]
+    private var isClosed = false
 
     init(
         _ engine: any StorageEngine, _ runner: GroupRunner, _ ownerKeys: OwnerKeys, loop: any BusLoop,
@@ -38,6 +39,7 @@ final class Maintenance {
     }
 
     func close() {
+        isClosed = true
         for timer in timers.values { timer.cancel() }
         timers = [:]
     }
@@ -56,25 +58,36 @@ final class Maintenance {
         let oldest = now.advanced(by: .zero - Router.operationRetention - Gate.operationLead)
         let operations = OperationID.lowerBound(at: oldest)
         let tombstones = now.advanced(by: .zero - Self.tombstoneRetention)
-        let failure = runner.runNow { transaction in
+        run("Old operations could not be forgotten") { transaction in
             // The host's groups run on its own type alone.
             guard let group = transaction as? GroupTransaction else { return }
             more = try group.prune(operationsBefore: operations, tombstonesBefore: tombstones)
+        } then: { [self] failed in
+            schedule("prune", after: more && !failed ? Self.pause : Self.interval) { $0.prune() }
         }
-        if let failure { logger.error("Old operations could not be forgotten", failure) }
-        schedule("prune", after: more ? Self.pause : Self.interval) { $0.prune() }
     }
 
     /// Wraps with the newest master key what an older one wraps.
     private func rewrapKeys() {
         var more = false
-        let failure = runner.runNow { [ownerKeys] in more = try ownerKeys.rewrap(limit: 200, in: $0) }
-        if let failure { logger.error("Account keys could not be wrapped anew", failure) }
-        guard failure != nil || more else {
-            hasRewrapped = true
-            return
+        run("Account keys could not be wrapped anew") { [ownerKeys] in
+            more = try ownerKeys.rewrap(limit: 200, in: $0)
+        } then: { [self] failed in
+            guard failed || more else { return hasRewrapped = true }
+            schedule("rewrap", after: failed ? Self.interval : Self.pause) { $0.rewrapKeys() }
         }
-        schedule("rewrap", after: more ? Self.pause : Self.interval) { $0.rewrapKeys() }
+    }
+
+    /// Runs a step in a group. Its end begins the pause until the next one, so that there is one of each kind at a time.
+    private func run(
+        _ complaint: Logger.Message, _ body: @escaping (any HandlerTransaction) throws -> Void,
+        then completion: @escaping (_ failed: Bool) -> Void
+    ) {
+        runner.run(body) { [weak self] failure in
+            guard let self, !isClosed else { return }
+            if let failure { logger.error(complaint, failure) }
+            completion(failure != nil)
+        }
     }
 
     /// Has the log copied into the database soon, now that something was written.

@@ -39,12 +39,14 @@ public final class ServiceHost: ServiceRuntime {
     let maintenance: Maintenance
     let engine: any StorageEngine
     public var snapshots: any Snapshots { engine.snapshots }
-    private let runner: GroupRunner
+    let runner: GroupRunner
+    let cache = FeedCache()
+    let operations: OperationMemory
     private var generator: any RandomNumberGenerator
 
     private var requests: Door?
     private var events: (any PublishSocket)?
-    private var publisher: EventPublisher?
+    var publisher: EventPublisher?
     private var heartbeat: (any LoopTimer)?
     private var clients: [ServiceName: RequestClient] = [:]
     private(set) var followers: [Follower] = []
@@ -85,16 +87,16 @@ public final class ServiceHost: ServiceRuntime {
         keys = KeyPair(publicKey: try entry.key, secretKey: try secrets.key)
         ownerKeys = try OwnerKeys(masterKeys: secrets.masterKeys)
         gate = try Gate(roster: roster, budgets: budgets, loop: loop, counters: counters)
-        let cache = FeedCache()
         history = HistoryKeeper(engine, cache: cache, logger: logger)
         try Self.migrate(engine, for: service)
         let known = try Self.readWhatIsKnown(
-            engine, history, of: service.name, key: try secrets.history, at: loop.wallClock.now,
+            engine, history, of: service, key: try secrets.history, at: loop.wallClock.now,
             random: self.generator.next())
+        operations = OperationMemory(newest: known.newestOperation)
         runner = GroupRunner(
             GroupCommit(
                 engine: engine, now: { [unowned loop] in loop.monotonicNow }, wallClock: loop.wallClock,
-                operations: OperationMemory(newest: known.newestOperation), cache: cache,
+                operations: operations, cache: cache,
                 charge: { [gate] in gate.charge($0, replyBytes: $1) }),
             snapshots: engine.snapshots, loop: loop, key: keys.publicKey, counters: counters, logger: logger)
         maintenance = Maintenance(engine, runner, ownerKeys, loop: loop, logger: logger)
@@ -115,12 +117,14 @@ public final class ServiceHost: ServiceRuntime {
         var heads: [Int: ChangeToken]
         var newestOperation: OperationID?
         var facts: [DirectoryFact]
+        /// How far other services were followed.
+        var cursors: [ServiceName: [Int: ChangeToken]]
         /// Whether an account's closing has not come to its end.
         var isClosingAccounts: Bool
     }
 
     private static func readWhatIsKnown(
-        _ engine: any StorageEngine, _ history: HistoryKeeper, of service: ServiceName, key: SipHash,
+        _ engine: any StorageEngine, _ history: HistoryKeeper, of service: any CloudService, key: SipHash,
         at now: Timestamp, random: UInt64
     ) throws -> Known {
         try engine.write { transaction in
@@ -128,7 +132,10 @@ public final class ServiceHost: ServiceRuntime {
             return Known(
                 heads: heads, newestOperation: try Feed.newestOperation(in: transaction),
                 facts: try DirectoryKeeper.stored(
-                    in: Feed(over: transaction, at: now, cache: history.cache), of: service, at: now),
+                    in: Feed(over: transaction, at: now, cache: history.cache), of: service.name, at: now),
+                cursors: try follows(service).reduce(into: [:]) {
+                    $0[$1.service] = try FollowCursors.cursors(of: $1.service, in: transaction)
+                },
                 isClosingAccounts: try AccountClosures.isPending(in: transaction))
         }
     }
@@ -146,7 +153,7 @@ public final class ServiceHost: ServiceRuntime {
         eventsEndpoint = events.endpoint
         publisher = EventPublisher(
             service: service.name, socket: events, heads: known.heads, epoch: history.epoch)
-        runner.committed = { [unowned self] in committed($0) }
+        runner.committed = { [unowned self] in committed($0, then: $1) }
         let router = router()
         try service.start(self)
         let requests = try Door(
@@ -157,7 +164,7 @@ public final class ServiceHost: ServiceRuntime {
         runner.answer = { [unowned requests] in requests.answer($0) }
         beat()
         maintenance.start()
-        try follow()
+        try follow(known.cursors)
         if known.isClosingAccounts { closures.resume() }
         if service.name != .identity { directoryReport.resume() }
         storage.start()
@@ -178,17 +185,22 @@ public final class ServiceHost: ServiceRuntime {
         return router
     }
 
-    private func follow() throws {
-        var follows = service.follows
-        if service.name != .identity, !follows.contains(where: { $0.service == .identity }) {
-            follows.append(Following(.identity))
+    /// Whom the service follows; identity everybody does.
+    private static func follows(_ service: any CloudService) -> [Following] {
+        guard service.name != .identity, !service.follows.contains(where: { $0.service == .identity }) else {
+            return service.follows
         }
-        for following in follows where roster.services.contains(where: { $0.service == following.service.rawValue }) {
+        return service.follows + [Following(.identity)]
+    }
+
+    private func follow(_ cursors: [ServiceName: [Int: ChangeToken]]) throws {
+        for following in Self.follows(service)
+        where roster.services.contains(where: { $0.service == following.service.rawValue }) {
             let isOwn = service.follows.contains(following)
             let follower = try Follower(
-                following, host: self, handler: isOwn ? service : nil, generator: fork())
+                following, cursors: cursors[following.service] ?? [:], host: self, handler: isOwn ? service : nil)
             followers.append(follower)
-            try follower.start(engine)
+            try follower.start()
         }
     }
 
@@ -200,36 +212,45 @@ public final class ServiceHost: ServiceRuntime {
         }
     }
 
-    /// Closes sockets and storage. What is queued to be sent goes out with the loop's linger.
-    public func close() {
+    /// Closes sockets and storage, once the group under way is on disk and answered. What is queued to be sent goes out
+    /// with the loop's linger.
+    ///
+    /// - Parameter completion: Called when all is closed: at once, where storage completes at once.
+    public func close(then completion: @escaping () -> Void = {}) {
         guard !isClosed else { return }
         // What the followers have not stored yet, and what waits for its group, needs the storage once more.
         for follower in followers { follower.close() }
-        runner.close()
         isClosed = true
         heartbeat?.cancel()
         maintenance.close()
-        let closing = clients.values
-        clients = [:]
-        for client in closing { client.close() }
-        service.stop()
-        requests?.close()
-        events?.close()
-        engine.checkpoint()
-        engine.close()
-        events = nil
-        publisher = nil
-        followers = []
+        runner.close { [self] in
+            let closing = clients.values
+            clients = [:]
+            for client in closing { client.close() }
+            service.stop()
+            requests?.close()
+            events?.close()
+            engine.checkpoint()
+            engine.close()
+            events = nil
+            publisher = nil
+            followers = []
+            completion()
+        }
     }
 
     /// A group is on disk: those who follow hear of it.
-    private func committed(_ effects: GroupEffects) {
+    private func committed(_ effects: GroupEffects, then done: @escaping () -> Void) {
         publisher?.publish(effects)
+        let rest = { [self] in
+            if service.name == .identity { directory.learnOwn(effects.events) }
+            if !effects.heads.isEmpty { maintenance.noteWritten() }
+            if engine.isShortOfRoom != wasShortOfRoom { noteRoom() }
+            done()
+        }
         // After what still happened in the epoch before: the heads of the new one stand last.
-        if let proof = effects.proof { beginEpoch(shownBy: proof) }
-        if service.name == .identity { directory.learnOwn(effects.events) }
-        if !effects.heads.isEmpty { maintenance.noteWritten() }
-        if engine.isShortOfRoom != wasShortOfRoom { noteRoom() }
+        guard let proof = effects.proof else { return rest() }
+        beginEpoch(shownBy: proof, then: rest)
     }
 
     private func noteRoom() {
@@ -241,11 +262,14 @@ public final class ServiceHost: ServiceRuntime {
         }
     }
 
-    private func beginEpoch(shownBy proof: ChangeToken) {
-        guard let heads = history.beginEpoch(shownBy: proof, at: loop.wallClock.now, random: generator.next())
-        else { return }
-        publisher?.begin(epoch: history.epoch, heads: heads)
-        counters.add("epochs.begun")
+    private func beginEpoch(shownBy proof: ChangeToken, then done: @escaping () -> Void) {
+        history.beginEpoch(shownBy: proof, at: loop.wallClock.now, random: generator.next()) { [self] heads in
+            if let heads {
+                publisher?.begin(epoch: history.epoch, heads: heads)
+                counters.add("epochs.begun")
+            }
+            done()
+        }
     }
 
     private func fork() -> SplitMix64 { SplitMix64(seed: generator.next()) }
@@ -254,8 +278,23 @@ public final class ServiceHost: ServiceRuntime {
 
     public func refusal(of caller: Caller) -> CloudError? { gate.verifier.refusal(of: caller) }
 
-    /// Runs the body at once, in a group with whatever is queued. Not from within a group.
-    func runNow(_ body: @escaping (any HandlerTransaction) throws -> Void) -> CloudError? { runner.runNow(body) }
+    /// Runs the body in a group with whatever is queued: at once, or as soon as the group under way has ended.
+    ///
+    /// - Parameters:
+    ///   - body: May run twice: what it finds out it says anew each time.
+    ///   - completion: Called when it is on disk, with what the body returned; or with why nothing of it was stored.
+    func run<Value>(
+        _ body: @escaping (any HandlerTransaction) throws -> Value,
+        then completion: @escaping (Result<Value, CloudError>) -> Void
+    ) {
+        var value: Value?
+        runner.run {
+            value = try body($0)
+        } then: { error in
+            if let error { return completion(.failure(error)) }
+            if let value { completion(.success(value)) }
+        }
+    }
 
     public func submit(_ body: @escaping (any HandlerTransaction) throws -> Void) { runner.submit(body) }
 
@@ -315,6 +354,10 @@ public final class ServiceHost: ServiceRuntime {
 
 /// The version that `CheckHealth` reports.
 public let serviceKitVersion = "0.1.0"
+
+extension Result {
+    var isSuccess: Bool { if case .success = self { true } else { false } }
+}
 
 extension Logger {
     func error(_ message: Logger.Message, _ error: CloudError) {

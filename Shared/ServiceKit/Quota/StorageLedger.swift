@@ -136,14 +136,21 @@ public final class StorageLedger {
     /// Tells what is used, and asks for what is wanted.
     private func settle(_ owner: Owner) {
         guard !host.isClosed, asking.insert(owner).inserted else { return }
-        var known: StoredAllotment?
-        let failure = host.runNow { [self] transaction in
-            known = try LedgerStore.find(owner, in: transaction)
-            guard known == nil, demands[owner] != nil else { return }
-            try LedgerStore.add(.none, of: owner, in: transaction)
-            known = StoredAllotment.none
+        host.run { [self] transaction -> StoredAllotment? in
+            let known = try LedgerStore.find(owner, in: transaction)
+            guard demands[owner] != nil else { return known }
+            if known == nil { try LedgerStore.add(.none, of: owner, in: transaction) }
+            // Until there is an answer: identity may have granted room of which nobody here has come to know.
+            try LedgerStore.setAllotment(known ?? StoredAllotment.none, told: nil, of: owner, in: transaction)
+            return known ?? StoredAllotment.none
+        } then: { [weak self] result in
+            guard let self, !host.isClosed else { return }
+            guard case .success(let known?) = result else { return _ = asking.remove(owner) }
+            ask(owner, known)
         }
-        guard failure == nil, let known else { return _ = asking.remove(owner) }
+    }
+
+    private func ask(_ owner: Owner, _ known: StoredAllotment) {
         var request = WireSettleAllotment()
         request.ownerID = owner.rawValue
         request.revision = known.revision
@@ -161,6 +168,7 @@ public final class StorageLedger {
                 // The account is gone, or going.
                 demands[owner] = nil
                 refusals[owner] = Refusal(wanted: 0, plan: nil, until: host.loop.monotonicNow + Self.refusalMemory)
+                forget(owner)
             case .failure:
                 // Whoever comes back asks again; what was used is told with the next round.
                 demands[owner] = nil
@@ -169,26 +177,38 @@ public final class StorageLedger {
         }
     }
 
-    private func settled(_ owner: Owner, _ request: WireSettleAllotment, _ reply: WireSettleAllotmentReply) {
-        var allotted: UInt64 = 0
-        var isOutdated = false
-        let failure = host.runNow { transaction in
+    /// Identity has nobody of that name to be told of.
+    private func forget(_ owner: Owner) {
+        host.run { transaction in
             guard let known = try LedgerStore.find(owner, in: transaction) else { return }
-            allotted = known.allotted
+            try LedgerStore.setAllotment(known, told: known.used, of: owner, in: transaction)
+        } then: { _ in
+        }
+    }
+
+    private func settled(_ owner: Owner, _ request: WireSettleAllotment, _ reply: WireSettleAllotmentReply) {
+        host.run { transaction -> (allotted: UInt64, isOutdated: Bool) in
+            guard let known = try LedgerStore.find(owner, in: transaction) else { return (0, false) }
             switch RoomRule.settle(known, revision: reply.revision, allotted: reply.allottedBytes) {
             case .settled(var settled):
-                allotted = settled.allotted
                 settled.plan = reply.planBytes
                 try LedgerStore.setAllotment(settled, told: request.usedBytes, of: owner, in: transaction)
+                return (settled.allotted, false)
             case .restored(let restored):
-                isOutdated = true
                 try LedgerStore.setAllotment(restored, told: nil, of: owner, in: transaction)
+                return (known.allotted, true)
             case .overtaken:
-                isOutdated = true
+                return (known.allotted, true)
             }
+        } then: { [weak self] result in
+            guard let self, !host.isClosed, case .success(let (allotted, isOutdated)) = result else { return }
+            if isOutdated { return settle(owner) }
+            meet(owner, allotted, reply)
         }
-        guard failure == nil else { return }
-        if isOutdated { return settle(owner) }
+    }
+
+    /// Whether what was wanted is there now.
+    private func meet(_ owner: Owner, _ allotted: UInt64, _ reply: WireSettleAllotmentReply) {
         guard let demand = demands[owner] else { return }
         if demand.wanted <= allotted {
             demands[owner] = nil
@@ -205,19 +225,20 @@ public final class StorageLedger {
 
     /// Gives back what is held and not used. Called when identity asks for it.
     func recall(_ owner: Owner) {
-        var lowered = false
-        let failure = host.runNow { transaction in
+        host.run { transaction in
             guard let known = try LedgerStore.find(owner, in: transaction), let less = RoomRule.recall(known) else {
-                return
+                return false
             }
             try LedgerStore.setAllotment(less, told: nil, of: owner, in: transaction)
-            lowered = true
+            return true
+        } then: { [weak self] result in
+            guard let self, !host.isClosed else { return }
+            refusals[owner] = nil
+            guard case .success(true) = result else { return }
+            settle(owner)
+            // In case that it is being asked about already.
+            tellSoon()
         }
-        refusals[owner] = nil
-        guard lowered, failure == nil else { return }
-        settle(owner)
-        // In case that it is being asked about already.
-        tellSoon()
     }
 
     /// Forgets an owner that exists no more.
@@ -226,6 +247,15 @@ public final class StorageLedger {
         refusals[owner] = nil
         try LedgerStore.remove(owner, in: transaction)
     }
+
+    /// Forgets what is known of one partition: somebody else may write to it. What is being asked about is answered.
+    func drop(partition: Int) {
+        demands = demands.filter { !$0.key.mayLie(in: partition) }
+        refusals = refusals.filter { !$0.key.mayLie(in: partition) }
+    }
+
+    /// What is known of it has to be told, for all that is known here.
+    func takeUp() { tellSoon() }
 
     /// Identity was restored from a backup: everything is told anew.
     func tellAll(in transaction: any Transaction) throws {
@@ -249,11 +279,13 @@ public final class StorageLedger {
         guard !host.isClosed else { return }
         let now = host.loop.monotonicNow
         refusals = refusals.filter { $0.value.until > now }
-        var untold: [Owner] = []
-        let failure = host.runNow {
-            untold = try LedgerStore.untold(limit: Self.tellMax, in: $0)
+        host.run {
+            try LedgerStore.untold(limit: Self.tellMax, in: $0)
+        } then: { [weak self] result in
+            guard let self, !host.isClosed else { return }
+            let untold = (try? result.get()) ?? []
+            for owner in untold { settle(owner) }
+            if !result.isSuccess || !untold.isEmpty { tellSoon() }
         }
-        for owner in untold { settle(owner) }
-        if failure != nil || !untold.isEmpty { tellSoon() }
     }
 }

@@ -63,21 +63,27 @@ final class AccountClosures {
     private func run() {
         guard !host.isClosed else { return }
         var account: AccountID?
-        var more = false
-        let failure = host.runNow { [self] transaction in
+        host.run { [self] transaction in
             account = try transaction.first(Self.select, [.text(passed)]) { AccountID($0.text(0)) }
-            guard let account else { return }
+            guard let account else { return false }
             // Again: a request that was under way may have made a key.
             try host.ownerKeys.destroy(Owner(account), in: transaction)
             try host.storage.remove(Owner(account), in: transaction)
             let ownTables = try host.service.removeRemains(of: account, in: transaction)
             let feed = try transaction.removeAll(of: Owner(account), limit: Self.step)
-            more = ownTables || feed
+            return ownTables || feed
+        } then: { [weak self] result in
+            guard let self, !host.isClosed else { return }
+            switch result {
+            case .success(let more): removed(account, more: more)
+            case .failure(let failure):
+                host.logger.error("What a closed account left could not be removed", failure)
+                pass(account)
+            }
         }
-        if let failure {
-            host.logger.error("What a closed account left could not be removed", failure)
-            return pass(account)
-        }
+    }
+
+    private func removed(_ account: AccountID?, more: Bool) {
         guard let account else {
             if passed.isEmpty {
                 isRunning = false
@@ -105,8 +111,11 @@ final class AccountClosures {
             guard let self, !host.isClosed else { return }
             // Unknown to an identity that was restored from before the closing: there is nobody to tell.
             if case .failure(let error) = result, error.code != .unknownItem { return pass(account) }
-            let failure = host.runNow { try $0.execute(Self.delete, [.text(account.rawValue)]) }
-            next(after: failure == nil ? .zero : Self.retryPause)
+            host.run {
+                try $0.execute(Self.delete, [.text(account.rawValue)])
+            } then: { [weak self] result in
+                self?.next(after: result.isSuccess ? .zero : Self.retryPause)
+            }
         }
     }
 

@@ -51,31 +51,35 @@ final class DirectoryReport {
 
     private func tell() {
         guard !host.isClosed else { return }
-        var request = WireReportDirectory()
-        let failure = host.runNow { transaction in
-            request.items = try transaction.all(Self.select, [.integer(Self.itemsMax)]) { row in
+        host.run { transaction in
+            try transaction.all(Self.select, [.integer(Self.itemsMax)]) { row in
                 var item = WireChange()
                 item.item = row.text(0)
                 item.body = Data(row.blob(1))
                 return item
             }
+        } then: { [weak self] result in
+            guard let self, !host.isClosed else { return }
+            guard case .success(let items) = result else { return next(after: Self.retryPause) }
+            guard !items.isEmpty else { return isRunning = false }
+            tell(items)
         }
-        guard failure == nil else { return next(after: Self.retryPause) }
-        guard !request.items.isEmpty else {
-            isRunning = false
-            return
-        }
-        let told = request.items.map(\.item)
+    }
+
+    private func tell(_ items: [WireChange]) {
+        var request = WireReportDirectory()
+        request.items = items
         host.call(.identity, "ReportDirectory", body: Frame(encoding: request), causeID: nil) { [weak self] result in
             guard let self, !host.isClosed else { return }
             if case .failure(let error) = result {
                 host.logger.error("Identity could not be told what it has forgotten", error)
                 return next(after: Self.retryPause)
             }
-            let failure = host.runNow { transaction in
-                for item in told { try transaction.execute(Self.delete, [.text(item)]) }
+            host.run { transaction in
+                for item in items { try transaction.execute(Self.delete, [.text(item.item)]) }
+            } then: { [weak self] result in
+                self?.next(after: result.isSuccess ? .zero : Self.retryPause)
             }
-            next(after: failure == nil ? .zero : Self.retryPause)
         }
     }
 }

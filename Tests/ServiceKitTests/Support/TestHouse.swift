@@ -115,10 +115,14 @@ final class NotebookService: CloudService {
     }
 }
 
-/// An engine whose commits can be made to fail.
+/// An engine whose commits can be made to fail, or to wait.
 final class FaultyEngine: StorageEngine {
     private let base: SQLiteEngine
     var failsCommits = false
+    /// Groups that are begun stay under way until the test goes on.
+    var holds = false
+    private var held: [() -> Void] = []
+    private(set) var isClosed = false
     private(set) var commits = 0
 
     init() throws { base = try SQLiteEngine.inMemory() }
@@ -127,6 +131,21 @@ final class FaultyEngine: StorageEngine {
 
     func migrate(_ migrations: [Migration]) throws { try base.migrate(migrations) }
     var snapshots: any Snapshots { base.snapshots }
+
+    func run<Value>(
+        _ work: @escaping (any Transaction) throws -> Value,
+        then completion: @escaping (Result<Value, any Error>) -> Void
+    ) {
+        guard holds else { return completion(Result { try write(work) }) }
+        #expect(held.isEmpty, "A group was begun while another is under way.")
+        held.append { [self] in completion(Result { try write(work) }) }
+    }
+
+    /// Whether a group is under way.
+    var isHolding: Bool { !held.isEmpty }
+
+    /// Carries out and completes the group that is under way.
+    func goOn() { if isHolding { held.removeFirst()() } }
 
     func write<Result>(_ body: (any Transaction) throws -> Result) throws -> Result {
         try base.write { transaction in
@@ -143,7 +162,7 @@ final class FaultyEngine: StorageEngine {
     func checkpoint() {}
     func cutLog() throws -> Bool { true }
     /// Kept open: a test starts another host on it.
-    func close() {}
+    func close() { isClosed = true }
 }
 
 private final class WriteCount: Transaction {

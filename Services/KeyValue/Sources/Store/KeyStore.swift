@@ -79,6 +79,8 @@ struct NotedDamage {
         guard places.count < Self.countMax else { return false }
         return places.insert(Place(scope: scope, key: Array(stored.key.utf8), stamp: stored.stamp)).inserted
     }
+
+    mutating func drop(partition: Int) { places = places.filter { $0.scope.partition != partition } }
 }
 
 /// Opened digest keys, by their sealed form: a digest key whose making was
@@ -107,6 +109,11 @@ final class DigestKeys {
         opened[place] = key
         latest = (place, key)
         return key
+    }
+
+    func drop(partition: Int) {
+        opened = opened.filter { $0.key.scope.partition != partition }
+        if latest?.place.scope.partition == partition { latest = nil }
     }
 
     /// 32 random bytes.

@@ -35,4 +35,9 @@ struct HeadCache {
         recent = recent.filter { $0.key.service != service }
         older = older.filter { $0.key.service != service }
     }
+
+    mutating func drop(partition: Int) {
+        recent = recent.filter { $0.key.name.partition != partition }
+        older = older.filter { $0.key.name.partition != partition }
+    }
 }

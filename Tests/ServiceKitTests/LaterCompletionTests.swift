@@ -1,0 +1,142 @@
+import Bus
+import Core
+import ServiceKit
+import Storage
+import Testing
+import Wire
+
+/// A host over storage that completes a group when it likes.
+struct LaterCompletionTests {
+    @Test func whatComesWhileAGroupIsUnderWayWaitsForTheNext() throws {
+        let house = try TestHouse()
+        let first = try house.client()
+        let second = try house.client()
+        house.bus.settle()
+        let commits = house.identityEngine.commits
+        var replies: [String] = []
+        func create(_ name: String, by client: RequestClient) {
+            client.send(createAccount(name)) { if $0.code == nil { replies.append(name) } }
+            house.bus.settle()
+        }
+        house.identityEngine.holds = true
+        create("a", by: first)
+        create("b", by: first)
+        create("c", by: second)
+        create("d", by: first)
+        #expect(replies == [] && house.identity.runs == 0)
+        house.identityEngine.goOn()
+        house.bus.settle()
+        #expect(replies == ["a"] && house.identity.runs == 1)
+        house.identityEngine.goOn()
+        house.bus.settle()
+        #expect(replies.filter { $0 != "c" } == ["a", "b", "d"] && replies.count == 4)
+        // Each once, and the last three as one group.
+        #expect(house.identity.runs == 4 && house.identityEngine.commits == commits + 2)
+        #expect(!house.identityEngine.isHolding)
+    }
+
+    @Test func aRepeatOfWhatIsUnderWayIsCarriedOutOnce() throws {
+        let house = try TestHouse()
+        let client = try house.client()
+        house.bus.settle()
+        house.identityEngine.holds = true
+        let id = OperationID(at: house.bus.clock.now)
+        var replies = 0
+        for _ in 0..<2 {
+            client.send(createAccount("a"), id: id) { if $0.code == nil { replies += 1 } }
+            house.bus.settle()
+        }
+        while house.identityEngine.isHolding {
+            house.identityEngine.goOn()
+            house.bus.settle()
+        }
+        #expect(house.identity.runs == 1 && replies > 0)
+    }
+
+    @Test func aGroupThatFailsHalfDoneIsTakenApartOneByOne() throws {
+        let house = try TestHouse()
+        let client = try house.client()
+        house.bus.settle()
+        house.identityEngine.holds = true
+        var outcomes: [String: CloudError.Code?] = [:]
+        // The first alone; the others while it is under way, in one group.
+        for name in ["first", "a", "half", "b"] {
+            client.send(createAccount(name)) { outcomes[name] = $0.code }
+            house.bus.settle()
+        }
+        while house.identityEngine.isHolding {
+            house.identityEngine.goOn()
+            house.bus.settle()
+        }
+        #expect(outcomes == ["first": nil, "a": nil, "half": .constraintViolation, "b": nil])
+        // In the group "a" and "half"; then each by itself.
+        #expect(house.identity.runs == 1 + 2 + 3)
+    }
+
+    @Test func closingWaitsForWhatIsUnderWay() throws {
+        let house = try TestHouse()
+        let client = try house.client()
+        house.bus.settle()
+        house.identityEngine.holds = true
+        var replies = 0
+        for name in ["a", "b"] {
+            client.send(createAccount(name)) { if $0.code == nil { replies += 1 } }
+            house.bus.settle()
+        }
+        var isClosed = false
+        house.identityHost.close { isClosed = true }
+        #expect(!isClosed && !house.identityEngine.isClosed)
+        house.identityEngine.goOn()
+        #expect(!isClosed && !house.identityEngine.isClosed)
+        // What had come before goes with the last group.
+        house.identityEngine.goOn()
+        #expect(isClosed && house.identityEngine.isClosed && !house.identityEngine.isHolding)
+        house.bus.settle()
+        #expect(replies == 2 && house.identity.runs == 2)
+    }
+
+    @Test func whatAFollowerHearsWhileItStoresIsTakenInAfterIt() throws {
+        let house = try TestHouse(withFollower: true)
+        house.bus.run(for: .seconds(1))
+        house.notificationsEngine.holds = true
+        let client = try house.client()
+        for index in 0..<4 {
+            _ = try #require(client.ask(createAccount("\(index)"), on: house.bus)).get()
+        }
+        #expect(house.notifications.handled.isEmpty)
+        for _ in 0..<10 {
+            house.notificationsEngine.goOn()
+            house.bus.settle()
+        }
+        let tokens = house.notifications.handled.filter { $0.notification != nil }.map(\.position.sequence)
+        #expect(tokens == [1, 2, 3, 4])
+        #expect(house.notificationsHost?.counts["follower.gaps"] == nil)
+    }
+
+    @Test func largeRequestsTakeTurnsWithSmallOnes() throws {
+        let house = try TestHouse()
+        let client = try house.client()
+        let owner = try house.client(house.operatorKeys)
+        house.bus.settle()
+        house.identityEngine.holds = true
+        var order: [String] = []
+        func create(_ name: String) {
+            client.send(createAccount(name)) { _ in order.append(name) }
+            house.bus.settle()
+        }
+        create("0")
+        for _ in 0..<3 {
+            var large = WireRevokeDevice()
+            // As much as the method takes, with its field's tag and length.
+            large.deviceID = String(repeating: "x", count: (64 << 10) - 4)
+            owner.send(large) { order.append($0.code == nil ? "large" : "refused") }
+        }
+        // While each group is under way another small one comes.
+        for step in 1...6 {
+            create("\(step)")
+            house.identityEngine.goOn()
+            house.bus.settle()
+        }
+        #expect(order == ["0", "1", "large", "large", "2", "3", "large", "4", "5"])
+    }
+}
