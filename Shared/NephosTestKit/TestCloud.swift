@@ -35,6 +35,8 @@ public final class TestCloud: Sendable {
     private struct Known {
         var accounts: Set<String> = []
         var deviceCount = 0
+        /// Names of devices, so that one that the cloud makes up is not somebody's.
+        var devices: Set<String> = []
     }
 
     /// Starts the services.
@@ -120,7 +122,7 @@ public final class TestCloud: Sendable {
     ///
     /// - Throws: ``CloudError`` as `Session.open` does.
     public func openSession(device: String? = nil) async throws(CloudError) -> Session {
-        let name = try device.map { name throws(CloudError) in try Self.checked(name) } ?? makeName()
+        let name = try device.map { name throws(CloudError) in try checked(name) } ?? makeName()
         return try await Session.open(
             home: home(of: name), transport: simulation.transport(of: name), options: simulation.makeOptions(of: name),
             logger: .silent)
@@ -133,7 +135,7 @@ public final class TestCloud: Sendable {
     public func onDevice<Value>(
         _ device: String, isolation: isolated (any Actor)? = #isolation, _ body: () async throws -> Value
     ) async throws -> Value {
-        let name = try Self.checked(device)
+        let name = try checked(device)
         let simulation = simulation
         let surroundings = SessionSurroundings(
             home: home(of: name), transport: simulation.transport(of: name),
@@ -150,12 +152,16 @@ public final class TestCloud: Sendable {
 
     private func makeName() -> String {
         known.withLock { known in
-            defer { known.deviceCount += 1 }
-            return "device-\(known.deviceCount)"
+            var name: String
+            repeat {
+                name = "device-\(known.deviceCount)"
+                known.deviceCount += 1
+            } while !known.devices.insert(name).inserted
+            return name
         }
     }
 
-    private static func checked(_ name: String) throws(CloudError) -> String {
+    private func checked(_ name: String) throws(CloudError) -> String {
         guard !name.isEmpty, name != "content", !ServiceName.all.contains(ServiceName(name)),
             name.allSatisfy({ $0.isASCII && ($0.isLetter || $0.isNumber || $0 == "-") })
         else {
@@ -163,6 +169,7 @@ public final class TestCloud: Sendable {
                 .invalidArguments, "A device's name is made of letters, digits and hyphens, and is no service's.",
                 details: ["name": name])
         }
+        known.withLock { _ = $0.devices.insert(name) }
         return name
     }
 

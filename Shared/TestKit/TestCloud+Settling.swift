@@ -5,6 +5,10 @@ internal import ServiceKit
 internal import Storage
 
 extension TestCloud {
+    /// On a slow line there is always some heartbeat on its way. What is said because of what was heard, and so on, for
+    /// as many times, is waited for; what is said then, while nothing is left to do, is said every now and then.
+    private static let roundsMax = 4
+
     /// Lets time pass until nothing is left to send or to hear: see ``unsettled(takesRefusals:)``.
     ///
     /// Brings nothing back: what is crashed or cut off stays so.
@@ -20,9 +24,17 @@ extension TestCloud {
         within limit: Duration, takesRefusals: Bool = false, _ meanwhile: () -> Void = {}
     ) -> [String] {
         let start = network.now
+        /// What had been said when everything seemed to be done, and how often all of that has been heard since.
+        var (said, rounds) = (network.begun, 0)
         // Asked now and then, the longer it takes the less often: each time every device reads its database.
         while true {
-            let left = unsettled(takesRefusals: takesRefusals)
+            var left = unsettled(takesRefusals: takesRefusals)
+            if !left.isEmpty {
+                (said, rounds) = (network.begun, 0)
+            } else if network.unfinished > 0 {
+                if network.isFinished(upTo: said) { (said, rounds) = (network.begun, rounds + 1) }
+                if rounds < Self.roundsMax { left = ["\(network.unfinished) messages are on their way"] }
+            }
             let passed = network.now - start
             guard !left.isEmpty, passed < limit else { return left }
             network.run(for: min(max(.milliseconds(20), passed / 50), limit - passed))
@@ -31,8 +43,7 @@ extension TestCloud {
     }
 
     /// What is left to send or to hear, one sentence each: of every device each scope that it keeps in step; whether
-    /// that is where the service has it; whether the services have heard what the others published; and whether any
-    /// message is on its way.
+    /// that is where the service has it; whether the services have heard what the others published.
     ///
     /// - Parameter takesRefusals: Whether a write that was refused, and told, is done with.
     package func unsettled(takesRefusals: Bool = false) -> [String] {
@@ -73,7 +84,6 @@ extension TestCloud {
         if left.isEmpty { left += unheard() }
         left += disks.filter(\.value.isUnderWay).map { "\($0.key) is storing something" }
         left += network.stalled.map { "\($0) is held up by a slow disk" }
-        if left.isEmpty, network.unfinished > 0 { left.append("\(network.unfinished) messages are on their way") }
         return left.sorted()
     }
 

@@ -297,6 +297,21 @@ import Wire
         #expect(try driver.read { try curious.notes(in: $0) }.isEmpty && curious.told.isEmpty)
     }
 
+    @Test func whatIsOpenUnderTheAccountsNameTooIsFollowedOnce() throws {
+        let cloud = try cloud(9)
+        defer { cloud.close() }
+        let book = try Notebook(cloud.addDevice())
+        #expect(settle(cloud, [book]))
+        let named = NotesModel()
+        named.owner = book.device.session.map { Owner($0.accountID) }
+        let driver = try #require(book.device.engine).open(named)
+        cloud.network.run(for: .seconds(10))
+        let asked = cloud.requestCount(.notifications)
+        cloud.network.run(for: .seconds(60))
+        #expect(cloud.requestCount(.notifications) == asked)
+        #expect(try driver.status().isFollowing && book.driver.status().isFollowing)
+    }
+
     @Test(arguments: 1...10 as ClosedRange<UInt64>)
     func devicesConvergeOverLinesThatLoseRepeatAndReorder(seed: UInt64) throws {
         let cloud = try cloud(100 + seed)

@@ -89,12 +89,34 @@ import Wire
         let questions = makeQuestions()
         var heard: [[String]] = []
         questions.ask([key("a", "1"), key("a", "2")], for: caller("a")) { heard.append(words($0)) }
-        questions.outdate { $0 == key("a", "1") }
+        questions.outdate(key("a", "1"))
         services.answer(0, .reader, .reader)
         #expect(heard.isEmpty && services.learned == [key("a", "2")])
         #expect(services.asked.count == 2 && services.asked[1].request.scopes == ["1"])
         services.answer(1, .nobody)
         #expect(heard == [["a/1 refused", "a/2 reader"]])
+    }
+
+    @Test func oneAccountsQuestionsAreLimitedAndAnothersAreNot() {
+        let questions = makeQuestions()
+        var heard: [[String]] = []
+        for number in 0..<ScopeQuestions.perAccountMax {
+            questions.ask([key("o\(number)", "1")], for: caller("a")) { _ in }
+        }
+        let timers = services.timers.count
+        questions.ask([key("late", "1")], for: caller("a")) { heard.append(words($0)) }
+        questions.ask([key("o0", "1"), key("late", "1")], for: caller("a")) { heard.append(words($0)) }
+        #expect(services.asked.count == ScopeQuestions.perAccountMax && heard.isEmpty)
+        questions.ask([key("late", "1")], for: caller("b")) { heard.append(words($0)) }
+        #expect(services.asked.count == ScopeQuestions.perAccountMax + 1)
+        // What is asked already is waited for, and what is not asked is not.
+        services.timers[timers + 1]()
+        #expect(heard == [["late/1 none"]])
+        services.answer(0, .reader)
+        #expect(heard.last == ["late/1 none", "o0/1 reader"])
+        // There is room again.
+        questions.ask([key("late", "1")], for: caller("a")) { heard.append(words($0)) }
+        #expect(services.asked.count == ScopeQuestions.perAccountMax + 2)
     }
 
     @Test func aServiceThatDoesNotAnswerKeepsNobodyWaiting() {

@@ -29,7 +29,7 @@ import struct Foundation.Data
     ) throws -> Subscriber {
         _ = try table.subscribe(try peer(connection), as: caller, to: keys, limits: NotificationsConfiguration())
         let subscriber = try #require(table.subscriber(try peer(connection)))
-        for key in keys { table.grant(key, to: subscriber) }
+        for key in keys { table.grant(key, to: subscriber, as: caller) }
         return subscriber
     }
 
@@ -77,7 +77,7 @@ import struct Foundation.Data
             try peer(1), as: caller("a"), to: [key("y"), key("x")], limits: NotificationsConfiguration())
         let subscriber = try #require(table.subscriber(try peer(1)))
         #expect(!table.isFollowed(key("x")) && subscriber.scopes.isEmpty && subscriber.waiting == [key("x"), key("y")])
-        table.grant(key("y"), to: subscriber)
+        table.grant(key("y"), to: subscriber, as: caller("a"))
         #expect(table.isFollowed(key("y")) && subscriber.scopes == [key("y")] && subscriber.waiting == [key("x")])
         table.suspend(key("y"), of: subscriber)
         #expect(!table.isFollowed(key("y")) && subscriber.waiting == [key("x"), key("y")])
@@ -95,7 +95,7 @@ import struct Foundation.Data
         for connection in followers.keys.sorted().shuffled(using: &generator) {
             if Bool.random(using: &generator), let follower = followers[connection] {
                 table.suspend(key("x"), of: follower)
-                if Bool.random(using: &generator) { table.grant(key("x"), to: follower) }
+                if Bool.random(using: &generator) { table.grant(key("x"), to: follower, as: caller("d\(connection)")) }
             } else {
                 table.unsubscribe(try peer(connection), from: [key("x"), key("y")])
                 followers[connection] = nil

@@ -117,6 +117,20 @@ import Testing
         #expect(try laptop.keyValueStore().string(forKey: "k") == "x")
     }
 
+    /// Heartbeats are always on their way then, and bring nothing new.
+    @Test(arguments: [1, 2]) func aSlowLineSettles(seconds: Int) async throws {
+        let latency = Duration.milliseconds(900 * seconds)...(.seconds(seconds))
+        let cloud = try await TestCloud(network: NetworkConditions(latency: latency))
+        var stores: [KeyValueStore] = []
+        for _ in 0..<6 { stores.append(try await cloud.openSession(account: "anna").keyValueStore()) }
+        try await cloud.settle()
+        try stores[0].set("x", forKey: "k")
+        let before = cloud.now
+        try await cloud.settle()
+        #expect(stores.allSatisfy { $0.string(forKey: "k") == "x" })
+        #expect(cloud.now.since(before) < .seconds(60))
+    }
+
     @Test func aDeviceThatIsRevokedHasHeardOfItWhenAllIsSettled() async throws {
         let cloud = try await TestCloud()
         let phone = try await cloud.openSession(account: "anna", device: "phone")
@@ -184,6 +198,13 @@ import Testing
         // Who still holds a session is told, and nothing hangs.
         let error = await #expect(throws: CloudError.self) { _ = try await session?.whoAmI() }
         #expect(error?.code == .operationCancelled)
+    }
+
+    @Test func aNameThatTheCloudMakesUpIsNobodysElse() async throws {
+        let cloud = try await TestCloud()
+        let named = try await cloud.openSession(account: "anna", device: "device-0")
+        let other = try await cloud.openSession(account: "anna")
+        #expect(cloud.name(of: other) != cloud.name(of: named))
     }
 
     @Test func aDevicesNameIsAName() async throws {

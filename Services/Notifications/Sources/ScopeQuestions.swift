@@ -17,16 +17,6 @@ final class ScopeQuestions {
 
     typealias Completion = ([ScopeKey: Answer]) -> Void
 
-    private struct Question: Hashable {
-        var key: ScopeKey
-        var reader: ScopeReader
-
-        init(_ key: ScopeKey, _ caller: Caller) {
-            self.key = key
-            reader = ScopeReader(caller)
-        }
-    }
-
     /// What is asked, and by how many.
     private struct Asked {
         var completions: [(Answer) -> Void] = []
@@ -36,6 +26,9 @@ final class ScopeQuestions {
 
     /// How long a subscriber waits. What comes later is known from then on.
     private static let patience: Duration = .seconds(2)
+    /// Questions of one account without an answer yet: more than its devices have scopes, and so few that what the
+    /// account asks of a service that does not answer is no obstacle to others. Further ones are not sent.
+    static let perAccountMax = 1024
 
     typealias Schedule = (Duration, @escaping () -> Void) -> any LoopTimer
     /// Sends a `ReadHeads` to a service.
@@ -45,7 +38,9 @@ final class ScopeQuestions {
     private let call: Call
     /// Called with each answer, also one that comes too late for those who asked.
     private let learned: (ScopeKey, Caller, Answer) -> Void
-    private var asked: [Question: Asked] = [:]
+    /// By scope, since that is what others may follow than before.
+    private var asked: [ScopeKey: [ScopeReader: Asked]] = [:]
+    private var countByAccount: [AccountID: Int] = [:]
 
     init(
         schedule: @escaping Schedule, call: @escaping Call, learned: @escaping (ScopeKey, Caller, Answer) -> Void
@@ -55,11 +50,17 @@ final class ScopeQuestions {
         self.learned = learned
     }
 
-    func isAsked(_ key: ScopeKey, for caller: Caller) -> Bool { asked[Question(key, caller)] != nil }
+    func isAsked(_ key: ScopeKey, for caller: Caller) -> Bool { asked[key]?[ScopeReader(caller)] != nil }
 
-    /// Others may follow these scopes than before: what is on its way does not count.
-    func outdate(where isChanged: (ScopeKey) -> Bool) {
-        for question in Array(asked.keys) where isChanged(question.key) { asked[question]?.isOutdated = true }
+    /// Others may follow the scope than before: what is on its way does not count.
+    func outdate(_ key: ScopeKey) {
+        guard let readers = asked[key]?.keys else { return }
+        for reader in Array(readers) { asked[key]?[reader]?.isOutdated = true }
+    }
+
+    /// Of a service that was restored. It looks at all, which is for rare occasions.
+    func outdate(_ service: ServiceName) {
+        for key in Array(asked.keys) where key.service == service { outdate(key) }
     }
 
     /// Asks; the completion runs once, with an answer for each: one service that does not answer keeps no others from
@@ -78,16 +79,25 @@ final class ScopeQuestions {
         for key in keys { answers[key] = Answer.none }
         var left = answers.count
         var fresh: [ScopeKey] = []
+        let reader = ScopeReader(caller)
         for key in answers.keys.sorted() {
-            let question = Question(key, caller)
-            if asked[question] == nil { fresh.append(key) }
-            asked[question, default: Asked()].completions.append { answer in
+            if asked[key]?[reader] == nil {
+                guard countByAccount[caller.account, default: 0] < Self.perAccountMax else {
+                    left -= 1
+                    continue
+                }
+                countByAccount[caller.account, default: 0] += 1
+                fresh.append(key)
+            }
+            asked[key, default: [:]][reader, default: Asked()].completions.append { answer in
                 guard !isDone else { return }
                 answers[key] = answer
                 left -= 1
                 if left == 0 { finish() }
             }
         }
+        // Not before this returns.
+        if left == 0 { timer = schedule(.zero) { if !isDone { finish() } } }
         send(fresh, for: caller)
     }
 
@@ -112,20 +122,28 @@ final class ScopeQuestions {
         _ keys: [ScopeKey], _ caller: Caller, _ result: Result<[WireReadHeadsReply.Scope], CloudError>
     ) {
         var outdated: [ScopeKey] = []
+        let reader = ScopeReader(caller)
         for (index, key) in keys.enumerated() {
-            let question = Question(key, caller)
-            if asked[question]?.isOutdated == true {
-                asked[question]?.isOutdated = false
+            if asked[key]?[reader]?.isOutdated == true {
+                asked[key]?[reader]?.isOutdated = false
                 outdated.append(key)
                 continue
             }
             var answer = Answer.none
             if case .success(let scopes) = result, scopes.count == keys.count { answer = Answer(scopes[index]) }
-            let completions = asked.removeValue(forKey: question)?.completions ?? []
+            let completions = remove(key, reader, of: caller.account)
             learned(key, caller, answer)
             for completion in completions { completion(answer) }
         }
         send(outdated, for: caller)
+    }
+
+    private func remove(_ key: ScopeKey, _ reader: ScopeReader, of account: AccountID) -> [(Answer) -> Void] {
+        guard let question = asked[key]?.removeValue(forKey: reader) else { return [] }
+        if asked[key]?.isEmpty == true { asked[key] = nil }
+        let left = countByAccount[account, default: 1] - 1
+        countByAccount[account] = left > 0 ? left : nil
+        return question.completions
     }
 }
 

@@ -17,6 +17,8 @@ final class SubscriptionDoor {
         .tokenExpired, "What the app may use has changed. Subscribe again with a new token.")
     private static let unknownConnection = CloudError(
         .notAuthenticated, "The server does not know this connection. Subscribe again.")
+    private static let endedMeanwhile = CloudError(
+        .serviceBusy, "The subscription ended while it was made. Subscribe again.", retryAfter: .milliseconds(100))
     private static func noSuchScope(_ key: ScopeKey) -> CloudError {
         CloudError(
             .missingEntitlement, "The app does not list this scope, or it does not exist.",
@@ -98,25 +100,26 @@ final class SubscriptionDoor {
     ) throws(CloudError) {
         let caller = try context.requireCaller()
         let keys = try Self.keys(request.scopes, caller)
-        let fresh = try table.subscribe(context.peer, as: caller, to: keys, limits: configuration)
+        let claim = try table.subscribe(context.peer, as: caller, to: keys, limits: configuration)
         guard let subscriber = table.subscriber(context.peer) else { return }
         host.count("subscribe.requests", by: 1)
         // Granted before the heads are known: what happens in between is delivered as well as contained in the head,
         // and so never missed.
-        for key in keys where access.includes(key, caller) { table.grant(key, to: subscriber) }
+        for key in keys where access.includes(key, caller) { table.grant(key, to: subscriber, as: caller) }
         let open = keys.filter { heads[$0] == nil || !access.includes($0, caller) }
         questions?.ask(open, for: caller) { [weak self] answers in
             guard let self else { return }
             let rows = open.count * Self.rowsPerQuestion
             let refused = open.filter { answers[$0]?.isRefused == true }
+            let isSubscribed = table.subscriber(context.peer) === subscriber
             if let first = refused.first {
-                if table.subscriber(context.peer) === subscriber {
-                    table.unsubscribe(context.peer, from: refused + fresh)
-                }
+                if isSubscribed { table.refuse(claim, keys, as: caller, of: subscriber, without: refused) }
                 return answer(.failure(Self.noSuchScope(first)), rows)
             }
+            // It was told so already, but would take the answer for a new beginning.
+            guard isSubscribed else { return answer(.failure(host.refusal(of: caller) ?? Self.endedMeanwhile), rows) }
             for key in keys { settle(key, subscriber, caller, answers[key]) }
-            table.noteAnswered(keys, of: subscriber)
+            table.noteAnswered(claim, keys, of: subscriber)
             answer(.success(reply(keys, to: subscriber)), rows)
         }
     }
@@ -189,13 +192,13 @@ final class SubscriptionDoor {
     private func settle(
         _ key: ScopeKey, _ subscriber: Subscriber, _ caller: Caller, _ answer: ScopeQuestions.Answer?
     ) {
-        // It may have gone, or have asked again as another app.
-        guard table.subscriber(subscriber.peer) === subscriber, subscriber.caller(of: key) === caller else { return }
+        // It may have gone, or not want the scope any more.
+        guard table.subscriber(subscriber.peer) === subscriber, let asker = subscriber.caller(of: key) else { return }
         if access.includes(key, caller) {
             let isNews = subscriber.isAnswered(key) && !subscriber.follows(key)
-            table.grant(key, to: subscriber)
+            table.grant(key, to: subscriber, as: caller)
             if isNews { tell(head(key), to: subscriber, about: key) }
-        } else if answer?.isRefused == true {
+        } else if asker === caller, answer?.isRefused == true {
             // The whole subscription: were the message lost, a device would go on believing that it is told of the
             // scope. So it notices that no heartbeat comes.
             table.remove(subscriber)
@@ -214,7 +217,7 @@ final class SubscriptionDoor {
     /// An account's devices may follow its scopes as identity says, by their tokens.
     private func withdraw(_ key: ScopeKey) {
         access.forget(key)
-        questions?.outdate { $0 == key }
+        questions?.outdate(key)
         var open = table.subscribers(to: key).filter { Owner($0.account) != key.name.owner }
         for subscriber in open { table.suspend(key, of: subscriber) }
         guard !open.isEmpty else { return }
@@ -241,7 +244,7 @@ final class SubscriptionDoor {
     func forget(_ service: ServiceName) {
         heads.forget(service)
         access.forget(service)
-        questions?.outdate { $0.service == service }
+        questions?.outdate(service)
         for key in table.followedByOthers(of: service) { withdraw(key) }
     }
 

@@ -63,7 +63,12 @@ public final class SimulatedNetwork: @unchecked Sendable {
     private let nanoseconds = Atomic<Int64>(0)
     var timeAnywhere: Duration { .nanoseconds(nanoseconds.load(ordering: .relaxed)) }
     /// Messages on their way or waiting to be handled, and work beside the loops: what happens without anybody's timer.
-    package private(set) var unfinished = 0
+    package var unfinished: Int { underWay.count }
+    /// How much of that there ever was: the number of the newest.
+    package private(set) var begun: UInt64 = 0
+    private var underWay: Set<UInt64> = []
+    /// Whether all of it that had begun by then has ended.
+    package func isFinished(upTo number: UInt64) -> Bool { !underWay.contains { $0 <= number } }
     /// Asked of each message where it is sent and where it arrives, on whose loop; nil: they all pass.
     package var judge: ((_ loop: String, _ passage: Passage) -> Fate)?
     /// Events that have happened.
@@ -125,9 +130,11 @@ public final class SimulatedNetwork: @unchecked Sendable {
 
     /// The same, for what is ``unfinished`` until then.
     func finish(after delay: Duration, _ action: @escaping () -> Void) {
-        unfinished += 1
+        begun += 1
+        let number = begun
+        underWay.insert(number)
         schedule(after: delay) { [unowned self] in
-            unfinished -= 1
+            underWay.remove(number)
             action()
         }
     }
@@ -189,7 +196,7 @@ public final class SimulatedNetwork: @unchecked Sendable {
         for loop in loops.values { loop.end() }
         loops = [:]
         queue = EventQueue()
-        unfinished = 0
+        underWay = []
     }
 
     func isCut(_ one: String, _ other: String) -> Bool {

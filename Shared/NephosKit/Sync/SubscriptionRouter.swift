@@ -71,7 +71,9 @@ final class SubscriptionRouter {
     }
 
     private func followed(_ driver: ScopeDriver, _ scope: LocalScope) -> Followed {
-        Followed(app: driver.app, service: scope.service, owner: scope.owner, path: scope.path)
+        let own = scope.account.map { Owner($0) }
+        return Followed(
+            app: driver.app, service: scope.service, owner: scope.owner == own ? nil : scope.owner, path: scope.path)
     }
 
     /// Those that a delivery about this scope is for.

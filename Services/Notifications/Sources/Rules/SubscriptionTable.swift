@@ -16,12 +16,14 @@ struct ScopeKey: Hashable, Comparable {
 final class Subscriber {
     /// A scope that it has asked for.
     fileprivate struct Asked {
-        /// As whom.
+        /// As whom: of several apps the first, or the first that was granted it.
         var caller: Caller
         /// Where it stands among the scope's followers; nil: its service has not said yet that it may be one.
         var place: Int?
         /// Whether it was told that it follows the scope: then it is told as well when it does not any more.
         var isAnswered = false
+        /// Those of its subscriptions that name the scope and are not answered yet.
+        var claims: Set<UInt64> = []
     }
 
     let peer: Peer
@@ -73,6 +75,7 @@ struct SubscriptionTable {
     private var byDevice: [DeviceID: [Subscriber]] = [:]
     /// All, for the heartbeat to go round.
     private(set) var all: [Subscriber] = []
+    private var claimCount: UInt64 = 0
 
     var count: Int { all.count }
 
@@ -89,15 +92,14 @@ struct SubscriptionTable {
     /// Notes the scopes that the connection wants to follow, and renews its subscription until the token ends. What it
     /// does not follow yet it does once it is granted.
     ///
-    /// - Returns: Those that it had not asked for before.
+    /// - Returns: What it is answered by: ``noteAnswered(_:_:of:)`` or ``refuse(_:_:as:of:without:)``.
     /// - Throws: ``CloudError`` `.limitExceeded` or `.serviceBusy`; then nothing has changed.
     mutating func subscribe(
         _ peer: Peer, as caller: Caller, to keys: [ScopeKey], limits: NotificationsConfiguration
-    ) throws(CloudError) -> [ScopeKey] {
+    ) throws(CloudError) -> UInt64 {
         if let known = byConnection[peer.connection], known.device != caller.device { remove(known) }
         let known = byConnection[peer.connection]
-        var fresh: [ScopeKey] = []
-        for key in keys where known?.asked[key] == nil && !fresh.contains(key) { fresh.append(key) }
+        let fresh = Set(keys.filter { known?.asked[$0] == nil })
         guard (known?.asked.count ?? 0) + fresh.count <= limits.scopesPerConnectionMax else {
             throw CloudError(
                 .limitExceeded, "One connection cannot follow so many scopes. Open another.",
@@ -126,13 +128,21 @@ struct SubscriptionTable {
             all.append(subscriber)
         }
         subscriber.apps.insert(caller.app)
-        for key in keys { subscriber.asked[key, default: Subscriber.Asked(caller: caller)].caller = caller }
-        return fresh
+        claimCount += 1
+        for key in keys {
+            var asked = subscriber.asked[key] ?? Subscriber.Asked(caller: caller)
+            // What another of its apps may do is not known yet.
+            if asked.caller.app == caller.app { asked.caller = caller }
+            asked.claims.insert(claimCount)
+            subscriber.asked[key] = asked
+        }
+        return claimCount
     }
 
     /// It follows the scope from now on.
-    mutating func grant(_ key: ScopeKey, to subscriber: Subscriber) {
+    mutating func grant(_ key: ScopeKey, to subscriber: Subscriber, as caller: Caller) {
         guard let asked = subscriber.asked[key], asked.place == nil else { return }
+        subscriber.asked[key]?.caller = caller
         subscriber.asked[key]?.place = byScope[key]?.count ?? 0
         byScope[key, default: []].append(subscriber)
         subscriber.scopes.append(key)
@@ -144,8 +154,29 @@ struct SubscriptionTable {
     }
 
     /// It was told that it follows these, or will.
-    func noteAnswered(_ keys: [ScopeKey], of subscriber: Subscriber) {
-        for key in keys { subscriber.asked[key]?.isAnswered = true }
+    func noteAnswered(_ claim: UInt64, _ keys: [ScopeKey], of subscriber: Subscriber) {
+        for key in keys {
+            subscriber.asked[key]?.claims.remove(claim)
+            subscriber.asked[key]?.isAnswered = true
+        }
+    }
+
+    /// It was told that it may not follow some of these: then it follows none of them that it does not follow, or wait
+    /// to follow, by another of its subscriptions.
+    ///
+    /// - Parameter refused: Those that it may not follow as this caller. What was granted to another app stays.
+    mutating func refuse(
+        _ claim: UInt64, _ keys: [ScopeKey], as caller: Caller, of subscriber: Subscriber, without refused: [ScopeKey]
+    ) {
+        for key in refused where subscriber.asked[key]?.caller.app == caller.app {
+            leave(key, subscriber)
+            subscriber.asked[key]?.isAnswered = false
+        }
+        for key in keys {
+            subscriber.asked[key]?.claims.remove(claim)
+            if let asked = subscriber.asked[key], !asked.isAnswered, asked.claims.isEmpty { forget(key, subscriber) }
+        }
+        if subscriber.asked.isEmpty { remove(subscriber) }
     }
 
     /// Ends some of the connection's subscription; all of it when nothing is left.
