@@ -176,7 +176,8 @@ let package = Package(
             tests(
                 "NoteTests",
                 ["TestKit", "ServiceKit", "NephosKit", "Storage", "Bus", "Wire", "Core", grdb, protobuf]),
-            tests("NephosKitTests", ["TestKit", "NephosKit", "Bus", "Wire", "Core", grdb, logging, protobuf]),
+            tests(
+                "NephosKitTests", ["TestKit", "NephosKit", "ZeroMQBus", "Bus", "Wire", "Core", grdb, logging, protobuf]),
         ],
     swiftLanguageModes: [.v6]
 )

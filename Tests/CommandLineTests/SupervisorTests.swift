@@ -35,7 +35,8 @@ import Testing
             nephos.environment["NEPHOS_RECORDS_MEMORY_BYTES_MAX"] = "500000000"
             #expect(try await nephos.run("up").status == 0)
             for (service, limit) in [(ServiceName.keyValue, 1_000_000_000), (.records, 500_000_000)] {
-                let file = try #require(FileHandle(forReadingAtPath: "/proc/\(try house.holder(.service(service)))/limits"))
+                let file = try #require(
+                    FileHandle(forReadingAtPath: "/proc/\(try house.holder(.service(service)))/limits"))
                 let limits = String(decoding: try file.readToEnd() ?? Data(), as: UTF8.self)
                 let data = limits.split(separator: "\n").first { $0.hasPrefix("Max data size") }
                 #expect(data?.contains(" \(limit) ") == true, "\(limits)")

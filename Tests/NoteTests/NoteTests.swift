@@ -302,7 +302,7 @@ import Wire
         defer { cloud.close() }
         let book = try Notebook(cloud.addDevice())
         #expect(settle(cloud, [book]))
-        let named = NotesModel()
+        let named = NotesModel(try #require(book.device.engine))
         named.owner = book.device.session.map { Owner($0.accountID) }
         let driver = try #require(book.device.engine).open(named)
         cloud.network.run(for: .seconds(10))
@@ -359,5 +359,34 @@ import Wire
         first.stop()
         try book.set("more", "c")
         #expect(cloud.network.run(within: .seconds(5)) { (try? other.texts["more"]) == "c" })
+    }
+
+    // The app of the holder opens what it keeps in step for a guest already.
+    @Test func whatIsKeptForAGuestIsKeptOnceWhenItsHolderOpensItToo() throws {
+        let cloud = try cloud(32)
+        defer { cloud.close() }
+        let first = try cloud.addDevice(isShared: true)
+        first.engine?.kinds.append(NotesKind())
+        let second = try cloud.addProcess(of: first)
+        let other = try Notebook(try cloud.addDevice())
+        let guest = try Notebook(second)
+        #expect(cloud.network.run(within: .seconds(30)) { guest.isInSync })
+        cloud.crash(.records)
+        try guest.set("mine", "a")
+        var sent: Result<Void, CloudError>?
+        guest.driver.wait(for: .sent, timeout: .seconds(60)) { sent = $0 }
+        cloud.network.run(for: .seconds(1))
+        let book = try Notebook(first)
+        cloud.network.run(for: .seconds(1))
+        #expect(try first.engine?.standings().filter { $0.service == .records }.count == 1)
+        try cloud.start(.records)
+        #expect(cloud.network.run(within: .seconds(60)) { sent != nil })
+        #expect(throws: Never.self) { try sent?.get() }
+        #expect(cloud.network.run(within: .seconds(5)) { book.isInSync && guest.isInSync })
+        second.stop()
+        cloud.network.run(for: .seconds(1))
+        try other.set("theirs", "b")
+        #expect(cloud.network.run(within: .seconds(1)) { (try? book.texts) == ["mine": "a", "theirs": "b"] })
+        #expect(book.model.told.last?.changedKeys == ["theirs"])
     }
 }

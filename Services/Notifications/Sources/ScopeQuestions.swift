@@ -58,9 +58,9 @@ final class ScopeQuestions {
         for reader in Array(readers) { asked[key]?[reader]?.isOutdated = true }
     }
 
-    /// Of a service that was restored. It looks at all, which is for rare occasions.
-    func outdate(_ service: ServiceName) {
-        for key in Array(asked.keys) where key.service == service { outdate(key) }
+    /// The same of many, of a service that was restored, say. It looks at all, which is for rare occasions.
+    func outdate(where isOutdated: (ScopeKey) -> Bool) {
+        for key in Array(asked.keys) where isOutdated(key) { outdate(key) }
     }
 
     /// Asks; the completion runs once, with an answer for each: one service that does not answer keeps no others from

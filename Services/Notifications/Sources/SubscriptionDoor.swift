@@ -244,7 +244,7 @@ final class SubscriptionDoor {
     func forget(_ service: ServiceName) {
         heads.forget(service)
         access.forget(service)
-        questions?.outdate(service)
+        questions?.outdate { $0.service == service }
         for key in table.followedByOthers(of: service) { withdraw(key) }
     }
 

@@ -12,7 +12,6 @@ final class AccountFollower {
 
     private unowned let engine: DeviceEngine
     private var client: RequestClient?
-    private(set) var told: StorageNotice?
     private var timer: (any LoopTimer)?
     /// Whether the server has said so, on this connection.
     private(set) var isFollowing = false
@@ -63,7 +62,7 @@ final class AccountFollower {
         }
         for change in notification.changes where change.item == "storage" {
             guard let state = try? WireStorageState(serializedBytes: change.body) else { continue }
-            tell(
+            engine.home.tell(
                 StorageNotice(planBytes: state.planBytes, usedBytes: state.usedBytes, level: Int(state.level)))
         }
     }
@@ -73,18 +72,10 @@ final class AccountFollower {
         engine.call(.identity, WireReadStorage(), as: WireReadStorageReply.self, app: app) { [weak self] result, _ in
             // Without a plan nothing is known, which is not a plan of nothing.
             guard let self, case .success(let reply) = result, reply.hasPlan else { return }
-            tell(
+            engine.home.tell(
                 StorageNotice(
                     planBytes: reply.plan.sizeBytes, usedBytes: reply.services.reduce(0) { $0 + $1.usedBytes },
                     level: Int(reply.level)))
         }
-    }
-
-    private func tell(_ notice: StorageNotice) {
-        guard notice.level != told?.level ?? 0 || notice.planBytes != told?.planBytes ?? notice.planBytes else {
-            return
-        }
-        told = notice
-        engine.home.tell(notice)
     }
 }

@@ -28,7 +28,8 @@ final class HomeWork {
     private var changed: Set<ScopeID> = []
     /// What this process has open itself.
     private var own: Set<ScopeID> = []
-    private var notice: StorageNotice?
+    /// What the app was told last, of whom.
+    private var notice: (account: AccountID?, notice: StorageNotice)?
 
     private struct Guest {
         var open: Set<ScopeID> = []
@@ -49,6 +50,8 @@ final class HomeWork {
     /// Those who were handed over, by numbers that no other has.
     private var waiters: [Int: Waiter] = [:]
     private var waiterCount = 0
+    /// What the app has hastened while there was nobody to be told.
+    private var hastened: Set<ScopeID> = []
 
     init(_ engine: DeviceEngine) { self.engine = engine }
 
@@ -62,8 +65,9 @@ final class HomeWork {
 
     /// Finds this process's part.
     func begin(by way: (any HomeWay)?) {
-        guard let way else { return }
-        let line = HomeLine(way, engine.loop)
+        // Nobody could see what is written to a copy, or hear from it what others write.
+        guard let way, let identity = engine.local.identity else { return }
+        let line = HomeLine(way, identity, engine.loop)
         self.line = line
         line.onMessage = { [weak self] in self?.heard($0, from: $1) }
         line.onGuestLeft = { [weak self] in self?.left($0) }
@@ -89,7 +93,11 @@ final class HomeWork {
         guard let line, !engine.stopped else { return }
         writes.isHeard = line.hasPeers
         waiters = [:]
-        for scope in engine.scopes { scope.handedOver = [] }
+        for scope in engine.scopes {
+            scope.handedOver = []
+            // Another one may say it.
+            scope.held = nil
+        }
         let before = unheld
         unheld = []
         if begunAs != line.role {
@@ -98,11 +106,16 @@ final class HomeWork {
         } else if line.role == .guest {
             for scope in engine.scopes where before.contains(scope.key) { scope.restart() }
         }
-        guard line.isWelcome else { return }
+        let hastened = hastened.sorted()
+        self.hastened = []
+        guard line.role == .guest, line.isWelcome else { return }
+        // What was written before there was anybody to be told.
+        line.sendToHolder(.written)
         for scope in engine.scopes {
             line.sendToHolder(.open(scope.key))
             scope.handOverWaiters()
         }
+        for key in hastened { line.sendToHolder(.hasten(key)) }
     }
 
     /// The app, or whoever tests it, has opened the scope in this process.
@@ -127,11 +140,31 @@ final class HomeWork {
         for guest in listeners { line?.send(.fetched(driver.key), to: guest) }
     }
 
+    /// This process's app opens the scope itself: what was kept in step for guests gives way, and they ask anew.
+    func giveUp(_ key: ScopeID) {
+        guard !own.contains(key) else { return }
+        for (guest, known) in guests.sorted(by: { $0.key < $1.key }) where known.open.contains(key) {
+            line?.drop(guest)
+        }
+    }
+
     /// Tells this process's app, and all others.
     func tell(_ notice: StorageNotice) {
-        self.notice = notice
-        engine.onEvent(.storage(notice))
+        guard hear(notice) else { return }
+        tellNow()
         line?.broadcast(.storage(HomeMessage.StorageState(notice)))
+    }
+
+    /// Tells this process's app, unless it knows: several may have said it.
+    private func hear(_ notice: StorageNotice) -> Bool {
+        let account = engine.session?.accountID
+        let told = self.notice.flatMap { $0.account == account ? $0.notice : nil }
+        guard notice.level != told?.level ?? 0 || notice.planBytes != told?.planBytes ?? notice.planBytes else {
+            return false
+        }
+        self.notice = (account, notice)
+        engine.onEvent(.storage(notice))
+        return true
     }
 
     private func plan() {
@@ -168,7 +201,14 @@ final class HomeWork {
 
     /// Has the holder do something, after it knows of all that was written here.
     func handOver(_ message: HomeMessage) {
-        guard let line, line.isWelcome else { return }
+        guard let line, line.isWelcome else {
+            switch message {
+            case .hasten(let key), .pull(let key): hastened.insert(key)
+            // The others are said to whoever comes.
+            default: break
+            }
+            return
+        }
         tellNow()
         line.sendToHolder(message)
     }
@@ -203,13 +243,23 @@ final class HomeWork {
             for driver in engine.scopes where driver.key == key { driver.restart() }
         case .fetched(let key):
             for driver in engine.scopes where driver.key == key && isHeld(key) { driver.perform([.fetched]) }
-        case .waited(let number, let error):
+        case .waited(let number, let session, let error):
             guard let waiter = waiters.removeValue(forKey: number) else { return }
             waiter.driver.handedOver.remove(waiter.number)
+            guard session == engine.session?.secrets else { return askAgain(waiter.driver) }
             waiter.driver.endWaiter(
                 waiter.number, error.map { .failure(StoredError.decode($0) ?? Self.unreadable) } ?? .success(()))
-        case .storage(let state): engine.onEvent(.storage(StorageNotice(state)))
+        case .storage(let state): _ = hear(StorageNotice(state))
         default: break
+        }
+    }
+
+    /// One of the two has not seen yet who is signed in, and answers for another account: that is no answer.
+    private func askAgain(_ driver: ScopeDriver) {
+        engine.loop.schedule(after: .seconds(1)) { [weak self, weak driver] in
+            guard let self, let driver, !engine.stopped else { return }
+            engine.checkForeign()
+            if driver.isHeld { driver.handOverWaiters() }
         }
     }
 
@@ -224,12 +274,16 @@ final class HomeWork {
         case .hello:
             writes.isHeard = true
             guests[peer] = Guest()
-            if let notice { line?.send(.storage(HomeMessage.StorageState(notice)), to: peer) }
+            // What was written before it was known here.
+            line?.send(.written, to: peer)
+            if let notice, notice.account == engine.session?.accountID {
+                line?.send(.storage(HomeMessage.StorageState(notice.notice)), to: peer)
+            }
         case .written:
             engine.checkForeign()
             // The other guests know from here.
             if guests.count > 1, writes.raise() { tellSoon() }
-        case .open(let key): open(key, for: peer)
+        case .open(let key): if let driver = open(key, for: peer) { changed(driver) }
         case .wait(let number, let key, let goal, let milliseconds, let isImpatient):
             wait(number, key, goal, .milliseconds(min(max(0, milliseconds), 86_400_000)), isImpatient, peer)
         case .endWait(let number):
@@ -271,25 +325,27 @@ final class HomeWork {
         var hasEnded = false
         let waiter = driver.wait(for: goal.goal, timeout: timeout, isImpatient: isImpatient) { [weak self] result in
             hasEnded = true
-            self?.waited(number, result, peer)
+            self?.waited(number, driver, result, peer)
         }
         if !hasEnded { guests[peer]?.waiters[number] = Waiter(driver: driver, number: waiter) }
     }
 
-    private func waited(_ number: Int, _ result: Result<Void, CloudError>, _ peer: Int) {
+    private func waited(_ number: Int, _ driver: ScopeDriver, _ result: Result<Void, CloudError>, _ peer: Int) {
         guard guests[peer] != nil else { return }
         guests[peer]?.waiters[number] = nil
         // What it waited for is to be seen when it hears of that.
-        changed.formUnion(guests[peer]?.open ?? [])
+        changed.insert(driver.key)
         tellNow()
         var failure: Data?
-        if case .failure(let error) = result { failure = StoredError.encode(error) }
-        line?.send(.waited(number, error: failure), to: peer)
+        if case .failure(let error) = result { failure = StoredError.encode(error.brief) }
+        line?.send(.waited(number, session: engine.session?.secrets, error: failure), to: peer)
     }
 
     private func left(_ peer: Int) {
         guard let guest = guests.removeValue(forKey: peer) else { return }
         writes.isHeard = line?.hasPeers ?? false
+        // It may have ended before it could say what it wrote last.
+        if !engine.stopped { engine.checkForeign() }
         for waiter in guest.waiters.values { waiter.driver.endWaiter(waiter.number, .failure(Self.given)) }
         let needed = guests.values.reduce(own) { $0.union($1.open) }
         for key in guest.open.subtracting(needed).sorted() { engine.close(key) }
@@ -303,8 +359,8 @@ private final class WriteFlag: Sendable {
 
     /// Whether there is anybody to be told.
     var isHeard: Bool {
-        get { heard.load(ordering: .relaxed) }
-        set { heard.store(newValue, ordering: .relaxed) }
+        get { heard.load(ordering: .sequentiallyConsistent) }
+        set { heard.store(newValue, ordering: .sequentiallyConsistent) }
     }
 
     /// - Returns: Whether somebody has to be told who is not about to be.

@@ -13,14 +13,23 @@ import Synchronization
 final class HomeDescriptors: Sendable {
     /// Larger ones are not sent; nobody sends any.
     static let packetBytesMax = 192 << 10
-    /// Packets that were read and that the loop has not looked at.
-    private static let unreadMax = 256
+    /// Bytes that were read and that the loop has not looked at.
+    private static let unreadMax = 1 << 20
+    /// Bytes that wait for one peer to read what it was sent before: all that it may be told in one turn of the loop.
+    private static let unsentMax = 4 << 20
+
+    private struct Peer {
+        let descriptor: Int32
+        /// What the system did not take yet.
+        var unsent: [Data] = []
+        var unsentBytes = 0
+        /// It is to be closed; not told.
+        var isDropped = false
+    }
 
     private struct State {
         var listener: Int32?
-        var peers: [Int: Int32] = [:]
-        /// To be closed; not told.
-        var dropped: Set<Int> = []
+        var peers: [Int: Peer] = [:]
         var count = 0
         var unread = 0
         /// Wakes the thread.
@@ -43,29 +52,58 @@ final class HomeDescriptors: Sendable {
         let number: Int? = state.withLock { state in
             guard !state.isEnded else { return nil }
             state.count += 1
-            state.peers[state.count] = descriptor
+            state.peers[state.count] = Peer(descriptor: descriptor)
             return state.count
         }
         wake()
         return number
     }
 
-    func send(_ packet: Data, to peer: Int) {
-        state.withLock { state in
-            guard let descriptor = state.peers[peer], !state.dropped.contains(peer) else { return }
-            let sent = packet.withUnsafeBytes {
-                Glibc.send(descriptor, $0.baseAddress, $0.count, Int32(MSG_DONTWAIT | MSG_NOSIGNAL))
-            }
+    func send(_ packet: Data, to number: Int) {
+        guard packet.count <= Self.packetBytesMax else { return }
+        let isFirst = state.withLock { state in
+            guard var peer = state.peers[number], !peer.isDropped else { return false }
+            defer { state.peers[number] = peer }
+            let wasEmpty = peer.unsent.isEmpty
+            if wasEmpty, Self.send(packet, peer.descriptor) { return false }
             // One that does not read would keep what is sent to it for ever. It connects again when it goes on.
-            if sent != packet.count { shutdown(descriptor, Int32(SHUT_RDWR)) }
+            guard peer.unsentBytes + packet.count <= Self.unsentMax else {
+                shutdown(peer.descriptor, Int32(SHUT_RDWR))
+                return false
+            }
+            peer.unsent.append(packet)
+            peer.unsentBytes += packet.count
+            return wasEmpty
+        }
+        if isFirst { wake() }
+    }
+
+    /// - Returns: False: not now.
+    private static func send(_ packet: Data, _ descriptor: Int32) -> Bool {
+        let sent = packet.withUnsafeBytes {
+            Glibc.send(descriptor, $0.baseAddress, $0.count, Int32(MSG_DONTWAIT | MSG_NOSIGNAL))
+        }
+        if sent == packet.count || errno == EAGAIN || errno == EINTR || errno == ENOBUFS { return sent >= 0 }
+        shutdown(descriptor, Int32(SHUT_RDWR))
+        return true
+    }
+
+    /// What waits for the peer, as far as it takes it now.
+    private func flush(_ number: Int) {
+        state.withLock { state in
+            guard var peer = state.peers[number] else { return }
+            let count = peer.unsent.firstIndex { !Self.send($0, peer.descriptor) } ?? peer.unsent.count
+            peer.unsentBytes -= peer.unsent[..<count].reduce(0) { $0 + $1.count }
+            peer.unsent.removeFirst(count)
+            state.peers[number] = peer
         }
     }
 
-    func drop(_ peer: Int) {
+    func drop(_ number: Int) {
         state.withLock { state in
-            guard let descriptor = state.peers[peer] else { return }
-            state.dropped.insert(peer)
-            shutdown(descriptor, Int32(SHUT_RDWR))
+            guard let peer = state.peers[number] else { return }
+            state.peers[number]?.isDropped = true
+            shutdown(peer.descriptor, Int32(SHUT_RDWR))
         }
     }
 
@@ -73,9 +111,10 @@ final class HomeDescriptors: Sendable {
     func end() {
         let hasThread = state.withLock { state in
             state.isEnded = true
-            // Whoever waits for this process to end sees it now.
-            for descriptor in state.peers.values { shutdown(descriptor, Int32(SHUT_RDWR)) }
+            // First, so that nobody finds this one again who sees it end.
             if let listener = state.listener { shutdown(listener, Int32(SHUT_RDWR)) }
+            // Whoever waits for this process to end sees it now.
+            for peer in state.peers.values { shutdown(peer.descriptor, Int32(SHUT_RDWR)) }
             return state.waker != nil
         }
         if hasThread { wake() } else { closeAll() }
@@ -85,8 +124,8 @@ final class HomeDescriptors: Sendable {
         state.withLock { state in
             guard let waker = state.waker else { return }
             var one: UInt8 = 1
-            // A pipe that is full wakes it too.
-            _ = write(waker, &one, 1)
+            // One that is full wakes it too.
+            _ = Glibc.send(waker, &one, 1, Int32(MSG_NOSIGNAL))
         }
     }
 
@@ -96,9 +135,9 @@ final class HomeDescriptors: Sendable {
     /// - Returns: False: there is no descriptor left for it.
     func run(_ deliver: @escaping @Sendable (HomeEvent, _ done: @escaping @Sendable () -> Void) -> Void) -> Bool {
         var ends: [Int32] = [-1, -1]
-        guard pipe(&ends) == 0 else { return false }
+        let kind = Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue)
+        guard socketpair(AF_UNIX, kind, 0, &ends) == 0 else { return false }
         let woken = ends[0]
-        for end in ends { Self.prepare(end) }
         state.withLock { $0.waker = ends[1] }
         let thread = Thread {
             self.read(woken, deliver)
@@ -115,14 +154,17 @@ final class HomeDescriptors: Sendable {
     ) {
         var buffer = [UInt8](repeating: 0, count: Self.packetBytesMax)
         while true {
-            let (listener, peers, isEnded) = state.withLock { state in
-                (state.listener, state.unread < Self.unreadMax ? state.peers : [:], state.isEnded)
+            let (listener, peers, isFull, isEnded) = state.withLock {
+                ($0.listener, $0.peers, $0.unread >= Self.unreadMax, $0.isEnded)
             }
             if isEnded { return closeAll() }
-            let numbers = peers.keys.sorted()
+            let numbers = peers.keys.sorted().filter { !isFull || peers[$0]?.unsent.isEmpty == false }
             var waiting = [pollfd(fd: woken, events: Int16(POLLIN), revents: 0)]
             waiting.append(pollfd(fd: listener ?? -1, events: Int16(POLLIN), revents: 0))
-            for number in numbers { waiting.append(pollfd(fd: peers[number] ?? -1, events: Int16(POLLIN), revents: 0)) }
+            for peer in numbers.compactMap({ peers[$0] }) {
+                let events = (isFull ? 0 : POLLIN) | (peer.unsent.isEmpty ? 0 : POLLOUT)
+                waiting.append(pollfd(fd: peer.descriptor, events: Int16(events), revents: 0))
+            }
             guard poll(&waiting, nfds_t(waiting.count), -1) >= 0 else { continue }
             if waiting[0].revents != 0 {
                 var bytes = [UInt8](repeating: 0, count: 64)
@@ -130,26 +172,33 @@ final class HomeDescriptors: Sendable {
             }
             if waiting[1].revents != 0, let listener { admit(listener) }
             for (number, found) in zip(numbers, waiting.dropFirst(2)) where found.revents != 0 {
+                if peers[number]?.unsent.isEmpty == false { flush(number) }
+                // That it has ended is read after what it said before.
+                guard !isFull, Int32(found.revents) & ~POLLOUT != 0 else { continue }
                 let length = recv(found.fd, &buffer, buffer.count, Int32(MSG_DONTWAIT))
                 if length > 0 {
-                    give(.packet(Data(buffer[..<length]), from: number), deliver)
+                    give(.packet(Data(buffer[..<length]), from: number), length, deliver)
                 } else if length == 0 || errno != EAGAIN && errno != EINTR {
-                    if close(number) { give(.left(number), deliver) }
+                    if close(number) { give(.left(number), 0, deliver) }
                 }
             }
         }
     }
 
     private func give(
-        _ event: HomeEvent, _ deliver: @Sendable (HomeEvent, _ done: @escaping @Sendable () -> Void) -> Void
+        _ event: HomeEvent, _ bytes: Int,
+        _ deliver: @Sendable (HomeEvent, _ done: @escaping @Sendable () -> Void) -> Void
     ) {
-        state.withLock { $0.unread += 1 }
+        // What is kept with it counts too.
+        let cost = bytes + 1024
+        state.withLock { $0.unread += cost }
         deliver(event) {
-            let wasFull = self.state.withLock { state in
-                state.unread -= 1
-                return state.unread == Self.unreadMax - 1
+            let hasRoom = self.state.withLock { state in
+                let wasFull = state.unread >= Self.unreadMax
+                state.unread -= cost
+                return wasFull && state.unread < Self.unreadMax
             }
-            if wasFull { self.wake() }
+            if hasRoom { self.wake() }
         }
     }
 
@@ -160,7 +209,10 @@ final class HomeDescriptors: Sendable {
             if errno != EAGAIN { usleep(100_000) }
             return
         }
-        Self.prepare(accepted)
+        // Neither passes to another program (one that is started this moment may keep it: then the guest finds that
+        // nobody answers) nor waits.
+        _ = fcntl(accepted, F_SETFD, FD_CLOEXEC)
+        _ = fcntl(accepted, F_SETFL, O_NONBLOCK)
         // Its process, user and group: `struct ucred`.
         var owner: [UInt32] = [0, 0, 0]
         var length = socklen_t(MemoryLayout<UInt32>.stride * owner.count)
@@ -174,24 +226,18 @@ final class HomeDescriptors: Sendable {
         }
     }
 
-    /// Neither waits nor passes to another program.
-    private static func prepare(_ descriptor: Int32) {
-        _ = fcntl(descriptor, F_SETFD, FD_CLOEXEC)
-        _ = fcntl(descriptor, F_SETFL, O_NONBLOCK)
-    }
-
     /// - Returns: Whether anybody has to know.
     private func close(_ number: Int) -> Bool {
         state.withLock { state in
-            guard let descriptor = state.peers.removeValue(forKey: number) else { return false }
-            Glibc.close(descriptor)
-            return state.dropped.remove(number) == nil
+            guard let peer = state.peers.removeValue(forKey: number) else { return false }
+            Glibc.close(peer.descriptor)
+            return !peer.isDropped
         }
     }
 
     private func closeAll() {
         state.withLock { state in
-            for descriptor in state.peers.values { Glibc.close(descriptor) }
+            for peer in state.peers.values { Glibc.close(peer.descriptor) }
             if let listener = state.listener { Glibc.close(listener) }
             if let waker = state.waker { Glibc.close(waker) }
             (state.peers, state.listener, state.waker) = ([:], nil, nil)

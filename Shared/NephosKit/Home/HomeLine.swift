@@ -24,15 +24,22 @@ final class HomeLine {
     static let gracePeriod: Duration = .seconds(1)
     private static let seekPause: Duration = .milliseconds(20)
 
+    /// Connections in a row that ended soon after the welcome: more of them are not made at once.
+    private static let shortMax = 2
+
     private let way: any HomeWay
     private let loop: any BusLoop
+    /// Names the database that this process has open.
+    private let home: String
     private(set) var role: HomeRole = .guest
     /// The connection to the holder; nil: this is the holder, or there is none.
     private var holder: Int?
     /// The holder has said that it understands this process.
     private(set) var isWelcome = false
     private var lastHeard: Duration = .zero
-    /// Since when no holder is there.
+    private var welcomedAt: Duration = .zero
+    private var shortConnections = 0
+    /// Since when no holder is there that understands this process.
     private var seekingSince: Duration = .zero
     private var timer: (any LoopTimer)?
     private(set) var guests: Set<Int> = []
@@ -43,8 +50,9 @@ final class HomeLine {
     var onMessage: (HomeMessage, Int) -> Void = { _, _ in }
     var onGuestLeft: (Int) -> Void = { _ in }
 
-    init(_ way: any HomeWay, _ loop: any BusLoop) {
+    init(_ way: any HomeWay, _ home: String, _ loop: any BusLoop) {
         self.way = way
+        self.home = home
         self.loop = loop
         way.onEvent = { [weak self] in self?.happened($0) }
     }
@@ -78,6 +86,13 @@ final class HomeLine {
         for guest in guests.sorted() { way.send(packet, to: guest) }
     }
 
+    /// Ends the connection to a guest, which connects again and says anew what it needs.
+    func drop(_ guest: Int) {
+        guard guests.remove(guest) != nil else { return }
+        way.drop(guest)
+        onGuestLeft(guest)
+    }
+
     // MARK: Seeking
 
     private func seek() {
@@ -89,16 +104,19 @@ final class HomeLine {
             holder = peer
             isWelcome = false
             lastHeard = loop.monotonicNow
-            send(.hello(version: HomeMessage.version), to: peer)
+            send(.hello(version: HomeMessage.version, home: home), to: peer)
             beat()
-        case .nobody:
-            let isLate = loop.monotonicNow - seekingSince >= Self.gracePeriod
-            if isLate { become(.alone) }
-            wait(isLate ? Self.beat : Self.seekPause) { $0.seek() }
+        case .nobody: seekLater()
         case .impossible:
             become(.alone)
             wait(.seconds(60)) { $0.seek() }
         }
+    }
+
+    private func seekLater() {
+        let isLate = loop.monotonicNow - seekingSince >= Self.gracePeriod
+        if isLate { become(.alone) }
+        wait(isLate ? Self.beat : Self.seekPause) { $0.seek() }
     }
 
     private func wait(_ pause: Duration, _ action: @escaping (HomeLine) -> Void) {
@@ -131,33 +149,42 @@ final class HomeLine {
             if peer == holder { heard(message, peer) } else if role == .holder { heardGuest(message, peer) }
         case .left(let peer):
             if peer == holder {
-                holder = nil
-                let wasWelcome = isWelcome
-                isWelcome = false
-                seekingSince = loop.monotonicNow
-                // One that ends without a word would be found again and again.
-                if wasWelcome { seek() } else { wait(Self.beat) { $0.seek() } }
+                lostHolder()
             } else if guests.remove(peer) != nil {
                 onGuestLeft(peer)
             }
         }
     }
 
+    private func lostHolder() {
+        timer?.cancel()
+        holder = nil
+        // It has no room for this process, or is about to end: the next one may be there soon.
+        guard isWelcome else { return seekLater() }
+        isWelcome = false
+        seekingSince = loop.monotonicNow
+        shortConnections = loop.monotonicNow - welcomedAt < Self.beat ? shortConnections + 1 : 0
+        if shortConnections <= Self.shortMax { seek() } else { seekLater() }
+    }
+
     private func heard(_ message: HomeMessage, _ peer: Int) {
-        if case .welcome(let version) = message { isWelcome = version == HomeMessage.version }
-        // What another release means by its words is not known.
+        if case .welcome(let version, let home) = message {
+            isWelcome = version == HomeMessage.version && home == self.home
+            welcomedAt = loop.monotonicNow
+            if !isWelcome { become(.alone) }
+        }
+        // What another release means by its words is not known, nor does the holder of another database know this one.
         guard isWelcome else { return }
         lastHeard = loop.monotonicNow
-        let isNew = message == .welcome(version: HomeMessage.version)
-        if role == .alone { become(.guest) } else if isNew { onRole() }
+        if role == .alone { become(.guest) } else if case .welcome = message { onRole() }
         onMessage(message, peer)
     }
 
     private func heardGuest(_ message: HomeMessage, _ peer: Int) {
         switch message {
-        case .hello(let version):
-            send(.welcome(version: HomeMessage.version), to: peer)
-            guard version == HomeMessage.version else { return }
+        case .hello(let version, let home):
+            send(.welcome(version: HomeMessage.version, home: self.home), to: peer)
+            guard version == HomeMessage.version, home == self.home else { return }
             guests.insert(peer)
         case .ping: if guests.contains(peer) { send(.pong, to: peer) }
         default: break

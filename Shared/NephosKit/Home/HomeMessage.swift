@@ -17,27 +17,30 @@ enum HomeMessage: Codable, Equatable {
     case written
 
     // From a guest
-    case hello(version: Int)
+    ///
+    /// - Parameter home: Which database it has open: the folder may have been replaced since the holder opened it.
+    case hello(version: Int, home: String)
     /// Answered by ``pong``.
     case ping
     /// The scope is open here. Answered by ``standing(_:_:)`` or ``unknown(_:)``, and told of its changes from then on.
     case open(ScopeID)
-    /// Somebody waits for the scope to get somewhere. Answered by ``waited(_:error:)`` with the same number.
+    /// Somebody waits for the scope to get somewhere. Answered by ``waited(_:session:error:)`` with the same
+    /// number.
     case wait(Int, ScopeID, WaitGoal, milliseconds: Int64, isImpatient: Bool)
     case endWait(Int)
     case hasten(ScopeID)
     case pull(ScopeID)
 
     // From the holder
-    /// Answers ``hello(version:)``.
-    case welcome(version: Int)
+    /// Answers ``hello(version:home:)``, with the holder's own.
+    case welcome(version: Int, home: String)
     case pong
     case standing(ScopeID, HeldStanding)
     /// The holder cannot keep such a scope in step.
     case unknown(ScopeID)
     /// A fetch has ended.
     case fetched(ScopeID)
-    case waited(Int, error: Data?)
+    case waited(Int, session: String?, error: Data?)
     case storage(StorageState)
 
     struct StorageState: Codable, Equatable {
@@ -75,6 +78,8 @@ struct HeldStanding: Codable, Equatable {
         var nextAttempt: UInt64?
     }
 
+    /// Names the sign-in of which this is so; a process that has another one does not believe it.
+    var session: String?
     /// See ``StoredError``.
     var problem: Data?
     var agrees: Bool
@@ -91,16 +96,19 @@ extension HeldStanding {
     /// As long as the other process has not said anything.
     static let unknown = HeldStanding(agrees: false, isFollowing: false, pending: [], clockOffset: 0)
 
-    /// - Parameter positions: Of the status's operations.
-    init(_ status: StoreStatus, positions: [Int64], clockOffset: Duration) {
-        problem = status.problem.map(StoredError.encode)
+    /// - Parameters:
+    ///   - positions: Of the status's operations.
+    ///   - session: Names the sign-in.
+    init(_ status: StoreStatus, positions: [Int64], session: String?, clockOffset: Duration) {
+        self.session = session
+        problem = status.problem.map { StoredError.encode($0.brief) }
         agrees = status.agrees
         isFollowing = status.isFollowing
         followingProblem = status.followingProblem.map(StoredError.encode)
         budget = status.budget.map { [Int64($0.capacity), Int64($0.remaining), $0.refill.milliseconds] }
         pending = zip(positions, status.pending).prefix(Self.describedMax).map { position, pending in
             Pending(
-                position: position, state: pending.state.rawValue, reason: pending.reason,
+                position: position, state: pending.state.rawValue, reason: pending.reason.brief(300),
                 blocker: pending.blocker.rawValue, nextAttempt: pending.nextAttempt?.milliseconds)
         }
         self.clockOffset = clockOffset.milliseconds
@@ -126,5 +134,25 @@ extension HeldStanding {
         described.blocker = Blocker(rawValue: told.blocker) ?? .thisDevice
         described.nextAttempt = told.nextAttempt.map { Timestamp(milliseconds: $0) }
         return described
+    }
+}
+
+// A packet has room for so much, whatever the server says.
+extension CloudError {
+    /// The same, with no more than a person needs.
+    var brief: CloudError {
+        var brief = self
+        brief.message = message.brief(1000)
+        brief.details = Dictionary(
+            details.sorted { $0.key < $1.key }.prefix(20).map { ($0.brief(100), $1.brief(500)) },
+            uniquingKeysWith: { first, _ in first })
+        return brief
+    }
+}
+
+extension String {
+    /// At most so many bytes of it.
+    fileprivate func brief(_ bytesMax: Int) -> String {
+        utf8.count <= bytesMax ? self : String(decoding: utf8.prefix(bytesMax), as: UTF8.self)
     }
 }

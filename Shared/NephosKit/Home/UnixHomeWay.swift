@@ -14,7 +14,6 @@ import Synchronization
 /// One thread waits for all descriptors, and hands what arrives to the loop; whatever has not been looked at there
 /// yet is bounded, since it reads no further then.
 final class UnixHomeWay: HomeWay {
-    private static let guestsMax = 64
     private let home: String
     private let loop: any BusLoop
     private let descriptors: HomeDescriptors
@@ -22,11 +21,13 @@ final class UnixHomeWay: HomeWay {
     private var lock: Int32?
     private var isReading = false
 
-    /// - Parameter home: The device's folder.
-    init(home: String, loop: any BusLoop) {
+    /// - Parameters:
+    ///   - home: The device's folder.
+    ///   - guestsMax: More than these do for themselves.
+    init(home: String, loop: any BusLoop, guestsMax: Int = 64) {
         self.home = home
         self.loop = loop
-        descriptors = HomeDescriptors(guestsMax: Self.guestsMax)
+        descriptors = HomeDescriptors(guestsMax: guestsMax)
     }
 
     func join() -> HomeJoin {
@@ -39,23 +40,24 @@ final class UnixHomeWay: HomeWay {
             guard number == EWOULDBLOCK || number == EINTR else { return .impossible }
             return connectToHolder()
         }
-        guard let listener = listen() else {
+        // A lock without anybody who listens would keep the others waiting.
+        guard read(), let listener = listen() else {
             close(opened)
             return .impossible
         }
         lock = opened
         descriptors.listen(on: listener)
-        return read() ? .holds : .impossible
+        return .holds
     }
 
     private func connectToHolder() -> HomeJoin {
         let descriptor = Self.makeSocket()
         guard descriptor >= 0 else { return .impossible }
-        guard withAddress({ connect(descriptor, $0, $1) }) == 0, let peer = descriptors.add(descriptor) else {
+        guard read(), withAddress({ connect(descriptor, $0, $1) }) == 0, let peer = descriptors.add(descriptor) else {
             close(descriptor)
             return .nobody
         }
-        return read() ? .connected(peer) : .impossible
+        return .connected(peer)
     }
 
     private func listen() -> Int32? {
@@ -107,13 +109,13 @@ final class UnixHomeWay: HomeWay {
         guard !isReading else { return true }
         let (descriptors, handle) = (descriptors, loop.handle)
         let own = LoopBound(Weak(self), to: loop)
-        isReading = true
-        return descriptors.run { event, done in
+        isReading = descriptors.run { event, done in
             handle.execute { loop in
                 own.withValue(on: loop) { $0.value?.onEvent(event) }
                 done()
             }
         }
+        return isReading
     }
 
     private final class Weak {

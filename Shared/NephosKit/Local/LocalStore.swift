@@ -14,6 +14,9 @@ public final class LocalStore: Sendable {
     private let path: String?
     /// Why nothing can be written, since it was opened; nil: it can.
     private let unwritable: CloudError?
+    /// Names the database among all that may be found under its path, now and later. Nil: it is a copy in memory, of
+    /// which no other process hears.
+    let identity: String?
     /// Called before it is read or written.
     private let fault: (@Sendable (String) throws -> Void)?
     /// The thread on which an app's transaction runs.
@@ -31,8 +34,10 @@ public final class LocalStore: Sendable {
         self.path = path
         self.fault = fault
         do {
+            try fault?("open")
             database = try Self.openPool(path)
             unwritable = nil
+            identity = Self.identity(of: path)
         } catch {
             let error = LocalFailure.error(of: error, at: path)
             guard let readable = LocalFailure.isForWantOfRoom(error) ? Self.openForReading(path) : nil else {
@@ -40,7 +45,13 @@ public final class LocalStore: Sendable {
             }
             database = readable
             unwritable = error
+            identity = nil
         }
+    }
+
+    private static func identity(of path: String) -> String? {
+        var information = stat()
+        return stat(path, &information) == 0 ? "\(information.st_dev)-\(information.st_ino)" : nil
     }
 
     private static func openPool(_ path: String) throws -> DatabasePool {
@@ -98,7 +109,7 @@ public final class LocalStore: Sendable {
     public convenience init(
         inMemory name: String, fault: (@Sendable (String) throws -> Void)? = nil
     ) throws(CloudError) {
-        try self.init(fault) { try DatabaseQueue(named: name) }
+        try self.init(fault, identity: name) { try DatabaseQueue(named: name) }
     }
 
     /// A copy of another home's database as it is now, in memory. For simulations.
@@ -111,9 +122,11 @@ public final class LocalStore: Sendable {
     }
 
     private init(
-        _ fault: (@Sendable (String) throws -> Void)?, opening open: () throws -> any DatabaseWriter
+        _ fault: (@Sendable (String) throws -> Void)?, identity: String? = nil,
+        opening open: () throws -> any DatabaseWriter
     ) throws(CloudError) {
         path = nil
+        self.identity = identity
         self.fault = fault
         unwritable = nil
         do {

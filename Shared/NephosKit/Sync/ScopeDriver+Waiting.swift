@@ -69,7 +69,12 @@ extension ScopeDriver {
         guard let session = engine.session, session.signedIn else {
             return CloudError(.notSignedIn, "This home has no account signed in. Sign in.")
         }
-        return session.ending ?? (isHeld ? held?.error : sync.problem)
+        return session.ending ?? (isHeld ? told.error : sync.problem)
+    }
+
+    /// What was said of the sign-in that is this process's too.
+    private var told: HeldStanding {
+        held.flatMap { $0.session == engine.session?.secrets ? $0 : nil } ?? .unknown
     }
 
     /// Where the scope stands, and why anything in it waits.
@@ -78,7 +83,8 @@ extension ScopeDriver {
     /// The same, for the home's other processes.
     func standingForGuests() throws(CloudError) -> HeldStanding {
         let (status, positions) = try described(limit: HeldStanding.describedMax)
-        return HeldStanding(status, positions: positions, clockOffset: engine.serverTime.offset)
+        return HeldStanding(
+            status, positions: positions, session: engine.session?.secrets, clockOffset: engine.serverTime.offset)
     }
 
     /// - Parameter limit: Of the operations that wait.
@@ -91,7 +97,7 @@ extension ScopeDriver {
             return (try rows.state(), pending, try model.refusals(in: rows), try model.leftBehind(in: rows))
         }
         let (isHeld, problem) = (isHeld, problem)
-        let told = held ?? .unknown
+        let told = told
         let described = pending.map { operation, items in
             isHeld
                 ? told.describe(operation, items: items)

@@ -81,7 +81,6 @@ final class ScopeDriver {
         learnFailures = 0
         packed = [:]
         scope = nil
-        held = nil
     }
 
     /// Begins anew, by itself or by another process of the home.
