@@ -33,7 +33,8 @@ public struct FaultPoint: Hashable, Sendable {
     /// when the account changes or a file of defaults is mirrored.
     private static let ofDevices: [(name: String, kinds: Set<Kind>)] =
         [
-            ("read", [.fails, .slow]), ("save", [.fails, .slow]), ("secrets", [.fails, .slow, .halfDone]),
+            ("open", [.fails, .slow]), ("read", [.fails, .slow]), ("save", [.fails, .slow]),
+            ("secrets", [.fails, .slow, .halfDone]),
             ("send", [.fails, .slow, .halfDone]), ("receive", [.fails, .slow, .halfDone]),
         ]
         + [
