@@ -114,6 +114,16 @@ import Testing
             let refused = try await house.person.run(["kv", "mirror", file], before: ["timeout", "20"])
             #expect(refused.status == 1 && refused.errors.contains("--delete-many"), "\(refused)")
             #expect(content(file) == #"{"k0": 0}"#)
+            let asked = try house.person.start(["kv", "mirror", "--delete-many", file])
+            defer { asked.signal(SIGKILL) }
+            let only = "{\"k0\":0}\n"
+            while try await house.person.run("kv", "export").output != only, isRunning(asked.pid) {
+                try await Task.sleep(for: .milliseconds(50))
+            }
+            #expect(try await house.person.run("kv", "export").output == only)
+            asked.signal(SIGINT)
+            _ = await asked.outcome()
+            #expect(try await house.person.run("kv", "import", all).status == 0)
             // One that is gone says nothing of any key.
             try FileManager.default.removeItem(atPath: file)
             try await mirror(house, file) { $0.contains("k8") }

@@ -130,6 +130,17 @@ import Wire
         #expect(error?.code == .invalidArguments && error?.message == "A device needs a name.")
     }
 
+    @Test func whatADeviceSaysOfItselfCanBeSeen() throws {
+        for unseen in ["\u{200D}", "\u{200E}", "\u{FEFF}", "\u{E0041}", "\u{AD}", "\u{1B}"] {
+            for field in [\WireSignIn.deviceName, \WireSignIn.deviceModel, \WireSignIn.devicePlatform] {
+                var request = house.signInRequest("ada")
+                request[keyPath: field] = "a\(unseen)b"
+                let guest = try house.newKey()
+                #expect(code { let _: WireSignInReply = try house.call(request, by: guest) } == .invalidArguments)
+            }
+        }
+    }
+
     @Test func theJournalTellsWhatHappened() throws {
         _ = code { _ = try house.signIn("ada", "wrong", by: house.newKey()) }
         let phone = try house.newKey()

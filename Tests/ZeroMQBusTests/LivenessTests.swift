@@ -31,6 +31,22 @@ struct LivenessTests {
         try check(port: publisher.endpoint)
     }
 
+    // A PING of libzmq's ends a process that has stopped reading a connection.
+    @Test func nothingIsSaidOnASilentConnection() throws {
+        let echo = try EchoServer(transport, "tcp://127.0.0.1:*")
+        defer { echo.handle.stop() }
+        let client = try Client(transport, echo)
+        defer { client.handle.stop() }
+        try client.send([Frame([1])])
+        try eventually { client.received.count == 1 }
+        Thread.sleep(forTimeInterval: 0.2)
+        let connections = try OwnConnection.all(with: echo.endpoint)
+        let before = connections.map(\.received)
+        Thread.sleep(forTimeInterval: 2.5)
+        #expect(before.count == 2 && before.allSatisfy { $0 ?? 0 > 0 })
+        #expect(connections.map(\.received) == before)
+    }
+
     private func check(port endpoint: String) throws {
         let connections = try OwnConnection.all(with: endpoint)
         #expect(connections.count == 2, "the accepted end and the connecting one")
@@ -64,6 +80,17 @@ struct OwnConnection {
         var cookie: UInt64 = 0
         var size = socklen_t(MemoryLayout<UInt64>.size)
         return getsockopt(descriptor, SOL_SOCKET, 57, &cookie, &size) == 0 ? cookie : 0
+    }
+
+    /// Bytes that have arrived since it was made.
+    var received: UInt64? {
+        var information = [UInt8](repeating: 0, count: 136)
+        var size = socklen_t(information.count)
+        guard getsockopt(descriptor, Int32(IPPROTO_TCP), TCP_INFO, &information, &size) == 0, size == 136 else {
+            return nil
+        }
+        // `tcpi_bytes_received`.
+        return information.withUnsafeBytes { $0.loadUnaligned(fromByteOffset: 128, as: UInt64.self) }
     }
 
     func option(_ level: Int32, _ name: Int32) -> Int32? {

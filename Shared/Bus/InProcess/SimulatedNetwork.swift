@@ -179,6 +179,11 @@ public final class SimulatedNetwork: @unchecked Sendable {
     /// Lets no message pass between the ones and the others, or, with nothing named, all of them again.
     package func setPartitions(_ partitions: [(Set<String>, Set<String>)]) { self.partitions = partitions }
 
+    /// What servers' sockets were opened with.
+    package var replySockets: [ReplySocketOptions] {
+        doors.values.compactMap { ($0 as? SimulatedRouter)?.options }.sorted { $0.endpoint < $1.endpoint }
+    }
+
     /// Holds a loop up from now on, as a slow disk does: what it would do next it does when this is over.
     package func stall(_ name: String, for duration: Duration) { loops[name]?.stall(for: duration) }
 

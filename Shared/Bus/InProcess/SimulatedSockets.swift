@@ -200,7 +200,7 @@ private final class Inbox<Item> {
 
 final class SimulatedRouter: ReplySocket, SimulatedSocket, SimulatedDoor {
     private let loop: SimulatedLoop
-    private let options: ReplySocketOptions
+    let options: ReplySocketOptions
     private var inbox: Inbox<Incoming>?
     private var lines: [UInt64: SimulatedLine] = [:]
     let endpoint: String

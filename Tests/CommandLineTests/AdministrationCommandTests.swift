@@ -1,0 +1,55 @@
+import Core
+import Foundation
+import Testing
+
+/// What operators and people change with a command changes that, and nothing else.
+@Suite(.serialized) struct AdministrationCommandTests {
+    @Test func anUpdateOfAnAppChangesWhatItNames() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let id = "A1B2C3.com.example.notes"
+            let created = try await house.nephos.run(
+                "app", "create", id, "--name", "Notes", "--store", "A1B2C3.notes", "--container", "A1B2C3.papers",
+                "--capability", "key-value", "--capability", "documents")
+            #expect(created.status == 0, "\(created)")
+            let updated = try await house.nephos.run("app", "update", id, "--name", "Papers", "--json")
+            #expect(updated.status == 0, "\(updated)")
+            for kept in ["\"Papers\"", "A1B2C3.notes", "A1B2C3.papers", "key-value", "documents"] {
+                #expect(updated.output.contains(kept), "\(kept): \(updated.output)")
+            }
+            #expect(!updated.output.contains("records"), "\(updated.output)")
+            let listed = try await house.nephos.run("app", "list", "--json")
+            #expect(listed.output.contains("A1B2C3.notes") && listed.output.contains("Papers"), "\(listed)")
+        }
+    }
+
+    @Test func aCodeLetsANewDeviceInWhileOthersGuess() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let connection = try await house.nephos.run("status", "--connection").output
+                .trimmingCharacters(in: .whitespacesAndNewlines)
+            func device(_ name: String, _ password: String) -> Program {
+                var device = house.nephos
+                device.environment["NEPHOS_HOME"] = house.folder + "/" + name
+                device.environment["NEPHOS_PASSWORD"] = password
+                return device
+            }
+            let arguments = ["sign-in", connection, "--account", Household.accountName, "--device-name"]
+            var guesses = 0
+            while guesses < 60 {
+                let guess = try await device("guesser", "guess \(guesses)").run(arguments + ["guesser"])
+                guesses += 1
+                // It is told to wait.
+                if guess.errors.contains("Too many") || guess.status == 6 { break }
+            }
+            let locked = try await device("new", "correct horse battery").run(arguments + ["new"])
+            #expect(locked.status != 0, "\(locked)")
+            let code = try await house.person.run("devices", "allow-sign-in")
+            #expect(code.status == 0, "\(code)")
+            let word = try #require(code.output.split(separator: "\n").first.map(String.init))
+            let signIn = try await device("new", "correct horse battery").run(arguments + ["new", "--code", word])
+            #expect(signIn.status == 0, "after \(guesses) guesses: \(signIn)")
+            #expect(try await device("new", "").run("kv", "sync").status == 0)
+        }
+    }
+}
