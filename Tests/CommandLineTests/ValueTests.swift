@@ -16,23 +16,26 @@ import Testing
         try await withHousehold { house in
             try await house.begin()
             let file = house.folder + "/many.json"
-            let values = Dictionary(uniqueKeysWithValues: (0..<1000).map { ("key-\($0)", "value") })
-            try JSONEncoder().encode(values).write(to: URL(fileURLWithPath: file))
             let service = try house.holder(.keyValue)
-            let importing = try house.person.start(["kv", "import", file])
-            // A machine that stands still now and then: whatever takes long at all takes longer than the 50 ms from
-            // which on it is told.
-            while isRunning(importing.pid) {
-                kill(service, SIGSTOP)
-                try await Task.sleep(for: .milliseconds(80))
-                kill(service, SIGCONT)
-                try await Task.sleep(for: .milliseconds(5))
+            let log = house.folder + "/deployment/log/keyvalue.log"
+            var lines: [Substring] = []
+            for round in 0..<30 where lines.isEmpty {
+                let values = Dictionary(uniqueKeysWithValues: (0..<1000).map { ("key-\($0)", "value \(round)") })
+                try JSONEncoder().encode(values).write(to: URL(fileURLWithPath: file))
+                let importing = try house.person.start(["kv", "import", file])
+                // A machine that stands still now and then: sooner or later while the service has a group under way,
+                // which takes longer then than the 50 ms from which on it is told.
+                while isRunning(importing.pid) {
+                    kill(service, SIGSTOP)
+                    try await Task.sleep(for: .milliseconds(80))
+                    kill(service, SIGCONT)
+                    try await Task.sleep(for: .milliseconds(5))
+                }
+                let imported = await importing.outcome()
+                #expect(imported.status == 0, "\(imported)")
+                lines = try String(contentsOfFile: log, encoding: .utf8).split(separator: "\n")
+                    .filter { $0.contains("A group held the loop up") }
             }
-            let imported = await importing.outcome()
-            #expect(imported.status == 0, "\(imported)")
-            #expect(try await house.person.run("kv", "sync").status == 0)
-            let log = try String(contentsOfFile: house.folder + "/deployment/log/keyvalue.log", encoding: .utf8)
-            let lines = log.split(separator: "\n").filter { $0.contains("A group held the loop up") }
             // Others that follow within ten seconds are only counted.
             #expect(lines.count == 1)
             #expect(lines.first?.contains("requests=") == true, "\(lines)")

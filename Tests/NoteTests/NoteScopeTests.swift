@@ -18,8 +18,8 @@ import struct Foundation.UUID
         let simulation = try Simulation(waitingPassesTime: true) {
             let cloud = try TestCloud(seed: 1, factories: [.records: { _ in NotesService() }])
             var app = WireApp()
-            app.appID = NotesModel.theApp.rawValue
-            app.containerIds = [NotesModel.theApp.rawValue]
+            app.appID = NotesKind.app.rawValue
+            app.containerIds = [NotesKind.app.rawValue]
             try cloud.createApp(app)
             return cloud
         }
@@ -45,7 +45,7 @@ import struct Foundation.UUID
         try await session.engine.perform { engine, completion in
             completion(
                 Result { () throws(CloudError) in
-                    let driver = try engine.scope(ScopeID(app: NotesModel.theApp, service: .records))
+                    let driver = try engine.scope(ScopeID(app: NotesKind.app, service: .records))
                     guard let model = driver.model as? NotesModel else { return }
                     try driver.write { try model.append(Note(name: name, text: [UInt8](text.utf8)), in: $0) }
                     driver.push()
@@ -57,9 +57,9 @@ import struct Foundation.UUID
         try await withSession { session, _ in
             let scopes = try await session.scopes()
             #expect(scopes.map(\.id.service) == [.records, .keyValue])
-            #expect(scopes.map(\.id.app) == [NotesModel.theApp, try session.account?.defaultApp])
+            #expect(scopes.map(\.id.app) == [NotesKind.app, try session.account?.defaultApp])
             let error = await #expect(throws: CloudError.self) {
-                try await session.scope(ScopeID(app: NotesModel.theApp, service: .documents))
+                try await session.scope(ScopeID(app: NotesKind.app, service: .documents))
             }
             #expect(error?.code == .unknownItem)
         }

@@ -14,9 +14,7 @@ final class NotesModel: ScopeModel {
     private static let table =
         "CREATE TABLE notes (account TEXT, name TEXT, text BLOB, sequence INTEGER, PRIMARY KEY (account, name))"
 
-    static let theApp = AppID("T.notes")
-
-    let app = NotesModel.theApp
+    let app = NotesKind.app
     let service = ServiceName.records
     unowned let engine: DeviceEngine
     var told: [ChangeNotification] = []
@@ -31,12 +29,6 @@ final class NotesModel: ScopeModel {
     func emit(_ notification: ChangeNotification) {
         told.append(notification)
         engine.onEvent(.change(id, notification))
-    }
-
-    /// Accepts a note.
-    func append(_ note: Note, in rows: ScopeTransaction) throws {
-        _ = try rows.append(
-            note.wire.serializedData(), id: engine.makeOperationID(), writer: engine.writer, now: engine.now)
     }
 
     func notes(in rows: ScopeTransaction) throws -> [Note] {
@@ -100,27 +92,7 @@ final class NotesModel: ScopeModel {
         }
     }
 
-    func refuse(_ operation: OutboxOperation, _ error: CloudError, in rows: ScopeTransaction) throws
-        -> ChangeNotification?
-    {
-        let names = try items(of: operation, in: rows)
-        return ChangeNotification(reason: .quotaViolationChange, changedKeys: names, error: error)
-    }
-
     func items(of operation: OutboxOperation, in rows: ScopeTransaction) throws -> [ItemName] {
         [ItemName(try WireChange(serializedBytes: operation.payload).item)]
-    }
-}
-
-/// Everybody who is signed in has notes.
-struct NotesKind: ScopeKind {
-    let service = ServiceName.records
-
-    func scopes(of session: SessionRecord?, in database: Database) throws -> [ScopeID] {
-        session?.signedIn == true ? [ScopeID(app: NotesModel.theApp, service: service)] : []
-    }
-
-    func open(_ id: ScopeID, on engine: DeviceEngine) throws(CloudError) -> ScopeDriver {
-        try engine.open(NotesModel(engine))
     }
 }

@@ -107,6 +107,18 @@ extension ScopeModel {
     }
     func alone(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> Set<Int64> { [] }
     func items(of operation: OutboxOperation, in rows: ScopeTransaction) throws -> [ItemName] { [] }
+    func refuse(
+        _ operation: OutboxOperation, _ error: CloudError, in rows: ScopeTransaction
+    ) throws -> ChangeNotification? {
+        ChangeNotification(
+            reason: .quotaViolationChange, changedKeys: try items(of: operation, in: rows), error: error)
+    }
+
+    /// Queues what the app writes, under an id of its own.
+    func append(_ payload: Data, in rows: ScopeTransaction) throws {
+        _ = try rows.append(payload, id: engine.makeOperationID(), writer: engine.writer, now: engine.now)
+    }
+
     func refusals(in rows: ScopeTransaction) throws -> [RefusedWrite] { [] }
     func notifications(of news: News, in rows: ScopeTransaction) throws -> [ChangeNotification] {
         let all = ChangeNotification(reason: .serverChange, changedKeys: [], token: try rows.state().head)
