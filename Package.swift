@@ -32,7 +32,9 @@ func shared(_ name: String, _ dependencies: [Target.Dependency] = []) -> Target 
 }
 
 /// One of the five services: a library, and the thin executable over it.
-func service(_ name: String, product: String, _ dependencies: [Target.Dependency] = []) -> [Target] {
+func service(
+    _ name: String, product: String, _ dependencies: [Target.Dependency] = [], entry: [Target.Dependency] = []
+) -> [Target] {
     [
         .target(
             name: "\(name)Service",
@@ -43,8 +45,8 @@ func service(_ name: String, product: String, _ dependencies: [Target.Dependency
         .executableTarget(
             name: product,
             dependencies: [
-                .target(name: "\(name)Service"), "ServiceKit", "ZeroMQBus", "Core", argumentParser,
-            ],
+                .target(name: "\(name)Service"), "ServiceEntry", "ServiceKit", "Core", argumentParser,
+            ] + entry,
             path: "Services/\(name)/Entry",
             swiftSettings: strict
         ),
@@ -100,6 +102,8 @@ let package = Package(
                 "Storage", "Bus", "Wire", "Core", "Files", "CJemalloc", "CSodium", protobuf, logging, configuration,
                 crypto, lifecycle, unixSignals,
             ]),
+        // What the programs of all services take and do.
+        shared("ServiceEntry", ["ServiceKit", "ZeroMQBus", "Core", argumentParser]),
         shared("Bulk", ["ServiceKit", "Content", "Storage", "Bus", "Wire", "Core"]),
         shared("NephosKit", ["Bus", "Wire", "Core", "Files", "ZeroMQBus", crypto, grdb, protobuf, logging]),
         shared(
@@ -113,7 +117,8 @@ let package = Package(
     ]
         + service("Identity", product: "nephos-identity", storing + [crypto, cryptoExtras])
         + service("KeyValue", product: "nephos-keyvalue", storing)
-        + service("Documents", product: "nephos-documents", ["Bulk", "Content", "Storage", "Bus"])
+        + service(
+            "Documents", product: "nephos-documents", ["Bulk", "Content", "Storage", "Bus"], entry: ["ZeroMQBus"])
         + service("Records", product: "nephos-records")
         + service("Notifications", product: "nephos-notifications", storing)
         + [

@@ -77,6 +77,33 @@ import Wire
         #expect(cloud.settle())
     }
 
+    // What the holder found out a while ago is no answer to somebody who begins to wait now.
+    @Test func whatWasCuredIsTriedAnewForWhoeverBeginsToWait() throws {
+        let cloud = try TestCloud(seed: 8)
+        defer { cloud.close() }
+        let processes = try makeHome(cloud)
+        #expect(cloud.settle())
+        func setLocked(_ isLocked: Bool) throws {
+            var request = WireLockAccount()
+            request.accountName = TestCloud.accountName
+            request.locked = isLocked
+            try cloud.operate("LockAccount", request, as: WireLockAccountReply.self)
+        }
+        try setLocked(true)
+        try processes[1].store?.set(.integer(1), forKey: "a")
+        cloud.network.run(for: .seconds(20))
+        #expect(try processes[0].store?.status().problem != nil)
+        try setLocked(false)
+        cloud.network.run(for: .milliseconds(100))
+        let sent = try wait(processes[1], .sent, within: .seconds(30))
+        let current = try wait(processes[1], nil, within: .seconds(30))
+        #expect(cloud.network.run(within: .seconds(10)) { sent() != nil && current() != nil })
+        #expect(throws: Never.self) {
+            try sent()?.get()
+            try current()?.get()
+        }
+    }
+
     @Test(arguments: 1...10) func aGuestTakesOverAtOnce(_ seed: UInt64) throws {
         let cloud = try TestCloud(seed: seed)
         defer { cloud.close() }

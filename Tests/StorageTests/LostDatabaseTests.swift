@@ -18,7 +18,7 @@ import Testing
         try withFolder { path in
             // The first time there is nothing to lose.
             let engine = try SQLiteEngine(path: path, ifLost: .refuse)
-            try engine.migrate([Migration(name: "test-001", statements: ["CREATE TABLE numbers (number BIGINT)"])])
+            try engine.migrate([Migration(name: "test-001", statements: ["CREATE TABLE lost_numbers (number BIGINT)"])])
             engine.close()
             try SQLiteEngine(path: path, ifLost: .refuse).close()
 

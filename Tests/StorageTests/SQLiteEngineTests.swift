@@ -3,9 +3,9 @@ import Storage
 import Testing
 
 @Suite struct SQLiteEngineTests {
-    static let create = Migration(name: "numbers", statements: ["CREATE TABLE numbers (value INTEGER PRIMARY KEY)"])
-    static let insert = SQL("INSERT INTO numbers (value) VALUES (?1)")
-    static let count = SQL("SELECT count(*) FROM numbers")
+    static let create = Migration(name: "numbers", statements: ["CREATE TABLE counted (value INTEGER PRIMARY KEY)"])
+    static let insert = SQL("INSERT INTO counted (value) VALUES (?1)")
+    static let count = SQL("SELECT count(*) FROM counted")
     let directory = TemporaryDirectory()
 
     func open(_ name: String = "db") throws -> SQLiteEngine {
@@ -77,7 +77,7 @@ import Testing
         let engine = try open()
         let pairs = try engine.write { transaction in
             for value in 1...3 { _ = try transaction.execute(Self.insert, [.integer(Int64(value))]) }
-            let all = SQL("SELECT value FROM numbers ORDER BY value")
+            let all = SQL("SELECT value FROM counted ORDER BY value")
             var pairs = 0
             try transaction.query(all, []) { _ in
                 try transaction.query(all, []) { _ in

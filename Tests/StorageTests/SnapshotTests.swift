@@ -7,11 +7,11 @@ import Testing
 /// Reads beside the loop, of a database in a file.
 @Suite(.serialized) struct SnapshotTests {
     private static let migration = Migration(
-        name: "test-001", statements: ["CREATE TABLE numbers (number BIGINT NOT NULL, bytes BLOB NOT NULL)"])
-    private static let insert = SQL("INSERT INTO numbers (number, bytes) VALUES (?1, ?2)")
-    private static let replace = SQL("UPDATE numbers SET bytes = ?1 WHERE number = 1")
-    private static let count = SQL("SELECT COUNT(*) FROM numbers")
-    private static let numbers = SQL("SELECT number FROM numbers ORDER BY number")
+        name: "test-001", statements: ["CREATE TABLE rows_seen (number BIGINT NOT NULL, bytes BLOB NOT NULL)"])
+    private static let insert = SQL("INSERT INTO rows_seen (number, bytes) VALUES (?1, ?2)")
+    private static let replace = SQL("UPDATE rows_seen SET bytes = ?1 WHERE number = 1")
+    private static let count = SQL("SELECT COUNT(*) FROM rows_seen")
+    private static let numbers = SQL("SELECT number FROM rows_seen ORDER BY number")
 
     private func withEngine(_ body: (SQLiteEngine, _ path: String) throws -> Void) throws {
         let folder = NSTemporaryDirectory() + "nephos-snapshots-" + UUID().uuidString
@@ -64,7 +64,7 @@ import Testing
             }
             // 2000^4 rows.
             let endless = SQL(
-                "SELECT COUNT(*) FROM numbers a, numbers b, numbers c, numbers d WHERE a.number + b.number + c.number + d.number < 0"
+                "SELECT COUNT(*) FROM rows_seen a, rows_seen b, rows_seen c, rows_seen d WHERE a.number + b.number + c.number + d.number < 0"
             )
             let start = ContinuousClock.now
             do {

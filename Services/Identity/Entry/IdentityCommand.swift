@@ -1,30 +1,17 @@
 import ArgumentParser
 import Core
 import IdentityService
+import ServiceEntry
 import ServiceKit
-import ZeroMQBus
 
 @main
 struct IdentityCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "nephos-identity", abstract: "Who may do what: accounts, devices, apps and tokens.")
 
-    @Option(help: "The deployment's folder: roster.json and identity.secret.json.", completion: .directory)
-    var deployment: String
-
-    @Option(help: "This service's own folder, for its database.", completion: .directory)
-    var data: String
-
-    @Option(help: "trace, debug, info, notice, warning or error (default: $NEPHOS_LOG_LEVEL, or info).")
-    var logLevel: String?
-
-    @Flag(help: "End when standard input does, as under nephos up, and hold a place in the deployment's folder run.")
-    var supervised = false
+    @OptionGroup var options: ServiceOptions
 
     func run() async throws {
-        try await runService(
-            .identity, deployment: deployment, data: data, logLevel: logLevel,
-            isSupervised: supervised, transport: ZeroMQTransport(busyPollMax: serviceBusyPollMax)
-        ) { IdentityService(configuration: try IdentityConfiguration($0.configuration)) }
+        try await options.run(.identity) { IdentityService(configuration: try IdentityConfiguration($0.configuration)) }
     }
 }

@@ -1,30 +1,19 @@
 import ArgumentParser
 import Core
 import NotificationsService
+import ServiceEntry
 import ServiceKit
-import ZeroMQBus
 
 @main
 struct NotificationsCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "nephos-notifications", abstract: "Tells devices at once what has changed.")
 
-    @Option(help: "The deployment's folder: roster.json and notifications.secret.json.", completion: .directory)
-    var deployment: String
-
-    @Option(help: "This service's own folder, for its database.", completion: .directory)
-    var data: String
-
-    @Option(help: "trace, debug, info, notice, warning or error (default: $NEPHOS_LOG_LEVEL, or info).")
-    var logLevel: String?
-
-    @Flag(help: "End when standard input does, as under nephos up, and hold a place in the deployment's folder run.")
-    var supervised = false
+    @OptionGroup var options: ServiceOptions
 
     func run() async throws {
-        try await runService(
-            .notifications, deployment: deployment, data: data, logLevel: logLevel,
-            isSupervised: supervised, transport: ZeroMQTransport()
-        ) { NotificationsService(configuration: try NotificationsConfiguration($0.configuration)) }
+        try await options.run(.notifications, busyPollMax: .zero) {
+            NotificationsService(configuration: try NotificationsConfiguration($0.configuration))
+        }
     }
 }

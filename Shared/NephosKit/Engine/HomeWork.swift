@@ -322,6 +322,7 @@ final class HomeWork {
         _ peer: Int
     ) {
         guard let driver = open(key, for: peer), guests[peer]?.waiters.count ?? 0 < Self.waitersMax else { return }
+        if isImpatient { driver.tryAnew() }
         var hasEnded = false
         let waiter = driver.wait(for: goal.goal, timeout: timeout, isImpatient: isImpatient) { [weak self] result in
             hasEnded = true

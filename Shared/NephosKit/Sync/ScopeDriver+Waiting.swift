@@ -53,24 +53,28 @@ extension ScopeDriver {
     private func standing() throws(CloudError) -> ScopeStanding {
         let place = model.place(in: engine.session)
         // It is looked for among all that waits.
-        let asksForBlocked = sync.waiters.values.contains { $0.isImpatient && $0.goal == .sent }
+        let asksForBlocked = !isHeld && sync.waiters.values.contains { $0.isImpatient && $0.goal == .sent }
         var standing = try engine.local.read { database in
             let rows = ScopeTransaction(database, place)
             return ScopeStanding(
                 isSynced: try rows.state().synced, waiting: try rows.operationCount(),
                 blocked: asksForBlocked ? try rows.firstBlocked()?.error : nil)
         }
-        standing.problem = problem
+        // What the other process knew may have been cured: it tries anew for whoever begins to wait, and says so.
+        standing.problem = isHeld ? sessionProblem : problem
         return standing
     }
 
-    /// Why the scope as a whole is not current: the session's reason, else its own.
-    private var problem: CloudError? {
+    /// Why the session keeps the scope from being current.
+    private var sessionProblem: CloudError? {
         guard let session = engine.session, session.signedIn else {
             return CloudError(.notSignedIn, "This home has no account signed in. Sign in.")
         }
-        return session.ending ?? (isHeld ? told.error : sync.problem)
+        return session.ending
     }
+
+    /// Why the scope as a whole is not current: the session's reason, else its own.
+    private var problem: CloudError? { sessionProblem ?? (isHeld ? told.error : sync.problem) }
 
     /// What was said of the sign-in that is this process's too.
     private var told: HeldStanding {

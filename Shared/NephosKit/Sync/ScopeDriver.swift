@@ -155,6 +155,12 @@ final class ScopeDriver {
         perform(sync.hasten())
     }
 
+    /// Somebody begins to wait who knows nothing of what was tried before: what only a person could cure may be cured.
+    func tryAnew() {
+        if let problem = sync.problem, ScopeSync.needsSomebody(problem) { note(nil) }
+        synchronize()
+    }
+
     /// Another process of this home has written.
     func foreignWrite() {
         guard scope != nil else { return begin() }
