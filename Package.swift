@@ -2,9 +2,11 @@
 
 import PackageDescription
 
-// Imports run one way: Services -> ServiceKit -> Storage, Bus -> Wire -> Core.
-// Services never import each other; only ZeroMQBus imports CZeroMQ. The
-// explicit dependency check in ops/test holds these arrows.
+// Imports run one way: services -> NephosServiceKit -> NephosStorage, NephosBus
+// -> NephosWire -> NephosCore. Services never import each other; only
+// NephosZeroMQ imports CZeroMQ. The explicit dependency check in ops/test holds
+// these arrows. Every library has a name of Nephos, because a module's name is
+// one for the whole program of an app that links it.
 
 let strict: [SwiftSetting] = [
     .treatAllWarnings(as: .error),
@@ -21,6 +23,7 @@ let cryptoExtras = Target.Dependency.product(name: "CryptoExtras", package: "swi
 let grdb = Target.Dependency.product(name: "GRDB", package: "GRDB.swift")
 let sqlite = Target.Dependency.product(name: "GRDBSQLite", package: "GRDB.swift")
 let histogram = Target.Dependency.product(name: "Histogram", package: "hdrhistogram-swift")
+let heap = Target.Dependency.product(name: "HeapModule", package: "swift-collections")
 let logging = Target.Dependency.product(name: "Logging", package: "swift-log")
 let protobuf = Target.Dependency.product(name: "SwiftProtobuf", package: "swift-protobuf")
 let lifecycle = Target.Dependency.product(name: "ServiceLifecycle", package: "swift-service-lifecycle")
@@ -37,15 +40,15 @@ func service(
 ) -> [Target] {
     [
         .target(
-            name: "\(name)Service",
-            dependencies: ["ServiceKit", "Core"] + dependencies,
+            name: "Nephos\(name)",
+            dependencies: ["NephosServiceKit", "NephosCore"] + dependencies,
             path: "Services/\(name)/Sources",
             swiftSettings: strict
         ),
         .executableTarget(
             name: product,
             dependencies: [
-                .target(name: "\(name)Service"), "ServiceEntry", "ServiceKit", "Core", argumentParser,
+                .target(name: "Nephos\(name)"), "NephosServiceEntry", "NephosServiceKit", "NephosCore", argumentParser,
             ] + entry,
             path: "Services/\(name)/Entry",
             swiftSettings: strict
@@ -54,7 +57,7 @@ func service(
 }
 
 /// What a service needs that has state of its own.
-let storing: [Target.Dependency] = ["Storage", "Bus", "Wire", configuration, protobuf]
+let storing: [Target.Dependency] = ["NephosStorage", "NephosBus", "NephosWire", configuration, protobuf]
 
 /// A test target in `Tests/`.
 func tests(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
@@ -77,6 +80,7 @@ let package = Package(
     dependencies: [
         .package(url: "https://github.com/HdrHistogram/hdrhistogram-swift", from: "0.2.0"),
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
+        .package(url: "https://github.com/apple/swift-collections", from: "1.6.0"),
         .package(url: "https://github.com/apple/swift-configuration", from: "1.4.0", traits: []),
         .package(url: "https://github.com/apple/swift-crypto", from: "4.5.2"),
         .package(url: "https://github.com/apple/swift-log", from: "1.16.2"),
@@ -89,49 +93,62 @@ let package = Package(
         .systemLibrary(name: "CSQLiteShim", path: "Shared/CSQLiteShim"),
         .systemLibrary(name: "CSodium", path: "Shared/CSodium"),
         .systemLibrary(name: "CZeroMQ", path: "Shared/CZeroMQ"),
-        shared("Core", [crypto]),
-        shared("Files"),
-        shared("Wire", ["Core", protobuf]),
-        shared("Bus", ["Core", "Wire", protobuf]),
-        shared("ZeroMQBus", ["Bus", "Core", "CZeroMQ", "CSodium", logging]),
-        shared("Storage", ["Core", "CSQLiteShim", grdb, sqlite, logging]),
-        shared("Content", ["Core", "Storage", crypto]),
+        shared("NephosCore", [crypto]),
+        shared("NephosFiles"),
+        shared("NephosWire", ["NephosCore", protobuf]),
+        shared("NephosBus", ["NephosCore", "NephosWire", heap, protobuf]),
+        shared("NephosZeroMQ", ["NephosBus", "NephosCore", "CZeroMQ", "CSodium", heap, logging]),
+        shared("NephosStorage", ["NephosCore", "CSQLiteShim", grdb, sqlite, logging]),
+        shared("NephosContent", ["NephosCore", "NephosStorage", crypto]),
         shared(
-            "ServiceKit",
+            "NephosServiceKit",
             [
-                "Storage", "Bus", "Wire", "Core", "Files", "CJemalloc", "CSodium", protobuf, logging, configuration,
+                "NephosStorage", "NephosBus", "NephosWire", "NephosCore", "NephosFiles", "CJemalloc", "CSodium",
+                protobuf, logging, configuration,
                 crypto, lifecycle, unixSignals,
             ]),
         // What the programs of all services take and do.
-        shared("ServiceEntry", ["ServiceKit", "ZeroMQBus", "Core", argumentParser]),
-        shared("Bulk", ["ServiceKit", "Content", "Storage", "Bus", "Wire", "Core"]),
-        shared("NephosKit", ["Bus", "Wire", "Core", "Files", "ZeroMQBus", crypto, grdb, protobuf, logging]),
+        shared("NephosServiceEntry", ["NephosServiceKit", "NephosZeroMQ", "NephosCore", argumentParser]),
         shared(
-            "TestKit",
+            "NephosBulk",
+            ["NephosServiceKit", "NephosContent", "NephosStorage", "NephosBus", "NephosWire", "NephosCore"]),
+        shared(
+            "NephosKit",
+            ["NephosBus", "NephosWire", "NephosCore", "NephosFiles", "NephosZeroMQ", crypto, grdb, protobuf, logging]),
+        shared(
+            "NephosSimulation",
             [
-                "ServiceKit", "NephosKit", "Storage", "Bus", "Wire", "Core", "IdentityService", "KeyValueService",
-                "NotificationsService", "DocumentsService", "Bulk", "Content", logging, protobuf,
+                "NephosServiceKit", "NephosKit", "NephosStorage", "NephosBus", "NephosWire", "NephosCore",
+                "NephosIdentity", "NephosKeyValue",
+                "NephosNotifications", "NephosDocuments", "NephosBulk", "NephosContent", logging, protobuf,
             ]),
         // What an app's tests import: a face of TestKit that shows nothing but NephosKit.
-        shared("NephosTestKit", ["TestKit", "NephosKit", "RecordsService", "Content", "Bus", "Core", logging]),
+        shared(
+            "NephosTestKit",
+            ["NephosSimulation", "NephosKit", "NephosRecords", "NephosContent", "NephosBus", "NephosCore", logging]),
     ]
         + service("Identity", product: "nephos-identity", storing + [crypto, cryptoExtras])
         + service("KeyValue", product: "nephos-keyvalue", storing)
         + service(
-            "Documents", product: "nephos-documents", ["Bulk", "Content", "Storage", "Bus"], entry: ["ZeroMQBus"])
+            "Documents", product: "nephos-documents", ["NephosBulk", "NephosContent", "NephosStorage", "NephosBus"],
+            entry: ["NephosZeroMQ"])
         + service("Records", product: "nephos-records")
         + service("Notifications", product: "nephos-notifications", storing)
         + [
             .executableTarget(
                 name: "nephos",
-                dependencies: ["NephosKit", "ServiceKit", "ZeroMQBus", "Bus", "Wire", "Core", argumentParser, logging],
+                dependencies: [
+                    "NephosKit", "NephosServiceKit", "NephosZeroMQ", "NephosBus", "NephosWire", "NephosCore",
+                    argumentParser, logging,
+                ],
                 path: "Clients/CommandLine",
                 swiftSettings: strict
             ),
             .executableTarget(
                 name: "nephos-load",
                 dependencies: [
-                    "NephosKit", "ServiceKit", "ZeroMQBus", "Bus", "Wire", "Core", argumentParser, histogram,
+                    "NephosKit", "NephosServiceKit", "NephosZeroMQ", "NephosBus", "NephosWire", "NephosCore",
+                    argumentParser, histogram,
                     protobuf, logging,
                 ],
                 path: "Clients/LoadTest",
@@ -141,48 +158,63 @@ let package = Package(
             tests("AppTests", ["NephosKit"]),
             // As the tests of an app are: on the two products alone.
             tests("TestedAppTests", ["NephosKit", "NephosTestKit"]),
-            tests("CoreTests", ["TestKit", "Core"]),
-            tests("BusTests", ["Bus", "Core"]),
+            tests("CoreTests", ["NephosSimulation", "NephosCore"]),
+            tests("BusTests", ["NephosBus", "NephosCore"]),
             tests(
                 "NotificationsServiceTests",
                 [
-                    "NotificationsService", "ServiceKit", "TestKit", "NephosKit", "Bus", "Wire", "Core",
+                    "NephosNotifications", "NephosServiceKit", "NephosSimulation", "NephosKit", "NephosBus",
+                    "NephosWire", "NephosCore",
                 ]),
-            tests("ConvergenceTests", ["TestKit", "NephosKit", "Bus", "Wire", "Core"]),
+            tests("ConvergenceTests", ["NephosSimulation", "NephosKit", "NephosBus", "NephosWire", "NephosCore"]),
             tests(
                 "CloudTests",
                 [
-                    "NephosTestKit", "TestKit", "ServiceKit", "NephosKit", "Storage", "Bus", "Wire", "Core", protobuf,
+                    "NephosNotifications", "NephosTestKit", "NephosSimulation", "NephosServiceKit", "NephosKit",
+                    "NephosContent", "NephosStorage", "NephosBus", "NephosWire", "NephosCore", protobuf,
                 ]),
-            tests("ZeroMQBusTests", ["ZeroMQBus", "Bus", "Core", "CZeroMQ"]),
-            tests("StorageTests", ["Storage", "Core", sqlite]),
+            tests("ZeroMQBusTests", ["NephosZeroMQ", "NephosBus", "NephosCore", "CZeroMQ"]),
+            tests("StorageTests", ["NephosStorage", "NephosCore", sqlite]),
             tests(
                 "BulkTests",
                 [
-                    "Bulk", "TestKit", "NephosKit", "ServiceKit", "Content", "Storage", "Bus", "Wire", "Core", logging,
+                    "NephosBulk", "NephosSimulation", "NephosKit", "NephosServiceKit", "NephosContent", "NephosStorage",
+                    "NephosBus", "NephosWire", "NephosCore", logging,
                     protobuf,
                 ]),
-            tests("ContentTests", ["Content", "TestKit", "Storage", "Core"]),
+            tests("ContentTests", ["NephosContent", "NephosSimulation", "NephosStorage", "NephosCore"]),
             tests(
                 "ServiceKitTests",
-                ["TestKit", "ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf, logging]),
+                [
+                    "NephosSimulation", "NephosServiceKit", "NephosStorage", "NephosBus", "NephosWire", "NephosCore",
+                    crypto, protobuf, logging,
+                ]),
             tests(
                 "IdentityServiceTests",
                 [
-                    "IdentityService", "TestKit", "ServiceKit", "Storage", "Bus", "Wire", "Core", protobuf,
+                    "NephosIdentity", "NephosSimulation", "NephosServiceKit", "NephosStorage", "NephosBus",
+                    "NephosWire", "NephosCore", protobuf,
                 ]),
             tests(
                 "KeyValueServiceTests",
                 [
-                    "KeyValueService", "TestKit", "ServiceKit", "Storage", "Bus", "Wire", "Core", crypto, protobuf,
+                    "NephosKeyValue", "NephosSimulation", "NephosServiceKit", "NephosStorage", "NephosBus",
+                    "NephosWire", "NephosCore", crypto, protobuf,
                 ]),
-            tests("CommandLineTests", ["ServiceKit", "TestKit", "Core", grdb]),
+            tests("CommandLineTests", ["NephosServiceKit", "NephosSimulation", "NephosCore", grdb]),
             // A service and its device model, as small as they can be.
             tests(
                 "NoteTests",
-                ["TestKit", "ServiceKit", "NephosKit", "Storage", "Bus", "Wire", "Core", grdb, protobuf]),
+                [
+                    "NephosSimulation", "NephosServiceKit", "NephosKit", "NephosStorage", "NephosBus", "NephosWire",
+                    "NephosCore", grdb, protobuf,
+                ]),
             tests(
-                "NephosKitTests", ["TestKit", "NephosKit", "ZeroMQBus", "Bus", "Wire", "Core", grdb, logging, protobuf]),
+                "NephosKitTests",
+                [
+                    "NephosSimulation", "NephosKit", "NephosZeroMQ", "NephosBus", "NephosWire", "NephosCore", grdb,
+                    logging, protobuf,
+                ]),
         ],
     swiftLanguageModes: [.v6]
 )

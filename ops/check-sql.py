@@ -14,6 +14,9 @@ for entry in pathlib.Path(record).read_text().split("\x1e"):
     place, separator, text = entry.partition("\x1f")
     if not separator:
         continue
+    # A trigger by which a test does damage.
+    if place == "migration/damage":
+        continue
     if place.startswith("migration/"):
         if (place, text) not in migrations:
             migrations.append((place, text))

@@ -1,6 +1,6 @@
 import ArgumentParser
-import Core
 import Foundation
+import NephosCore
 
 /// How a command ended, as a shell script can tell. The one table of exit codes.
 enum ExitStatus: Int32, CaseIterable, Error {

@@ -1,5 +1,5 @@
-import Core
 import Foundation
+import NephosCore
 
 /// A file that somebody names, which may be a pipe or a device too, or standard input (`-`).
 enum InputFile {

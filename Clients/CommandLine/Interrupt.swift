@@ -1,5 +1,5 @@
-import Core
 import Foundation
+import NephosCore
 import Synchronization
 
 /// Ctrl-C, a terminal that was closed, and SIGTERM, for commands that must not

@@ -1,7 +1,7 @@
 import ArgumentParser
-import Core
 import Foundation
-import ServiceKit
+import NephosCore
+import NephosServiceKit
 
 @main
 struct NephosCommand: AsyncParsableCommand {

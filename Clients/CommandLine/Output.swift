@@ -1,6 +1,6 @@
 import ArgumentParser
-import Core
 import Foundation
+import NephosCore
 
 /// What every command takes: how to print.
 struct OutputOptions: ParsableArguments {

@@ -1,6 +1,6 @@
 import ArgumentParser
-import Core
 import Foundation
+import NephosCore
 
 /// Where a password comes from; never from the command line itself, which others can see.
 struct PasswordOptions: ParsableArguments {

@@ -1,5 +1,5 @@
-import Core
 import Foundation
+import NephosCore
 
 /// The one way to standard output.
 ///

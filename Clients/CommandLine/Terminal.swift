@@ -1,5 +1,5 @@
-import Core
 import Foundation
+import NephosCore
 
 /// A person at a terminal.
 enum Terminal {

@@ -1,5 +1,5 @@
 import ArgumentParser
-import Core
+import NephosCore
 
 /// How long a command waits for an answer.
 struct WaitOptions: ParsableArguments {

@@ -1,8 +1,8 @@
 import ArgumentParser
-import Bus
-import Core
 import Foundation
-import ZeroMQBus
+import NephosBus
+import NephosCore
+import NephosZeroMQ
 
 struct BulkCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
@@ -34,11 +34,7 @@ struct BulkCommand: ParsableCommand {
         let progress = Progress(quiet: quiet)
         let summary = try measure(deployment, progress)
         progress.done()
-        if json {
-            try printJSON(summary)
-        } else {
-            print(summary.text)
-        }
+        try report(summary, json: json)
         if summary.hasFailures { throw ExitCode(1) }
     }
 
@@ -85,7 +81,7 @@ struct BulkCommand: ParsableCommand {
     }
 }
 
-struct BulkSummary: Encodable {
+struct BulkSummary: RunSummary {
     struct Leg: Encodable {
         var megabytesPerSecond: Double
         var megabytes: Double
@@ -122,11 +118,7 @@ struct BulkSummary: Encodable {
             line("writes alone        ", alone), line("writes while storing", up.writes),
             line("writes while fetching", down.writes),
         ]
-        for (name, codes) in [("storing", up.failures), ("fetching", down.failures)] where !codes.isEmpty {
-            lines.append(
-                "failed \(name): "
-                    + codes.sorted { $0.key < $1.key }.map { "\($0.value) \($0.key)" }.joined(separator: ", "))
-        }
+        lines += [failureLine("storing", up.failures), failureLine("fetching", down.failures)].compactMap(\.self)
         return lines.joined(separator: "\n")
     }
 }

@@ -1,10 +1,10 @@
-import Bus
-import Core
 import Foundation
+import NephosBus
+import NephosCore
 import NephosKit
+import NephosWire
+import NephosZeroMQ
 import Synchronization
-import Wire
-import ZeroMQBus
 
 /// A device that stores chunks as fast as it may, and fetches them again.
 final class BulkMover: Sendable {

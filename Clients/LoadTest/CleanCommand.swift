@@ -1,7 +1,7 @@
 import ArgumentParser
-import Core
-import Wire
-import ZeroMQBus
+import NephosCore
+import NephosWire
+import NephosZeroMQ
 
 struct CleanCommand: ParsableCommand {
     static let configuration = CommandConfiguration(

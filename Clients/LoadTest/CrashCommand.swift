@@ -1,6 +1,6 @@
 import ArgumentParser
-import Core
 import Foundation
+import NephosCore
 
 struct CrashCommand: ParsableCommand {
     static let configuration = CommandConfiguration(

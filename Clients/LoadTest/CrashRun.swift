@@ -1,12 +1,12 @@
-import Bus
-import Core
 import Foundation
 import Logging
+import NephosBus
+import NephosCore
 import NephosKit
-import ServiceKit
+import NephosServiceKit
+import NephosWire
+import NephosZeroMQ
 import Synchronization
-import Wire
-import ZeroMQBus
 
 /// Kills services under load and checks that nothing that was promised is gone.
 ///

@@ -1,12 +1,12 @@
-import Bus
-import Core
 import Foundation
+import NephosBus
+import NephosCore
 import NephosKit
-import ServiceKit
+import NephosServiceKit
+import NephosWire
+import NephosZeroMQ
 import SwiftProtobuf
 import Synchronization
-import Wire
-import ZeroMQBus
 
 /// Where a service answers, and what proves that it is the one.
 struct ServerAddress: Sendable {

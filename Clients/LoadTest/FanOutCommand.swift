@@ -1,8 +1,8 @@
 import ArgumentParser
-import Bus
-import Core
 import Foundation
-import ZeroMQBus
+import NephosBus
+import NephosCore
+import NephosZeroMQ
 
 struct FanOutCommand: ParsableCommand {
     static let configuration = CommandConfiguration(

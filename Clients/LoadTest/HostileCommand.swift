@@ -1,6 +1,6 @@
 import ArgumentParser
-import Core
 import Foundation
+import NephosCore
 
 struct HostileCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
@@ -33,17 +33,13 @@ struct HostileCommand: ParsableCommand {
         let progress = Progress(quiet: quiet)
         let summary = try HostileRun(deployment, isRude: isRude, progress: progress).run(for: .seconds(seconds))
         progress.done()
-        if json {
-            try printJSON(summary)
-        } else {
-            print(summary.text)
-        }
+        try report(summary, json: json)
         let grown = summary.services.contains { $0.after - $0.before > growth }
         if summary.attacked.p99 >= p99Max || grown || !summary.failures.isEmpty { throw ExitCode(1) }
     }
 }
 
-struct HostileSummary: Encodable {
+struct HostileSummary: RunSummary {
     struct Service: Encodable {
         var name: String
         /// Resident megabytes: after the honest device alone, and after all.

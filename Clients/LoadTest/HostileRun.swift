@@ -1,10 +1,10 @@
-import Bus
-import Core
 import Foundation
+import NephosBus
+import NephosCore
+import NephosWire
+import NephosZeroMQ
 import SwiftProtobuf
 import Synchronization
-import Wire
-import ZeroMQBus
 
 /// One honest device beside ten that do what costs most.
 struct HostileRun {

@@ -1,11 +1,11 @@
 import ArgumentParser
-import Bus
-import Core
 import Foundation
+import NephosBus
+import NephosCore
+import NephosWire
+import NephosZeroMQ
 import SwiftProtobuf
 import Synchronization
-import Wire
-import ZeroMQBus
 
 struct KVReadCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
@@ -35,11 +35,7 @@ struct KVReadCommand: ParsableCommand {
         let progress = Progress(quiet: quiet)
         let summary = try measure(deployment, progress)
         progress.done()
-        if json {
-            try printJSON(summary)
-        } else {
-            print(summary.text)
-        }
+        try report(summary, json: json)
         if summary.beside.p50 > factor * summary.alone.p50 || summary.hasFailures { throw ExitCode(1) }
     }
 
@@ -129,7 +125,7 @@ private final class Reader {
     }
 }
 
-struct ReadSummary: Encodable {
+struct ReadSummary: RunSummary {
     struct Reads: Sendable {
         var latencies = Latencies()
         var count = 0
@@ -152,11 +148,7 @@ struct ReadSummary: Encodable {
         }
         var lines = [line("writes alone        ", alone), line("writes beside reads ", beside)]
         lines.append(reads.map { line("whole reads         ", $0) + "  (\(readCount))" } ?? "no read was finished")
-        for (name, codes) in [("writes", failures), ("reads", readFailures)] where !codes.isEmpty {
-            lines.append(
-                "failed \(name): "
-                    + codes.sorted { $0.key < $1.key }.map { "\($0.value) \($0.key)" }.joined(separator: ", "))
-        }
+        lines += [failureLine("writes", failures), failureLine("reads", readFailures)].compactMap(\.self)
         return lines.joined(separator: "\n")
     }
 }

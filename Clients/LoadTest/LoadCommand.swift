@@ -1,5 +1,5 @@
 import ArgumentParser
-import ServiceKit
+import NephosServiceKit
 
 @main
 struct LoadCommand: ParsableCommand {

@@ -1,6 +1,6 @@
-import Core
 import Foundation
-import ServiceKit
+import NephosCore
+import NephosServiceKit
 
 /// The deployment under load: a given one, or one of its own.
 ///

@@ -1,6 +1,6 @@
-import Core
 import Foundation
 import Histogram
+import NephosCore
 
 /// Latencies of one run, in nanoseconds up to a minute, with three significant digits.
 struct Latencies {
@@ -76,6 +76,27 @@ func printJSON(_ value: some Encodable) throws {
     encoder.outputFormatting = [.prettyPrinted, .sortedKeys]
     encoder.keyEncodingStrategy = .convertToSnakeCase
     print(String(decoding: try encoder.encode(value), as: UTF8.self))
+}
+
+/// What a scenario found that is no table.
+protocol RunSummary: Encodable {
+    /// For people.
+    var text: String { get }
+}
+
+/// Prints it as text or JSON.
+func report(_ summary: some RunSummary, json: Bool) throws {
+    if json {
+        try printJSON(summary)
+    } else {
+        print(summary.text)
+    }
+}
+
+/// How often something failed, by code; nil: it never did.
+func failureLine(_ name: String, _ codes: [String: Int]) -> String? {
+    guard !codes.isEmpty else { return nil }
+    return "failed \(name): " + codes.sorted { $0.key < $1.key }.map { "\($0.value) \($0.key)" }.joined(separator: ", ")
 }
 
 /// Prints results as a table or JSON.

@@ -1,11 +1,11 @@
-import Bus
-import Core
 import Foundation
-import ServiceKit
+import NephosBus
+import NephosCore
+import NephosServiceKit
+import NephosWire
+import NephosZeroMQ
 import SwiftProtobuf
 import Synchronization
-import Wire
-import ZeroMQBus
 
 /// How what this program makes in a deployment is called.
 enum LoadNames {

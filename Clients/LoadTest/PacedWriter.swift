@@ -1,10 +1,10 @@
-import Bus
-import Core
 import Foundation
+import NephosBus
+import NephosCore
+import NephosWire
+import NephosZeroMQ
 import SwiftProtobuf
 import Synchronization
-import Wire
-import ZeroMQBus
 
 /// A device that writes fifty small values a second, whatever else goes on.
 struct PacedWriter {

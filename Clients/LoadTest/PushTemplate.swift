@@ -1,8 +1,8 @@
-import Bus
-import Core
 import Foundation
+import NephosBus
+import NephosCore
+import NephosWire
 import SwiftProtobuf
-import Wire
 
 /// One writer's pushes: encoded once, then patched.
 ///

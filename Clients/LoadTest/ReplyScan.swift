@@ -1,5 +1,5 @@
-import Core
-import Wire
+import NephosCore
+import NephosWire
 
 /// The fields of one encoded message, in place: what the generator needs of a
 /// reply without the cost of decoding all of it.

@@ -1,6 +1,6 @@
-import Core
 import Foundation
-import ServiceKit
+import NephosCore
+import NephosServiceKit
 import Synchronization
 
 /// A deployment for one run: in a folder that is removed with it, under a

@@ -1,6 +1,6 @@
-import Bus
-import Core
-import Wire
+import NephosBus
+import NephosCore
+import NephosWire
 
 /// The places in the store's feed that acknowledged transactions were given.
 ///

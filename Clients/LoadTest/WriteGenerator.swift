@@ -1,8 +1,8 @@
-import Bus
-import Core
 import Foundation
+import NephosBus
+import NephosCore
+import NephosWire
 import Synchronization
-import Wire
 
 /// What a run of writers does.
 struct WritePlan: Sendable {

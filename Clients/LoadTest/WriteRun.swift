@@ -1,9 +1,9 @@
 import ArgumentParser
-import Bus
-import Core
 import Foundation
+import NephosBus
+import NephosCore
+import NephosZeroMQ
 import Synchronization
-import ZeroMQBus
 
 /// What the two scenarios of writers take.
 struct WriterOptions: ParsableArguments {

@@ -1,4 +1,4 @@
-internal import Bus
+internal import NephosBus
 
 /// What may happen to messages between devices and services. The same on every line.
 public struct NetworkConditions: Sendable {

@@ -1,11 +1,11 @@
-internal import Bus
-internal import Content
-internal import Core
 internal import Foundation
+internal import NephosBus
+internal import NephosContent
+internal import NephosCore
 public import NephosKit
-internal import RecordsService
+internal import NephosRecords
+internal import NephosSimulation
 private import Synchronization
-internal import TestKit
 
 /// A whole deployment in the process of a test: all five services, and any number of devices, which are ordinary
 /// sessions. Nothing of it uses the network, and its clock is the test's: see ``settle(within:)``.
@@ -21,7 +21,7 @@ internal import TestKit
 /// does one thing after the other. Safe to use from any task.
 public final class TestCloud: Sendable {
     /// The password of every account that is not given another.
-    public static let password = TestKit.TestCloud.password
+    public static let password = NephosSimulation.TestCloud.password
 
     /// What is to go wrong, by name.
     public let faults: FaultPlan
@@ -57,7 +57,7 @@ public final class TestCloud: Sendable {
             try FileManager.default.createDirectory(
                 atPath: root + "/content", withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
             simulation = try Simulation(waitingPassesTime: waitingPassesTime) {
-                try TestKit.TestCloud(
+                try NephosSimulation.TestCloud(
                     seed: seed, faults: network.faults, factories: [.records: { _ in RecordsService() }],
                     content: ContentOptions(store: SegmentStore(folder: root + "/content")))
             }

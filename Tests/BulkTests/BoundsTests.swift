@@ -1,12 +1,12 @@
-import Bus
-import Content
-import Core
+import NephosBus
+import NephosContent
+import NephosCore
 import NephosKit
-import TestKit
+import NephosSimulation
+import NephosWire
 import Testing
-import Wire
 
-@testable import Bulk
+@testable import NephosBulk
 
 /// What is bounded, and that others are served while somebody tries.
 @Suite struct BoundsTests {

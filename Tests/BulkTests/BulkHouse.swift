@@ -1,13 +1,13 @@
-import Bulk
-import Bus
-import Content
-import Core
 import Foundation
+import NephosBulk
+import NephosBus
+import NephosContent
+import NephosCore
 import NephosKit
-import Storage
-import TestKit
+import NephosSimulation
+import NephosStorage
+import NephosWire
 import Testing
-import Wire
 
 /// A cloud whose documents move content, with segment files in a folder of its own.
 final class BulkHouse {

@@ -1,10 +1,10 @@
-import Bulk
-import Bus
-import Core
+import NephosBulk
+import NephosBus
+import NephosCore
 import NephosKit
-import TestKit
+import NephosSimulation
+import NephosWire
 import Testing
-import Wire
 
 /// What a device's own half does when the service is slow, or refuses it.
 @Suite struct ClientTests {

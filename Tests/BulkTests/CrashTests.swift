@@ -1,12 +1,12 @@
-import Bulk
-import Content
-import Core
+import NephosBulk
+import NephosContent
+import NephosCore
 import NephosKit
-import Storage
+import NephosSimulation
+import NephosStorage
+import NephosWire
 import Synchronization
-import TestKit
 import Testing
-import Wire
 
 /// Whatever is killed at whatever moment: what was answered is there, and what is sent again is stored once.
 @Suite struct CrashTests {

@@ -1,11 +1,11 @@
-import Bulk
-import Core
+import NephosBulk
+import NephosCore
 import NephosKit
-import ServiceKit
-import Storage
-import TestKit
+import NephosServiceKit
+import NephosSimulation
+import NephosStorage
+import NephosWire
 import Testing
-import Wire
 
 /// Rows that the disk has damaged stop nothing but themselves.
 @Suite struct DamageTests {

@@ -1,14 +1,14 @@
-import Bus
-import Content
-import Core
+import NephosBus
+import NephosContent
+import NephosCore
 import NephosKit
-import ServiceKit
-import Storage
-import TestKit
+import NephosServiceKit
+import NephosSimulation
+import NephosStorage
+import NephosWire
 import Testing
-import Wire
 
-@testable import Bulk
+@testable import NephosBulk
 
 /// What ends tickets and accounts, and what is left then.
 @Suite struct EndingTests {

@@ -1,13 +1,13 @@
-import Bulk
-import Bus
-import Content
-import Core
 import Foundation
+import NephosBulk
+import NephosBus
+import NephosContent
+import NephosCore
 import NephosKit
-import Storage
-import TestKit
+import NephosSimulation
+import NephosStorage
+import NephosWire
 import Testing
-import Wire
 
 /// What content does when the disk has little room, or none.
 @Suite(.serialized) struct FullDiskTests {

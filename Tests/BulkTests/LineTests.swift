@@ -1,9 +1,9 @@
-import Bus
-import Core
+import NephosBus
+import NephosCore
 import NephosKit
-import TestKit
+import NephosSimulation
+import NephosWire
 import Testing
-import Wire
 
 /// One ticket on many connections, of which nobody says which are over.
 @Suite struct LineTests {

@@ -1,18 +1,15 @@
-import Bulk
-import Bus
-import Core
+import NephosBulk
+import NephosBus
+import NephosCore
 import NephosKit
-import TestKit
+import NephosSimulation
+import NephosWire
 import Testing
-import Wire
 
 /// An account that may store nothing is told so, everywhere, and stores when it may.
 @Suite struct NothingTests {
     private func savePlan(_ size: UInt64, in house: BulkHouse) throws {
-        var plan = WireSavePlan()
-        plan.plan.planID = "nothing"
-        plan.plan.sizeBytes = size
-        try house.cloud.operate("SavePlan", plan, as: WireSavePlanReply.self)
+        try house.cloud.savePlan("nothing", bytes: size)
     }
 
     private func refusal(_ body: () throws -> Void) -> CloudError? {

@@ -1,6 +1,6 @@
-import Core
+import NephosCore
 import NephosKit
-import TestKit
+import NephosSimulation
 import Testing
 
 /// What is stored comes back as it was, to those who may have it.

@@ -1,11 +1,11 @@
-import Bus
-import Content
-import Core
-import ServiceKit
-import TestKit
+import NephosBus
+import NephosContent
+import NephosCore
+import NephosServiceKit
+import NephosSimulation
 import Testing
 
-@testable import Bulk
+@testable import NephosBulk
 
 @Suite struct TableTests {
     private func key(_ number: UInt8) throws -> PublicKey {

@@ -1,11 +1,11 @@
-import Bus
-import Core
+import NephosBus
+import NephosCore
 import NephosKit
-import TestKit
+import NephosSimulation
+import NephosWire
 import Testing
-import Wire
 
-@testable import Content
+@testable import NephosContent
 
 /// Who is let in, for how long, and what is said to everybody else.
 @Suite struct TicketTests {
@@ -155,6 +155,13 @@ import Wire
         try house.cloud.createApp(app)
         let mover = try TestBulk(of: house.cloud, app: "TEAM.notes")
         #expect(code { _ = try house.open(mover) } == .missingEntitlement)
+        // Nor does it end what another app of the account has open.
+        let other = try TestBulk(of: house.cloud)
+        let good = try ticket(house.open(other, upload: upload(1), bytes: 1 << 20))
+        #expect(code { try house.close(mover, upload: upload(1)) } == .missingEntitlement)
+        try other.send(frame(good, content(1)))
+        house.cloud.network.run(for: .seconds(1))
+        #expect(other.frames.map(\.kind).contains(.stored))
     }
 
     @Test func whatIsNoFrameIsRefusedAndTheOthersAreServed() throws {

@@ -1,11 +1,11 @@
-import Bulk
-import Bus
-import Core
 import Foundation
+import NephosBulk
+import NephosBus
+import NephosCore
 import NephosKit
-import TestKit
+import NephosSimulation
+import NephosWire
 import Testing
-import Wire
 
 /// Room is kept, and given back, and chunks live as long as an upload names them.
 @Suite struct UploadTests {
@@ -27,6 +27,29 @@ import Wire
         #expect(try house.chunkCount(of: mover.account) == 601)
         house.cloud.network.run(for: .seconds(200))
         #expect(try house.chunkCount(of: mover.account) == 0)
+        #expect(try house.used(by: mover.account) == 0)
+    }
+
+    @Test func whatWasReservedByAClockThatWasAheadIsNotKeptUntilThen() throws {
+        var configuration = Transfers.Configuration()
+        configuration.retention = .seconds(600)
+        let house = try BulkHouse(configuration: configuration)
+        func setClocks(ahead time: Duration) {
+            for service in TestCloud.services + [.documents] {
+                house.cloud.network.setClockOffset(service.rawValue, time)
+            }
+            house.cloud.network.run(for: .seconds(30))
+        }
+        setClocks(ahead: .seconds(365 * 86_400))
+        let mover = try TestBulk(of: house.cloud)
+        let client = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 100 << 20))
+        #expect(house.store([content(1)], with: client).allSatisfy { $0.isSuccess })
+        setClocks(ahead: .zero)
+        // Whoever is at it may go on.
+        #expect(house.store([content(2)], with: client).allSatisfy { $0.isSuccess })
+        house.cloud.network.run(for: .seconds(400))
+        #expect(try house.used(by: mover.account) == 100 << 20)
+        house.cloud.network.run(for: .seconds(400))
         #expect(try house.used(by: mover.account) == 0)
     }
 

@@ -1,12 +1,12 @@
-import Bus
-import Content
-import Core
+import NephosBus
+import NephosContent
+import NephosCore
 import NephosKit
-import TestKit
+import NephosSimulation
+import NephosWire
 import Testing
-import Wire
 
-@testable import Bulk
+@testable import NephosBulk
 
 /// What is written and removed again is bounded too: it stays on disk for a time.
 @Suite struct WritingTests {
@@ -17,10 +17,7 @@ import Wire
         var configuration = Transfers.Configuration()
         configuration.writtenADayLeast = UInt64(4 * Self.megabyte)
         let house = try BulkHouse(seed: seed, configuration: configuration)
-        var plan = WireSavePlan()
-        plan.plan.planID = "small"
-        plan.plan.sizeBytes = UInt64(2 * Self.megabyte)
-        try house.cloud.operate("SavePlan", plan, as: WireSavePlanReply.self)
+        try house.cloud.savePlan("small", bytes: UInt64(2 * Self.megabyte))
         try house.cloud.createAccount("small", plan: "small")
         return house
     }

@@ -1,5 +1,5 @@
-import Bus
-import Core
+import NephosBus
+import NephosCore
 import Testing
 
 /// What a client does when its connection is lost while it waits.

@@ -1,12 +1,12 @@
-import Bus
-import Core
 import Foundation
+import NephosBus
+import NephosCore
 import NephosKit
-import ServiceKit
-import Storage
-import TestKit
+import NephosServiceKit
+import NephosSimulation
+import NephosStorage
+import NephosWire
 import Testing
-import Wire
 
 /// What the operator, or a person, does to an account takes effect in every
 /// service, and on every device.

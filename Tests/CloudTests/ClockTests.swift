@@ -1,9 +1,9 @@
-import Bus
-import Core
+import NephosBus
+import NephosCore
 import NephosKit
-import TestKit
+import NephosSimulation
+import NephosWire
 import Testing
-import Wire
 
 /// Wrong clocks, on devices and in services.
 @Suite struct ClockTests {
@@ -312,6 +312,71 @@ import Wire
         cloud.network.faults = .none
         #expect(cloud.settle())
         #expect(cloud.devices.allSatisfy { $0.values == ["k": 20, "l": 1] })
+    }
+
+    // MARK: Calls that are no push
+
+    /// Each finds the clock wrong anew: what was learned of a clock goes when somebody sets it.
+    @Test(arguments: [-40 * 86_400, 3 * 3600])
+    func whatIsNoPushIsDoneUnderAWrongClockToo(_ seconds: Int) throws {
+        let cloud = try settled(3)
+        defer { cloud.close() }
+        let (wrong, stolen) = (cloud.devices[0], cloud.devices[1])
+        let ids = try cloud.devices.map { try #require($0.session?.deviceID.rawValue) }
+        var offset = seconds
+        /// Refused once, told the time by that, and done at once.
+        func underAWrongClock(_ what: Comment, _ call: () throws -> Void) throws {
+            offset += seconds / 10
+            wrong.setClockOffset(.seconds(offset))
+            let (requests, start) = (cloud.requestCount(.identity), cloud.network.now)
+            try call()
+            #expect(cloud.requestCount(.identity) - requests == 2, what)
+            #expect(cloud.network.now - start < .seconds(1), what)
+        }
+        try underAWrongClock("renamed") {
+            var rename = WireRenameDevice()
+            (rename.deviceID, rename.name) = (ids[0], "another name")
+            _ = try wrong.call(.identity, rename, as: WireRenameDeviceReply.self)
+        }
+        try underAWrongClock("another password") {
+            var change = WireChangePassword()
+            (change.currentPassword, change.newPassword) = (TestCloud.password, "another battery staple")
+            _ = try wrong.call(.identity, change, as: WireChangePasswordReply.self)
+        }
+        try underAWrongClock("allowed") {
+            _ = try wrong.call(.identity, WireAllowSignIn(), as: WireAllowSignInReply.self)
+        }
+        try underAWrongClock("revoked") {
+            var revoke = WireRevokeDevice()
+            revoke.deviceID = ids[1]
+            _ = try wrong.call(.identity, revoke, as: WireRevokeDeviceReply.self)
+        }
+        func known() throws -> [WireDevice] {
+            var list = WireListDevices()
+            list.accountName = TestCloud.accountName
+            return try cloud.operate("ListDevices", list, as: WireListDevicesReply.self).devices
+        }
+        #expect(try known().first { $0.deviceID == ids[0] }?.name == "another name")
+        #expect(try known().filter(\.revoked).map(\.deviceID) == [ids[1]])
+        try underAWrongClock("signed out") { try wrong.signOut() }
+        #expect(try !known().map(\.deviceID).contains(ids[0]))
+        #expect(cloud.network.run(within: .seconds(5)) { stolen.session?.revoked == true })
+        #expect(refusal { try cloud.devices[2].signIn(as: TestCloud.accountName) } == .wrongCredentials)
+    }
+
+    /// By a clock that went back the token of before has not run out: the server says so first, and then the time.
+    @Test func aCallUnderAnOldTokenAndAWrongClockIsDone() throws {
+        let cloud = try settled(2)
+        defer { cloud.close() }
+        let device = cloud.devices[0]
+        device.stop()
+        cloud.network.run(for: .seconds(1000))
+        device.setClockOffset(.seconds(-2 * 86_400))
+        try device.start()
+        var rename = WireRenameDevice()
+        (rename.deviceID, rename.name) = (try #require(device.session?.deviceID.rawValue), "another name")
+        let reply: WireRenameDeviceReply = try device.call(.identity, rename)
+        #expect(reply.device.name == "another name")
     }
 
     private func history(of device: TestDevice, in cloud: TestCloud) throws -> [WireKeyHistoryEntry] {

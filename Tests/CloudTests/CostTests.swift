@@ -1,12 +1,12 @@
-import Bus
-import Core
+import NephosBus
+import NephosCore
 import NephosKit
-import ServiceKit
-import Storage
+import NephosServiceKit
+import NephosSimulation
+import NephosStorage
+import NephosWire
 import SwiftProtobuf
-import TestKit
 import Testing
-import Wire
 
 /// What a request costs its caller: about what it costs the service.
 @Suite struct CostTests {

@@ -1,9 +1,12 @@
-import Bus
-import Core
-import Storage
-import TestKit
+import NephosBus
+import NephosCore
+import NephosServiceKit
+import NephosSimulation
+import NephosStorage
+import NephosWire
 import Testing
-import Wire
+
+import struct Foundation.Data
 
 @testable import NephosKit
 
@@ -142,5 +145,211 @@ import Wire
         for key: ItemName in ["a", "b", "c"] { try first.set(key, nil) }
         #expect(cloud.settle())
         #expect(second.values.isEmpty)
+    }
+
+    /// Changes bytes that the key-value service has stored, while it is down: it remembers nothing of them as they were.
+    private func damage(
+        _ column: String, of table: String, where condition: String, in cloud: TestCloud,
+        by change: (inout [UInt8]) -> Void
+    ) throws {
+        cloud.crash(.keyValue)
+        let select = SQL("SELECT \(column) FROM \(table) WHERE \(condition)")
+        let update = SQL("UPDATE \(table) SET \(column) = ?1 WHERE \(condition)")
+        try cloud.storage(of: .keyValue).write { transaction in
+            var bytes = try #require(try transaction.first(select) { $0.blob(0) })
+            change(&bytes)
+            #expect(try transaction.execute(update, [.blob(bytes)]) == 1)
+        }
+        try cloud.start(.keyValue)
+    }
+
+    private func account(_ name: String, in cloud: TestCloud) throws -> String {
+        let select = SQL("SELECT account_id FROM accounts WHERE name = ?1")
+        return try #require(
+            try cloud.storage(of: .identity).write { try $0.first(select, [.text(name)]) { $0.text(0) } })
+    }
+
+    /// What lies in the way of one account alone, and for all that it has: the sealed key of its store's digests, its own
+    /// wrapped key.
+    @Test(arguments: [
+        ("feed_scopes", "metadata", "digest_keys.damaged"), ("owner_keys", "wrapped", "account_keys.damaged"),
+    ])
+    func aDamagedKeyIsMadeAnewAndTheStoreHeals(_ table: String, _ column: String, _ counter: String) throws {
+        let cloud = try TestCloud(seed: 51)
+        defer { cloud.close() }
+        try cloud.createAccount("guest")
+        let first = try cloud.addDevice()
+        let other = try cloud.addDevice(to: "guest")
+        for key: ItemName in ["a", "b", "gone", "c"] { try first.set(key, "precious") }
+        try first.set("gone", nil)
+        try other.set("o", 1)
+        #expect(cloud.settle())
+        let owner = try account(TestCloud.accountName, in: cloud)
+        try damage(column, of: table, where: "owner = '\(owner)'", in: cloud) { $0[$0.count - 1] ^= 1 }
+
+        // One that has nothing yet, and one that writes.
+        let second = try cloud.addDevice()
+        try first.set("d", "new")
+        try other.set("p", 2)
+        cloud.network.run(for: .seconds(60))
+        #expect(cloud.settle(within: .seconds(1200)))
+        #expect(second.values == ["a": "precious", "b": "precious", "c": "precious", "d": "new"])
+        #expect(second.values == first.values && other.values == ["o": 1, "p": 2])
+        let counters = try cloud.health(of: .keyValue).counters
+        #expect(counters[counter] == 1 && counters["digest_keys.damaged"] == 1)
+        let third = try cloud.addDevice()
+        #expect(cloud.settle())
+        #expect(third.values == first.values)
+        // It stays in order after a restart, and what was damaged is kept beside what took its place.
+        cloud.crash(.keyValue)
+        let aside = SQL("SELECT owner FROM owner_keys_damaged")
+        let damaged = try cloud.storage(of: .keyValue).write { try $0.all(aside) { $0.text(0) } }
+        #expect(damaged == (table == "owner_keys" ? [owner] : []))
+        try cloud.start(.keyValue)
+        try third.set("a", nil)
+        #expect(cloud.settle())
+        #expect(first.values == ["b": "precious", "c": "precious", "d": "new"])
+        #expect(try cloud.health(of: .keyValue).counters[counter] == nil)
+    }
+
+    /// As many values as a store can have.
+    @Test func aFullStoreHealsFromADamagedAccountKey() throws {
+        let cloud = try TestCloud(seed: 56)
+        defer { cloud.close() }
+        let devices = try (0..<2).map { _ in try cloud.addDevice() }
+        let guest = try Guest(of: cloud)
+        for start in [0, 512] {
+            let writes = (start..<start + 512).map { guest.write("k\($0)", .integer(Int64($0))) }
+            #expect(try guest.ask(guest.push(writes)).code == nil)
+        }
+        #expect(cloud.settle())
+        let values = devices[0].values
+        #expect(values.count == 1024)
+        let owner = try account(TestCloud.accountName, in: cloud)
+        try damage("wrapped", of: "owner_keys", where: "owner = '\(owner)'", in: cloud) { $0[20] ^= 1 }
+        #expect(cloud.settle(within: .seconds(3600)))
+        let third = try cloud.addDevice()
+        #expect(cloud.settle())
+        #expect(third.values == values && devices[1].values == values)
+        #expect(try cloud.health(of: .keyValue).counters["keys.damaged"] ?? 0 >= 1024)
+    }
+
+    /// A secret that is wrong or missing is no damage: nothing is made anew, whoever asks.
+    @Test(arguments: ["UPDATE owner_keys SET master_key_id = 'another'", "UPDATE master_keys SET proof = zeroblob(44)"])
+    func whatNeedNotBeDamageIsNotMadeAnew(_ fault: String) throws {
+        let cloud = try TestCloud(seed: 52)
+        defer { cloud.close() }
+        let device = try cloud.addDevice()
+        try device.set("a", "precious")
+        #expect(cloud.settle())
+        let owner = try account(TestCloud.accountName, in: cloud)
+        let select = SQL("SELECT owner, master_key_id, wrapped FROM owner_keys")
+        func keys() throws -> [[SQLValue]] {
+            try cloud.storage(of: .keyValue).write {
+                try $0.all(select) { [.text($0.text(0)), .text($0.text(1)), .blob($0.blob(2))] }
+            }
+        }
+        let whole = try keys()
+        // As if another master key had wrapped it; or as if this one had become another.
+        try damage("wrapped", of: "owner_keys", where: "owner = '\(owner)'", in: cloud) { $0[20] ^= 1 }
+        cloud.crash(.keyValue)
+        _ = try cloud.storage(of: .keyValue).write { try $0.execute(SQL(fault), []) }
+        let before = try keys()
+        try cloud.start(.keyValue)
+        try device.set("b", "waits")
+        cloud.network.run(for: .seconds(60))
+        #expect(try keys() == before && before != whole)
+        let health = try cloud.health(of: .keyValue)
+        #expect(health.counters["account_keys.damaged"] == nil && health.counters["digest_keys.damaged"] == nil)
+        #expect(health.counters["failures.storageFailure"] ?? 0 > 0)
+        // Nothing was given up, and all goes on when the cause is gone.
+        #expect(device.values == ["a": "precious", "b": "waits"])
+        let pending = try #require(device.store).status().pending
+        #expect(pending.first?.error?.code == .storageFailure && pending.first?.blocker == .server)
+        cloud.crash(.keyValue)
+        let update = SQL("UPDATE owner_keys SET master_key_id = ?2, wrapped = ?3 WHERE owner = ?1")
+        try cloud.storage(of: .keyValue).write { for key in whole { try $0.execute(update, key) } }
+        try cloud.start(.keyValue)
+        #expect(cloud.settle())
+        #expect(try Guest(of: cloud).pull().get().items.map(\.key).sorted() == ["a", "b"])
+    }
+
+    @Test func aDamagedAccountKeyHoldsUpNoRotation() throws {
+        let cloud = try TestCloud(seed: 55)
+        defer { cloud.close() }
+        try cloud.createAccount("guest")
+        let device = try cloud.addDevice()
+        let other = try cloud.addDevice(to: "guest")
+        for device in [device, other] { try device.set("a", "precious") }
+        #expect(cloud.settle())
+        let owner = try account(TestCloud.accountName, in: cloud)
+        try damage("wrapped", of: "owner_keys", where: "owner = '\(owner)'", in: cloud) { $0[20] ^= 1 }
+        let key = Data(repeating: 7, count: 32).base64EncodedString()
+        try cloud.changeKeys { _, secrets, _ in
+            for index in secrets.indices { secrets[index].masterKeys.insert(key, at: 0) }
+        }
+        let health = try cloud.health(of: .keyValue)
+        #expect(health.usesNewestMasterKey && health.counters["account_keys.damaged"] ?? 0 > 0)
+        // That it is damaged is known although its master key is gone.
+        try cloud.changeKeys { _, secrets, _ in
+            for index in secrets.indices { secrets[index].masterKeys = [key] }
+        }
+        cloud.network.run(for: .seconds(60))
+        #expect(cloud.settle(within: .seconds(1200)))
+        let values = try Guest(of: cloud).pull().get().items.map { $0.value.string }
+        #expect(values == ["precious"] && other.values == ["a": "precious"])
+    }
+
+    /// Bytes that lie open beside a value: of its time (later and earlier), of its device, and of how long that is.
+    @Test(arguments: [(1, 0x80), (1, 0x01), (4, 0x10), (9, 0x01), (12, 0x01)] as [(Int, UInt8)])
+    func aDamagedStampHealsToWhatItWas(_ index: Int, _ bit: UInt8) throws {
+        let cloud = try TestCloud(seed: 53)
+        defer { cloud.close() }
+        let first = try cloud.addDevice()
+        try first.set("a", "precious")
+        try first.set("b", 1)
+        #expect(cloud.settle())
+        func stamps() throws -> [String: [String]] {
+            let items = try Guest(of: cloud).pull().get().items
+            return Dictionary(items.map { ($0.key, ["\($0.timestamp)", $0.deviceID]) }) { $1 }
+        }
+        let before = try stamps()
+        first.setOffline(true)
+        try damage("body", of: "feed_items", where: "name = 'a'", in: cloud) { $0[index] ^= bit }
+
+        let second = try cloud.addDevice()
+        cloud.network.run(for: .seconds(10))
+        #expect(second.values == ["b": 1])
+        let changes = try Guest(of: cloud).pull().get().changes
+        #expect(changes.filter(\.damaged).map(\.item) == ["a"])
+        #expect(try cloud.health(of: .keyValue).counters["keys.damaged"] ?? 0 > 0)
+
+        first.setOffline(false)
+        cloud.network.run(for: .seconds(30))
+        #expect(cloud.settle(within: .seconds(1200)))
+        #expect(second.values == ["a": "precious", "b": 1])
+        #expect(try stamps() == before)
+    }
+
+    /// One whose time seems to be of later would win against all that is written from now on.
+    @Test func aDeletionWithADamagedStampHealsToo() throws {
+        let cloud = try TestCloud(seed: 54)
+        defer { cloud.close() }
+        let first = try cloud.addDevice()
+        try first.set("a", "precious")
+        try first.set("b", 1)
+        #expect(cloud.settle())
+        let away = try cloud.addDevice()
+        #expect(cloud.settle())
+        away.setOffline(true)
+        try first.set("a", nil)
+        cloud.network.run(for: .seconds(10))
+        try damage("body", of: "feed_items", where: "name = 'a'", in: cloud) { $0[1] ^= 0x80 }
+        // Written over what it has seen last, and later than the deletion.
+        try away.set("a", "again")
+        away.setOffline(false)
+        cloud.network.run(for: .seconds(60))
+        #expect(cloud.settle(within: .seconds(1200)))
+        #expect(first.values == ["a": "again", "b": 1] && away.values == first.values)
     }
 }

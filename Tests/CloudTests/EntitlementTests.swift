@@ -1,7 +1,7 @@
-import Core
-import TestKit
+import NephosCore
+import NephosSimulation
+import NephosWire
 import Testing
-import Wire
 
 @testable import NephosKit
 

@@ -1,6 +1,6 @@
-import Bus
-import Core
-import TestKit
+import NephosBus
+import NephosCore
+import NephosSimulation
 import Testing
 
 import struct Foundation.Date

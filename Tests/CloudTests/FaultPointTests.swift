@@ -1,7 +1,7 @@
 import Foundation
 import NephosKit
+import NephosSimulation
 import NephosTestKit
-import TestKit
 import Testing
 
 /// The list of names is the list of places: each name is reached, and no place has another.

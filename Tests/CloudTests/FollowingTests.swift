@@ -1,10 +1,10 @@
-import Bus
-import Core
-import Storage
+import NephosBus
+import NephosCore
+import NephosSimulation
+import NephosStorage
+import NephosWire
 import SwiftProtobuf
-import TestKit
 import Testing
-import Wire
 
 /// What services make of identity's changes when there are more than one reply holds.
 @Suite struct FollowingTests {
@@ -76,6 +76,28 @@ import Wire
         try cloud.start(.keyValue)
         cloud.network.run(for: .seconds(5))
         #expect(try lost.pull().code == .deviceRevoked)
+    }
+
+    /// A token says all there is to know of a device that is new.
+    @Test func signInsOfNewDevicesTellTheServicesNothing() throws {
+        let cloud = try TestCloud(seed: 19)
+        defer { cloud.close() }
+        let service = try cloud.makeClient(asService: .keyValue)
+        func directory() throws -> WireReadChangesReply {
+            var read = WireReadChanges()
+            (read.owner, read.scope) = ("directory", "directory")
+            return try service.call("ReadChanges", read, at: .requests(.identity))
+        }
+        let before = try directory()
+        let guests = try (1...50).map { try Guest(of: cloud, seed: $0) }
+        cloud.network.run(for: .seconds(1))
+        let after = try directory()
+        #expect(after.token == before.token && !after.changes.contains { $0.item.hasPrefix("device/") })
+        // It tells them of one that has ended.
+        #expect(try guests[0].ask(WireSignOut(), to: .identity).code == nil)
+        let ended = try directory()
+        #expect(ended.token != before.token)
+        #expect(ended.changes.map(\.item).filter { $0.hasPrefix("device/") } == ["device/" + guests[0].device])
     }
 }
 

@@ -1,10 +1,10 @@
-import Bus
-import Core
 import Foundation
-import Storage
-import TestKit
+import NephosBus
+import NephosCore
+import NephosSimulation
+import NephosStorage
+import NephosWire
 import Testing
-import Wire
 
 /// What goes on while a service's disk is full, and after.
 @Suite(.serialized) struct FullDiskTests {

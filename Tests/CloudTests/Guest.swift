@@ -1,10 +1,10 @@
-import Bus
-import Core
+import NephosBus
+import NephosCore
 import NephosKit
+import NephosSimulation
+import NephosWire
 import SwiftProtobuf
-import TestKit
 import Testing
-import Wire
 
 /// A signed-in connection that says what no well-behaved device would, at the services' real doors.
 final class Guest {
@@ -41,13 +41,25 @@ final class Guest {
     @discardableResult
     func subscribe(_ others: [(service: ServiceName, scope: String)] = []) throws -> WireSubscribeReply {
         var request = WireSubscribe()
-        request.scopes = ([(ServiceName.keyValue, session.accessToken.app.storeID)] + others).map {
+        request.scopes = scopes(others)
+        return try client.call("Subscribe", request, at: .subscriptions, accessToken: session.accessToken.token)
+    }
+
+    /// Follows them no more.
+    func unsubscribe(_ others: [(service: ServiceName, scope: String)] = []) throws {
+        var request = WireUnsubscribe()
+        request.scopes = scopes(others)
+        let _: WireUnsubscribeReply = try client.call(
+            "Unsubscribe", request, at: .subscriptions, accessToken: session.accessToken.token)
+    }
+
+    private func scopes(_ others: [(service: ServiceName, scope: String)]) -> [WireSubscribedScope] {
+        ([(ServiceName.keyValue, session.accessToken.app.storeID)] + others).map {
             var scope = WireSubscribedScope()
             scope.service = $0.0.rawValue
             scope.scope = $0.1
             return scope
         }
-        return try client.call("Subscribe", request, at: .subscriptions, accessToken: session.accessToken.token)
     }
 
     var device: String { session.device.deviceID }
@@ -77,11 +89,13 @@ final class Guest {
     }
 
     /// Sends a request and waits for nothing.
-    func send(_ request: some SwiftProtobuf.Message, to service: ServiceName = .keyValue, id: OperationID? = nil) throws
-    {
+    func send(
+        _ request: some SwiftProtobuf.Message, to service: ServiceName = .keyValue, id: OperationID? = nil,
+        timeout: Duration? = nil
+    ) throws {
         let name = String(type(of: request).protoMessageName.split(separator: ".").last ?? "")
         let envelope = RequestEnvelope(
-            method: name, id: id ?? operation(), accessToken: session.accessToken.token,
+            method: name, id: id ?? operation(), accessToken: session.accessToken.token, timeout: timeout,
             body: Frame(encoding: request))
         try raw.send(envelope.encoded(), to: .requests(service))
     }

@@ -1,8 +1,8 @@
-import Bus
-import Core
-import TestKit
+import NephosBus
+import NephosCore
+import NephosSimulation
+import NephosWire
 import Testing
-import Wire
 
 @testable import NephosKit
 
@@ -167,10 +167,7 @@ import Wire
         let warehouses = Warehouses()
         let cloud = try TestCloud(seed: 5, factories: warehouses.factories)
         defer { cloud.close() }
-        var plan = WireSavePlan()
-        plan.plan.planID = "small"
-        plan.plan.sizeBytes = 1000
-        try cloud.operate("SavePlan", plan, as: WireSavePlanReply.self)
+        try cloud.savePlan("small", bytes: 1000)
         let owner = Owner(try cloud.createAccount("ann", plan: "small"))
         let first = try cloud.addDevice(to: "ann", isShared: true)
         let second = try cloud.addProcess(of: first)

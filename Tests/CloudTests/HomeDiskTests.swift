@@ -1,6 +1,6 @@
-import Core
 import Foundation
-import TestKit
+import NephosCore
+import NephosSimulation
 import Testing
 
 @testable import NephosKit

@@ -1,10 +1,10 @@
-import Bus
-import Core
 import Foundation
+import NephosBus
+import NephosCore
+import NephosSimulation
+import NephosWire
 import Synchronization
-import TestKit
 import Testing
-import Wire
 
 @testable import NephosKit
 
@@ -57,10 +57,7 @@ import Wire
         let warehouses = Warehouses()
         let cloud = try TestCloud(seed: 4, factories: warehouses.factories)
         defer { cloud.close() }
-        var plan = WireSavePlan()
-        plan.plan.planID = "small"
-        plan.plan.sizeBytes = 1000
-        try cloud.operate("SavePlan", plan, as: WireSavePlanReply.self)
+        try cloud.savePlan("small", bytes: 1000)
         let owner = Owner(try cloud.createAccount("ann", plan: "small"))
         try cloud.createAccount("bob", plan: "small")
         let first = try cloud.addDevice(to: "ann", isShared: true)

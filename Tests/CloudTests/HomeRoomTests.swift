@@ -1,7 +1,7 @@
-import Bus
-import Core
 import Foundation
-import TestKit
+import NephosBus
+import NephosCore
+import NephosSimulation
 import Testing
 
 @testable import NephosKit

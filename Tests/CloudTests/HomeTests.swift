@@ -1,8 +1,8 @@
-import Bus
-import Core
-import TestKit
+import NephosBus
+import NephosCore
+import NephosSimulation
+import NephosWire
 import Testing
-import Wire
 
 @testable import NephosKit
 
@@ -30,7 +30,9 @@ import Wire
         #expect(try kept() == [0, 0, 0])
     }
 
-    @Test func whatIsWrittenWhileAnotherSignsInIsNotLost() throws {
+    /// And the other's sign-in is taken back at the server, also by a clock that is wrong.
+    @Test(arguments: [0, -40 * 86_400])
+    func whatIsWrittenWhileAnotherSignsInIsNotLost(_ clockOffset: Int) throws {
         let cloud = try TestCloud(seed: 52)
         defer { cloud.close() }
         try cloud.createAccount("anna")
@@ -38,6 +40,7 @@ import Wire
         let device = try cloud.addDevice(to: "anna")
         #expect(cloud.settle())
         cloud.crash(.keyValue)
+        device.setClockOffset(.seconds(clockOffset))
         let connection = try cloud.connection
         let request = SignInRequest(
             identity: SessionRecord.Service(
@@ -51,8 +54,14 @@ import Wire
         cloud.network.run(within: .seconds(60)) { result != nil }
         let refused = #expect(throws: CloudError.self) { try #require(result).get() }
         #expect(refused?.code == .constraintViolation && refused?.details["unsent"] == "1")
+        cloud.network.run(for: .seconds(1))
+        var list = WireListDevices()
+        list.accountName = "bert"
+        let known = try cloud.operate("ListDevices", list, as: WireListDevicesReply.self).devices
+        // One that has signed out is not listed.
+        #expect(known.isEmpty)
         try cloud.start(.keyValue)
-        #expect(cloud.settle())
+        #expect(cloud.settle(within: .seconds(60)))
         #expect(device.session?.accountName == "anna" && device.values == ["k": "of anna"])
     }
 

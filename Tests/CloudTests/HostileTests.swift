@@ -1,12 +1,12 @@
-import Bus
-import Core
 import Foundation
+import NephosBus
+import NephosCore
 import NephosKit
-import ServiceKit
+import NephosServiceKit
+import NephosSimulation
+import NephosWire
 import SwiftProtobuf
-import TestKit
 import Testing
-import Wire
 
 /// Thousands of malformed, forged and stolen requests from a seeded generator:
 /// none is accepted, none stops a service, and who belongs there is served meanwhile.

@@ -1,8 +1,8 @@
-import Bus
-import Core
-import TestKit
+import NephosBus
+import NephosCore
+import NephosSimulation
+import NephosWire
 import Testing
-import Wire
 
 /// Whose a write is, and what a request id stands for.
 @Suite struct IdentityOfRequestsTests {

@@ -1,11 +1,11 @@
-import Bus
-import Core
-import ServiceKit
-import Storage
+import NephosBus
+import NephosCore
+import NephosServiceKit
+import NephosSimulation
+import NephosStorage
+import NephosWire
 import SwiftProtobuf
-import TestKit
 import Testing
-import Wire
 
 /// What a service learns that was away while identity's directory and another scope of its partition changed in turn.
 @Suite struct InterleavedScopesTests {

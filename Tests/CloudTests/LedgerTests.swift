@@ -1,11 +1,11 @@
-import Bus
-import Core
+import NephosBus
+import NephosCore
 import NephosKit
-import ServiceKit
-import Storage
-import TestKit
+import NephosServiceKit
+import NephosSimulation
+import NephosStorage
+import NephosWire
 import Testing
-import Wire
 
 /// A service that stores things of some size for owners, with the real ledger.
 final class Warehouse: CloudService {
@@ -107,10 +107,7 @@ final class Warehouses: @unchecked Sendable {
         let warehouses = Warehouses()
         let cloud = try TestCloud(seed: 5, factories: warehouses.factories)
         defer { cloud.close() }
-        var plan = WireSavePlan()
-        plan.plan.planID = "small"
-        plan.plan.sizeBytes = 1000
-        try cloud.operate("SavePlan", plan, as: WireSavePlanReply.self)
+        try cloud.savePlan("small", bytes: 1000)
         let owner = Owner(try cloud.createAccount("ann", plan: "small"))
         let device = try cloud.addDevice(to: "ann")
         cloud.network.run(for: .seconds(2))
@@ -190,10 +187,7 @@ private class LedgerHistory: SeededHistory {
     required init(seed: UInt64) throws {
         generator = SplitMix64(seed: seed &* 77)
         cloud = try TestCloud(seed: seed, factories: warehouses.factories)
-        var plan = WireSavePlan()
-        plan.plan.planID = "small"
-        plan.plan.sizeBytes = Self.plan
-        try cloud.operate("SavePlan", plan, as: WireSavePlanReply.self)
+        try cloud.savePlan("small", bytes: Self.plan)
         owners = [Owner(try cloud.createAccount("ann", plan: "small"))]
         var app = WireApp()
         app.appID = "T.app"

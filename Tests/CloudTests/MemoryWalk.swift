@@ -1,6 +1,6 @@
-import Core
-import ServiceKit
-import Storage
+import NephosCore
+import NephosServiceKit
+import NephosStorage
 
 @testable import NephosKit
 

@@ -1,10 +1,10 @@
-import Bus
-import Core
+import NephosBus
+import NephosCore
 import NephosKit
+import NephosSimulation
+import NephosWire
 import SwiftProtobuf
-import TestKit
 import Testing
-import Wire
 
 /// Names that look alike and have other bytes are two, in all of the cloud.
 @Suite struct NameTests {

@@ -1,11 +1,11 @@
-import Bus
-import Core
+import NephosBus
+import NephosCore
 import NephosKit
-import Storage
+import NephosSimulation
+import NephosStorage
+import NephosWire
 import SwiftProtobuf
-import TestKit
 import Testing
-import Wire
 
 import struct Foundation.Data
 
@@ -47,6 +47,62 @@ import struct Foundation.Data
         try devices[0].set("b", 2)
         cloud.network.run(for: .seconds(10))
         #expect(devices[1].values == ["a": 1, "b": 2])
+    }
+
+    @Test func identityThatForgotWhatAnAppWasGivenLearnsItAgain() throws {
+        let cloud = try TestCloud(seed: 45)
+        defer { cloud.close() }
+        let app = try cloud.createApp("T.notes", store: "T.shared")
+        cloud.network.run(for: .seconds(5))
+        let copy = try cloud.copyStorage(of: .identity)
+        var update = WireUpdateApp()
+        (update.appID, update.name, update.storeID) = (app.appID, "Notes", "T.other")
+        let updated = try cloud.operate("UpdateApp", update, as: WireUpdateAppReply.self).app
+        cloud.network.run(for: .seconds(5))
+
+        try cloud.restore(copy, of: .identity)
+        cloud.network.run(for: .seconds(30))
+        let apps = try cloud.operate("ListApps", WireListApps(), as: WireListAppsReply.self).apps
+        #expect(updated.storeID == "T.other" && updated.version > 1)
+        #expect(apps.first { $0.appID == app.appID } == updated)
+        #expect(try Guest(of: cloud, app: app.appID).pull().code == nil)
+    }
+
+    /// Whoever has a copy of the device's home does not come in again, and the device is told why it has ended.
+    @Test func identityThatForgotACopiedDeviceLearnsWhyItEnded() throws {
+        let cloud = try TestCloud(seed: 46)
+        defer { cloud.close() }
+        let device = try cloud.addDevice()
+        let thief = try cloud.makeCopy(of: device)
+        let copy = try cloud.copyStorage(of: .identity)
+        func failure(_ body: () throws -> Void) -> CloudError? {
+            do { try body() } catch { return error as? CloudError }
+            return nil
+        }
+        func refresh() throws {
+            var request = WireRefreshToken()
+            request.refreshToken = thief.refreshToken
+            try thief.client.call(
+                "RefreshToken", request, at: .requests(.identity), as: WireRefreshTokenReply.self)
+        }
+        // Used twice, in two exchanges.
+        #expect(failure { try refresh() } == nil)
+        #expect(failure { try refresh() }?.code == .deviceRevoked)
+        cloud.network.run(for: .seconds(5))
+
+        try cloud.restore(copy, of: .identity)
+        cloud.network.run(for: .seconds(30))
+        var signIn = WireSignIn()
+        signIn.accountName = TestCloud.accountName
+        signIn.password = TestCloud.password
+        signIn.deviceName = "thief"
+        for refused in [
+            failure { try thief.client.call("SignIn", signIn, at: .requests(.identity), as: WireSignInReply.self) },
+            failure { try refresh() },
+        ] {
+            #expect(refused?.code == .deviceRevoked && refused?.details["reason"] == "copied")
+        }
+        #expect(device.session?.revoked == true && device.session?.wasCopied == true)
     }
 
     @Test func identityThatForgotALockLocksAgain() throws {

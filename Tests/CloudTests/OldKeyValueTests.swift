@@ -1,9 +1,9 @@
-import Bus
-import Core
+import NephosBus
+import NephosCore
 import NephosKit
-import TestKit
+import NephosSimulation
+import NephosWire
 import Testing
-import Wire
 
 /// Key-value comes back from an old copy of its database.
 @Suite struct OldKeyValueTests {

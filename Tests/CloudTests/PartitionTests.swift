@@ -1,10 +1,10 @@
-import Core
+import NephosCore
 import NephosKit
-import ServiceKit
-import Storage
-import TestKit
+import NephosServiceKit
+import NephosSimulation
+import NephosStorage
+import NephosWire
 import Testing
-import Wire
 
 /// What services keep in memory of a partition, they can forget.
 @Suite struct PartitionTests {

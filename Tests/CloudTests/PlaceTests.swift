@@ -1,10 +1,10 @@
-import Bus
-import Core
-import ServiceKit
-import Storage
-import TestKit
+import NephosBus
+import NephosCore
+import NephosServiceKit
+import NephosSimulation
+import NephosStorage
+import NephosWire
 import Testing
-import Wire
 
 /// Somebody who can write a service's database cannot give one value for another.
 @Suite struct PlaceTests {
@@ -115,6 +115,29 @@ import Wire
         try swap(first, second, on: disk)
         try cloud.start(.keyValue)
         #expect(values(own)["a"] == "first" && values(other)[otherKey] == "second")
+    }
+
+    /// With a later time, an old value would win against all newer ones; with another device, it would be somebody else's.
+    @Test(arguments: [1, 4, 8, 14])
+    func aSealedValueOpensUnderItsOwnStampAlone(_ index: Int) throws {
+        let cloud = try TestCloud(seed: 3)
+        defer { cloud.close() }
+        let own = try speaker(cloud, TestCloud.accountName)
+        try push(["a": "first"], own, at: SimulatedNetwork.epoch)
+        #expect(values(own)["a"] == "first")
+        cloud.crash(.keyValue)
+        try cloud.storage(of: .keyValue).write { transaction in
+            let select = SQL("SELECT body FROM feed_items WHERE name = 'a'")
+            var body = try #require(try transaction.first(select) { $0.blob(0) })
+            body[index] ^= 1
+            // Who does it on purpose knows how to put the check right.
+            let end = 10 + Int(body[9])
+            let check = body[..<end].reduce(2_166_136_261 as UInt32) { ($0 ^ UInt32($1)) &* 16_777_619 }
+            withUnsafeBytes(of: check.bigEndian) { body.replaceSubrange(end..<end + 4, with: $0) }
+            try transaction.execute(SQL("UPDATE feed_items SET body = ?1 WHERE name = 'a'"), [.blob(body)])
+        }
+        try cloud.start(.keyValue)
+        #expect(values(own)["a"] == nil)
     }
 
     @Test func allHistoryThatIsPastItsTimeGoesInOneRound() throws {

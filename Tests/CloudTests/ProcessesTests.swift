@@ -1,9 +1,9 @@
-import Bus
-import Core
+import NephosBus
+import NephosCore
 import NephosKit
-import TestKit
+import NephosSimulation
+import NephosWire
 import Testing
-import Wire
 
 /// Several processes of one home.
 @Suite struct ProcessesTests {
@@ -78,6 +78,25 @@ import Wire
             #expect(process.changes.filter { $0.reason == .quotaViolationChange }.map(\.changedKeys) == [["a"]])
             #expect(try process.store?.status().isInSync == false)
         }
+    }
+
+    // Nobody misses the older value, and to set it again by what is listed would undo the newer one.
+    @Test func aRefusedWriteWhoseKeyWasWrittenAgainSinceIsNotListed() throws {
+        let cloud = try TestCloud(seed: 4)
+        defer { cloud.close() }
+        let (first, other) = (try cloud.addDevice(), try cloud.addDevice())
+        #expect(cloud.settle())
+        first.setOffline(true)
+        let large = PropertyValue.string(String(repeating: "x", count: 600_000))
+        try first.store?.write([LocalWrite(key: "a", value: large), LocalWrite(key: "c", value: .integer(1))])
+        try first.store?.set(.integer(2), forKey: "a")
+        try other.store?.set(large, forKey: "b")
+        cloud.network.run(for: .seconds(2))
+        first.setOffline(false)
+        #expect(cloud.network.run(within: .seconds(120)) { (try? first.store?.status().pending.isEmpty) == true })
+        cloud.network.run(for: .seconds(2))
+        #expect(other.values["a"] == .integer(2))
+        #expect(try first.store?.status().refused.map(\.key) == ["c"])
     }
 
     // The server ends the other's subscription for it, before the one that signs out has saved that.

@@ -1,12 +1,12 @@
-import Bus
-import Core
+import NephosBus
+import NephosCore
 import NephosKit
-import ServiceKit
-import Storage
+import NephosServiceKit
+import NephosSimulation
+import NephosStorage
+import NephosWire
 import SwiftProtobuf
-import TestKit
 import Testing
-import Wire
 
 /// A service with many rows, which it reads in each of the ways that there are.
 private final class Library: CloudService {

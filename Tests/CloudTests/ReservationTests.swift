@@ -1,8 +1,8 @@
-import Bus
-import Core
-import ServiceKit
-import Storage
-import TestKit
+import NephosBus
+import NephosCore
+import NephosServiceKit
+import NephosSimulation
+import NephosStorage
 import Testing
 
 /// A service that does with its ledger what a test says.
@@ -131,7 +131,9 @@ private final class Keeper: CloudService, @unchecked Sendable {
         func expired() throws -> Reservation? {
             var found: Reservation?
             let now = now
-            try keeper.run(on: cloud) { found = try $0.expiredReservation(at: now, in: $1) }
+            try keeper.run(on: cloud) {
+                found = try $0.expiredReservation(at: now, latest: now.advanced(by: .seconds(3600)), in: $1)
+            }
             return found
         }
         #expect(try expired() == nil)

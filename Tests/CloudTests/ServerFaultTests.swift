@@ -1,12 +1,12 @@
-import Bus
-import Core
+import NephosBus
+import NephosCore
 import NephosKit
-import ServiceKit
-import Storage
+import NephosServiceKit
+import NephosSimulation
+import NephosStorage
+import NephosWire
 import SwiftProtobuf
-import TestKit
 import Testing
-import Wire
 
 /// What the documents promise of the services' doors, clocks and old copies.
 @Suite struct ServerFaultTests {
@@ -19,7 +19,14 @@ import Wire
         let guest = try Guest(of: cloud)
         var generator = SplitMix64(seed: 5)
         let id = OperationID(at: guest.now.advanced(by: .seconds(seconds)), using: &generator)
-        #expect(try guest.ask(guest.push([guest.write("k", 1)]), id: id).code == .operationExpired)
+        cloud.network.setClockOffset(ServiceName.keyValue.rawValue, .seconds(20))
+        let refused = #expect(throws: CloudError.self) {
+            try guest.ask(guest.push([guest.write("k", 1)]), id: id).result.get()
+        }
+        #expect(refused?.code == .operationExpired)
+        let told = try #require(refused?.details["server_time"].flatMap { UInt64($0) })
+        let ahead = Timestamp(milliseconds: told).since(guest.now)
+        #expect(ahead > .seconds(19) && ahead <= .seconds(20))
     }
 
     @Test func whatPushesLeaveIsForgottenAfterADay() throws {

@@ -1,8 +1,8 @@
-import Core
+import NephosCore
 import NephosKit
-import TestKit
+import NephosSimulation
+import NephosWire
 import Testing
-import Wire
 
 /// Several apps of a team name one store, and one process has them all.
 @Suite struct SharedStoreTests {

@@ -1,9 +1,9 @@
-import Bus
-import Core
+import NephosBus
+import NephosCore
 import NephosKit
-import TestKit
+import NephosSimulation
+import NephosWire
 import Testing
-import Wire
 
 extension TestCloud {
     /// Everybody is in sync, and stays so when the next heartbeats have come.

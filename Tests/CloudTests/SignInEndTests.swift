@@ -1,11 +1,11 @@
-import Bus
-import Core
+import NephosBus
+import NephosCore
 import NephosKit
-import ServiceKit
-import Storage
-import TestKit
+import NephosServiceKit
+import NephosSimulation
+import NephosStorage
+import NephosWire
 import Testing
-import Wire
 
 /// What ends a sign-in ends all that came from it, everywhere; and nothing else does.
 @Suite struct SignInEndTests {

@@ -1,12 +1,13 @@
-import Bus
-import Core
+import NephosBus
+import NephosCore
 import NephosKit
-import ServiceKit
-import Storage
+import NephosNotifications
+import NephosServiceKit
+import NephosSimulation
+import NephosStorage
+import NephosWire
 import SwiftProtobuf
-import TestKit
 import Testing
-import Wire
 
 /// How many and how large subscriptions are, and what their holders are told.
 @Suite struct SubscriptionBoundsTests {
@@ -116,6 +117,51 @@ import Wire
         #expect(codes.dropLast().allSatisfy { $0 == nil } && codes.last == .limitExceeded)
         // It is that device's bound.
         #expect(try Guest(of: cloud, seed: 2).subscribe().heads.count == 1)
+    }
+
+    @Test func subscribedConnectionsAreSoManyInAll() throws {
+        let bounds = NotificationsConfiguration()
+        #expect(bounds.connectionsMax == 50_000 && bounds.connectionsPerDeviceMax == 64)
+        let cloud = try TestCloud(
+            seed: 28,
+            factories: [
+                .notifications: { _ in
+                    var configuration = NotificationsConfiguration()
+                    configuration.connectionsMax = 3
+                    return NotificationsService(configuration: configuration)
+                }
+            ])
+        defer { cloud.close() }
+        let guests = try (1...3).map { try Guest(of: cloud, seed: $0) }
+        for guest in guests { try guest.subscribe() }
+        let another = try Guest(of: cloud, seed: 4)
+        #expect(refusal { try another.subscribe() } == .serviceBusy)
+        // The others are told as before, and may say what else they follow.
+        #expect(try another.ask(another.push([another.write("k", 1)])).code == nil)
+        cloud.network.run(for: .seconds(1))
+        for guest in guests {
+            #expect(guest.client.notifications.flatMap(\.changes).map(\.item) == ["k"])
+            #expect(try guest.subscribe([(.identity, "account")]).heads.count == 2)
+        }
+        // One that leaves makes room.
+        try guests[0].unsubscribe([(.identity, "account")])
+        #expect(try another.subscribe().heads.count == 1)
+    }
+
+    @Test func aConnectionFollowsSoManyScopes() throws {
+        let cloud = try TestCloud(seed: 29)
+        defer { cloud.close() }
+        let guest = try Guest(of: cloud)
+        try guest.subscribe([(.identity, "account")])
+        func refused(_ count: Int) -> CloudError.Code? {
+            refusal { try guest.subscribe((0..<count).map { (.keyValue, "no store \($0)") }) }
+        }
+        // With the two that it follows.
+        #expect(refused(254) == .missingEntitlement && refused(255) == .limitExceeded)
+        let other = try Guest(of: cloud, seed: 2)
+        #expect(try other.ask(other.push([other.write("k", 1)])).code == nil)
+        cloud.network.run(for: .seconds(1))
+        #expect(guest.client.notifications.flatMap(\.changes).map(\.item) == ["k"])
     }
 
     @Test func aSubscriptionIsNoLargerThanItMayBe() throws {

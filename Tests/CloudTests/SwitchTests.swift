@@ -1,13 +1,13 @@
-import Bus
-import Core
 import Foundation
+import NephosBus
+import NephosCore
 import NephosKit
-import ServiceKit
-import Storage
+import NephosServiceKit
+import NephosSimulation
+import NephosStorage
+import NephosWire
 import Synchronization
-import TestKit
 import Testing
-import Wire
 
 /// One home, two accounts, and a process that ends between any two things that it saves.
 @Suite struct SwitchTests {
@@ -29,6 +29,28 @@ import Wire
 
     private static let signInSteps = ["switch.secrets", "switch.session", "sign-in.commit", "switch.clear"]
     private static let signOutSteps = ["switch.secrets", "switch.session", "sign-out.commit", "switch.clear"]
+
+    @Test func whatWasRefusedIsNotGivenUpBecauseAnotherSignsIn() throws {
+        let cloud = try TestCloud(seed: 6)
+        defer { cloud.close() }
+        for name in ["anna", "bert"] { try cloud.createAccount(name) }
+        let (device, other) = (try cloud.addDevice(to: "anna"), try cloud.addDevice(to: "anna"))
+        #expect(cloud.settle())
+        device.setOffline(true)
+        let large = PropertyValue.string(String(repeating: "x", count: 600_000))
+        try device.store?.set(large, forKey: "a")
+        try other.store?.set(large, forKey: "b")
+        cloud.network.run(for: .seconds(2))
+        device.setOffline(false)
+        #expect(cloud.network.run(within: .seconds(60)) { (try? device.store?.status().refused.count) == 1 })
+        try device.signOut()
+        let refusal = #expect(throws: CloudError.self) { try device.signIn(as: "bert") }
+        #expect(refusal?.code == .constraintViolation && refusal?.details["refused"] == "1")
+        try device.signIn(as: "anna")
+        #expect(try device.store?.status().refused.map(\.value) == [large])
+        try device.signIn(as: "bert", discardsUnsent: true)
+        #expect(device.session?.accountName == "bert")
+    }
 
     @Test(arguments: signInSteps)
     func aCrashAtAnyStepOfASwitchLeavesTheHomeWholeWithOneAccount(_ step: String) throws {

@@ -1,10 +1,10 @@
-import Bus
-import Core
+import NephosBus
+import NephosCore
 import NephosKit
+import NephosSimulation
+import NephosWire
 import SwiftProtobuf
-import TestKit
 import Testing
-import Wire
 
 /// Large requests wait for their turn, and nobody waits for them but who sent them.
 @Suite struct TurnTests {
@@ -45,6 +45,23 @@ import Wire
         try small.send(small.push([small.write("small", 1)]))
         cloud.network.run(for: .seconds(1))
         #expect(try sequences([small, large]) == [3, 4])
+    }
+
+    /// As many are read at one time as there are threads for it; the others wait.
+    @Test func aReadWhoseTurnComesTooLateIsNotCarriedOut() throws {
+        let cloud = try makeCloud(seed: 29)
+        defer { cloud.close() }
+        let guests = try (1...6).map { try Guest(of: cloud, seed: $0) }
+        for guest in guests { #expect(try guest.ask(largePush(guest)).code == nil) }
+        cloud.network.offloadTime = .seconds(1)
+        for guest in guests.prefix(4) { try guest.send(wholePull(guest)) }
+        cloud.network.run(for: .milliseconds(100))
+        for (guest, timeout) in zip(guests.suffix(2), [Duration.milliseconds(500), .seconds(5)]) {
+            try guest.send(wholePull(guest), timeout: timeout)
+        }
+        cloud.network.run(for: .seconds(5))
+        #expect(
+            guests.map { $0.takeReplies().map(\.code) } == [[nil], [nil], [nil], [nil], [.deadlineExceeded], [nil]])
     }
 
     /// One large value is much, also where few items are asked for.
@@ -260,7 +277,7 @@ import Wire
         }
     }
 
-    private func request(_ method: String, _ body: some SwiftProtobuf.Message, _ guest: Guest) -> Bus.Message {
+    private func request(_ method: String, _ body: some SwiftProtobuf.Message, _ guest: Guest) -> NephosBus.Message {
         RequestEnvelope(
             method: method, id: guest.operation(), accessToken: guest.session.accessToken.token,
             body: Frame(encoding: body)

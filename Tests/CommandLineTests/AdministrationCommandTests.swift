@@ -1,5 +1,5 @@
-import Core
 import Foundation
+import NephosCore
 import Testing
 
 /// What operators and people change with a command changes that, and nothing else.

@@ -1,7 +1,7 @@
-import Core
 import Foundation
-import ServiceKit
-import TestKit
+import NephosCore
+import NephosServiceKit
+import NephosSimulation
 import Testing
 
 /// Whatever keeps a store from being in sync: each command names that, and nothing else.

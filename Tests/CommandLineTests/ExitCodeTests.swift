@@ -1,6 +1,6 @@
-import Core
 import Foundation
-import ServiceKit
+import NephosCore
+import NephosServiceKit
 import Testing
 
 /// Every command, in every situation in which it must fail, ends with the documented exit code.
@@ -245,22 +245,45 @@ import Testing
         try await withHousehold { house in
             try await house.begin()
             let leaves = try await leaves(house.person)
+            // None is forgotten, and none is listed that is not there.
+            #expect(Set(leaves.filter { isOfDevice($0) }.map(\.name)) == Set(Self.turnedAway.keys))
             #expect(try await house.person.run("kv", "set", "here", "1").status == 0)
+            let other = try await house.anotherDevice("other")
+            let signIn = [
+                "sign-in",
+                try await house.nephos.run("status", "--connection").output
+                    .trimmingCharacters(in: .whitespacesAndNewlines), "--account", Household.accountName,
+            ]
 
             #expect(try await house.nephos.run("account", "lock", Household.accountName).status == 0)
             // Seconds may pass until everybody knows.
             while try await house.person.run("kv", "sync").status == 0 {}
-            try await check(house.person, leaves) { Self.whileLocked($0.name) }
+            try await check(house.person, leaves, before: ["timeout", "120"]) { Self.turnedAway[$0.name]?.locked }
+            // What goes on says so, and ends as it was ended.
+            let watch = try house.person.start(["watch"])
+            try await eventually("it says so") { watch.output.contains("The account is locked") }
+            watch.signal(SIGINT)
+            #expect(await watch.outcome().status == 130)
+            #expect(try await house.person.run(signIn).status == 7)
+            #expect(try await other.run("sign-out").status == 0)
             #expect(try await house.nephos.run("account", "unlock", Household.accountName).status == 0)
             while try await house.person.run("kv", "sync").status != 0 {}
 
-            let device = try await house.nephos.run("devices", "list", "--account", Household.accountName, "--json")
-            let id = try #require(device.output.firstMatch(of: /dev_[a-z0-9]+/)).output
+            let mirror = try house.person.start(
+                ["kv", "mirror", house.folder + "/mirrored.json"], before: ["timeout", "120"])
+            try await eventually("it mirrors") { mirror.output.contains("Mirroring") }
+            let whoami = try await house.person.run("whoami", "--json").output
+            let id = try #require(whoami.firstMatch(of: /dev_[a-z0-9]+/)).output
             #expect(
                 try await house.nephos.run("devices", "revoke", String(id), "--account", Household.accountName).status
                     == 0)
             while try await house.person.run("kv", "sync").status == 0 {}
-            try await check(house.person, leaves) { Self.whileRevoked($0.name) }
+            #expect(await mirror.outcome().status == 4)
+            try await check(house.person, leaves, before: ["timeout", "120"]) { Self.turnedAway[$0.name]?.revoked }
+            #expect(try await house.person.run("sign-out", "--keep-unsent").status == 0)
+            // That key is spent; the device gets another.
+            #expect(try await house.person.run(signIn).status == 0)
+            #expect(try await house.person.run("kv", "sync").status == 0)
 
             #expect(try await house.nephos.run("down").status == 0)
             try await check(house.person, leaves, ["--timeout", "5"]) { leaf in
@@ -271,20 +294,23 @@ import Testing
         }
     }
 
-    // What reads this device's copy, or shows what waits, is not listed.
-    private static func whileLocked(_ name: String) -> Int32? {
-        switch name {
-        case "kv set", "kv delete", "kv sync", "kv history", "verify": 7
-        default: nil
-        }
-    }
+    /// Whether a person uses it, at a device.
+    private func isOfDevice(_ leaf: CommandDump.Leaf) -> Bool { leaf.options.contains("home") }
 
-    private static func whileRevoked(_ name: String) -> Int32? {
-        switch name {
-        case "kv set", "kv delete", "kv sync", "kv history", "verify", "watch", "devices list", "storage",
-            "account audit":
-            4
-        default: nil
-        }
-    }
+    /// How each command of a device ends while its account is locked, and once it is revoked; nil: the test looks at it
+    /// by itself, or it goes on.
+    private static let turnedAway: [String: (locked: Int32?, revoked: Int32?)] = [
+        // What this device has is shown as it is; a key that is set meanwhile is kept here.
+        "kv get": (2, 0),
+        "whoami": (0, 0), "kv list": (0, 0), "kv export": (0, 0), "kv adopt": (0, 0),
+        "kv discard": (0, 0), "discard": (0, 0),
+        // What is written is kept.
+        "kv set": (7, 4), "kv delete": (7, 4), "kv import": (7, 4),
+        // What is about the server, or needs it.
+        "kv history": (7, 4), "kv sync": (7, 4), "status": (7, 4), "why": (7, 4), "verify": (7, 4),
+        "conflicts": (7, 4), "storage": (7, 4), "devices list": (7, 4), "devices rename": (7, 4),
+        "devices revoke": (7, 4), "devices allow-sign-in": (7, 4), "account audit": (7, 4),
+        "account password": (7, 4), "account close": (7, 4),
+        "watch": (nil, 4), "kv mirror": (nil, 4), "sign-in": (nil, nil), "sign-out": (nil, nil),
+    ]
 }

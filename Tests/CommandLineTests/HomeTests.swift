@@ -1,5 +1,5 @@
-import Core
 import Foundation
+import NephosCore
 import Testing
 
 /// Several processes of one home: one of them is connected, all are told, and none waits for another that cannot go on.

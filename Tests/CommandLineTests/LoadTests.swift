@@ -1,6 +1,6 @@
-import Core
 import Foundation
-import ServiceKit
+import NephosCore
+import NephosServiceKit
 import Testing
 
 /// A measurement that is ended leaves nothing behind.

@@ -1,6 +1,6 @@
-import Core
 import Foundation
-import ServiceKit
+import NephosCore
+import NephosServiceKit
 import Testing
 
 /// What a service keeps is put back as it was before, damaged or lost, in files and with the real programs.

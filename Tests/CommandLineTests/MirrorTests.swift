@@ -1,5 +1,5 @@
-import Core
 import Foundation
+import NephosCore
 import Testing
 
 /// What somebody wrote in the file of a mirror is theirs, whether the mirror ran or not.

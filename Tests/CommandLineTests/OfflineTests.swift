@@ -1,6 +1,6 @@
-import Core
 import Foundation
-import ServiceKit
+import NephosCore
+import NephosServiceKit
 import Testing
 
 /// What is said, and how soon, where nobody listens at the server's address.
@@ -11,20 +11,30 @@ import Testing
             #expect(try await house.person.run("kv", "set", "colour", "blue").status == 0)
             #expect(try await house.nephos.run("down").status == 0)
 
-            var start = ContinuousClock.now
-            let set = try await house.person.run("kv", "set", "colour", "red")
+            /// As the middle one of five takes it.
+            func median(_ command: [String]) async throws -> (time: Duration, outcome: Program.Outcome) {
+                var runs: [(time: Duration, outcome: Program.Outcome)] = []
+                for _ in 0..<5 {
+                    let start = ContinuousClock.now
+                    let outcome = try await house.person.run(command)
+                    runs.append((start.duration(to: .now), outcome))
+                }
+                return runs.sorted { $0.time < $1.time }[2]
+            }
+            // A second is promised, beside what the machine makes of the program itself; a busy one needs room.
+            let start = try await median(["kv", "set", "colour", "red", "--offline"]).time
+            let limit = start * 3 + .seconds(2)
+            let (time, set) = try await median(["kv", "set", "colour", "red"])
             #expect(set.status == 0, "\(set.errors)")
-            // Far from the ten seconds and more that each would wait otherwise; a busy machine needs room.
-            #expect(start.duration(to: .now) < .seconds(5))
+            #expect(time < limit, "\(time), without a look \(start)")
             #expect(set.output.contains("It is kept on this device"))
             #expect(set.output.contains("nephos watch"))
             for command in [
                 ["kv", "sync"], ["kv", "history"], ["verify"], ["devices"], ["kv", "get", "colour", "--fresh"],
             ] {
-                start = .now
-                let outcome = try await house.person.run(command)
+                let (time, outcome) = try await median(command)
                 #expect(outcome.status == 5, "\(command): \(outcome.errors)")
-                #expect(start.duration(to: .now) < .seconds(5), "\(command)")
+                #expect(time < limit, "\(command): \(time), without a look \(start)")
             }
             #expect(try await house.person.run("kv", "get", "colour").output == "red\n")
 

@@ -1,11 +1,12 @@
-import Core
 import Foundation
+import NephosCore
 import Testing
 
 /// A password that is asked for, or comes from a file.
 @Suite(.serialized) struct PromptTests {
     /// A terminal, and a command that asks at it.
     private func withPrompt(
+        _ arguments: [String] = ["account", "create", "ann", "--deployment", "/nowhere"],
         _ body: (_ command: Program.Running, _ type: ([UInt8]) -> Void, _ isShown: () -> Bool) async throws -> Void
     ) async throws {
         let terminal = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC)
@@ -23,7 +24,7 @@ import Testing
             return tcgetattr(kept, &settings) == 0 && settings.c_lflag & tcflag_t(ECHO) != 0
         }
         let command = try Program(name: "nephos").start(
-            ["account", "create", "ann", "--deployment", "/nowhere"], input: name, before: ["setsid", "-c", "-w"])
+            arguments, input: name, before: ["setsid", "-c", "-w"])
         try await body(command, { bytes in _ = write(terminal, bytes, bytes.count) }, isShown)
     }
 
@@ -48,17 +49,41 @@ import Testing
         }
     }
 
-    @Test(arguments: [("correct horse battery", Int32(8)), ("correct horse batterz", 64)])
-    func aNewPasswordIsAskedForTwice(_ second: String, _ status: Int32) async throws {
-        try await withPrompt { command, type, _ in
-            try await eventually("it asks") { command.errors.contains("Password:") }
-            type(Array("correct horse battery\n".utf8))
-            try await eventually("it asks again") { command.errors.contains("The same once more:") }
+    /// A command that asks for a new password.
+    struct Asking: Sendable, CustomTestStringConvertible {
+        var command: [String]
+        var prompts: [String]
+        /// How it ends where there is neither a deployment nor a home.
+        var status: Int32
+
+        var testDescription: String { command.prefix(2).joined(separator: " ") }
+
+        static let all = [
+            Asking(
+                command: ["account", "create", "ann", "--deployment", "/nowhere"], prompts: ["Password: "], status: 8),
+            Asking(
+                command: ["account", "set-password", "ann", "--deployment", "/nowhere"], prompts: ["New password: "],
+                status: 8),
+            Asking(
+                command: ["account", "password", "--home", "/nowhere"],
+                prompts: ["Present password: ", "New password: "], status: 4),
+        ]
+    }
+
+    @Test(arguments: Asking.all, ["correct horse battery", "correct horse batterz"])
+    func aNewPasswordIsAskedForTwice(_ asking: Asking, _ second: String) async throws {
+        try await withPrompt(asking.command) { command, type, _ in
+            for prompt in asking.prompts {
+                try await eventually("it asks") { command.errors.hasSuffix(prompt) }
+                type(Array("correct horse battery\n".utf8))
+            }
+            try await eventually("it asks again") { command.errors.hasSuffix("The same once more: ") }
             type(Array((second + "\n").utf8))
             let outcome = await command.outcome()
-            // With one that is right it goes on to the deployment, which is not there.
-            #expect(outcome.status == status, "\(outcome)")
-            #expect(outcome.errors.contains("not the same") == (status == 64), "\(outcome)")
+            // With one that is right it goes on, to what is not there.
+            let isRight = second == "correct horse battery"
+            #expect(outcome.status == (isRight ? asking.status : 64), "\(outcome)")
+            #expect(outcome.errors.contains("not the same") == !isRight, "\(outcome)")
         }
     }
 

@@ -1,5 +1,5 @@
-import Core
 import Foundation
+import NephosCore
 import Testing
 
 /// What is said of everything that a device keeps in step.

@@ -1,6 +1,6 @@
-import Core
 import Foundation
 import GRDB
+import NephosCore
 import Testing
 
 /// Every command says the same of where a store stands, and ends accordingly.

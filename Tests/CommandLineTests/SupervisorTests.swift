@@ -1,6 +1,6 @@
-import Core
 import Foundation
-import ServiceKit
+import NephosCore
+import NephosServiceKit
 import Testing
 
 /// Whatever happened to what runs: the next command says what is true, and puts it right.

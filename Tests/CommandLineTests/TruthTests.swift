@@ -1,7 +1,7 @@
-import Core
 import Foundation
-import ServiceKit
-import TestKit
+import NephosCore
+import NephosServiceKit
+import NephosSimulation
 import Testing
 
 /// What is said is so, and what it advises helps.
@@ -92,6 +92,42 @@ import Testing
                 let outcome = try await house.person.run(command + ["--timeout", "1"])
                 #expect(outcome.status == 3, "\(command): \(outcome)")
             }
+        }
+    }
+
+    @Test func whoseDeviceDidNotHearOfRoomAsksForItFirst() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let connection = try await connection(house)
+            var second = house.person
+            second.environment["NEPHOS_HOME"] = house.folder + "/second"
+            let signIn = ["sign-in", connection, "--account", Household.accountName]
+            #expect(try await second.run(signIn + ["--device-name", "lamp"]).status == 0)
+            let large = try file(house, "large", String(repeating: "x", count: 600_000))
+            #expect(try await house.person.run("kv", "set", "large", "--from", large).status == 0)
+            #expect(try await second.run("kv", "sync").status == 0)
+            #expect(try await house.person.run("kv", "delete", "large").status == 0)
+            let outcome = try await second.run("kv", "set", "mine", "--from", large)
+            #expect(outcome.status == 0, "\(outcome)")
+            // What has no room there either is refused, and a device keeps its name.
+            #expect(try await second.run("kv", "set", "more", "--from", large).status == 3)
+            #expect(try await second.run("sign-out").status == 0)
+            let again = try await second.run(signIn)
+            #expect(again.output.contains("device lamp"), "\(again)")
+        }
+    }
+
+    @Test func aServiceThatSaysNothingIsNotSaidToStoreNothing() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            #expect(try await house.person.run("kv", "set", "k", "1").status == 0)
+            let whole = try await house.person.run("storage")
+            #expect(whole.output.contains("keyvalue") && !whole.output.contains("for want of"), "\(whole)")
+            let process = try house.holder(.keyValue)
+            kill(process, SIGSTOP)
+            defer { kill(process, SIGCONT) }
+            let outcome = try await house.person.run("storage", "--timeout", "1")
+            #expect(outcome.output.contains("Not listed, for want of an answer: what keyvalue stores."), "\(outcome)")
         }
     }
 

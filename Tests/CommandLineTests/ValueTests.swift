@@ -1,6 +1,6 @@
-import Core
 import Foundation
 import GRDB
+import NephosCore
 import Testing
 
 /// Values go in and come out as they are, and what cannot be printed fails the command.

@@ -1,16 +1,15 @@
-import Core
 import Foundation
-import ServiceKit
+import NephosCore
+import NephosServiceKit
 import Testing
 
 /// How long commands wait for servers that take connections and say nothing.
 @Suite(.serialized) struct WaitTests {
     @Test func everyCommandThatWaitsForAServerHasATimeout() async throws {
-        // It asks nobody. A sign-out waits for five seconds at most, and is done then in any case.
-        let others: Set = ["whoami", "sign-out"]
         let leaves = try await CommandDump.leaves(of: Program(name: "nephos"), values: [:])
         #expect(leaves.count > 30)
-        for leaf in leaves where !others.contains(leaf.name) {
+        // That one asks nobody.
+        for leaf in leaves where leaf.name != "whoami" {
             #expect(leaf.options.contains("timeout"), "\(leaf.name)")
         }
     }
@@ -51,6 +50,27 @@ import Testing
             ] {
                 _ = try await check(house.nephos, command)
             }
+        }
+    }
+
+    /// It waits for five seconds where nothing is said, and is done in any case.
+    @Test func aSignOutWaitsAsLongAsItIsTold() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let other = try await house.anotherDevice("other")
+            let identity = try house.holder(.identity)
+            kill(identity, SIGSTOP)
+            defer { kill(identity, SIGCONT) }
+            func time(_ device: Program, _ timeout: Int) async throws -> Duration {
+                let start = ContinuousClock.now
+                let outcome = try await device.run("sign-out", "--timeout", "\(timeout)")
+                #expect(outcome.status == 0, "\(outcome)")
+                #expect(outcome.output.contains("The server could not be told"), "\(outcome)")
+                return start.duration(to: .now)
+            }
+            let long = try await time(house.person, 10)
+            let short = try await time(other, 1)
+            #expect(long >= .seconds(10) && short < long - .seconds(6), "\(long), \(short)")
         }
     }
 }

@@ -1,7 +1,7 @@
-import Core
+import NephosCore
 import Testing
 
-@testable import Content
+@testable import NephosContent
 
 @Suite struct ChunkSealerTests {
     let sealer: ChunkSealer

@@ -1,9 +1,9 @@
-import Core
 import Foundation
-import TestKit
+import NephosCore
+import NephosSimulation
 import Testing
 
-@testable import Content
+@testable import NephosContent
 
 /// A disk that gives trouble: nothing that was there is lost, and it goes on once the cause is gone.
 @Suite struct DiskTests {

@@ -1,10 +1,10 @@
-import Core
 import Foundation
-import Storage
+import NephosCore
+import NephosStorage
 import Synchronization
 import Testing
 
-@testable import Content
+@testable import NephosContent
 
 /// A folder of its own for each test, removed with it.
 final class TemporaryFolder {

@@ -1,8 +1,8 @@
-import Core
 import Foundation
+import NephosCore
 import Testing
 
-@testable import Content
+@testable import NephosContent
 
 #if canImport(Musl)
     import Musl

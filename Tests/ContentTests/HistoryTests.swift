@@ -1,8 +1,8 @@
-import Core
-import Storage
+import NephosCore
+import NephosStorage
 import Testing
 
-@testable import Content
+@testable import NephosContent
 
 /// Random histories against a dictionary: whatever was done, what has a row is read, and room is given back.
 @Suite struct HistoryTests {
@@ -37,7 +37,7 @@ import Testing
         func opened() throws -> SegmentStore {
             if let store { return store }
             time = UInt64(Int64(time) + Int64.random(in: -50...200, using: &random))
-            let made = try Content.SegmentStore(
+            let made = try NephosContent.SegmentStore(
                 folder: folder.path, segmentBytesMax: 6000, openFilesMax: 3,
                 now: { [time] in Timestamp(milliseconds: time) }, faults: { [disk] in disk.result(of: $0) })
             store = made

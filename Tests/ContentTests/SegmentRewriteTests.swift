@@ -1,10 +1,10 @@
-import Core
 import Foundation
-import Storage
+import NephosCore
+import NephosStorage
 import Synchronization
 import Testing
 
-@testable import Content
+@testable import NephosContent
 
 @Suite struct SegmentRewriteTests {
     let folder: TemporaryFolder

@@ -1,8 +1,8 @@
-import Core
-import Storage
+import NephosCore
+import NephosStorage
 import Testing
 
-@testable import Content
+@testable import NephosContent
 
 @Suite struct SegmentScrubTests {
     let folder: TemporaryFolder

@@ -1,10 +1,10 @@
-import Bus
-import Core
 import Foundation
-import Storage
-import TestKit
+import NephosBus
+import NephosCore
+import NephosSimulation
+import NephosStorage
+import NephosWire
 import Testing
-import Wire
 
 @testable import NephosKit
 

@@ -1,9 +1,9 @@
-import Bus
-import Core
 import Foundation
-import TestKit
+import NephosBus
+import NephosCore
+import NephosSimulation
+import NephosWire
 import Testing
-import Wire
 
 @testable import NephosKit
 
@@ -40,8 +40,8 @@ final class LateRestoreHistory: RestoreHistory {
     required convenience init(seed: UInt64) throws { try self.init(seed: seed, .later(upTo: .milliseconds(10))) }
 }
 
-/// One seeded history of writes, deletions, copies and restores; in some, devices have wrong clocks, pass from one
-/// account to another, or have two processes.
+/// One seeded history of writes, deletions, copies and restores; in some, devices or the service have wrong clocks, devices
+/// pass from one account to another, or have two processes.
 class RestoreHistory: SeededHistory {
     static let steps = 20...50
     static let pauses: ClosedRange<Int64> = 0...400
@@ -63,11 +63,17 @@ class RestoreHistory: SeededHistory {
     private var trace: [String] = []
     private static let isTraced = ProcessInfo.processInfo.environment["NEPHOS_SEED"] != nil
     private var hasWrongClocks = false
+    private var hasWrongServerClocks = false
     private var hasSwitches = false
     private static let accounts = [TestCloud.accountName, "other"]
     /// Of devices.
     private static let wrongClocks: [Duration] = [
         .seconds(-3 * 86_400), .seconds(-1200), .seconds(300), .seconds(2 * 3600), .seconds(3 * 86_400),
+    ]
+
+    /// Of the key-value service.
+    private static let wrongServerClocks: [Duration] = [
+        .seconds(-600), .seconds(-120), .seconds(-30), .seconds(300), .seconds(2 * 86_400),
     ]
 
     required convenience init(seed: UInt64) throws { try self.init(seed: seed, .ofEnvironment) }
@@ -80,6 +86,7 @@ class RestoreHistory: SeededHistory {
     func begin() throws {
         if flip(0.5) { cloud.pageItemsMax = .random(in: 1...3, using: &generator) }
         hasWrongClocks = flip(0.3)
+        hasWrongServerClocks = flip(0.25)
         hasSwitches = flip(0.3)
         if hasSwitches { try cloud.createAccount(Self.accounts[1]) }
         for _ in 0..<Int.random(in: 2...4, using: &generator) {
@@ -97,6 +104,7 @@ class RestoreHistory: SeededHistory {
     func heal() throws {
         cloud.network.faults = .none
         for device in cloud.devices { device.setOffline(false) }
+        cloud.network.setClockOffset(ServiceName.keyValue.rawValue, .zero)
         // Two heartbeats: whoever believes to be in sync has heard of the services as they are.
         cloud.network.run(for: .seconds(15))
         guard hasSwitches else { return }
@@ -119,6 +127,7 @@ class RestoreHistory: SeededHistory {
         if hasWrongClocks, flip(0.05) {
             device.setClockOffset(flip(0.3) ? .zero : Self.wrongClocks.randomElement(using: &generator) ?? .zero)
         }
+        if hasWrongServerClocks, flip(0.07) { setServerClock() }
         if hasSwitches, flip(0.04) { return switchAccount(device) }
         switch Int.random(in: 0..<100, using: &generator) {
         case ..<45: try write(device, deleting: false)
@@ -160,6 +169,13 @@ class RestoreHistory: SeededHistory {
         for item in try items(device).pending where keys.contains(item.key) && item.value == nil {
             deletions[account, default: [:]][item.key, default: []].append(item)
         }
+    }
+
+    /// It is found wrong, or put right.
+    private func setServerClock() {
+        let offset = flip(0.3) ? .zero : Self.wrongServerClocks.randomElement(using: &generator) ?? .zero
+        note("the service's clock is \(offset) ahead")
+        cloud.network.setClockOffset(ServiceName.keyValue.rawValue, offset)
     }
 
     private func note(_ text: @autoclosure () -> String) {
@@ -223,7 +239,8 @@ class RestoreHistory: SeededHistory {
             // What the server has not seen may be cut back by it, or given up with its account. What was only seen to be
             // gone gives way to what it was inferred from.
             let known = stored.filter { $0.sequence > 0 || $0.value != nil }
-            for item in hasWrongClocks || hasSwitches ? known.filter({ $0.sequence > 0 }) : known + pending {
+            let mayGive = hasWrongClocks || hasWrongServerClocks || hasSwitches
+            for item in mayGive ? known.filter({ $0.sequence > 0 }) : known + pending {
                 if held[account]?[item.key].map({ item.wins(over: $0) }) ?? true {
                     held[account, default: [:]][item.key] = item
                 }

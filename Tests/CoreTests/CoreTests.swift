@@ -1,7 +1,7 @@
-import TestKit
+import NephosSimulation
 import Testing
 
-@testable import Core
+@testable import NephosCore
 
 @Suite struct HybridClockTests {
     private let noon = Timestamp(milliseconds: 1_767_268_800_000)

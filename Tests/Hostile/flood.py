@@ -1,13 +1,15 @@
 """Floods a deployment in every way a stranger can, with an honest device beside it.
 
-Usage: flood.py DEPLOYMENT CONNECTION ACCOUNT PASSWORD SECONDS [SERVICE]
+Usage: flood.py DEPLOYMENT CONNECTION ACCOUNT PASSWORD SECONDS [SERVICE | together]
 
-Without a service, each is attacked for its share of the time. Says what the
-honest device met, and what each service held at most. Exits 1 when a service
-ended, or the honest device got no answer.
+Without a service, each is attacked for its share of the time; together, all at
+once for all of it. Says what the honest device met, and what each service held
+at most. Exits 1 when a service ended or grew by more than 200 MB, or the honest
+device got no answer.
 """
 
 import fcntl
+import hashlib
 import json
 import multiprocessing
 import os
@@ -21,9 +23,12 @@ import zmq
 
 import client
 import zmtp
-from nephos import envelope_pb2, keyvalue_pb2, values_pb2
+from nephos import envelope_pb2, keyvalue_pb2, notifications_pb2, values_pb2
 
 WORKERS = 3
+
+# How much more than before it was attacked a service may hold.
+GROWTH_MB_MAX = 200
 
 # The byte of the run folder that each service's process has locked, counted from 1.
 PLACES = ["identity", "keyvalue", "documents", "records", "notifications"]
@@ -145,13 +150,27 @@ def chosen(address, key, deadline, dice):
             held.pop(0).close()
 
 
+def content(address, key, deadline, dice):
+    """Chunks, questions and credit under tickets that nobody was given; what is answered is not read."""
+    peers = [zmtp.Peer(address, key, receive_buffer=4096).handshake() for _ in range(5)]
+    while time.monotonic() < deadline:
+        for peer in peers:
+            kind = dice.choice([client.CHUNK, client.GET, client.CREDIT, client.STORED, 0, 255])
+            part = dice.randbytes(dice.choice([0, 100, 256 << 10])) if kind == client.CHUNK else b""
+            peer.socket.setblocking(False)
+            try:
+                peer.socket.send(peer.seal(client.frame(kind, dice.randbytes(16), 1, dice.randbytes(32), part)))
+            except OSError:
+                pass
+
+
 ATTACKS = [connections, half_open, garbage, messages, endless, unfinished, unread, chosen]
 
 
-def attack(seed, address, key, end):
+def attack(seed, address, key, kind, end):
     dice = random.Random(seed)
     while time.monotonic() < end:
-        what = dice.choice(ATTACKS)
+        what = dice.choice(ATTACKS + ([content] if kind == "bulk" else []))
         try:
             what(address, key, min(end, time.monotonic() + 3), dice)
         except (OSError, zmtp.Closed):
@@ -159,39 +178,115 @@ def attack(seed, address, key, end):
             pass
 
 
-def honest(connection, account, password, service, end, results):
-    """One device that asks the service for something every 20 ms, with a new connection now and then."""
+class Asking:
+    """What the honest device does.
+
+    At a door for requests it asks for health, or writes a value; where content is, it stores a chunk and fetches it.
+    Where services hear of each other or devices of changes, another device writes, and it waits until it is told.
+    """
+
+    def __init__(self, device, other, service, kind):
+        self.device, self.other, self.kind = device, other, kind
+        self.door = device.door("keyvalue" if other else service)
+        self.pause = 0.02 if service == "keyvalue" else 0.1
+        self.value = 0
+        self.once = self.check_health
+        if other:
+            self.following = other.door("notifications", subscriptions=True)
+            self.subscribe()
+            self.once = self.be_told
+        elif service == "keyvalue":
+            self.once = self.write
+        elif kind == "bulk":
+            opened = client.open_upload(self.door, 16 << 20, os.urandom(16), device.token)
+            self.ticket, self.bulk = opened.ticket, client.Bulk(device)
+            self.bulk.socket.send(client.frame(client.CREDIT, self.ticket, 16 << 20))
+            self.once = self.store
+
+    def check_health(self):
+        self.door.call(envelope_pb2.CheckHealth(), envelope_pb2.CheckHealthReply)
+
+    def write(self):
+        self.value += 1
+        write = keyvalue_pb2.KeyWrite(
+            key="flood", value=values_pb2.PropertyValue(integer=self.value), timestamp=self.device.timestamp())
+        return self.door.call(
+            keyvalue_pb2.PushKeys(store_id=self.device.store_id, writes=[write]), keyvalue_pb2.PushKeysReply,
+            self.device.token)
+
+    def subscribe(self):
+        scope = notifications_pb2.SubscribedScope(service="keyvalue", scope=self.other.store_id)
+        self.following.call(
+            notifications_pb2.Subscribe(scopes=[scope]), notifications_pb2.SubscribeReply, self.other.token)
+
+    def be_told(self):
+        """Until a notification, or a heartbeat, tells of what was written, or of something later."""
+        written = self.write().token.sequence
+        deadline = time.monotonic() + client.TIMEOUT_MS / 1000
+        while time.monotonic() < deadline:
+            for delivery in self.following.deliveries:
+                if delivery.HasField("ended"):
+                    self.subscribe()
+                heads = [one.token for one in delivery.notifications] + [one.token for one in delivery.heads]
+                if any(head.sequence >= written for head in heads):
+                    self.following.deliveries.clear()
+                    return
+            self.following.deliveries.clear()
+            self.following.keep(self.following.receive(max(1, int((deadline - time.monotonic()) * 1000))))
+        raise TimeoutError("nobody told of a change in time")
+
+    def store(self):
+        part = os.urandom(16 << 10)
+        chunk = hashlib.sha256(part).digest()
+        stored = self.bulk.ask(client.frame(client.CHUNK, self.ticket, 1, chunk, part))
+        if stored[0] != client.STORED:
+            raise TimeoutError("a chunk was refused")
+        fetched = self.bulk.ask(client.frame(client.GET, self.ticket, 2, chunk))
+        if fetched[0] != client.CHUNK or fetched[4] != part:
+            raise TimeoutError("a chunk is not what was stored")
+
+    def close(self):
+        self.door.socket.close()
+        if self.other:
+            self.following.socket.close()
+        if self.once == self.store:
+            self.bulk.socket.close()
+
+
+def honest(connection, account, password, service, kind, end, results):
+    """One device that asks the service for something at a pace, with a new connection now and then."""
     context = zmq.Context()
-    device, signed_in = None, 0.0
-    slowest, answered, failed, value = 0.0, 0, 0, 0
+    device, other, signed_in = None, None, 0.0
+    slowest, answered, failed, times = 0.0, 0, 0, []
     while time.monotonic() < end:
-        # Well before its access token runs out.
-        if device is None or time.monotonic() - signed_in > 600:
-            device = client.Device(context, connection, account, password, f"honest-{service}")
-            signed_in = time.monotonic()
-        door = device.door(service)
+        try:
+            # Well before its access token runs out.
+            if device is None or time.monotonic() - signed_in > 600:
+                device = client.Device(context, connection, account, password, f"honest-{service}-{kind}")
+                if kind in ("subscriptions", "events"):
+                    other = client.Device(context, connection, account, password, f"told-{service}-{kind}")
+                signed_in = time.monotonic()
+            asking = Asking(device, other, service, kind)
+        except (TimeoutError, client.CallFailed) as error:
+            failed += 1
+            print(f"the honest device of {service}, {kind}: {error}", flush=True)
+            continue
         for _ in range(100):
-            value += 1
             start = time.monotonic()
             try:
-                if service == "keyvalue":
-                    write = keyvalue_pb2.KeyWrite(
-                        key="flood", value=values_pb2.PropertyValue(integer=value), timestamp=device.timestamp())
-                    door.call(
-                        keyvalue_pb2.PushKeys(store_id=device.store_id, writes=[write]),
-                        keyvalue_pb2.PushKeysReply, device.token)
-                else:
-                    door.call(envelope_pb2.CheckHealth(), envelope_pb2.CheckHealthReply)
+                asking.once()
                 answered += 1
             except (TimeoutError, client.CallFailed) as error:
                 failed += 1
-                print(f"the honest device: {error}", flush=True)
-            slowest = max(slowest, time.monotonic() - start)
+                print(f"the honest device of {service}, {kind}: {error}", flush=True)
+            times.append(time.monotonic() - start)
+            slowest = max(slowest, times[-1])
             if time.monotonic() >= end:
                 break
-            time.sleep(0.02 if service == "keyvalue" else 0.1)
-        door.socket.close()
-    results.put((slowest, answered, failed))
+            time.sleep(asking.pause)
+        asking.close()
+    times.sort()
+    results.put((times[len(times) // 2], slowest, answered, failed))
 
 
 def memory_peak(pid):
@@ -217,38 +312,49 @@ def main(deployment, connection, account, password, seconds, only=None):
             os.close(folder)
 
     pids = {entry["service"]: pid(entry["service"]) for entry in services}
-    targets = []
-    for entry in services:
-        if only in (None, entry["service"]):
-            for kind in ("requests", "subscriptions", "events"):
-                if kind in entry:
-                    targets.append((entry, kind))
-    good = True
-    for entry, kind in targets:
-        name = entry["service"]
-        host, port = entry[kind].removeprefix("tcp://").rsplit(":", 1)
-        end = time.monotonic() + float(seconds) / len(targets)
-        key = zmtp.z85_decode(entry["publicKey"])
-        workers = [
-            multiprocessing.Process(target=attack, args=(number, (host, int(port)), key, end))
-            for number in range(WORKERS)]
-        results = multiprocessing.Queue()
-        device = multiprocessing.Process(
-            target=honest, args=(connection, account, password, name, end, results))
-        for process in [device] + workers:
-            process.start()
-        for process in workers + [device]:
-            process.join()
-        slowest, answered, failed = results.get(timeout=5) if device.exitcode == 0 else (0, 0, 1)
-        lives = pids[name] != 0 and pid(name) == pids[name]
-        good = good and lives and failed == 0 and answered > 0
-        peak = f"{memory_peak(pids[name]):.0f} MB at most" if lives else "ENDED"
-        print(
-            f"{name:13} {kind:13} {peak:16} honest device: {answered} answers, {failed} failures, "
-            f"slowest {slowest * 1000:.0f} ms", flush=True)
+    before = {name: memory_peak(pids[name]) for name in pids}
+    targets = [
+        (entry, kind) for entry in services if only in (None, "together", entry["service"])
+        for kind in ("requests", "subscriptions", "events", "bulk") if kind in entry]
+    at_once = len(targets) if only == "together" else 1
+    good = len(targets) > 0
+    for first in range(0, len(targets), at_once):
+        end = time.monotonic() + float(seconds) * at_once / len(targets)
+        good = flood(targets[first:first + at_once], connection, account, password, end, before, pids, pid) and good
     restarts = sum(1 for name in pids if pid(name) != pids[name])
     print(f"restarts: {restarts}")
     return 0 if good and restarts == 0 else 1
+
+
+def flood(targets, connection, account, password, end, before, pids, pid):
+    """Attacks these until then; whether all is well."""
+    running = []
+    for entry, kind in targets:
+        name = entry["service"]
+        host, port = entry[kind].removeprefix("tcp://").rsplit(":", 1)
+        key = zmtp.z85_decode(entry["publicKey"])
+        results = multiprocessing.Queue()
+        device = multiprocessing.Process(
+            target=honest, args=(connection, account, password, name, kind, end, results))
+        workers = [
+            multiprocessing.Process(target=attack, args=(number, (host, int(port)), key, kind, end))
+            for number in range(WORKERS)]
+        for process in [device] + workers:
+            process.start()
+        running.append((name, kind, device, workers, results))
+    good = True
+    for name, kind, device, workers, results in running:
+        for process in workers + [device]:
+            process.join()
+        median, slowest, answered, failed = results.get(timeout=5) if device.exitcode == 0 else (0, 0, 0, 1)
+        lives = pids[name] != 0 and pid(name) == pids[name]
+        peak = memory_peak(pids[name]) if lives else 0
+        good = good and lives and failed == 0 and answered > 0 and peak - before[name] <= GROWTH_MB_MAX
+        held = f"{before[name]:.0f} MB before, {peak:.0f} at most" if lives else "ENDED"
+        print(
+            f"{name:13} {kind:13} {held:27} honest device: {answered} answers, {failed} failures, median "
+            f"{median * 1000:.1f} ms, slowest {slowest * 1000:.0f} ms", flush=True)
+    return good
 
 
 if __name__ == "__main__":

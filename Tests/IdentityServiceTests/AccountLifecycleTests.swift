@@ -1,10 +1,10 @@
-import Bus
-import Core
-import ServiceKit
+import NephosBus
+import NephosCore
+import NephosServiceKit
+import NephosWire
 import Testing
-import Wire
 
-@testable import IdentityService
+@testable import NephosIdentity
 
 /// Passwords, devices and the journal.
 @Suite struct AccountLifecycleTests {

@@ -1,12 +1,12 @@
-import Bus
-import Core
-import ServiceKit
-import Storage
-import TestKit
+import NephosBus
+import NephosCore
+import NephosServiceKit
+import NephosSimulation
+import NephosStorage
+import NephosWire
 import Testing
-import Wire
 
-@testable import IdentityService
+@testable import NephosIdentity
 
 @Suite struct AdministrationTests {
     private func createApp(_ house: IdentityHouse, _ id: String, store: String = "", containers: [String] = []) throws

@@ -1,7 +1,7 @@
-import Core
+import NephosCore
 import Testing
 
-@testable import IdentityService
+@testable import NephosIdentity
 
 @Suite struct AttemptRuleTests {
     private let start = Timestamp(milliseconds: 1_000_000_000)
@@ -23,10 +23,13 @@ import Testing
         #expect(begin(&count, at: now)?.retryAfter == AttemptRule.delay)
     }
 
-    @Test func aClockThatIsSetBackDoesNotLengthenTheWait() {
+    @Test(arguments: [-0.001, -1, -86_400])
+    func aClockThatIsSetBackDoesNotLengthenTheWait(_ seconds: Double) {
         var count: AttemptRule.Count?
         for _ in 0..<AttemptRule.free { #expect(begin(&count, at: start) == nil) }
-        let before = start.advanced(by: .seconds(-86_400))
-        #expect(begin(&count, at: before)?.retryAfter == AttemptRule.delay)
+        let before = start.advanced(by: .milliseconds(Int64(seconds * 1000)))
+        // One is free, and counts.
+        #expect(begin(&count, at: before) == nil)
+        #expect(begin(&count, at: before)?.retryAfter == AttemptRule.delay * 2)
     }
 }

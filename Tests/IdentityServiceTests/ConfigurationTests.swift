@@ -1,8 +1,8 @@
 import Configuration
-import Core
+import NephosCore
 import Testing
 
-@testable import IdentityService
+@testable import NephosIdentity
 
 @Suite struct ConfigurationTests {
     private func read(_ values: [AbsoluteConfigKey: ConfigValue]) throws -> IdentityConfiguration {

@@ -1,11 +1,11 @@
-import Bus
-import Core
-import Storage
-import TestKit
+import NephosBus
+import NephosCore
+import NephosSimulation
+import NephosStorage
+import NephosWire
 import Testing
-import Wire
 
-@testable import IdentityService
+@testable import NephosIdentity
 
 /// How many there may be of what lies in identity's tables, and how they are listed.
 @Suite struct CountTests {

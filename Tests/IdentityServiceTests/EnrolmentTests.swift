@@ -1,10 +1,10 @@
-import Bus
-import Core
-import TestKit
+import NephosBus
+import NephosCore
+import NephosSimulation
+import NephosWire
 import Testing
-import Wire
 
-@testable import IdentityService
+@testable import NephosIdentity
 
 @Suite struct EnrolmentTests {
     @Test func theSameKeyWithTheSameAccountIsTheSameDevice() throws {

@@ -1,13 +1,13 @@
-import Bus
-import Core
-import ServiceKit
-import Storage
+import NephosBus
+import NephosCore
+import NephosServiceKit
+import NephosSimulation
+import NephosStorage
+import NephosWire
 import SwiftProtobuf
 import Synchronization
-import TestKit
-import Wire
 
-@testable import IdentityService
+@testable import NephosIdentity
 
 /// A whole cloud in one process, of which identity is asked: every request comes through the host's door, with its
 /// token and its budget.

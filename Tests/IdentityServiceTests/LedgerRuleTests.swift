@@ -1,7 +1,7 @@
-import Core
+import NephosCore
 import Testing
 
-@testable import IdentityService
+@testable import NephosIdentity
 
 /// How a plan is divided among the services.
 @Suite struct LedgerRuleTests {

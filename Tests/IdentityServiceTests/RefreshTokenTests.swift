@@ -1,9 +1,9 @@
-import Core
-import Storage
+import NephosCore
+import NephosStorage
+import NephosWire
 import Testing
-import Wire
 
-@testable import IdentityService
+@testable import NephosIdentity
 
 @Suite struct RefreshTokenTests {
     @Test func aRefreshTokenIsExchangedForANewOne() throws {

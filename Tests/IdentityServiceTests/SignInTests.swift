@@ -1,12 +1,12 @@
-import Bus
-import Core
-import ServiceKit
-import Storage
-import TestKit
+import NephosBus
+import NephosCore
+import NephosServiceKit
+import NephosSimulation
+import NephosStorage
+import NephosWire
 import Testing
-import Wire
 
-@testable import IdentityService
+@testable import NephosIdentity
 
 @Suite struct SignInTests {
     /// To scrypt a password is an HMAC key, which zeros fill up.
@@ -170,6 +170,40 @@ import Wire
         house.now = house.now.advanced(by: SignInCodeStore.lifetime)
         guess()
         #expect(code { _ = try house.signIn("ada", by: house.newKey(), code: other.code) } == .requestRateLimited)
+    }
+
+    @Test func aClockThatWasAheadLocksNobodyOutOnceItIsRight() throws {
+        let house = try IdentityHouse()
+        try house.createAccount("ada")
+        let desk = try house.newKey()
+        let right = house.now
+        house.now = right.advanced(by: .seconds(365 * 86_400))
+        let token = try house.signIn("ada", by: desk).accessToken.token
+        let made: WireAllowSignInReply = try house.call(WireAllowSignIn(), by: desk, token: token)
+        for _ in 0..<5 { _ = try? house.signIn("ada", "wrong horse", by: house.newKey()) }
+        #expect(code { _ = try house.signIn("ada", by: house.newKey()) } == .requestRateLimited)
+        house.now = right
+        // A guess is free, and counts; and a code of that time is good for nothing.
+        #expect(code { _ = try house.signIn("ada", "wrong horse", by: house.newKey()) } == .wrongCredentials)
+        #expect(code { _ = try house.signIn("ada", by: house.newKey()) } == .requestRateLimited)
+        #expect(code { _ = try house.signIn("ada", by: house.newKey(), code: made.code) } == .requestRateLimited)
+        house.now = house.now.advanced(by: AttemptRule.delayMax)
+        #expect(code { _ = try house.signIn("ada", by: house.newKey()) } == nil)
+    }
+
+    @Test func newDevicesOfAClockThatWasAheadKeepNobodyOut() throws {
+        let house = try IdentityHouse()
+        try house.createAccount("ada")
+        let right = house.now
+        house.now = right.advanced(by: .seconds(365 * 86_400))
+        for _ in 0..<EnrolmentRule.enrolmentsPerHour {
+            let key = try house.newKey()
+            let token = try house.signIn("ada", by: key).accessToken.token
+            let _: WireSignOutReply = try house.call(WireSignOut(), by: key, token: token)
+        }
+        #expect(code { _ = try house.signIn("ada", by: house.newKey()) } == .requestRateLimited)
+        house.now = right
+        #expect(code { _ = try house.signIn("ada", by: house.newKey()) } == nil)
     }
 
     @Test func aPasswordThatIsReplacedWhileItIsCheckedLetsNobodyIn() throws {

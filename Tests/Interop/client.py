@@ -134,7 +134,7 @@ class Bulk:
         address = device.services["documents"]
         door = Door(device.context, address.bulk_endpoints[0], address.public_key.encode(), device.keys)
         self.socket = door.socket
-        check(self.receive()[0] == GREETING, "the socket for content greets")
+        check_silently(self.receive()[0] == GREETING, "the socket for content greets")
 
     def receive(self):
         if not self.socket.poll(TIMEOUT_MS):
@@ -155,6 +155,19 @@ class Bulk:
         failure.ParseFromString(content)
         check_silently(kind == REFUSED, "it is refused")
         return failure.code
+
+
+def open_upload(documents, upload_bytes, transfer, token):
+    """Opens an upload. Room for it is asked for from identity, and is there a moment later."""
+    for _ in range(50):
+        try:
+            return documents.call(
+                bulk_pb2.OpenTransfer(transfer_id=transfer, upload_bytes=upload_bytes), bulk_pb2.OpenTransferReply,
+                token)
+        except CallFailed as error:
+            check_silently(error.failure.code == errors_pb2.ERROR_CODE_SERVICE_BUSY, "room is being asked for")
+            time.sleep(error.failure.retry_after_milliseconds / 1000 or 0.05)
+    raise TimeoutError("no room for an upload in time")
 
 
 def check_content(writer, reader):
@@ -178,16 +191,8 @@ def check_content(writer, reader):
             bulk_pb2.OpenTransfer(transfer_id=transfer_id, upload_bytes=upload_bytes),
             bulk_pb2.OpenTransferReply, device.token)
 
-    # Room is asked for from identity, and is there a moment later.
-    opened = None
-    for _ in range(50):
-        try:
-            opened = open_transfer(writer, 1_000_000, transfer)
-            break
-        except CallFailed as error:
-            check_silently(error.failure.code == errors_pb2.ERROR_CODE_SERVICE_BUSY, "room is being asked for")
-            time.sleep(error.failure.retry_after_milliseconds / 1000 or 0.05)
-    check(opened is not None and opened.reserved_bytes == 1_000_000, "an upload has its room")
+    opened = open_upload(documents, 1_000_000, transfer, writer.token)
+    check(opened.reserved_bytes == 1_000_000, "an upload has its room")
     bulk = Bulk(writer)
     answer = bulk.ask(frame(CHUNK, opened.ticket, 7, chunk, content))
     check(answer[:4] == (STORED, 7, opened.ticket, chunk), "a chunk is stored")

@@ -1,7 +1,7 @@
-import Core
-import TestKit
+import NephosCore
+import NephosSimulation
+import NephosWire
 import Testing
-import Wire
 
 /// What is decided before key-value's own handlers, as its callers meet it.
 struct DoorTests {

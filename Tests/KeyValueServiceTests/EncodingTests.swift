@@ -1,12 +1,12 @@
-import Bus
-import Core
-import ServiceKit
-import Storage
+import NephosBus
+import NephosCore
+import NephosServiceKit
+import NephosStorage
+import NephosWire
 import SwiftProtobuf
 import Testing
-import Wire
 
-@testable import KeyValueService
+@testable import NephosKeyValue
 
 /// What is encoded by hand is, byte for byte, what the generated code makes of it.
 @Suite struct EncodingTests {

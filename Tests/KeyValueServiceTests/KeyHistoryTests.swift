@@ -1,9 +1,9 @@
-import Core
-import Storage
+import NephosCore
+import NephosStorage
+import NephosWire
 import Testing
-import Wire
 
-@testable import KeyValueService
+@testable import NephosKeyValue
 
 struct KeyHistoryTests {
     @Test func loserIsKeptWithItsWinner() throws {

@@ -1,14 +1,14 @@
-import Bus
-import Core
-import ServiceKit
-import Storage
+import NephosBus
+import NephosCore
+import NephosServiceKit
+import NephosSimulation
+import NephosStorage
+import NephosWire
 import SwiftProtobuf
 import Synchronization
-import TestKit
 import Testing
-import Wire
 
-@testable import KeyValueService
+@testable import NephosKeyValue
 
 /// A whole cloud in one process, of which key-value is asked: every request comes through the host's door, with its
 /// token and its budget.

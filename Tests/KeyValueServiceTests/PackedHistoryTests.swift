@@ -1,11 +1,11 @@
-import Bus
-import Core
-import Storage
-import TestKit
+import NephosBus
+import NephosCore
+import NephosSimulation
+import NephosStorage
+import NephosWire
 import Testing
-import Wire
 
-@testable import KeyValueService
+@testable import NephosKeyValue
 
 /// What large pushes replace: packed with the push, and unpacked in steps after it.
 struct PackedHistoryTests {

@@ -1,15 +1,15 @@
-import Bus
-import Core
-import Storage
+import NephosBus
+import NephosCore
+import NephosSimulation
+import NephosStorage
+import NephosWire
 import SwiftProtobuf
-import TestKit
 import Testing
-import Wire
 
 import struct Foundation.Data
 import struct Foundation.Date
 
-@testable import KeyValueService
+@testable import NephosKeyValue
 
 struct PushKeysTests {
     static let values: [PropertyValue] = [

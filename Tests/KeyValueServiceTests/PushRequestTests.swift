@@ -1,12 +1,12 @@
-import Bus
-import Core
 import Foundation
+import NephosBus
+import NephosCore
+import NephosSimulation
+import NephosWire
 import SwiftProtobuf
-import TestKit
 import Testing
-import Wire
 
-@testable import KeyValueService
+@testable import NephosKeyValue
 
 /// A push that is read by hand is what the generated code would read.
 @Suite struct PushRequestTests {

@@ -1,12 +1,12 @@
-import Bus
-import Core
-import TestKit
+import NephosBus
+import NephosCore
+import NephosSimulation
+import NephosWire
 import Testing
-import Wire
 
 import struct Foundation.Data
 
-@testable import KeyValueService
+@testable import NephosKeyValue
 
 struct QuotaTests {
     /// A house whose limits are these.

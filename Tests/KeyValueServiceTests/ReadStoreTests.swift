@@ -1,11 +1,11 @@
-import Core
-import Storage
-import TestKit
+import NephosCore
+import NephosSimulation
+import NephosStorage
+import NephosWire
 import Testing
-import Wire
 
-@testable import KeyValueService
-@testable import ServiceKit
+@testable import NephosKeyValue
+@testable import NephosServiceKit
 
 struct ReadStoreTests {
     @Test func changesAfterATokenIncludeTombstones() throws {

@@ -1,17 +1,17 @@
-import Core
 import Crypto
-import Storage
-import TestKit
+import NephosCore
+import NephosSimulation
+import NephosStorage
+import NephosWire
 import Testing
-import Wire
 
 import struct Foundation.Data
 import class Foundation.FileManager
 import struct Foundation.URL
 import struct Foundation.UUID
 
-@testable import KeyValueService
-@testable import ServiceKit
+@testable import NephosKeyValue
+@testable import NephosServiceKit
 
 struct SealingTests {
     private static let masterKey = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
@@ -73,6 +73,19 @@ struct SealingTests {
         #expect(!found(Array("name-of-a-key".utf8)))
         engine.close()
         #expect(!found(key))
+    }
+
+    /// What was overwritten is told as the write of whom and when it was, or not at all.
+    @Test(arguments: ["written = written + 1", "device = 'dev_x'"])
+    func anEntryOfTheHistoryOpensUnderItsOwnStampAlone(_ change: String) throws {
+        let house = try KeyValueHouse()
+        try house.push(house.write("k", "first", after: .seconds(1)), by: house.caller("dev_a"))
+        try house.push(house.write("k", "second", after: .seconds(1)), by: house.caller("dev_b"))
+        let entries = try house.history(house.caller("dev_a"))
+        #expect(entries.map(\.damaged) == [false] && entries[0].item.value.string == "first")
+        _ = try house.engine.write { try $0.execute(SQL("UPDATE key_history SET \(change)"), []) }
+        let changed = try house.history(house.caller("dev_a"))
+        #expect(changed.map(\.damaged) == [true] && !changed[0].item.hasValue)
     }
 
     @Test func sealedValueOpensOnlyInItsPlace() throws {
@@ -138,12 +151,67 @@ struct SealingTests {
         let old = try OwnerKeys(masterKeys: [Self.masterKey])
         let bytes = try engine.write { try old.key(of: account, in: $0).bytes }
         let both = try OwnerKeys(masterKeys: [newKey, Self.masterKey])
-        #expect(try !engine.write { try both.rewrap(limit: 10, in: $0) })
+        let rewrapped = try engine.write { try both.rewrap(after: nil, limit: 10, in: $0) }
+        #expect(rewrapped.last == nil && rewrapped.damaged.isEmpty && rewrapped.unopened.isEmpty)
         let new = try OwnerKeys(masterKeys: [newKey])
         #expect(try engine.write { try new.existingKey(of: account, in: $0)?.bytes } == bytes)
         let stale = try OwnerKeys(masterKeys: [Self.masterKey])
         let error = failure { _ = try engine.write { try stale.existingKey(of: account, in: $0) } }
-        #expect(error?.code == .configurationInvalid)
+        // What a device has written is kept by it until the secret is back.
+        #expect(error?.code == .storageFailure)
+        #expect(error?.details["master_key_id"] != nil)
+    }
+
+    @Test func aDamagedKeyKeepsNoOtherFromBeingWrappedAnew() throws {
+        let engine = try keyEngine()
+        let newKey = Data(repeating: 9, count: 32).base64EncodedString()
+        let old = try OwnerKeys(masterKeys: [Self.masterKey])
+        let owners = ["acct_a", "acct_b", "acct_c"].map { Owner($0) }
+        let bytes = try owners.map { owner in try engine.write { try old.key(of: owner, in: $0).bytes } }
+        let damage = SQL("UPDATE owner_keys SET wrapped = zeroblob(60) WHERE owner = 'acct_b'")
+        _ = try engine.write { try $0.execute(damage, []) }
+        let both = try OwnerKeys(masterKeys: [newKey, Self.masterKey])
+        var damaged: [Owner] = []
+        var last: Owner?
+        repeat {
+            let step = try engine.write { try both.rewrap(after: last, limit: 1, in: $0) }
+            #expect(step.unopened.isEmpty)
+            damaged += step.damaged
+            last = step.last
+        } while last != nil
+        #expect(damaged == [owners[1]])
+        // It is known as damaged when the old master key is gone, too, and only it is lost.
+        let new = try OwnerKeys(masterKeys: [newKey])
+        for (owner, bytes) in zip(owners, bytes) where owner != owners[1] {
+            #expect(try engine.write { try new.existingKey(of: owner, in: $0)?.bytes } == bytes)
+        }
+        let error = failure { _ = try engine.write { try new.existingKey(of: owners[1], in: $0) } }
+        #expect(error?.code == .storageFailure && error?.details["reason"] == "damaged")
+        #expect(try engine.write { try new.setAside(owners[1], in: $0) })
+        #expect(try engine.write { try new.existingKey(of: owners[1], in: $0) } == nil)
+        #expect(try !engine.write { try new.setAside(owners[0], in: $0) })
+        // With the account goes also what was kept of its key.
+        try engine.write { try new.destroy(owners[1], in: $0) }
+        let rest = SQL("SELECT COUNT(*) FROM owner_keys_damaged")
+        #expect(try engine.write { try $0.first(rest) { $0.integer(0) } } == 0)
+    }
+
+    /// A wrong secret makes all of them look alike.
+    @Test func keysOfAnotherMasterKeyAreNotTakenForDamaged() throws {
+        let engine = try keyEngine()
+        let right = try OwnerKeys(masterKeys: [Self.masterKey])
+        let wrong = try OwnerKeys(masterKeys: [Data(repeating: 9, count: 32).base64EncodedString()])
+        let owners = ["acct_a", "acct_b"].map { Owner($0) }
+        for owner in owners { _ = try engine.write { try right.key(of: owner, in: $0) } }
+        for owner in owners {
+            #expect(failure { _ = try engine.write { try wrong.setAside(owner, in: $0) } }?.code == .storageFailure)
+        }
+        let step = try engine.write { try wrong.rewrap(after: nil, limit: 10, in: $0) }
+        #expect(step.unopened == owners && step.damaged.isEmpty)
+        // The name of the master key is all that is damaged.
+        _ = try engine.write { try $0.execute(SQL("UPDATE owner_keys SET master_key_id = '0'"), []) }
+        let again = try OwnerKeys(masterKeys: [Self.masterKey])
+        for owner in owners { #expect(try engine.write { try again.existingKey(of: owner, in: $0) } != nil) }
     }
 
     @Test func destroyedKeyLeavesNothingReadable() throws {

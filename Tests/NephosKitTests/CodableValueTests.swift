@@ -1,5 +1,5 @@
-import Core
 import Foundation
+import NephosCore
 import NephosKit
 import Testing
 

@@ -1,8 +1,8 @@
-import Core
 import Foundation
-import TestKit
+import NephosCore
+import NephosSimulation
+import NephosWire
 import Testing
-import Wire
 
 @testable import NephosKit
 

@@ -1,8 +1,8 @@
-import Bus
-import Core
 import Logging
+import NephosBus
+import NephosCore
+import NephosWire
 import Testing
-import Wire
 
 @testable import NephosKit
 

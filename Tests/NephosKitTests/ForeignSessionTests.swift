@@ -1,5 +1,5 @@
-import Core
 import Foundation
+import NephosCore
 import Synchronization
 import Testing
 

@@ -1,10 +1,10 @@
-import Bus
-import Core
 import Foundation
 import Glibc
+import NephosBus
+import NephosCore
+import NephosZeroMQ
 import Synchronization
 import Testing
-import ZeroMQBus
 
 @testable import NephosKit
 

@@ -1,5 +1,5 @@
-import Bus
-import Core
+import NephosBus
+import NephosCore
 import Synchronization
 
 /// A loop whose time only moves when a test says so, with sockets that lead to

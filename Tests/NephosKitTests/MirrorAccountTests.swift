@@ -1,6 +1,6 @@
-import Core
 import Foundation
 import GRDB
+import NephosCore
 import Synchronization
 import Testing
 

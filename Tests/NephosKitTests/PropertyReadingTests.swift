@@ -1,8 +1,8 @@
-import Core
 import Foundation
 import GRDB
+import NephosCore
+import NephosWire
 import Testing
-import Wire
 
 @testable import NephosKit
 

@@ -1,9 +1,9 @@
-import Bus
-import Core
 import Foundation
-import TestKit
+import NephosBus
+import NephosCore
+import NephosSimulation
+import NephosWire
 import Testing
-import Wire
 
 @testable import NephosKit
 

@@ -1,7 +1,7 @@
-import Bus
-import Core
+import NephosBus
+import NephosCore
+import NephosWire
 import Testing
-import Wire
 
 @testable import NephosKit
 

@@ -1,6 +1,6 @@
-import Core
+import NephosCore
+import NephosWire
 import Testing
-import Wire
 
 @testable import NephosKit
 

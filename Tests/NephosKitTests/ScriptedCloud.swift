@@ -1,8 +1,8 @@
-import Bus
-import Core
+import NephosBus
+import NephosCore
+import NephosSimulation
+import NephosWire
 import SwiftProtobuf
-import TestKit
-import Wire
 
 import struct Foundation.Data
 

@@ -1,8 +1,8 @@
-import Bus
-import Core
 import Foundation
+import NephosBus
+import NephosCore
 import NephosKit
-import TestKit
+import NephosSimulation
 import Testing
 
 /// A ``TestCloud`` with devices that are used as an app uses them: by ``Session``, from tasks. Time passes when a test

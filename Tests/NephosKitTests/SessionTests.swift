@@ -1,7 +1,7 @@
-import Core
 import Foundation
+import NephosCore
+import NephosWire
 import Testing
-import Wire
 
 @testable import NephosKit
 

@@ -1,4 +1,4 @@
-import Core
+import NephosCore
 import Testing
 
 @testable import NephosKit

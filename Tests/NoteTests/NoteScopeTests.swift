@@ -1,8 +1,8 @@
-import Bus
-import Core
-import TestKit
+import NephosBus
+import NephosCore
+import NephosSimulation
+import NephosWire
 import Testing
-import Wire
 
 import class Foundation.FileManager
 import func Foundation.NSTemporaryDirectory

@@ -1,11 +1,11 @@
-import Bus
-import Core
 import GRDB
-import ServiceKit
+import NephosBus
+import NephosCore
+import NephosServiceKit
+import NephosSimulation
+import NephosWire
 import SwiftProtobuf
-import TestKit
 import Testing
-import Wire
 
 @testable import NephosKit
 

@@ -1,5 +1,5 @@
-import Core
 import GRDB
+import NephosCore
 import SwiftProtobuf
 
 @testable import NephosKit

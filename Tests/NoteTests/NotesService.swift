@@ -1,9 +1,9 @@
-import Bus
-import Core
-import ServiceKit
-import Storage
+import NephosBus
+import NephosCore
+import NephosServiceKit
+import NephosStorage
+import NephosWire
 import SwiftProtobuf
-import Wire
 
 import struct Foundation.Data
 

@@ -1,9 +1,9 @@
-import Bus
-import Core
-import ServiceKit
-import TestKit
+import NephosBus
+import NephosCore
+import NephosServiceKit
+import NephosSimulation
+import NephosWire
 import Testing
-import Wire
 
 /// Several subscriptions over one connection: what becomes of one leaves the others as they are, and is told truly.
 @Suite struct OneConnectionTests {

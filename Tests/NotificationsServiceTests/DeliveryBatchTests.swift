@@ -1,11 +1,11 @@
-import Bus
-import Core
 import Foundation
-import ServiceKit
+import NephosBus
+import NephosCore
+import NephosServiceKit
+import NephosWire
 import Testing
-import Wire
 
-@testable import NotificationsService
+@testable import NephosNotifications
 
 /// No delivery is larger than a device's connection takes.
 @Suite struct DeliveryBatchTests {

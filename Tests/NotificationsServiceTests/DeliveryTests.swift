@@ -1,7 +1,7 @@
-import Bus
-import Core
+import NephosBus
+import NephosCore
 import NephosKit
-import TestKit
+import NephosSimulation
 import Testing
 
 /// Notifications through the whole cloud in one process.

@@ -1,10 +1,10 @@
-import Bus
-import Core
+import NephosBus
+import NephosCore
 import NephosKit
-import ServiceKit
-import TestKit
+import NephosServiceKit
+import NephosSimulation
+import NephosWire
 import Testing
-import Wire
 
 /// Who may not see a store learns nothing of it, not even that it changed.
 @Suite struct HostileSubscriptionTests {

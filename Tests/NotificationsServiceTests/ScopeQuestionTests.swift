@@ -1,11 +1,11 @@
-import Bus
-import Core
-import ServiceKit
+import NephosBus
+import NephosCore
+import NephosServiceKit
+import NephosWire
 import SwiftProtobuf
 import Testing
-import Wire
 
-@testable import NotificationsService
+@testable import NephosNotifications
 
 /// What the services are asked about their scopes, and which answers count.
 @Suite struct ScopeQuestionTests {

@@ -1,11 +1,11 @@
-import Bus
-import Core
-import ServiceKit
+import NephosBus
+import NephosCore
+import NephosServiceKit
 import Testing
 
 import struct Foundation.Data
 
-@testable import NotificationsService
+@testable import NephosNotifications
 
 @Suite struct SubscriptionTableTests {
     private func peer(_ connection: UInt64) throws -> Peer {
@@ -61,12 +61,19 @@ import struct Foundation.Data
         _ = try table.subscribe(try peer(1), as: caller("a"), to: [key("x")], limits: limits)
         let other = try peer(2)
         let first = try peer(1)
-        #expect(throws: CloudError.self) {
-            try table.subscribe(first, as: caller("a"), to: [key("y")], limits: limits)
+        limits.connectionsMax = 1
+        func refusal(_ peer: Peer, _ device: String, _ scope: ItemName) -> CloudError? {
+            do { _ = try table.subscribe(peer, as: caller(device), to: [key(scope)], limits: limits) } catch {
+                return error
+            }
+            return nil
         }
-        #expect(throws: CloudError.self) {
-            try table.subscribe(other, as: caller("a"), to: [key("x")], limits: limits)
-        }
+        let scopes = refusal(first, "a", "y")
+        #expect(scopes?.code == .limitExceeded && scopes?.details["scopes_max"] == "1")
+        #expect(refusal(other, "b", "x")?.code == .serviceBusy)
+        limits.connectionsMax = 2
+        let connections = refusal(other, "a", "x")
+        #expect(connections?.code == .limitExceeded && connections?.details["connections_max"] == "1")
         #expect(table.count == 1)
         #expect(table.subscribers(to: key("y")).isEmpty)
     }

@@ -1,10 +1,10 @@
-import Bus
-import Core
+import NephosBus
+import NephosCore
 import NephosKit
-import NotificationsService
-import TestKit
+import NephosNotifications
+import NephosSimulation
+import NephosWire
 import Testing
-import Wire
 
 /// A subscription ends with its token, and not with the heartbeat that looks for it.
 @Suite struct TokenEndTests {

@@ -1,5 +1,5 @@
-import Core
-import ServiceKit
+import NephosCore
+import NephosServiceKit
 import Testing
 
 @Suite struct AccountClosureTests {

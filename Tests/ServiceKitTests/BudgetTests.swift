@@ -1,10 +1,10 @@
-import Bus
-import Core
-import ServiceKit
+import NephosBus
+import NephosCore
+import NephosServiceKit
+import NephosWire
 import Testing
-import Wire
 
-@testable import ServiceKit
+@testable import NephosServiceKit
 
 /// How often a device and an account may ask.
 struct BudgetTests {

@@ -1,9 +1,9 @@
-import Core
 import Foundation
+import NephosCore
 import Synchronization
 import Testing
 
-@testable import ServiceKit
+@testable import NephosServiceKit
 
 /// The files of a deployment, and the string that leads to it.
 struct DeploymentTests {

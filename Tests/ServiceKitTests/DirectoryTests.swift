@@ -1,13 +1,13 @@
-import Core
 import Crypto
-import Storage
+import NephosCore
+import NephosStorage
+import NephosWire
 import SwiftProtobuf
 import Testing
-import Wire
 
 import struct Foundation.Data
 
-@testable import ServiceKit
+@testable import NephosServiceKit
 
 /// What a service knows of identity's directory does not give way to what an old copy of identity says.
 @Suite struct DirectoryTests {

@@ -1,9 +1,9 @@
-import Bus
-import Core
-import ServiceKit
-import Storage
+import NephosBus
+import NephosCore
+import NephosServiceKit
+import NephosStorage
+import NephosWire
 import Testing
-import Wire
 
 /// What a service learns of another one's events, whatever is lost between them.
 struct FollowerTests {

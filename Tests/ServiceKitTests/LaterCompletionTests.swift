@@ -1,9 +1,9 @@
-import Bus
-import Core
-import ServiceKit
-import Storage
+import NephosBus
+import NephosCore
+import NephosServiceKit
+import NephosStorage
+import NephosWire
 import Testing
-import Wire
 
 /// A host over storage that completes a group when it likes.
 struct LaterCompletionTests {
@@ -111,6 +111,73 @@ struct LaterCompletionTests {
         let tokens = house.notifications.handled.filter { $0.notification != nil }.map(\.position.sequence)
         #expect(tokens == [1, 2, 3, 4])
         #expect(house.notificationsHost?.counts["follower.gaps"] == nil)
+    }
+
+    @Test func whatAFollowerHearsWhileItStoresIsBoundedInBytes() throws {
+        let house = try TestHouse(withFollower: true)
+        house.bus.run(for: .seconds(1))
+        let host = try #require(house.notificationsHost)
+        let client = try house.client()
+        house.identity.eventBytes = 128 << 10
+        house.notificationsEngine.holds = true
+        func create(_ numbers: Range<Int>) throws {
+            for number in numbers { _ = try #require(client.ask(createAccount("\(number)"), on: house.bus)).get() }
+        }
+        try create(0..<30)
+        #expect(host.counts["follower.lost"] == nil)
+        try create(30..<60)
+        let lost = try #require(host.counts["follower.lost"])
+        // The first is being stored, and 4 MiB wait.
+        #expect(lost == 60 - 1 - 31)
+        house.notificationsEngine.holds = false
+        house.notificationsEngine.goOn()
+        house.bus.run(for: .seconds(3))
+        let tokens = house.notifications.handled.filter { $0.notification != nil }.map(\.position.sequence)
+        #expect(tokens == Array(1...32) + [60])
+        let health = try #require(house.client(to: .notifications).ask(WireCheckHealth(), on: house.bus)).get()
+        #expect(try health.decode(WireCheckHealthReply.self).followerLag["identity"] == 0)
+    }
+
+    // MARK: Whose time is up
+
+    /// Its group takes longer than its caller waits: that of a small request, and that which ends one whose password is
+    /// checked first.
+    @Test(arguments: [true, false]) func whatComesTooLateIsNotCarriedOut(_ isPrepared: Bool) throws {
+        let house = try TestHouse()
+        var codes: [CloudError.Code?] = []
+        let socket = try house.rawSocket {
+            codes += $0.compactMap { try? ReplyEnvelope(decoding: $0) }.filter { $0.id != nil }.map(\.result.code)
+        }
+        let id = OperationID(at: house.bus.clock.now)
+        func ask(waiting timeout: Duration) {
+            var signIn = WireSignIn()
+            signIn.accountName = "late"
+            let body = isPrepared ? Frame(encoding: signIn) : Frame(encoding: createAccount("late"))
+            let request = RequestEnvelope(
+                method: isPrepared ? "SignIn" : "CreateAccount", id: id, timeout: timeout, body: body)
+            _ = socket.send(request.encoded())
+            house.bus.settle()
+        }
+        house.identityEngine.holds = true
+        if !isPrepared {
+            try house.client().send(createAccount("first"))
+            house.bus.settle()
+        }
+        ask(waiting: .milliseconds(10))
+        // The first one's group, or that which begins the check.
+        house.identityEngine.goOn()
+        house.bus.settle()
+        #expect(house.identityEngine.isHolding && codes.isEmpty)
+        house.bus.run(for: .milliseconds(20))
+        house.identityEngine.holds = false
+        house.identityEngine.goOn()
+        house.bus.settle()
+        #expect(codes == [.deadlineExceeded])
+        #expect(house.identity.preparations == 0 && house.identity.runs == (isPrepared ? 0 : 1))
+        // Nothing of it is remembered: with more time it is carried out.
+        ask(waiting: .seconds(10))
+        #expect(codes == [.deadlineExceeded, nil])
+        #expect(house.identity.preparations == (isPrepared ? 1 : 0) && house.identity.runs == (isPrepared ? 0 : 2))
     }
 
     @Test func largeRequestsTakeTurnsWithSmallOnes() throws {

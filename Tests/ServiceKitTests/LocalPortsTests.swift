@@ -1,5 +1,5 @@
 import Foundation
-import ServiceKit
+import NephosServiceKit
 import Testing
 
 @Suite struct LocalPortsTests {

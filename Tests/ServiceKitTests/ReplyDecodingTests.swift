@@ -1,10 +1,10 @@
-import Bus
-import Core
 import Foundation
+import NephosBus
+import NephosCore
+import NephosSimulation
+import NephosWire
 import SwiftProtobuf
-import TestKit
 import Testing
-import Wire
 
 /// Whatever a server sends, a device makes something of it or says that it is no reply.
 @Suite struct ReplyDecodingTests {

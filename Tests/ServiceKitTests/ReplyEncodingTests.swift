@@ -1,9 +1,9 @@
-import Bus
-import Core
 import Foundation
+import NephosBus
+import NephosCore
+import NephosWire
 import SwiftProtobuf
 import Testing
-import Wire
 
 @Suite struct ReplyEncodingTests {
     @Test(arguments: [0, 1, 127, 128, 300, 20_000])

@@ -1,10 +1,10 @@
-import Bus
-import Core
 import Foundation
+import NephosBus
+import NephosCore
+import NephosSimulation
+import NephosWire
 import SwiftProtobuf
-import TestKit
 import Testing
-import Wire
 
 /// Requests are read in place; what comes out is what the generated code reads.
 @Suite struct RequestDecodingTests {

@@ -1,9 +1,9 @@
-import Bus
-import Core
-import ServiceKit
-import Storage
+import NephosBus
+import NephosCore
+import NephosServiceKit
+import NephosStorage
+import NephosWire
 import Testing
-import Wire
 
 /// What becomes of requests: groups, repeats, and what is refused.
 struct RequestTests {
@@ -38,7 +38,7 @@ struct RequestTests {
         var replies: [[UInt8]] = []
         let id = OperationID(at: house.bus.clock.now)
         let request = RequestEnvelope(method: "CreateAccount", id: id, body: Frame(encoding: createAccount("one")))
-        let socket = try house.bus.makeRequestSocket(options()) { messages in
+        let socket = try house.rawSocket { messages in
             for message in messages {
                 if let reply = try? ReplyEnvelope(decoding: message), case .success(let body) = reply.result {
                     replies.append(body.bytes)
@@ -117,7 +117,7 @@ struct RequestTests {
         var codes: [CloudError.Code?] = []
         var listed: [String]?
         // As raw messages: the client would try again by itself.
-        let socket = try house.bus.makeRequestSocket(options()) { messages in
+        let socket = try house.rawSocket { messages in
             for message in messages {
                 guard let reply = try? ReplyEnvelope(decoding: message) else { continue }
                 codes.append(reply.result.code)
@@ -148,7 +148,7 @@ struct RequestTests {
         let id = OperationID(at: house.bus.clock.now)
         let envelope = RequestEnvelope(method: "SignIn", id: id, body: Frame(encoding: request))
         var count = 0
-        let socket = try house.bus.makeRequestSocket(options()) { count += $0.count }
+        let socket = try house.rawSocket { count += $0.count }
         _ = socket.send(envelope.encoded())
         _ = socket.send(envelope.encoded())
         house.bus.settle()
@@ -162,7 +162,7 @@ struct RequestTests {
     @Test func anotherRequestUnderAnIdThatIsBeingPreparedIsRefused() throws {
         let id = OperationID(at: house.bus.clock.now)
         var codes: [CloudError.Code?] = []
-        let socket = try house.bus.makeRequestSocket(options()) { messages in
+        let socket = try house.rawSocket { messages in
             codes += messages.compactMap { try? ReplyEnvelope(decoding: $0) }.filter { $0.id != nil }.map(\.result.code)
         }
         for name in ["one", "two"] {
@@ -186,7 +186,7 @@ struct RequestTests {
 
     @Test func garbageGetsTypedErrors() throws {
         var codes: [CloudError.Code] = []
-        let socket = try house.bus.makeRequestSocket(options()) { messages in
+        let socket = try house.rawSocket { messages in
             for message in messages {
                 if let code = (try? ReplyEnvelope(decoding: message))?.result.code { codes.append(code) }
             }
@@ -244,11 +244,5 @@ struct RequestTests {
         let client = try house.client(house.operatorKeys)
         #expect(client.ask(WireRevokeDevice(), on: house.bus)?.code == nil)
         #expect(client.ask(WireReadPositions(), on: house.bus)?.code == nil)
-    }
-
-    private func options() throws -> RequestSocketOptions {
-        let entry = try house.roster.entry(of: .identity)
-        return RequestSocketOptions(
-            endpoints: [entry.requests], serverKey: try entry.key, keys: try KeysOnly().makeKeyPair())
     }
 }

@@ -1,10 +1,10 @@
-import Bus
-import Core
 import Foundation
-import ServiceKit
+import NephosBus
+import NephosCore
+import NephosServiceKit
+import NephosWire
 import SwiftProtobuf
 import Testing
-import Wire
 
 /// An event that is read by hand is what the generated code would read.
 @Suite struct ServiceEventTests {

@@ -1,11 +1,11 @@
-import Bus
-import Core
 import Crypto
 import Foundation
-import TestKit
+import NephosBus
+import NephosCore
+import NephosSimulation
 import Testing
 
-@testable import ServiceKit
+@testable import NephosServiceKit
 
 /// Tokens come from anybody: of all that look like one, those are taken that identity has signed, as it wrote them.
 struct TokenDecodingTests {

@@ -1,11 +1,11 @@
-import Bus
-import Core
 import Crypto
 import Foundation
+import NephosBus
+import NephosCore
+import NephosWire
 import Testing
-import Wire
 
-@testable import ServiceKit
+@testable import NephosServiceKit
 
 /// Who is let in with an access token.
 struct TokenTests {

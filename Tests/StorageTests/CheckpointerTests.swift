@@ -2,7 +2,7 @@ import Foundation
 import GRDBSQLite
 import Testing
 
-@testable import Storage
+@testable import NephosStorage
 
 @Suite struct CheckpointerTests {
     @Test func itsConnectionFlushesWhateverTheDefaultIs() throws {

@@ -1,7 +1,7 @@
-import Core
+import NephosCore
 import Testing
 
-@testable import Storage
+@testable import NephosStorage
 
 /// One database, and copies of it that were brought back.
 @Suite struct FeedHistoryTests {

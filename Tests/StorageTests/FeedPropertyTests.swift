@@ -1,5 +1,5 @@
-import Core
-import Storage
+import NephosCore
+import NephosStorage
 import Testing
 
 /// The feed against a dictionary: random groups of puts, deletions, groups that

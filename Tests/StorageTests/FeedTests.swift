@@ -1,5 +1,5 @@
-import Core
-import Storage
+import NephosCore
+import NephosStorage
 import Testing
 
 @Suite struct FeedTests {

@@ -1,5 +1,5 @@
-import Core
-import Storage
+import NephosCore
+import NephosStorage
 import Testing
 
 /// Several instances over one database, each with what it remembers: partitions pass from one to another, and whoever

@@ -1,6 +1,6 @@
-import Core
 import Foundation
-import Storage
+import NephosCore
+import NephosStorage
 import Testing
 
 /// An empty file where there was a database is no new database.

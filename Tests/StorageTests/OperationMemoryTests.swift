@@ -1,7 +1,7 @@
-import Core
+import NephosCore
 import Testing
 
-@testable import Storage
+@testable import NephosStorage
 
 /// It may send someone to look in vain, and never the other way round.
 @Suite struct OperationMemoryTests {

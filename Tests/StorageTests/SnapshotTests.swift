@@ -1,6 +1,6 @@
-import Core
 import Foundation
-import Storage
+import NephosCore
+import NephosStorage
 import Synchronization
 import Testing
 

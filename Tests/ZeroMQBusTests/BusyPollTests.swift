@@ -1,6 +1,6 @@
 import Testing
 
-@testable import ZeroMQBus
+@testable import NephosZeroMQ
 
 @Suite struct BusyPollTests {
     @Test func itLooksOnlyAfterAShortWait() {

@@ -1,10 +1,10 @@
-import Bus
 import CZeroMQ
-import Core
 import Foundation
 import Glibc
+import NephosBus
+import NephosCore
+import NephosZeroMQ
 import Testing
-import ZeroMQBus
 
 /// What one peer, and all together, can make a process hold, in bytes.
 @Suite(.serialized, .timeLimit(.minutes(2)))
@@ -84,6 +84,83 @@ struct ConnectionBoundTests {
         try client.send([Frame([4])])
         try eventually { client.received == [[[4]]] }
         #expect(echo.probes.count == 1)
+    }
+
+    // MARK: What arrives where one has connected
+
+    @Test func aServerThatSendsMoreThanIsTakenIsCut() throws {
+        let echo = try EchoServer(transport, endpoint)
+        defer { echo.handle.stop() }
+        let client = try Client(transport, echo) {
+            #expect($0.unreadBytesMax <= 64 << 20)
+            $0.unreadBytesMax = 1 << 20
+        }
+        defer { client.handle.stop() }
+        try eventually { echo.probes.count == 1 }
+        try whileHeld(client.handle, areMadeAnew: echo.endpoint) {
+            guard let peer = echo.probes.first else { return }
+            for _ in 0..<48 { _ = echo.send([Self.chunk], to: peer) }
+        }
+        try client.send([Frame([4])])
+        try eventually { client.received.contains([[4]]) }
+    }
+
+    @Test func aPublisherThatSendsMoreThanIsTakenIsCut() throws {
+        let publisher = try Publisher(transport, endpoint)
+        defer { publisher.handle.stop() }
+        let subscriber = try Subscriber(transport, publisher, topics: [""]) {
+            #expect($0.unreadBytesMax <= 64 << 20)
+            $0.unreadBytesMax = 1 << 20
+        }
+        defer { subscriber.handle.stop() }
+        try eventually {
+            publisher.publish([Frame([1]), Frame([1])])
+            return !subscriber.received.isEmpty
+        }
+        try whileHeld(subscriber.handle, areMadeAnew: publisher.endpoint) {
+            for _ in 0..<48 { publisher.publish([Frame([7]), Self.chunk]) }
+        }
+        try eventually {
+            publisher.publish([Frame([9]), Frame([1])])
+            return subscriber.received.contains { $0[0] == [9] }
+        }
+    }
+
+    /// Waits until both ends of the one connection to the endpoint are others, while its loop takes nothing.
+    private func whileHeld(_ loop: any LoopHandle, areMadeAnew endpoint: String, _ send: () -> Void) throws {
+        let release = DispatchSemaphore(value: 0)
+        defer { release.signal() }
+        loop.execute { _ in release.wait() }
+        let first = try OwnConnection.all(with: endpoint).map(\.cookie)
+        #expect(first.count == 2)
+        send()
+        try eventually {
+            let cookies = try OwnConnection.all(with: endpoint).map(\.cookie)
+            return cookies.count == 2 && !cookies.contains { first.contains($0) }
+        }
+    }
+
+    /// What subscribers say stays with the publisher, or is nothing to it: it is counted, and never comes out.
+    @Test func aSubscriberThatSaysTooMuchIsCut() throws {
+        let publisher = try Publisher(transport, endpoint)
+        defer { publisher.handle.stop() }
+        let relay = try Relay(to: publisher.endpoint)
+        defer { relay.close() }
+        let honest = try Subscriber(transport, publisher, topics: [""], endpoint: relay.endpoint)
+        defer { honest.handle.stop() }
+        let hostile = try HostilePeer(publisher.endpoint, publisher.keys.publicKey, type: ZMQ_XSUB)
+        defer { hostile.close() }
+        // Not a topic, as its first byte says.
+        let bytes = [UInt8](repeating: 7, count: 4000)
+        try eventually {
+            for _ in 0..<20 { hostile.send(bytes) }
+            return hostile.disconnections > 0
+        }
+        try eventually {
+            publisher.publish([Frame([1]), Frame([1])])
+            return !honest.received.isEmpty
+        }
+        #expect(relay.cutCount == 0)
     }
 
     // MARK: What is sent
@@ -247,6 +324,23 @@ struct ConnectionBoundTests {
         #expect(Set(echo.requests.map(\.peer.connection)).count >= 2)
     }
 
+    // The kernel counts answers to PINGs too, and the handshake.
+    @Test func whatWasReadWaitsForNobodyThoughMoreIsAcknowledgedThanWasSaid() throws {
+        let echo = try EchoServer(transport, endpoint) { $0.unsentBytesPerConnectionMax = 16 << 10 }
+        defer { echo.handle.stop() }
+        let peer = try HostilePeer(echo, pings: true)
+        defer { peer.close() }
+        usleep(3_000_000)
+        for _ in 0..<200 {
+            let count = peer.takenCount
+            try eventually {
+                // What finds no room is dropped, until what was read before is acknowledged.
+                peer.send([UInt8](repeating: 1, count: 1 << 10))
+                return peer.takenCount > count
+            }
+        }
+    }
+
     @Test func pingsAmongWhatPilesUpDoNoHarm() throws {
         let echo = try EchoServer(transport, endpoint)
         defer { echo.handle.stop() }
@@ -272,8 +366,8 @@ struct ConnectionBoundTests {
     }
 }
 
-/// A DEALER straight on libzmq, which does what ours never would: choose a
-/// routing id, send PINGs all the time, say nothing, and end with a RST.
+/// A DEALER straight on libzmq, or another, which does what ours never would:
+/// choose a routing id, send PINGs all the time, say nothing, and end with a RST.
 final class HostilePeer: @unchecked Sendable {
     private let context: UnsafeMutableRawPointer
     private let socket: UnsafeMutableRawPointer
@@ -281,12 +375,19 @@ final class HostilePeer: @unchecked Sendable {
     private var descriptor: Int32 = -1
     private var lost = 0
 
-    init(_ server: EchoServer, routingID: String? = nil, pings: Bool = false) throws {
+    convenience init(_ server: EchoServer, routingID: String? = nil, pings: Bool = false) throws {
+        try self.init(
+            server.endpoint, server.keys.publicKey, type: ZMQ_DEALER, routingID: routingID, pings: pings)
+    }
+
+    init(
+        _ endpoint: String, _ serverKey: PublicKey, type: Int32, routingID: String? = nil, pings: Bool = false
+    ) throws {
         context = try #require(zmq_ctx_new())
-        socket = try #require(zmq_socket(context, ZMQ_DEALER))
+        socket = try #require(zmq_socket(context, type))
         monitor = try #require(zmq_socket(context, ZMQ_PAIR))
         let keys = try ZeroMQTransport().makeKeyPair()
-        set(ZMQ_CURVE_SERVERKEY, server.keys.publicKey.bytes)
+        set(ZMQ_CURVE_SERVERKEY, serverKey.bytes)
         set(ZMQ_CURVE_PUBLICKEY, keys.publicKey.bytes)
         set(ZMQ_CURVE_SECRETKEY, keys.secretKey.bytes)
         if let routingID { set(ZMQ_ROUTING_ID, Array(routingID.utf8)) }
@@ -294,7 +395,7 @@ final class HostilePeer: @unchecked Sendable {
         set(ZMQ_LINGER, withUnsafeBytes(of: Int32(0), Array.init))
         zmq_socket_monitor(socket, "inproc://events", ZMQ_EVENT_CONNECTED | ZMQ_EVENT_DISCONNECTED)
         zmq_connect(monitor, "inproc://events")
-        try #require(zmq_connect(socket, server.endpoint) == 0)
+        try #require(zmq_connect(socket, endpoint) == 0)
         try eventually {
             takeEvents()
             return descriptor >= 0
@@ -304,6 +405,15 @@ final class HostilePeer: @unchecked Sendable {
     private func set(_ option: Int32, _ bytes: [UInt8]) { zmq_setsockopt(socket, option, bytes, bytes.count) }
 
     func send(_ bytes: [UInt8]) { zmq_send(socket, bytes, bytes.count, ZMQ_DONTWAIT) }
+
+    private var taken = 0
+
+    /// How many messages have come in all.
+    var takenCount: Int {
+        var bytes = [UInt8](repeating: 0, count: 1 << 20)
+        while zmq_recv(socket, &bytes, bytes.count, ZMQ_DONTWAIT) >= 0 { taken += 1 }
+        return taken
+    }
 
     /// How often its connection has ended.
     var disconnections: Int {

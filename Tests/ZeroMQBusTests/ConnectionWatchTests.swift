@@ -1,52 +1,67 @@
 import Foundation
 import Testing
 
-@testable import ZeroMQBus
+@testable import NephosZeroMQ
 
 /// What is done to a connection by its descriptor, which may be another's by then.
 @Suite(.serialized) struct ConnectionWatchTests {
     /// Accepts connections from addresses of this machine.
     private final class Listener {
-        private let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
-        private var port: in_port_t = 0
+        private let descriptor: Int32
+        private let port: in_port_t
         private var accepted: Set<Int32> = []
 
-        init() throws {
-            var address = Self.address("127.0.0.1", 0)
-            let isBound = withUnsafePointer(to: &address) {
-                $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                    bind(descriptor, $0, socklen_t(MemoryLayout<sockaddr_in>.size))
-                }
-            }
-            var size = socklen_t(MemoryLayout<sockaddr_in>.size)
-            let isNamed = withUnsafeMutablePointer(to: &address) {
-                $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { getsockname(descriptor, $0, &size) }
-            }
-            try #require(isBound == 0 && isNamed == 0 && listen(descriptor, 16) == 0)
-            port = address.sin_port
+        init(at host: String = "127.0.0.1") throws {
+            var address = Self.address(host, 0)
+            let descriptor = socket(Int32(address.ss_family), Int32(SOCK_STREAM.rawValue), 0)
+            // For both versions, as libzmq listens.
+            var none: Int32 = 0
+            setsockopt(descriptor, Int32(IPPROTO_IPV6), IPV6_V6ONLY, &none, socklen_t(MemoryLayout<Int32>.size))
+            try #require(Self.with(&address) { bind(descriptor, $0, $1) } == 0 && listen(descriptor, 16) == 0)
+            var size = socklen_t(MemoryLayout<sockaddr_storage>.size)
+            try #require(Self.with(&address) { pointer, _ in getsockname(descriptor, pointer, &size) } == 0)
+            self.descriptor = descriptor
+            port = withUnsafeBytes(of: address) { $0.loadUnaligned(as: sockaddr_in.self).sin_port }
         }
 
         deinit { for one in accepted.union([descriptor]) { Glibc.close(one) } }
 
-        private static func address(_ host: String, _ port: in_port_t) -> sockaddr_in {
-            var address = sockaddr_in()
-            address.sin_family = sa_family_t(AF_INET)
-            address.sin_port = port
-            inet_pton(AF_INET, host, &address.sin_addr)
+        /// - Parameter port: In the network's order. It stands in the same place for both versions.
+        static func address(_ host: String, _ port: in_port_t) -> sockaddr_storage {
+            var address = sockaddr_storage()
+            withUnsafeMutableBytes(of: &address) { bytes in
+                if host.contains(":") {
+                    var own = sockaddr_in6()
+                    (own.sin6_family, own.sin6_port) = (sa_family_t(AF_INET6), port)
+                    inet_pton(AF_INET6, host, &own.sin6_addr)
+                    bytes.storeBytes(of: own, as: sockaddr_in6.self)
+                } else {
+                    var own = sockaddr_in()
+                    (own.sin_family, own.sin_port) = (sa_family_t(AF_INET), port)
+                    inet_pton(AF_INET, host, &own.sin_addr)
+                    bytes.storeBytes(of: own, as: sockaddr_in.self)
+                }
+            }
             return address
+        }
+
+        private static func with(
+            _ address: inout sockaddr_storage, _ body: (UnsafeMutablePointer<sockaddr>, socklen_t) -> Int32
+        ) -> Int32 {
+            let isVersion6 = Int32(address.ss_family) == AF_INET6
+            let size = isVersion6 ? MemoryLayout<sockaddr_in6>.size : MemoryLayout<sockaddr_in>.size
+            return withUnsafeMutablePointer(to: &address) {
+                $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { body($0, socklen_t(size)) }
+            }
         }
 
         /// Two ends of a connection.
         func connect(from host: String = "127.0.0.1") throws -> (theirs: Int32, ours: Int32) {
-            let theirs = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
-            var (source, target) = (Self.address(host, 0), Self.address("127.0.0.1", port))
-            let size = socklen_t(MemoryLayout<sockaddr_in>.size)
-            let isBound = withUnsafePointer(to: &source) {
-                $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { bind(theirs, $0, size) }
-            }
-            let isConnected = withUnsafePointer(to: &target) {
-                $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { Glibc.connect(theirs, $0, size) }
-            }
+            var source = Self.address(host, 0)
+            var target = Self.address(host.contains(":") ? "::1" : "127.0.0.1", port)
+            let theirs = socket(Int32(source.ss_family), Int32(SOCK_STREAM.rawValue), 0)
+            let isBound = Self.with(&source) { bind(theirs, $0, $1) }
+            let isConnected = Self.with(&target) { Glibc.connect(theirs, $0, $1) }
             let ours = accept(descriptor, nil, nil)
             try #require(isBound == 0 && isConnected == 0 && ours >= 0)
             accepted.insert(ours)
@@ -70,10 +85,15 @@ import Testing
         }
     }
 
-    @Test func oneAddressHasHalfOfTheDescriptors() throws {
-        let listener = try Listener()
+    /// At a socket for both versions of IP, peers of version 4 have addresses of version 6.
+    @Test(arguments: [
+        (at: "127.0.0.1", one: "127.0.0.1", another: "127.0.0.2"), (at: "::", one: "127.0.0.1", another: "127.0.0.2"),
+        (at: "::", one: "::1", another: "127.0.0.1"),
+    ])
+    func oneAddressHasHalfOfTheDescriptors(_ hosts: (at: String, one: String, another: String)) throws {
+        let listener = try Listener(at: hosts.at)
         let limits = ConnectionLimits(unreadPerConnectionMax: 1 << 20, unreadMax: 1 << 20)
-        let first = try listener.accept()
+        let first = try listener.accept(from: hosts.one)
         // As large as it has to be for the numbers that this process uses already.
         let room = DescriptorRoom(limit: 64 + 2 * (Int(first) + 100))
         var watch = ConnectionWatch(table: ConnectionTable(), room: room)
@@ -81,20 +101,32 @@ import Testing
         func open(_ descriptor: Int32) { watch.opened(descriptor, under: limits, isAccepted: true, now: .zero) }
         #expect(room.connectionsPerAddressMax == Int(first) + 100)
         open(first)
-        for _ in 1..<room.connectionsPerAddressMax { open(try listener.accept()) }
+        for _ in 1..<room.connectionsPerAddressMax { open(try listener.accept(from: hosts.one)) }
         #expect(limits.cutCount == 0)
-        let oneMore = try listener.accept()
+        let oneMore = try listener.accept(from: hosts.one)
         open(oneMore)
         #expect(limits.cutCount == 1)
-        open(try listener.accept(from: "127.0.0.2"))
+        open(try listener.accept(from: hosts.another))
         #expect(limits.cutCount == 1)
         // Whose end is told makes room.
         for descriptor in [oneMore, first] {
             watch.closed(descriptor)
             listener.close(descriptor)
         }
-        open(try listener.accept())
+        open(try listener.accept(from: hosts.one))
         #expect(limits.cutCount == 1)
+    }
+
+    /// Whoever has one address of version 6 has as many as there are.
+    @Test func anAddressOfVersion6CountsByItsFirstHalf() {
+        func isOne(_ host: String, _ other: String) -> Bool {
+            PeerAddress(Listener.address(host, 1)) == PeerAddress(Listener.address(other, 2))
+        }
+        #expect(isOne("2001:db8:1:2::1", "2001:db8:1:2:ffff:ffff:ffff:ffff"))
+        #expect(!isOne("2001:db8:1:2::1", "2001:db8:1:3::1") && !isOne("2001:db8:1:2::1", "2001:db9:1:2::1"))
+        #expect(isOne("::ffff:192.0.2.1", "192.0.2.1") && !isOne("::ffff:192.0.2.1", "::ffff:192.0.2.2"))
+        #expect(!isOne("::ffff:192.0.2.1", "::1") && !isOne("192.0.2.1", "192.0.2.2"))
+        #expect(PeerAddress(sockaddr_storage()) == nil)
     }
 
     @Test func someDescriptorsAreKeptForTheProcessItself() throws {

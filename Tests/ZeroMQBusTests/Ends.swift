@@ -1,6 +1,6 @@
-import Bus
-import Core
 import Foundation
+import NephosBus
+import NephosCore
 import Synchronization
 import Testing
 
@@ -116,12 +116,16 @@ final class Client: Sendable {
     private let replies: Log<[[UInt8]]>
 
     /// - Parameter endpoint: Of a relay to the server, instead of the server's own.
-    init(_ transport: any Transport, _ server: EchoServer, keys: KeyPair? = nil, endpoint: String? = nil) throws {
+    init(
+        _ transport: any Transport, _ server: EchoServer, keys: KeyPair? = nil, endpoint: String? = nil,
+        _ adjust: (inout RequestSocketOptions) -> Void = { _ in }
+    ) throws {
         let keys = try keys ?? transport.makeKeyPair()
         let replies = Log<[[UInt8]]>()
-        let options = RequestSocketOptions(
+        var options = RequestSocketOptions(
             endpoints: [endpoint ?? server.endpoint], serverKey: server.keys.publicKey, keys: keys)
-        (handle, socket) = try startLoop(transport, "client") { loop in
+        adjust(&options)
+        (handle, socket) = try startLoop(transport, "client") { [options] loop in
             try loop.makeRequestSocket(options) { batch in
                 for message in batch { replies.add(message.map(\.bytes)) }
             }
@@ -173,13 +177,14 @@ final class Subscriber: Sendable {
 
     init(
         _ transport: any Transport, _ publisher: Publisher, topics: [String], keys: KeyPair? = nil,
-        endpoint: String? = nil
+        endpoint: String? = nil, _ adjust: (inout SubscribeSocketOptions) -> Void = { _ in }
     ) throws {
-        let options = SubscribeSocketOptions(
+        var options = SubscribeSocketOptions(
             endpoints: [endpoint ?? publisher.endpoint], serverKey: publisher.keys.publicKey,
             keys: try keys ?? transport.makeKeyPair(), topics: topics)
+        adjust(&options)
         let events = events
-        (handle, socket) = try startLoop(transport, "subscriber") { loop in
+        (handle, socket) = try startLoop(transport, "subscriber") { [options] loop in
             try loop.makeSubscribeSocket(options) { batch in
                 for message in batch { events.add(message.map(\.bytes)) }
             }

@@ -1,8 +1,10 @@
-import Bus
-import Core
+import CZeroMQ
 import Foundation
+import NephosBus
+import NephosCore
 import Testing
-import ZeroMQBus
+
+@testable import NephosZeroMQ
 
 /// What notices that the other end of a connection is gone: the kernel, as it was told on every socket.
 @Suite(.serialized, .timeLimit(.minutes(2)))
@@ -29,6 +31,33 @@ struct LivenessTests {
             return !subscriber.received.isEmpty
         }
         try check(port: publisher.endpoint)
+    }
+
+    /// Else whoever connects and says nothing that libzmq would tell of holds a descriptor for half a minute.
+    @Test func aHandshakeMayTakeFiveSecondsOnEverySocket() throws {
+        let times = Log<Int32>()
+        let keys = try transport.makeKeyPair()
+        let loop = try transport.startLoop(named: "four") { loop in
+            let endpoint = "tcp://127.0.0.1:*"
+            let reply = try loop.makeReplySocket(ReplySocketOptions(endpoint: endpoint, keys: keys)) { _ in }
+            let publisher = try loop.makePublishSocket(
+                PublishSocketOptions(endpoint: endpoint, keys: keys, admission: .anyone))
+            let request = try loop.makeRequestSocket(
+                RequestSocketOptions(endpoints: [reply.endpoint], serverKey: keys.publicKey, keys: keys)
+            ) { _ in }
+            let subscriber = try loop.makeSubscribeSocket(
+                SubscribeSocketOptions(endpoints: [publisher.endpoint], serverKey: keys.publicKey, keys: keys)
+            ) { _ in }
+            for socket in [reply, publisher, request, subscriber] as [AnyObject] {
+                guard let core = (socket as? any LoopSocket)?.core else { continue }
+                var time: Int32 = 0
+                var size = MemoryLayout<Int32>.size
+                zmq_getsockopt(core.pointer, ZMQ_HANDSHAKE_IVL, &time, &size)
+                times.add(time)
+            }
+        }
+        defer { loop.stop() }
+        #expect(times.all == [5000, 5000, 5000, 5000])
     }
 
     // A PING of libzmq's ends a process that has stopped reading a connection.

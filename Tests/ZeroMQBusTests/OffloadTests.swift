@@ -1,9 +1,9 @@
-import Bus
-import Core
 import Foundation
+import NephosBus
+import NephosCore
+import NephosZeroMQ
 import Synchronization
 import Testing
-import ZeroMQBus
 
 @Suite struct OffloadTests {
     private let transport = ZeroMQTransport()

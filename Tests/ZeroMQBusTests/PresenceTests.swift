@@ -1,9 +1,9 @@
-import Bus
-import Core
 import Foundation
+import NephosBus
+import NephosCore
+import NephosZeroMQ
 import Synchronization
 import Testing
-import ZeroMQBus
 
 /// What a probe finds out about who is at an address.
 @Suite(.serialized, .timeLimit(.minutes(2)))

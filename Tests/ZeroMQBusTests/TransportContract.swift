@@ -1,6 +1,6 @@
-import Bus
-import Core
 import Foundation
+import NephosBus
+import NephosCore
 import Synchronization
 import Testing
 

@@ -1,8 +1,8 @@
-import Bus
-import Core
 import Foundation
+import NephosBus
+import NephosCore
+import NephosZeroMQ
 import Testing
-import ZeroMQBus
 
 /// The contract over ZeroMQ, and what only ZeroMQ has.
 @Suite(.serialized, .timeLimit(.minutes(2)))

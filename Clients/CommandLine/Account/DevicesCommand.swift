@@ -1,8 +1,8 @@
 import ArgumentParser
-import Core
 import Foundation
+import NephosCore
 import NephosKit
-import Wire
+import NephosWire
 
 struct DevicesCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(

@@ -1,8 +1,8 @@
 import ArgumentParser
-import Core
+import NephosCore
 import NephosKit
+import NephosWire
 import SwiftProtobuf
-import Wire
 
 /// Who speaks for an account: one of its devices, or with `--account` the operator.
 struct SpeakerOptions: ParsableArguments {

@@ -1,7 +1,7 @@
 import ArgumentParser
-import Core
+import NephosCore
 import NephosKit
-import Wire
+import NephosWire
 
 struct StorageCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -23,6 +23,8 @@ struct StorageCommand: AsyncParsableCommand {
         var planBytes: UInt64
         var usedBytes: UInt64
         var items: [Item]
+        /// Services that did not answer.
+        var silent: [String] = []
     }
 
     func run() async throws {
@@ -40,6 +42,9 @@ struct StorageCommand: AsyncParsableCommand {
                 ]
             }
             text += "\n\n" + table(["SERVICE", "APP OR STORE", "DEVICE", "SIZE", "COUNTS"], rows)
+        }
+        if !report.silent.isEmpty {
+            text += "\n\nNot listed, for want of an answer: what \(report.silent.joined(separator: ", ")) stores."
         }
         try output.print(report, text: text)
     }
@@ -69,7 +74,7 @@ struct StorageCommand: AsyncParsableCommand {
                             device: $0.device.isEmpty ? nil : names[$0.device] ?? $0.device, bytes: $0.bytes,
                             countsOnPlan: service.countsOnPlan)
                     }
-                })
+                }, silent: storage.silent.map(\.rawValue))
         }
     }
 

@@ -1,7 +1,7 @@
 import ArgumentParser
-import Core
 import Foundation
-import Wire
+import NephosCore
+import NephosWire
 
 struct AppCommand: ParsableCommand {
     static let configuration = CommandConfiguration(

@@ -1,9 +1,9 @@
 import ArgumentParser
-import Core
 import Foundation
-import ServiceKit
+import NephosCore
+import NephosServiceKit
 
-/// A deployment's folder: roster and secrets (see `ServiceKit`), and for a
+/// A deployment's folder: roster and secrets (see `NephosServiceKit`), and for a
 /// local deployment the services' data and logs.
 struct DeploymentDirectory {
     let path: String

@@ -1,7 +1,7 @@
-import Core
 import Foundation
-import ServiceKit
-import Wire
+import NephosCore
+import NephosServiceKit
+import NephosWire
 
 /// What runs of a deployment, how it is, and where devices connect.
 struct DeploymentStatus: Encodable {

@@ -1,10 +1,10 @@
 import ArgumentParser
-import Bus
-import Core
 import Foundation
-import ServiceKit
-import Wire
-import ZeroMQBus
+import NephosBus
+import NephosCore
+import NephosServiceKit
+import NephosWire
+import NephosZeroMQ
 
 struct InitCommand: ParsableCommand {
     static let configuration = CommandConfiguration(

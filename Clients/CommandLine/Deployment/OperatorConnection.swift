@@ -1,11 +1,11 @@
-import Bus
-import Core
 import Foundation
-import ServiceKit
+import NephosBus
+import NephosCore
+import NephosServiceKit
+import NephosWire
+import NephosZeroMQ
 import SwiftProtobuf
 import Synchronization
-import Wire
-import ZeroMQBus
 
 /// The operator's way to the services of a deployment: with the operator's
 /// key, from the deployment's folder.

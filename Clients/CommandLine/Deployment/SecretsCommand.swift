@@ -1,9 +1,9 @@
 import ArgumentParser
-import Core
 import Foundation
-import ServiceKit
-import Wire
-import ZeroMQBus
+import NephosCore
+import NephosServiceKit
+import NephosWire
+import NephosZeroMQ
 
 struct SecretsCommand: ParsableCommand {
     static let configuration = CommandConfiguration(

@@ -1,5 +1,5 @@
-import Core
 import Foundation
+import NephosCore
 
 /// A program started to outlive this one: in a session of its own, with its
 /// output appended to a log file.

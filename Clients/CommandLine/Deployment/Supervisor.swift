@@ -1,6 +1,6 @@
-import Core
 import Foundation
-import ServiceKit
+import NephosCore
+import NephosServiceKit
 
 /// Runs the five services of a local deployment and starts again what ends.
 ///

@@ -1,8 +1,8 @@
 import ArgumentParser
-import Core
 import Foundation
+import NephosCore
 import NephosKit
-import Wire
+import NephosWire
 
 struct KeyValueCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -80,7 +80,7 @@ struct KeyValueCommand: AsyncParsableCommand {
         func run() async throws {
             let value = try PropertyValue(input(), type: type)
             try await store.withStore(within: network.duration, makesHome: true) { store, _ in
-                try store.set(value, forKey: key)
+                try await store.writeWhereThereIsRoom(network) { try store.set(value, forKey: key) }
                 try await Sent.wait(store, keys: [key], network: network, output: output, done: "Set \(inLine(key)).")
             }
         }
@@ -171,7 +171,8 @@ struct KeyValueCommand: AsyncParsableCommand {
                 return try output.print(.dictionary([:]), text: "There was nothing to import.")
             }
             try await store.withStore(within: network.duration, makesHome: true) { store, _ in
-                try store.write(values.sorted { $0.key < $1.key }.map { LocalWrite(key: $0.key, value: $0.value) })
+                let writes = values.sorted { $0.key < $1.key }.map { LocalWrite(key: $0.key, value: $0.value) }
+                try await store.writeWhereThereIsRoom(network) { try store.write(writes) }
                 try await Sent.wait(
                     store, keys: values.keys.sorted().map(\.rawValue), network: network, output: output,
                     done: "Imported \(values.count) \(values.count == 1 ? "key" : "keys").")

@@ -1,5 +1,5 @@
-import Core
 import Foundation
+import NephosCore
 import NephosKit
 
 // Values as JSON with their types: a real always has a point or an exponent, an

@@ -1,6 +1,6 @@
 import ArgumentParser
-import Core
 import Foundation
+import NephosCore
 import NephosKit
 
 /// The type of a value given on the command line.

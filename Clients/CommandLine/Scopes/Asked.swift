@@ -1,4 +1,4 @@
-import Core
+import NephosCore
 import NephosKit
 
 /// Where a scope stands once the server has been asked: everything that says so asks alike, so that all say the same.

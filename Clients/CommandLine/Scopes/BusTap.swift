@@ -1,10 +1,10 @@
-import Bus
-import Core
 import Foundation
-import ServiceKit
+import NephosBus
+import NephosCore
+import NephosServiceKit
+import NephosWire
+import NephosZeroMQ
 import Synchronization
-import Wire
-import ZeroMQBus
 
 /// An operator's tap on identity's events, as they are published. Those of other services carry what is their owners'
 /// alone; their sockets let nobody in but notifications.

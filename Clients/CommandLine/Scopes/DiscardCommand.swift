@@ -1,5 +1,5 @@
 import ArgumentParser
-import Core
+import NephosCore
 import NephosKit
 
 struct DiscardCommand: AsyncParsableCommand {

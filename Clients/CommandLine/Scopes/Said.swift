@@ -1,4 +1,4 @@
-import Core
+import NephosCore
 import NephosKit
 import Synchronization
 

@@ -1,5 +1,5 @@
 import ArgumentParser
-import Core
+import NephosCore
 import NephosKit
 
 /// Which of the things that this device keeps in step a command is about.

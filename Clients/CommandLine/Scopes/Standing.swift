@@ -1,4 +1,4 @@
-import Core
+import NephosCore
 import NephosKit
 
 /// Where a scope stands, as every command says it, and the exit code that goes with it. The one place that decides.

@@ -1,9 +1,9 @@
 import ArgumentParser
-import Core
 import Foundation
+import NephosCore
 import NephosKit
+import NephosWire
 import Synchronization
-import Wire
 
 struct WatchCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(

@@ -1,6 +1,6 @@
 import ArgumentParser
-import Core
 import Foundation
+import NephosCore
 import NephosKit
 
 struct WhyCommand: AsyncParsableCommand {

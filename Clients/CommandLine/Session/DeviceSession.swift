@@ -1,9 +1,9 @@
 import ArgumentParser
-import Core
 import Foundation
 import Logging
+import NephosCore
 import NephosKit
-import ZeroMQBus
+import NephosZeroMQ
 
 /// Which device a command speaks for, and as which app.
 struct DeviceOptionGroup: ParsableArguments {
@@ -46,8 +46,7 @@ struct DeviceOptionGroup: ParsableArguments {
                 "No device has its home here: nobody has signed in. Use: nephos sign-in CONNECTION --account NAME",
                 details: ["home": home])
         }
-        let session = try await Session.open(
-            home: home, transport: ZeroMQTransport(), logger: logger)
+        let session = try await Session.open(home: home, logger: logger)
         defer { session.close() }
         return try await body(session)
     }

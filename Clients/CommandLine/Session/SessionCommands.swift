@@ -1,6 +1,6 @@
 import ArgumentParser
-import Core
 import Foundation
+import NephosCore
 import NephosKit
 
 struct SignInCommand: AsyncParsableCommand {
@@ -11,7 +11,8 @@ struct SignInCommand: AsyncParsableCommand {
     @Argument(help: "The deployment's connection string: nephos://HOST:PORT?key=...") var connection: String
     @Option(help: "The account's name.") var account: String
     @OptionGroup var password: PasswordOptions
-    @Option(help: "A name for this device (default: this machine's).") var deviceName: String?
+    @Option(help: "A name for this device (default: what it was called before, else this machine's).") var deviceName:
+        String?
     @Option(name: .customLong("class"), help: "computer, or small for a device with little room (default: computer).")
     var policyClass = DeviceClass.computer
     @Option(help: "The app to sign in as (default: the deployment's default app).") var app: String?
@@ -29,9 +30,9 @@ struct SignInCommand: AsyncParsableCommand {
             throw CloudError(.invalidArguments, "A device needs a name.", details: ["argument": "device_name"])
         }
         let password = try password.password()
-        let name = deviceName ?? ProcessInfo.processInfo.hostName
         let record = try await device.withSession(makesHome: true) { session in
-            try await session.signIn(
+            let name = try deviceName ?? session.lastDeviceName(of: account) ?? ProcessInfo.processInfo.hostName
+            return try await session.signIn(
                 connection: connection, account: account, password: password, deviceName: name,
                 policyClass: policyClass == .small ? .smallDevice : .computer, app: app.map { AppID($0) },
                 discardsUnsent: discardUnsent, code: code ?? "", timeout: wait.duration)

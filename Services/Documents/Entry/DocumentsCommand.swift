@@ -1,9 +1,9 @@
 import ArgumentParser
-import Core
-import DocumentsService
-import ServiceEntry
-import ServiceKit
-import ZeroMQBus
+import NephosCore
+import NephosDocuments
+import NephosServiceEntry
+import NephosServiceKit
+import NephosZeroMQ
 
 @main
 struct DocumentsCommand: AsyncParsableCommand {

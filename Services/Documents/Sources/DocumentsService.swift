@@ -1,10 +1,10 @@
-public import Bulk
-public import Bus
-internal import Content
-public import Core
 internal import Foundation
-public import ServiceKit
-public import Storage
+public import NephosBulk
+public import NephosBus
+internal import NephosContent
+public import NephosCore
+public import NephosServiceKit
+public import NephosStorage
 
 /// Files and folders of ubiquity containers. So far it moves content: chunks that devices send and fetch, which belong
 /// to their uploads until there are documents.

@@ -1,8 +1,8 @@
 import ArgumentParser
-import Core
-import IdentityService
-import ServiceEntry
-import ServiceKit
+import NephosCore
+import NephosIdentity
+import NephosServiceEntry
+import NephosServiceKit
 
 @main
 struct IdentityCommand: AsyncParsableCommand {

@@ -1,5 +1,5 @@
 public import Configuration
-internal import Core
+internal import NephosCore
 
 /// Every key of the identity service: type, default, unit.
 public struct IdentityConfiguration: Sendable {

@@ -1,8 +1,8 @@
-internal import Bus
-internal import Core
-internal import ServiceKit
-internal import Storage
-internal import Wire
+internal import NephosBus
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
 
 // What several handlers share: who calls, for which app, and the tokens they get.
 extension IdentityService {

@@ -1,9 +1,9 @@
-internal import Bus
-public import Core
 internal import Crypto
-public import ServiceKit
-public import Storage
-internal import Wire
+internal import NephosBus
+public import NephosCore
+public import NephosServiceKit
+public import NephosStorage
+internal import NephosWire
 
 /// Who may do what: accounts, devices, apps and tokens.
 ///

@@ -1,4 +1,4 @@
-internal import Core
+internal import NephosCore
 internal import Synchronization
 
 /// Bounds the password checks that wait or run, so that strangers do not keep

@@ -1,8 +1,8 @@
 import ArgumentParser
-import Core
-import KeyValueService
-import ServiceEntry
-import ServiceKit
+import NephosCore
+import NephosKeyValue
+import NephosServiceEntry
+import NephosServiceKit
 
 @main
 struct KeyValueCommand: AsyncParsableCommand {

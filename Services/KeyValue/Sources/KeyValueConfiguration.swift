@@ -1,5 +1,5 @@
 public import Configuration
-public import Core
+public import NephosCore
 
 /// Every key of the key-value service: type, default, unit.
 public struct KeyValueConfiguration: Sendable {

@@ -1,5 +1,5 @@
-public import ServiceKit
-internal import Wire
+public import NephosServiceKit
+internal import NephosWire
 
 extension KeyValueService {
     public func register(on router: inout Router) {

@@ -1,7 +1,7 @@
-internal import Bus
-public import Core
-public import ServiceKit
-public import Storage
+internal import NephosBus
+public import NephosCore
+public import NephosServiceKit
+public import NephosStorage
 
 /// The key-value stores: one for each account and store id, small property-list
 /// values by key, the last writer of a key wins.

@@ -1,8 +1,8 @@
 import ArgumentParser
-import Core
-import NotificationsService
-import ServiceEntry
-import ServiceKit
+import NephosCore
+import NephosNotifications
+import NephosServiceEntry
+import NephosServiceKit
 
 @main
 struct NotificationsCommand: AsyncParsableCommand {

@@ -1,5 +1,5 @@
 public import Configuration
-public import Core
+public import NephosCore
 
 /// The settings of the notifications service.
 ///

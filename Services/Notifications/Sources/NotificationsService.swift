@@ -1,9 +1,9 @@
-internal import Bus
-public import Core
-public import ServiceKit
-internal import Storage
+internal import NephosBus
+public import NephosCore
+public import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
 internal import SwiftProtobuf
-internal import Wire
 
 /// Carries the events of all services to the devices that may see them.
 ///

@@ -1,7 +1,7 @@
-internal import Bus
-internal import Core
-internal import ServiceKit
-internal import Wire
+internal import NephosBus
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosWire
 
 private import struct Foundation.Data
 

@@ -1,7 +1,7 @@
 import ArgumentParser
-import Core
-import RecordsService
-import ServiceEntry
+import NephosCore
+import NephosRecords
+import NephosServiceEntry
 
 @main
 struct RecordsCommand: AsyncParsableCommand {

@@ -1,5 +1,5 @@
-public import Core
-public import ServiceKit
+public import NephosCore
+public import NephosServiceKit
 
 /// Typed records in zones and databases. Not built yet: it answers what every service
 /// answers (health, and where its empty feed stands), so that a deployment and

@@ -1,5 +1,5 @@
-public import Core
-public import Wire
+public import NephosCore
+package import NephosWire
 
 /// How a device is treated where room matters.
 public enum DevicePolicyClass: String, Codable, Sendable {
@@ -75,7 +75,7 @@ public struct AuditEntry: Sendable, Hashable {
     public var details: [String: String]
 
     /// As the server tells it.
-    public init(_ wire: WireAuditEntry) {
+    package init(_ wire: WireAuditEntry) {
         number = wire.number
         time = Timestamp(milliseconds: wire.time)
         event = wire.event
@@ -118,6 +118,8 @@ public struct StorageInformation: Sendable, Hashable {
     public var usedBytes: UInt64
     /// Services that could not be asked are left out.
     public var services: [Service]
+    /// Services that did not say what they store: it is not in ``services``.
+    public var silent: [ServiceName]
 }
 
 /// The plan has become fuller than a threshold, or emptier.

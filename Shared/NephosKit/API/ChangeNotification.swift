@@ -1,5 +1,5 @@
-public import Core
-public import Wire
+public import NephosCore
+public import NephosWire
 
 /// Why an app is told of a change. The numbers are those of `NSUbiquitousKeyValueStore`.
 public enum ChangeReason: Int, Sendable, Hashable, Codable {

@@ -1,5 +1,5 @@
-public import Core
 public import Foundation
+public import NephosCore
 
 extension PropertyValue {
     /// The value in a property list, XML or binary.

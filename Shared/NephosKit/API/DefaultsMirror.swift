@@ -1,7 +1,7 @@
-public import Core
-internal import Files
 private import Foundation
 internal import GRDB
+public import NephosCore
+internal import NephosFiles
 private import Synchronization
 
 /// Keeps a file of defaults and a key-value store the same, both ways, as apps
@@ -83,7 +83,8 @@ public final class DefaultsMirror: Sendable {
     /// Mirrors until the task is cancelled. Waits for the store's first
     /// download, so that the file does not overrule what is not here yet.
     ///
-    /// - Throws: ``CloudError`` `.notSignedIn` when the account changes; `.storageFailure` or `.invalidArguments` when
+    /// - Throws: ``CloudError`` `.notSignedIn` when the account changes; `.deviceRevoked` once the server has
+    ///   turned this device away, since nothing goes either way from then on; `.storageFailure` or `.invalidArguments` when
     ///   the file cannot be used, is gone or empty; `.constraintViolation` when it would delete too many keys, or when it has other values
     ///   than the store and it is not known which are the newer; and what the store throws (`.quotaExceeded` names
     ///   the limit).
@@ -91,6 +92,7 @@ public final class DefaultsMirror: Sendable {
         var account = try store.session.ubiquityIdentityToken
         while true {
             let isFinished = try await store.status().initialSyncFinished
+            try requireSignIn()
             let now = try store.session.ubiquityIdentityToken
             // Of the same account as before and after.
             if isFinished, now == account { break }
@@ -104,6 +106,7 @@ public final class DefaultsMirror: Sendable {
             do { try await Task.sleep(for: interval) } catch { return }
             // What another account has, or nobody's store, is not what the file is to become.
             guard try store.session.ubiquityIdentityToken == account else { throw accountChanged }
+            try requireSignIn()
             let now = try fileStamp()
             do throws(Unreadable) {
                 // This app's own writes raise no event, so the store is compared each time.
@@ -117,6 +120,11 @@ public final class DefaultsMirror: Sendable {
                 if error.isFinal || unreadable > Self.patience { throw error.error }
             }
         }
+    }
+
+    /// - Throws: ``CloudError`` once the server has turned this device away.
+    private func requireSignIn() throws(CloudError) {
+        if let ending = try store.session.account?.ending { throw ending }
     }
 
     private var accountChanged: CloudError {

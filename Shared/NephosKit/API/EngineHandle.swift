@@ -1,5 +1,5 @@
-import Bus
-import Core
+import NephosBus
+import NephosCore
 import Synchronization
 
 /// A ``DeviceEngine`` on its own loop, as other threads reach it.

@@ -1,25 +1,25 @@
 // What the API's signatures name and is defined elsewhere, so that an app needs one import, `import NephosKit`. Only
 // these: the modules themselves hold what no app has to see.
 
-@_exported public import struct Bus.Budget
-@_exported public import struct Core.AccountID
-@_exported public import struct Core.AppID
-@_exported public import protocol Core.ByteName
-@_exported public import struct Core.ChangeToken
-@_exported public import struct Core.CloudError
-@_exported public import struct Core.ConnectionString
-@_exported public import struct Core.DeviceID
-@_exported public import struct Core.HybridTimestamp
-@_exported public import protocol Core.Identifier
-@_exported public import struct Core.ItemName
-@_exported public import struct Core.KeyValueLimits
-@_exported public import struct Core.OperationID
-@_exported public import enum Core.PropertyValue
-@_exported public import struct Core.PublicKey
-@_exported public import struct Core.ServiceName
-@_exported public import struct Core.SetDigest
-@_exported public import struct Core.StoreID
-@_exported public import struct Core.Timestamp
 @_exported public import struct FoundationEssentials.Data
 @_exported public import struct FoundationEssentials.Date
-@_exported public import struct Wire.KeyValueItem
+@_exported public import struct NephosBus.Budget
+@_exported public import struct NephosCore.AccountID
+@_exported public import struct NephosCore.AppID
+@_exported public import protocol NephosCore.ByteName
+@_exported public import struct NephosCore.ChangeToken
+@_exported public import struct NephosCore.CloudError
+@_exported public import struct NephosCore.ConnectionString
+@_exported public import struct NephosCore.DeviceID
+@_exported public import struct NephosCore.HybridTimestamp
+@_exported public import protocol NephosCore.Identifier
+@_exported public import struct NephosCore.ItemName
+@_exported public import struct NephosCore.KeyValueLimits
+@_exported public import struct NephosCore.OperationID
+@_exported public import enum NephosCore.PropertyValue
+@_exported public import struct NephosCore.PublicKey
+@_exported public import struct NephosCore.ServiceName
+@_exported public import struct NephosCore.SetDigest
+@_exported public import struct NephosCore.StoreID
+@_exported public import struct NephosCore.Timestamp
+@_exported public import struct NephosWire.KeyValueItem

@@ -1,4 +1,4 @@
-public import Core
+public import NephosCore
 
 public import struct Foundation.Data
 public import struct Foundation.Date

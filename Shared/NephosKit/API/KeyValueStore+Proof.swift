@@ -1,5 +1,5 @@
-public import Core
-public import Wire
+public import NephosCore
+public import NephosWire
 
 /// A value that lost a conflict or was overwritten.
 public struct KeyHistoryEntry: Sendable, Hashable {

@@ -1,4 +1,4 @@
-public import Core
+public import NephosCore
 private import Synchronization
 
 extension KeyValueStore {

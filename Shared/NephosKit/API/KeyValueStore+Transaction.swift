@@ -1,4 +1,4 @@
-public import Core
+public import NephosCore
 
 extension KeyValueStore {
     /// The value; nil: there is none, none has been downloaded yet, or it could not be read, as

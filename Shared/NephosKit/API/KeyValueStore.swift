@@ -1,5 +1,5 @@
-public import Core
 internal import GRDB
+public import NephosCore
 
 /// A key-value store that is the same on all of an account's devices, shaped
 /// like `NSUbiquitousKeyValueStore`.
@@ -77,7 +77,7 @@ public final class KeyValueStore: KeyValueWriting, Sendable {
     /// Writes several keys, all or none: what a transaction does that reads nothing.
     ///
     /// - Throws: ``CloudError`` as ``set(_:forKey:)-(PropertyValue?,_)`` does: nothing is stored.
-    public func write(_ writes: [LocalWrite]) throws(CloudError) {
+    package func write(_ writes: [LocalWrite]) throws(CloudError) {
         let (id, now, writer) = session.engine.stamp
         let app = app
         do throws(CloudError) {

@@ -1,4 +1,4 @@
-public import Core
+public import NephosCore
 
 /// Which of the things that a device keeps in step with the server.
 public struct ScopeID: Hashable, Comparable, Codable, Sendable {

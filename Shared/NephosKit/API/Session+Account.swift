@@ -1,5 +1,5 @@
-public import Core
-internal import Wire
+public import NephosCore
+internal import NephosWire
 
 // What a person does with the account, from one of its devices.
 extension Session {
@@ -66,11 +66,17 @@ extension Session {
     public func storage(timeout: Duration? = nil) async throws(CloudError) -> StorageInformation {
         let reply = try await call(.identity, WireReadStorage(), as: WireReadStorageReply.self, timeout: timeout)
         var services: [StorageInformation.Service] = []
+        var silent: [ServiceName] = []
         for service in [ServiceName.keyValue, .documents, .records] {
             // What can be asked is shown; a service that is away does not hide the others.
-            guard
-                let usage = try? await call(service, WireListUsage(), as: WireListUsageReply.self, timeout: timeout)
-            else { continue }
+            let usage: WireListUsageReply
+            do throws(CloudError) {
+                usage = try await call(service, WireListUsage(), as: WireListUsageReply.self, timeout: timeout)
+            } catch {
+                // One that is there and has no such list stores nothing.
+                if error.code != .unknownMethod { silent.append(service) }
+                continue
+            }
             let items = usage.items.map {
                 StorageInformation.Item(app: $0.appID, device: $0.deviceID, bytes: $0.usedBytes)
             }
@@ -81,7 +87,7 @@ extension Session {
         }
         return StorageInformation(
             plan: reply.plan.planID, planBytes: reply.plan.sizeBytes,
-            usedBytes: reply.services.reduce(0) { $0 + $1.usedBytes }, services: services)
+            usedBytes: reply.services.reduce(0) { $0 + $1.usedBytes }, services: services, silent: silent)
     }
 
     /// Tells when the plan becomes fuller than 80, 90 or 95 percent, or emptier

@@ -1,6 +1,6 @@
-internal import Bus
-public import Core
-public import SwiftProtobuf
+internal import NephosBus
+package import NephosCore
+package import SwiftProtobuf
 
 extension Session {
     /// Calls any service's method as this device: the way to what has no call of its own yet.
@@ -8,7 +8,7 @@ extension Session {
     /// - Parameter id: Pass an earlier call's id to repeat it; a repeat is answered with the first reply.
     /// - Throws: ``CloudError``, the service's own; `.networkUnavailable` within a second where nobody listens at
     ///   the service's address; `.networkFailure` and `.serverResponseLost` when the time is up.
-    public func call<Request: SwiftProtobuf.Message, Response: SwiftProtobuf.Message>(
+    package func call<Request: SwiftProtobuf.Message, Response: SwiftProtobuf.Message>(
         _ service: ServiceName, _ request: Request, as type: Response.Type, app: AppID? = nil, id: OperationID? = nil,
         timeout: Duration? = nil
     ) async throws(CloudError) -> Response {

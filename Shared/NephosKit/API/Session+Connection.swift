@@ -1,5 +1,5 @@
-public import Core
 private import Foundation
+public import NephosCore
 
 extension Session {
     /// Signs this device in, with a connection string as text.

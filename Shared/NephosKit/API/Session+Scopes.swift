@@ -1,4 +1,4 @@
-public import Core
+public import NephosCore
 
 extension Session {
     /// Everything that this home keeps in step, of every service, by app. Each is followed from now on.

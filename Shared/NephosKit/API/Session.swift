@@ -1,10 +1,10 @@
-public import Bus
-public import Core
 private import Foundation
 public import Logging
+package import NephosBus
+public import NephosCore
+internal import NephosWire
+private import NephosZeroMQ
 private import Synchronization
-internal import Wire
-private import ZeroMQBus
 
 /// A device's place in a Nephos deployment: its home on disk, who is signed in,
 /// and the stores that it follows.
@@ -31,12 +31,17 @@ public final class Session: Sendable {
     ///
     /// - Parameters:
     ///   - home: The device's folder. Its database and secrets are its user's alone.
-    ///   - transport: Nil: ZeroMQ.
-    ///   - options: Nil: as devices behave; others are for tests.
     ///   - logger: Where the session says what it does. Never what is stored.
     /// - Throws: ``CloudError`` `.storageFailure` or `.configurationInvalid`; the details name the path.
     public static func open(
-        home: String = Session.defaultHome, transport: (any Transport)? = nil, options: DeviceOptions? = nil,
+        home: String = Session.defaultHome, logger: Logger = Logger(label: "nephos.device")
+    ) async throws(CloudError) -> Session {
+        try await open(home: home, transport: nil, options: nil, logger: logger)
+    }
+
+    /// The same, over another transport than ZeroMQ, or behaving as tests want it.
+    package static func open(
+        home: String = Session.defaultHome, transport: (any Transport)? = nil, options: DeviceOptions?,
         logger: Logger = Logger(label: "nephos.device")
     ) async throws(CloudError) -> Session {
         let around = SessionSurroundings.current
@@ -107,6 +112,12 @@ public final class Session: Sendable {
             let session = try local.read { try Facts($0).session }
             return session?.signedIn == true ? session : nil
         }
+    }
+
+    /// What this device was called when the account was signed in here last; nil: another was, or nobody.
+    package func lastDeviceName(of account: String) throws(CloudError) -> String? {
+        let session = try local.read { try Facts($0).session }
+        return session?.isNamed(account) == true ? session?.deviceName : nil
     }
 
     /// Stands for the account: the same as long as the same one is signed in, and

@@ -1,4 +1,4 @@
-import Core
+import NephosCore
 
 extension SessionRecord.Service {
     /// The identity service that a connection string names.

@@ -1,4 +1,4 @@
-package import Bus
+package import NephosBus
 
 /// Where the sessions lead that a task opens, in the place of a real deployment, and what home they have if none is
 /// named. For tests of code that opens its sessions itself.

@@ -1,5 +1,5 @@
-public import Bus
-public import Core
+public import NephosBus
+public import NephosCore
 
 /// Where a store stands, and why anything in it waits.
 public struct StoreStatus: Sendable {

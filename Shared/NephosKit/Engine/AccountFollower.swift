@@ -1,7 +1,7 @@
-import Bus
-import Core
+import NephosBus
+import NephosCore
+import NephosWire
 import SwiftProtobuf
-import Wire
 
 /// Follows the account's own scope on the connection of the stores: how full
 /// the plan is. A service that is away keeps it from nothing else, so it is

@@ -1,6 +1,6 @@
-public import Bus
-public import Core
-internal import Wire
+package import NephosBus
+package import NephosCore
+internal import NephosWire
 
 /// Moves content to and from one service: stores chunks as far as the service gives credit, and fetches them as far as
 /// it gives credit itself.
@@ -8,33 +8,33 @@ internal import Wire
 /// Asks for a ticket when it has none or it has ended, and sends again what was not answered when the connection was
 /// made anew or nothing is heard; a chunk that comes twice is stored once. It goes on by itself, with pauses that grow,
 /// for as long as its owner wants: only a refusal that no repeat can cure ends it, or ``cancel()``. On its loop only.
-public final class BulkClient {
+package final class BulkClient {
     /// What a transfer is for, as `OpenTransfer` says it.
-    public struct Purpose: Sendable {
+    package struct Purpose: Sendable {
         /// Names the upload, 16 bytes, kept for as long as it is not done; nil: nothing is stored.
-        public var upload: [UInt8]?
+        package var upload: [UInt8]?
         /// Room that the upload needs in all (``BulkLimits/counted(_:)`` of each chunk).
-        public var uploadBytes: UInt64
+        package var uploadBytes: UInt64
 
-        public init(upload: [UInt8]? = nil, uploadBytes: UInt64 = 0) {
+        package init(upload: [UInt8]? = nil, uploadBytes: UInt64 = 0) {
             self.upload = upload
             self.uploadBytes = uploadBytes
         }
     }
 
     /// Leave to move content.
-    public struct Pass: Sendable {
-        public var ticket: BulkTicket
-        public var creditBytes: Int
+    package struct Pass: Sendable {
+        package var ticket: BulkTicket
+        package var creditBytes: Int
 
-        public init(ticket: BulkTicket, creditBytes: Int) {
+        package init(ticket: BulkTicket, creditBytes: Int) {
             self.ticket = ticket
             self.creditBytes = creditBytes
         }
     }
 
     /// Asks the service's `requests` for leave, and calls back once, on the loop and not before it returns.
-    public typealias Open = (Purpose, @escaping (Result<Pass, CloudError>) -> Void) -> Void
+    package typealias Open = (Purpose, @escaping (Result<Pass, CloudError>) -> Void) -> Void
 
     /// How long nothing may be heard while something waits for an answer, before that is sent again; and at most, when
     /// nothing is heard then either.
@@ -55,9 +55,9 @@ public final class BulkClient {
     }
 
     /// Called when there is room for more chunks.
-    public var onRoom: () -> Void = {}
+    package var onRoom: () -> Void = {}
     /// Called when ``progress`` has changed, now and then.
-    public var onProgress: () -> Void = {}
+    package var onProgress: () -> Void = {}
 
     let loop: any BusLoop
     private let purpose: Purpose
@@ -76,7 +76,7 @@ public final class BulkClient {
     private var pauses: [UInt64: (pause: GrowingPause, timer: (any LoopTimer)?)] = [:]
     private var done = BulkProgress()
     /// Why nothing more can be moved; nil: it goes on, or waits.
-    public private(set) var ended: CloudError?
+    package private(set) var ended: CloudError?
     private var watchdog: (any LoopTimer)?
     private var retry: (any LoopTimer)?
     private var lastHeard: Duration
@@ -93,7 +93,7 @@ public final class BulkClient {
     ///   - generator: Where jitter comes from.
     ///   - open: Kept until ``close()`` or ``cancel()``.
     /// - Throws: ``CloudError`` `.configurationInvalid` for an endpoint that the transport does not understand.
-    public init(
+    package init(
         loop: any BusLoop, socket options: RequestSocketOptions, purpose: Purpose,
         generator: any RandomNumberGenerator = SystemRandomNumberGenerator(), open: @escaping Open
     ) throws {
@@ -108,11 +108,11 @@ public final class BulkClient {
     }
 
     /// Ends it. What is not answered fails with `.networkFailure`.
-    public func close() { shut(CloudError(.networkFailure, "The connection is closed.")) }
+    package func close() { shut(CloudError(.networkFailure, "The connection is closed.")) }
 
     /// Gives up, at any moment. What is not answered fails with `.operationCancelled`, before this returns; nothing is
     /// called after that. What the service has stored by then stays in its upload, which `CloseTransfer` ends.
-    public func cancel() { shut(CloudError(.operationCancelled, "The transfer was cancelled.")) }
+    package func cancel() { shut(CloudError(.operationCancelled, "The transfer was cancelled.")) }
 
     private func shut(_ error: CloudError) {
         (onRoom, onProgress, open) = ({}, {}, nil)
@@ -124,7 +124,7 @@ public final class BulkClient {
     }
 
     /// How far it is.
-    public var progress: BulkProgress {
+    package var progress: BulkProgress {
         var progress = done
         progress.chunksLeft = pending.count + fetching.count
         if ended != nil { progress.waiting = nil }
@@ -134,7 +134,7 @@ public final class BulkClient {
     // MARK: Storing
 
     /// Bytes that may be stored now without waiting in this device's memory.
-    public var room: Int { max(0, (pass?.creditBytes ?? 0) - inFlightBytes - waitingBytes) }
+    package var room: Int { max(0, (pass?.creditBytes ?? 0) - inFlightBytes - waitingBytes) }
 
     /// Stores a chunk. The completion runs on the loop, once, when the chunk survives a crash of the service.
     ///
@@ -143,7 +143,7 @@ public final class BulkClient {
     ///   - write: Writes the content where it will be sent from, and returns its hash.
     /// - Returns: The hash.
     @discardableResult
-    public func store(
+    package func store(
         bytes: Int, _ write: (UnsafeMutableRawBufferPointer) throws -> ChunkID,
         then completion: @escaping (Result<Void, CloudError>) -> Void
     ) rethrows -> ChunkID {

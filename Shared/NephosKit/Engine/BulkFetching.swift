@@ -1,5 +1,5 @@
-public import Bus
-public import Core
+package import NephosBus
+package import NephosCore
 
 /// The chunks that a ``BulkClient`` fetches.
 final class BulkFetching {
@@ -106,7 +106,7 @@ final class BulkFetching {
 
 extension BulkClient {
     /// Fetches a chunk, verified. The completion runs on the loop, once.
-    public func fetch(_ chunk: ChunkID, then completion: @escaping (Result<BulkFrame, CloudError>) -> Void) {
+    package func fetch(_ chunk: ChunkID, then completion: @escaping (Result<BulkFrame, CloudError>) -> Void) {
         fetching.fetch(chunk, then: completion)
     }
 }

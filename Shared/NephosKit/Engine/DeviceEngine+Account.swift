@@ -1,30 +1,30 @@
-internal import Bus
-public import Core
 internal import GRDB
 internal import Logging
+internal import NephosBus
+package import NephosCore
+internal import NephosWire
 internal import SwiftProtobuf
-internal import Wire
 
 /// Who signs in, and where.
-public struct SignInRequest: Sendable {
+package struct SignInRequest: Sendable {
     /// The identity service.
-    public var identity: SessionRecord.Service
-    public var accountName: String
-    public var password: String
-    public var deviceName: String
-    public var deviceModel: String
-    public var platform: String
-    public var policyClass: DevicePolicyClass
+    package var identity: SessionRecord.Service
+    package var accountName: String
+    package var password: String
+    package var deviceName: String
+    package var deviceModel: String
+    package var platform: String
+    package var policyClass: DevicePolicyClass
     /// Empty: the deployment's default app.
-    public var app: String
+    package var app: String
     /// Whether changes of another account that wait to be sent may be thrown away.
-    public var discardsUnsent: Bool
+    package var discardsUnsent: Bool
     /// From a signed-in device or the operator, when others guess at the password. Or empty.
-    public var code: String
+    package var code: String
     /// How long to wait for the answer.
-    public var timeout: Duration = .seconds(30)
+    package var timeout: Duration = .seconds(30)
 
-    public init(
+    package init(
         identity: SessionRecord.Service, accountName: String, password: String, deviceName: String,
         deviceModel: String = "", platform: String = "", policyClass: DevicePolicyClass = .computer, app: AppID? = nil,
         discardsUnsent: Bool = false, code: String = ""
@@ -44,7 +44,7 @@ public struct SignInRequest: Sendable {
 
 extension DeviceEngine {
     /// Signs this home in. Another account's cached content is discarded.
-    public func signIn(_ request: SignInRequest, _ completion: @escaping (Result<SessionRecord, CloudError>) -> Void) {
+    package func signIn(_ request: SignInRequest, _ completion: @escaping (Result<SessionRecord, CloudError>) -> Void) {
         let secrets = secrets
         let completion: (Result<SessionRecord, CloudError>) -> Void = { result in
             secrets.releaseRoom()
@@ -71,14 +71,14 @@ extension DeviceEngine {
                 client.close()
                 throw error
             }
-            signIn(request, client, keys: kept, id: makeOperationID(), completion)
+            signIn(request, client, keys: kept, completion)
         } catch {
             loop.schedule(after: .zero) { completion(.failure(error)) }
         }
     }
 
     private func signIn(
-        _ request: SignInRequest, _ client: SignInClient, keys: DeviceSecrets, id: OperationID,
+        _ request: SignInRequest, _ client: SignInClient, keys: DeviceSecrets,
         _ completion: @escaping (Result<SessionRecord, CloudError>) -> Void
     ) {
         var wire = WireSignIn()
@@ -90,12 +90,9 @@ extension DeviceEngine {
         wire.policyClass = request.policyClass == .smallDevice ? .smallDevice : .computer
         wire.appID = request.app
         wire.code = request.code
-        client.call(wire, timeout: request.timeout, id: id) { [weak self] reply in
+        client.call(wire, timeout: request.timeout, id: makeOperationID()) { [weak self] reply in
             guard let self, !self.stopped else { return client.close() }
-            self.learnTime(reply)
             switch reply.result.decoded(as: WireSignInReply.self) {
-            case .failure(let error) where error.code == .operationExpired && ServerTime.isOutdated(id, now: self.now):
-                self.signIn(request, client, keys: keys, id: self.makeOperationID(), completion)
             case .failure(let error):
                 client.close()
                 completion(.failure(error))
@@ -119,9 +116,16 @@ extension DeviceEngine {
     /// Signs out again, as far as the server can be told: what waits here is another account's, as only its answer
     /// has shown.
     private func takeBack(_ reply: WireSignInReply, _ client: SignInClient) {
+        let id = makeOperationID()
         client.call(
-            WireSignOut(), accessToken: reply.accessToken.token, timeout: Self.signOutTimeout, id: makeOperationID()
-        ) { _ in client.close() }
+            WireSignOut(), accessToken: reply.accessToken.token, timeout: Self.signOutTimeout, id: id
+        ) { [weak self] answer in
+            guard let self, !self.stopped else { return client.close() }
+            self.learnTime(answer)
+            // A sign-in's id does not age; this is the first that shows a clock which is wrong.
+            if self.isOutdated(id, by: answer) { return self.takeBack(reply, client) }
+            client.close()
+        }
     }
 
     /// What one account's devices never saw must not vanish because another signs in.
@@ -130,7 +134,14 @@ extension DeviceEngine {
     ) throws {
         guard let session = try Facts(database).session, !isSame(session) else { return }
         let unsent = try LocalStore.unsent(of: session, database)
-        guard unsent.count > 0 else { return }
+        guard unsent.count > 0 else {
+            let refused = try LocalStore.refusedCount(of: session, database)
+            guard refused > 0 else { return }
+            throw CloudError(
+                .constraintViolation,
+                "Changes of the account that was signed in before were refused, and are nowhere but here. Sign in to it once more (nephos why lists them), or give them up (--discard-unsent).",
+                details: ["account": session.accountName, "refused": "\(refused)"])
+        }
         throw CloudError(
             .constraintViolation,
             "Changes of the account that was signed in before were never sent. Sign in to it once more, or give them up (--discard-unsent).",
@@ -201,7 +212,7 @@ extension DeviceEngine {
     ///     again. False: they are a reason not to sign out (`.constraintViolation`).
     ///   - timeout: How long to wait for the server, which may be silent; nil: as long as one is that may be there.
     ///   - completion: Gets whether the server knows; if not, it still lists the device.
-    public func signOut(
+    package func signOut(
         keepsUnsent: Bool = false, timeout: Duration? = nil,
         _ completion: @escaping (Result<Bool, CloudError>) -> Void
     ) {
@@ -325,6 +336,13 @@ extension LocalStore {
             apps.append("\(app ?? StoreScope.provisionalApp(of: store) ?? store): \(waiting)")
         }
         return (count, apps.joined(separator: ", "))
+    }
+
+    /// Changes of an account that were refused, whose values are still here.
+    static func refusedCount(of session: SessionRecord, _ database: Database) throws -> Int {
+        try Int.fetchOne(
+            database, sql: "SELECT COUNT(*) FROM refused WHERE account = ? AND value IS NOT NULL",
+            arguments: [session.accountID.rawValue]) ?? 0
     }
 
     /// Gives what was written before the app's store id was known its place.

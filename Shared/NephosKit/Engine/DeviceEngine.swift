@@ -1,12 +1,12 @@
-public import Bus
-public import Core
 internal import GRDB
-public import Logging
-public import SwiftProtobuf
-internal import Wire
+package import Logging
+package import NephosBus
+package import NephosCore
+internal import NephosWire
+package import SwiftProtobuf
 
 /// What a device tells those who listen.
-public enum DeviceEvent: Sendable {
+package enum DeviceEvent: Sendable {
     case change(ScopeID, ChangeNotification)
     /// Somebody signed in or out.
     case accountChanged(SessionRecord?)
@@ -17,28 +17,28 @@ public enum DeviceEvent: Sendable {
 }
 
 /// How an engine behaves.
-public struct DeviceOptions: Sendable {
+package struct DeviceOptions: Sendable {
     /// How long one request to a service may take before it counts as failed.
-    public var timeout: Duration = .seconds(10)
+    package var timeout: Duration = .seconds(10)
     /// How often to look for what other processes of this home have written; nil: there are none.
-    public var foreignPoll: Duration?
+    package var foreignPoll: Duration?
     /// Pushes in flight per store.
-    public var pushesInFlightMax = 32
+    package var pushesInFlightMax = 32
     /// How long to wait for what may just have been overtaken before fetching it.
-    public var gapGrace: Duration = .milliseconds(50)
+    package var gapGrace: Duration = .milliseconds(50)
     /// Items of one page of what is fetched; 0: as many as the service gives (4096).
-    public var pageItemsMax: UInt32 = 0
+    package var pageItemsMax: UInt32 = 0
     /// Where operation ids and jitter come from; nil: the system's random numbers.
-    public var seed: UInt64?
+    package var seed: UInt64?
     /// Called at each named step between two things that are saved, and before the home's files are read and written:
     /// a test ends the process there by throwing, or has the disk fail by a `POSIXError`.
-    public var fault: (@Sendable (String) throws -> Void)?
+    package var fault: (@Sendable (String) throws -> Void)?
     /// How this process finds the others of its home; nil: there is no way, and each does for itself.
     package var makeWay: (@Sendable (any BusLoop) -> any HomeWay)?
     /// Gets a session's engine, on its loop, before it starts.
     package var onMade: (@Sendable (DeviceEngine) -> Void)?
 
-    public init() {}
+    package init() {}
 }
 
 /// Where one of the things that a device keeps in step stands.
@@ -55,19 +55,19 @@ package struct ScopeStatus: Sendable {
 ///
 /// Synchronous, with callbacks on the loop, so that a seeded simulation can
 /// drive it. The `async` face is ``Session``.
-public final class DeviceEngine {
-    public let local: LocalStore
+package final class DeviceEngine {
+    package let local: LocalStore
     let loop: any BusLoop
     let secrets: any SecretStore
     let options: DeviceOptions
     let logger: Logger
-    private let makeKeyPair: () throws -> KeyPair
+    let makeKeyPair: () throws -> KeyPair
 
     /// Gets every event, on the loop.
-    public var onEvent: (DeviceEvent) -> Void = { _ in }
+    package var onEvent: (DeviceEvent) -> Void = { _ in }
 
     /// Who is signed in, or was last.
-    public internal(set) var session: SessionRecord?
+    package internal(set) var session: SessionRecord?
     private var generator: SplitMix64
     /// Marks what this process has written, among all that share the home.
     let writer: Int64
@@ -80,7 +80,8 @@ public final class DeviceEngine {
     var kinds: [any ScopeKind] = [KeyValueKind()]
     private var readerCount = 0
     package private(set) var stopped = false
-    private var foreignVersion = 0
+    /// What ``checkForeign()`` has seen last.
+    var foreignVersion = 0
     /// It will be said that the server has turned this device away, unless another process has signed out.
     package internal(set) var isTurningAway = false
     let serverTime = ServerTime()
@@ -88,7 +89,7 @@ public final class DeviceEngine {
     private(set) lazy var router = SubscriptionRouter(self)
 
     /// - Parameter makeKeyPair: A fresh CURVE key pair, for the first sign-in.
-    public init(
+    package init(
         loop: any BusLoop, local: LocalStore, secrets: any SecretStore, options: DeviceOptions = DeviceOptions(),
         logger: Logger, makeKeyPair: @escaping () throws -> KeyPair
     ) {
@@ -103,7 +104,7 @@ public final class DeviceEngine {
     }
 
     /// Reads who is signed in, and begins to follow the stores opened so far.
-    public func start() throws(CloudError) {
+    package func start() throws(CloudError) {
         session = try local.read { try Facts($0).session }
         if secrets.hasOthers(than: session?.secrets) {
             // Of a sign-in that was cut short, or of one that is over; in a transaction, as a sign-in by another
@@ -123,7 +124,7 @@ public final class DeviceEngine {
     }
 
     /// Closes all connections. What waits stays on disk.
-    public func stop() {
+    package func stop() {
         stopped = true
         home.end()
         tokens.stop()
@@ -133,7 +134,7 @@ public final class DeviceEngine {
     }
 
     /// The sync of this app's key-value store; begins to follow it.
-    public func keyValue(_ app: AppID) -> KeyValueSync {
+    package func keyValue(_ app: AppID) -> KeyValueSync {
         let key = ScopeID(app: app, service: .keyValue)
         if let store = stores[app] {
             home.opened(key)
@@ -178,7 +179,7 @@ public final class DeviceEngine {
         driver.begin()
     }
 
-    public func makeOperationID() -> OperationID { OperationID(at: now, using: &generator) }
+    package func makeOperationID() -> OperationID { OperationID(at: now, using: &generator) }
 
     /// The time, by the wall clock or, if the server has found that wrong, by the server's.
     var now: Timestamp {
@@ -216,7 +217,7 @@ public final class DeviceEngine {
     /// - Parameters:
     ///   - id: Pass the first call's id to repeat it.
     ///   - onSend: Called when there is a token, so that the connection is what may be in the way from then on.
-    public func call<Request: SwiftProtobuf.Message, Response: SwiftProtobuf.Message>(
+    package func call<Request: SwiftProtobuf.Message, Response: SwiftProtobuf.Message>(
         _ service: ServiceName, _ request: Request, as type: Response.Type, app: AppID, id: OperationID? = nil,
         timeout: Duration? = nil, endsWhenRefused: Bool = false, renewing: Bool = true,
         onSend: (() -> Void)? = nil, _ completion: @escaping (Result<Response, CloudError>, Budget?) -> Void
@@ -233,41 +234,70 @@ public final class DeviceEngine {
         timeout: Duration? = nil, endsWhenRefused: Bool = false, renewing: Bool = true, onSend: (() -> Void)? = nil,
         _ completion: @escaping (Result<Frame, CloudError>, Budget?) -> Void
     ) {
-        let given = id
-        let id = given ?? makeOperationID()
-        tokens.token(for: app) { [weak self] result in
+        perform(
+            Call(
+                service: service, request: request, app: app, id: id ?? makeOperationID(), timeout: timeout,
+                endsWhenRefused: endsWhenRefused, onSend: onSend, completion: completion, maysRenew: renewing,
+                // Its maker decides about an id that was given.
+                maysTakeOtherID: id == nil))
+    }
+
+    /// A call, and what may still be done about a refusal of it: each once, and whichever comes first.
+    private struct Call {
+        let service: ServiceName
+        let request: any SwiftProtobuf.Message
+        let app: AppID
+        var id: OperationID
+        let timeout: Duration?
+        let endsWhenRefused: Bool
+        let onSend: (() -> Void)?
+        let completion: (Result<Frame, CloudError>, Budget?) -> Void
+        var maysRenew: Bool
+        var maysTakeOtherID: Bool
+    }
+
+    private func perform(_ call: Call) {
+        tokens.token(for: call.app) { [weak self] result in
             guard let self, !self.stopped else { return }
             switch result {
-            case .failure(let error): completion(.failure(error), nil)
+            case .failure(let error): call.completion(.failure(error), nil)
             case .success(let token):
-                onSend?()
+                call.onSend?()
                 self.send(
-                    service, request, token: token, id: id, timeout: timeout, endsWhenRefused: endsWhenRefused
+                    call.service, call.request, token: token, id: call.id, timeout: call.timeout,
+                    endsWhenRefused: call.endsWhenRefused
                 ) { [weak self] reply in
                     guard let self, !self.stopped else { return }
-                    if renewing, case .failure(let error) = reply.result,
-                        error.code == .tokenExpired || error.code == .notAuthenticated
-                    {
-                        self.tokens.discard(token, of: app)
-                        self.call(
-                            service, request, app: app, id: id, timeout: timeout,
-                            endsWhenRefused: endsWhenRefused, renewing: false, onSend: onSend, completion)
-                        return
-                    }
-                    // Its maker decides about an id that was given.
-                    if given == nil, case .failure(let error) = reply.result, error.code == .operationExpired,
-                        ServerTime.isOutdated(id, now: self.now)
-                    {
-                        self.call(
-                            service, request, app: app, id: self.makeOperationID(), timeout: timeout,
-                            renewing: renewing, onSend: onSend, completion)
-                        return
-                    }
+                    if let next = self.afterRefusal(reply, of: call, token: token) { return self.perform(next) }
                     self.noteRevocation(reply.result)
-                    completion(reply.result, reply.budget)
+                    call.completion(reply.result, reply.budget)
                 }
             }
         }
+    }
+
+    /// What to call in place of a call that was refused for its token or its id; nil: nothing, that is its answer.
+    private func afterRefusal(_ reply: ReplyEnvelope, of call: Call, token: String) -> Call? {
+        guard case .failure(let error) = reply.result else { return nil }
+        var next = call
+        if call.maysRenew, error.code == .tokenExpired || error.code == .notAuthenticated {
+            tokens.discard(token, of: call.app)
+            // Under its id: it may have been carried out before, and only its reply lost.
+            next.maysRenew = false
+            return next
+        }
+        if call.maysTakeOtherID, isOutdated(call.id, by: reply) {
+            next.id = makeOperationID()
+            next.maysTakeOtherID = false
+            return next
+        }
+        return nil
+    }
+
+    /// Whether the id was refused for the time in it, which this device knows better since.
+    func isOutdated(_ id: OperationID, by reply: ReplyEnvelope) -> Bool {
+        guard case .failure(let error) = reply.result, error.code == .operationExpired else { return false }
+        return ServerTime.isOutdated(id, now: now)
     }
 
     /// Sends a request with this token (none: a method that needs none).
@@ -313,7 +343,7 @@ public final class DeviceEngine {
 
     /// Calls in flight fail at once. Who is told may call again, on a connection of its own: those that are closed are
     /// out of the way before.
-    private func closeClients() {
+    func closeClients() {
         let closing = clients.sorted { $0.key.rawValue < $1.key.rawValue }.map(\.value)
         clients = [:]
         for client in closing { client.close() }
@@ -349,136 +379,6 @@ public final class DeviceEngine {
     private func noteRevocation(_ result: Result<Frame, CloudError>) {
         guard case .failure(let error) = result, error.code == .deviceRevoked else { return }
         turnedAway(error)
-    }
-
-    // MARK: Session
-
-    func freshKeys() throws(CloudError) -> KeyPair {
-        do { return try makeKeyPair() } catch { throw CloudError(wrapping: error) }
-    }
-
-    /// The secrets of who is signed in.
-    func loadSecrets() throws(CloudError) -> DeviceSecrets {
-        guard let session else { return DeviceSecrets() }
-        return try secrets.load(session.secrets)
-    }
-
-    /// Changes the secrets of who is signed in, if the body says so.
-    ///
-    /// - Throws: ``CloudError`` `.operationCancelled` when another process has signed in or out: those are not its.
-    func changeSecrets(_ change: (inout DeviceSecrets) -> Bool) throws(CloudError) {
-        guard let name = session?.secrets else { return }
-        try local.write { database in
-            guard try Facts(database).session?.secrets == name else { throw Self.otherSignIn }
-            var kept = try secrets.load(name)
-            if change(&kept) { try secrets.save(kept, as: name) }
-        }
-    }
-
-    /// Changes what is kept of who is signed in.
-    ///
-    /// - Throws: ``CloudError`` `.operationCancelled` when another process has signed in or out.
-    func changeSession(_ change: (inout SessionRecord, Database) throws -> Void) throws(CloudError) {
-        let name = session?.secrets
-        session = try local.write { database in
-            let facts = Facts(database)
-            guard var session = try facts.session, session.secrets == name else { throw Self.otherSignIn }
-            try change(&session, database)
-            try facts.setSession(session)
-            return session
-        }
-    }
-
-    private static var otherSignIn: CloudError {
-        CloudError(.operationCancelled, "Another process of this home has signed in or out.")
-    }
-
-    /// Everything is connected anew, for another session or other addresses.
-    func reconnect(session: SessionRecord?) {
-        self.session = session
-        // Before the calls end: what fails with them is no news for what begins.
-        for scope in scopes { scope.end() }
-        closeClients()
-        router.restart()
-        for scope in scopes { scope.begin() }
-    }
-
-    /// The addresses that the server published last.
-    func learn(_ services: [SessionRecord.Service]) {
-        guard !services.isEmpty, session.map({ $0.services != services }) == true else { return }
-        func identity(_ services: [SessionRecord.Service]) -> SessionRecord.Service? {
-            services.first { $0.service == ServiceName.identity.rawValue }
-        }
-        do throws(CloudError) {
-            try changeSession { session, _ in
-                let before = identity(session.services)
-                session.services = services
-                // Where identity is, the connection string has said, until it says another address than before; who
-                // it is, it says itself.
-                if let identity = identity(services) {
-                    if let before, before.requests != identity.requests {
-                        session.identity.requests = identity.requests
-                    }
-                    session.identity.publicKey = identity.publicKey
-                    session.identity.nextPublicKey = identity.nextPublicKey
-                }
-            }
-        } catch { return logger.error("session could not be saved", error) }
-        reconnect(session: session)
-    }
-
-    // MARK: Other processes of this home
-
-    /// How much less often it is looked where those who write say so.
-    private static let toldPolls = 8
-
-    private func pollForeign() {
-        guard let interval = options.foreignPoll else { return }
-        loop.schedule(after: home.role == .alone ? interval : interval * Self.toldPolls) { [weak self] in
-            guard let self, !self.stopped else { return }
-            self.checkForeign()
-            self.pollForeign()
-        }
-    }
-
-    /// This process's part in its home has changed.
-    func restartScopes() {
-        for scope in scopes { scope.end() }
-        router.restart()
-        checkForeign()
-        for scope in scopes { scope.begin() }
-    }
-
-    func checkForeign() {
-        // What other threads write is stamped by what was learned; nobody else looks whether that still holds.
-        serverTime.check(loop.wallClock, monotonic: loop.monotonicNow)
-        do throws(CloudError) {
-            let version = try local.foreignVersion()
-            guard version != foreignVersion else { return }
-            let now = try local.read { try Facts($0).session }
-            let before = session
-            if now != before {
-                session = now
-                // What cannot be read now is looked for again: both are noted only when all is known.
-                do throws(CloudError) { try tokens.load() } catch {
-                    session = before
-                    throw error
-                }
-            }
-            foreignVersion = version
-            if now != before {
-                reconnect(session: now)
-                if before?.accountID != now?.accountID || before?.signedIn != now?.signedIn { announceAccountChange() }
-            }
-            for scope in scopes { scope.foreignWrite() }
-        } catch {
-            logger.error("the home's database could not be polled", error)
-        }
-    }
-
-    func announceAccountChange() {
-        onEvent(.accountChanged(session))
-        for scope in scopes { scope.model.emit(ChangeNotification(reason: .accountChange, changedKeys: [])) }
     }
 }
 

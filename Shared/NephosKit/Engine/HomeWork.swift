@@ -1,7 +1,7 @@
-import Bus
-import Core
 import Foundation
 import Logging
+import NephosBus
+import NephosCore
 import Synchronization
 
 /// What a process does for the other processes of its home, or has done by the one that holds it: see ``HomeRole``.
@@ -72,7 +72,7 @@ final class HomeWork {
         line.onMessage = { [weak self] in self?.heard($0, from: $1) }
         line.onGuestLeft = { [weak self] in self?.left($0) }
         let (writes, handle) = (writes, engine.loop.handle)
-        let own = LoopBound(Weakly(self), to: engine.loop)
+        let own = LoopBound(Weak(self), to: engine.loop)
         engine.local.whenWritten {
             guard writes.raise() else { return }
             handle.execute { loop in own.withValue(on: loop) { $0.value?.tellSoon() } }
@@ -367,11 +367,6 @@ private final class WriteFlag: Sendable {
     /// - Returns: Whether somebody has to be told who is not about to be.
     func raise() -> Bool { isHeard && !isRaised.exchange(true, ordering: .acquiringAndReleasing) }
     func take() -> Bool { isRaised.exchange(false, ordering: .acquiringAndReleasing) }
-}
-
-private final class Weakly {
-    weak var value: HomeWork?
-    init(_ value: HomeWork) { self.value = value }
 }
 
 extension HomeMessage.StorageState {

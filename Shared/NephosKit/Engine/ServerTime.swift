@@ -1,4 +1,4 @@
-import Core
+import NephosCore
 import Synchronization
 
 /// The server's time, as far as the server has said that this device's clock is wrong.

@@ -1,5 +1,5 @@
-import Bus
-import Core
+import NephosBus
+import NephosCore
 import SwiftProtobuf
 
 /// A connection to an identity service made for one sign-in, before there is a session.

@@ -1,8 +1,8 @@
-import Bus
-import Core
 import GRDB
 import Logging
-import Wire
+import NephosBus
+import NephosCore
+import NephosWire
 
 /// The access tokens of this home's apps, each renewed at two thirds of its life.
 ///

@@ -1,6 +1,6 @@
-import Bus
-import Core
 import Foundation
+import NephosBus
+import NephosCore
 
 /// A process's part in its home.
 enum HomeRole: Equatable {

@@ -1,6 +1,6 @@
-import Bus
-import Core
 import Foundation
+import NephosBus
+import NephosCore
 
 /// What the processes of one home say to each other. What they write, the others read from the home's database; this
 /// is what is not in it.

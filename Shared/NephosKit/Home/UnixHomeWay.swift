@@ -1,13 +1,8 @@
-import Bus
-import Core
 import Foundation
+import Glibc
+import NephosBus
+import NephosCore
 import Synchronization
-
-#if canImport(Musl)
-    import Musl
-#else
-    import Glibc
-#endif
 
 /// A lock file in the home, and beside it a local socket of the one that has the lock.
 ///
@@ -117,9 +112,10 @@ final class UnixHomeWay: HomeWay {
         }
         return isReading
     }
+}
 
-    private final class Weak {
-        weak var value: UnixHomeWay?
-        init(_ value: UnixHomeWay) { self.value = value }
-    }
+/// Refers to what it keeps alive no longer than others do, from another thread.
+final class Weak<Value: AnyObject> {
+    private(set) weak var value: Value?
+    init(_ value: Value) { self.value = value }
 }

@@ -1,5 +1,5 @@
-import Core
 import GRDB
+import NephosCore
 
 /// Key-value stores: each app that this device has used has one.
 struct KeyValueKind: ScopeKind {

@@ -1,5 +1,5 @@
-import Core
-import Wire
+import NephosCore
+import NephosWire
 
 /// What was overwritten or lost a conflict is the server's to keep.
 extension KeyValueModel {

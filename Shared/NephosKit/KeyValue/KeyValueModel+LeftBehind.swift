@@ -1,5 +1,5 @@
-import Core
 import GRDB
+import NephosCore
 
 /// Writes for a store that the app had before: they were meant for what was in it, so nobody but a person puts them into
 /// another.

@@ -1,8 +1,8 @@
-internal import Bus
-internal import Core
 internal import GRDB
+internal import NephosBus
+internal import NephosCore
+internal import NephosWire
 internal import SwiftProtobuf
-internal import Wire
 
 extension KeyValueModel {
     /// A timestamp that is further ahead comes from a clock that was ahead, and the server will cut it back to the time
@@ -101,7 +101,9 @@ extension KeyValueModel {
         let store = StoreTransaction(rows)
         let writes = try store.writes(of: operation.position)
         try store.removePending(operation.position)
-        try store.recordRefusal(writes, error, now: engine.now)
+        // A key that was written again since then has its newer value, and nobody misses the older one.
+        let missed = try writes.filter { try store.pendingWrite($0.key)?.position ?? .min < operation.position }
+        try store.recordRefusal(missed, error, now: engine.now)
         let keys = writes.map(\.key)
         return ChangeNotification(
             reason: .quotaViolationChange, changedKeys: keys, items: try keys.compactMap { try store.visible($0) },

@@ -1,9 +1,9 @@
-internal import Bus
-internal import Core
 internal import Foundation
 internal import GRDB
+internal import NephosBus
+internal import NephosCore
+internal import NephosWire
 internal import SwiftProtobuf
-internal import Wire
 
 /// Key-value stores as a model: the last writer of a key wins, and what lost is the server's to keep.
 final class KeyValueModel: ScopeModel {

@@ -1,12 +1,12 @@
-internal import Bus
-public import Core
 internal import GRDB
-internal import Wire
+internal import NephosBus
+package import NephosCore
+internal import NephosWire
 
 /// One app's key-value store on the device's loop: what the app may do with it. It keeps in step with the server by its
 /// ``ScopeDriver``.
-public final class KeyValueSync {
-    public let app: AppID
+package final class KeyValueSync {
+    package let app: AppID
     unowned let engine: DeviceEngine
     private let model: KeyValueModel
     let driver: ScopeDriver
@@ -28,7 +28,7 @@ public final class KeyValueSync {
     /// Accepts writes, all or none, and sends them when they can be.
     ///
     /// - Throws: ``CloudError`` `.quotaExceeded` and `.invalidArguments`: nothing is stored.
-    public func write(_ writes: [LocalWrite]) throws(CloudError) {
+    package func write(_ writes: [LocalWrite]) throws(CloudError) {
         do throws(CloudError) {
             try engine.local.accept(
                 writes, app: app, id: engine.makeOperationID(), writer: engine.writer, now: engine.now)
@@ -46,17 +46,17 @@ public final class KeyValueSync {
             ChangeNotification(reason: .quotaViolationChange, changedKeys: writes.map(\.key), error: error))
     }
 
-    public func set(_ value: PropertyValue?, forKey key: ItemName) throws(CloudError) {
+    package func set(_ value: PropertyValue?, forKey key: ItemName) throws(CloudError) {
         try write([LocalWrite(key: key, value: value)])
     }
 
-    public func read(_ key: ItemName) throws(CloudError) -> ReadResult { try engine.local.read(key, app: app) }
+    package func read(_ key: ItemName) throws(CloudError) -> ReadResult { try engine.local.read(key, app: app) }
 
-    public func dictionary() throws(CloudError) -> [ItemName: PropertyValue] { try engine.local.dictionary(app: app) }
+    package func dictionary() throws(CloudError) -> [ItemName: PropertyValue] { try engine.local.dictionary(app: app) }
 
     /// Offers what was written while signed out to the account that is signed in now, and what was left behind in a
     /// store that the app had before.
-    public func adoptSignedOutContent() throws(CloudError) -> [ItemName] {
+    package func adoptSignedOutContent() throws(CloudError) -> [ItemName] {
         let keys = try engine.local.adoptSignedOutContent(
             app: app, writer: engine.writer, now: engine.now, makeID: engine.makeOperationID)
         let adopted = try engine.local.write { database in
@@ -70,17 +70,17 @@ public final class KeyValueSync {
     // MARK: Where it stands
 
     /// Where the store stands, and why anything in it waits.
-    public func status() throws(CloudError) -> StoreStatus { try driver.status() }
+    package func status() throws(CloudError) -> StoreStatus { try driver.status() }
 
     /// Completes when a pull that begins now, or later, has been applied.
     ///
     /// - Parameter isImpatient: Whether to give up as soon as it is known that nobody listens at the server's address.
-    public func whenCurrent(
+    package func whenCurrent(
         timeout: Duration, isImpatient: Bool = false, _ completion: @escaping (Result<Void, CloudError>) -> Void
     ) { driver.wait(for: nil, timeout: timeout, isImpatient: isImpatient, completion) }
 
     /// Completes when nothing waits to be sent.
-    public func whenSent(
+    package func whenSent(
         timeout: Duration, isImpatient: Bool = false, _ completion: @escaping (Result<Void, CloudError>) -> Void
     ) { driver.wait(for: .sent, timeout: timeout, isImpatient: isImpatient, completion) }
 

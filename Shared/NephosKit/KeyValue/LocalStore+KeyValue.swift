@@ -1,7 +1,7 @@
-public import Core
 import Foundation
 import GRDB
-import Wire
+public import NephosCore
+import NephosWire
 
 /// What a device knows of a key.
 public enum ReadResult: Hashable, Sendable {
@@ -33,17 +33,17 @@ public struct RefusedWrite: Sendable {
 }
 
 /// A key's new value; nil deletes it.
-public struct LocalWrite: Sendable {
+package struct LocalWrite: Sendable {
     /// What is written.
-    public var key: ItemName
+    package var key: ItemName
     /// Nil deletes.
-    public var value: PropertyValue?
+    package var value: PropertyValue?
 
     /// Whether the key is any that Swift's strings take for equal.
     var isText = false
 
     /// Writes exactly this name.
-    public init(key: ItemName, value: PropertyValue?) {
+    package init(key: ItemName, value: PropertyValue?) {
         self.key = key
         self.value = value
     }
@@ -53,7 +53,7 @@ public struct LocalWrite: Sendable {
     /// If the store has one, its name stays as it is; of several, which only
     /// writers in other languages make, the newest stands for all, and deleting
     /// deletes them all. A new name is stored in its composed form (NFC).
-    public init(text: String, value: PropertyValue?) {
+    package init(text: String, value: PropertyValue?) {
         key = ItemName(text)
         self.value = value
         isText = true

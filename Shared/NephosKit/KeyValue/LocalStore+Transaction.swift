@@ -1,6 +1,6 @@
-import Core
 import Foundation
 import GRDB
+import NephosCore
 
 /// What an app's transaction has read and written so far.
 ///

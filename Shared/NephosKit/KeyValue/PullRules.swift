@@ -1,5 +1,5 @@
-import Core
-import Wire
+import NephosCore
+import NephosWire
 
 /// What a pull brought.
 struct PulledState {

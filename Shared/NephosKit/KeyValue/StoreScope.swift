@@ -1,19 +1,19 @@
-public import Core
+package import NephosCore
 
 /// A key-value store as this device keeps it: whose, and which.
-public struct StoreScope: Hashable, Sendable {
+package struct StoreScope: Hashable, Sendable {
     /// Nil: what was written while nobody was signed in.
-    public var account: AccountID?
-    public var store: StoreID
+    package var account: AccountID?
+    package var store: StoreID
 
-    public init(account: AccountID?, store: StoreID) {
+    package init(account: AccountID?, store: StoreID) {
         self.account = account
         self.store = store
     }
 
     /// The area of an app's content written while signed out. An app's store id
     /// is only known from the server, so the app's own id stands in.
-    public static func signedOut(app: AppID) -> StoreScope {
+    package static func signedOut(app: AppID) -> StoreScope {
         StoreScope(account: nil, store: StoreID(provisionalPrefix + app.rawValue))
     }
 

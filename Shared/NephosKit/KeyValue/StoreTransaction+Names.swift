@@ -1,6 +1,6 @@
-import Core
 import Foundation
-import Wire
+import NephosCore
+import NephosWire
 
 extension StoreTransaction {
     /// The names with a value that Swift's strings take for equal to the text, the newest first.

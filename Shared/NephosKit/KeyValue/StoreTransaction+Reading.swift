@@ -1,5 +1,5 @@
-import Core
-import Wire
+import NephosCore
+import NephosWire
 
 extension StoreTransaction {
     /// What this device knows of the key that an app means by this text.

@@ -1,8 +1,8 @@
-import Core
 import Foundation
 import GRDB
+import NephosCore
+import NephosWire
 import SwiftProtobuf
-import Wire
 
 /// One key-value store inside a local transaction. Everything that SQL knows of its items and their pending writes is
 /// here; where it stands, and what waits to be sent, is as of every scope (``ScopeTransaction``).

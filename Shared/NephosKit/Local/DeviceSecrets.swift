@@ -1,11 +1,11 @@
-public import Core
-internal import Files
 private import Foundation
+package import NephosCore
+internal import NephosFiles
 private import Synchronization
 
 /// What must stay secret on a device: the secrets of one sign-in. In `device.NAME.secret.json`, mode 0600, whose
 /// name the ``SessionRecord`` has: so both change in one moment, when that is committed.
-public struct DeviceSecrets: Codable, Sendable {
+package struct DeviceSecrets: Codable, Sendable {
     struct AccessToken: Codable, Sendable {
         var token: String
         var issued: UInt64
@@ -21,10 +21,10 @@ public struct DeviceSecrets: Codable, Sendable {
     var refreshOperation: String?
     var accessTokens: [String: AccessToken] = [:]
 
-    public init() {}
+    package init() {}
 
     /// Whether they let anybody in.
-    public var hasTokens: Bool { refreshToken != nil || !accessTokens.isEmpty }
+    package var hasTokens: Bool { refreshToken != nil || !accessTokens.isEmpty }
 
     package var keys: KeyPair? {
         get {
@@ -41,7 +41,7 @@ public struct DeviceSecrets: Codable, Sendable {
 }
 
 /// Where a device keeps its secrets, those of each sign-in under a name of their own.
-public protocol SecretStore: AnyObject, Sendable {
+package protocol SecretStore: AnyObject, Sendable {
     /// None were saved under the name: empty ones.
     func load(_ name: String) throws(CloudError) -> DeviceSecrets
     func save(_ secrets: DeviceSecrets, as name: String) throws(CloudError)
@@ -64,12 +64,12 @@ public protocol SecretStore: AnyObject, Sendable {
 }
 
 extension SecretStore {
-    public func reserveRoom() throws(CloudError) {}
-    public func releaseRoom() {}
+    package func reserveRoom() throws(CloudError) {}
+    package func releaseRoom() {}
 }
 
 /// Secrets in memory, for simulations.
-public final class MemorySecrets: SecretStore {
+package final class MemorySecrets: SecretStore {
     private final class Home: Sendable {
         let secrets = Mutex<[String: DeviceSecrets]>([:])
         let saveCount = Mutex(0)
@@ -78,13 +78,13 @@ public final class MemorySecrets: SecretStore {
 
     private let home: Home
 
-    public init() { home = Home() }
+    package init() { home = Home() }
 
     /// Another process of the same home.
-    public init(sharing other: MemorySecrets) { home = other.home }
+    package init(sharing other: MemorySecrets) { home = other.home }
 
     /// A home that was copied as it is now.
-    public init(copyOf other: MemorySecrets) {
+    package init(copyOf other: MemorySecrets) {
         home = Home()
         let copied = other.home.secrets.withLock { $0 }
         home.secrets.withLock { $0 = copied }
@@ -93,29 +93,29 @@ public final class MemorySecrets: SecretStore {
     deinit { unlock() }
 
     /// How often secrets were saved.
-    public var saveCount: Int { home.saveCount.withLock { $0 } }
+    package var saveCount: Int { home.saveCount.withLock { $0 } }
     /// Under which names there are any.
-    public var names: [String] { home.secrets.withLock { $0.keys.sorted() } }
+    package var names: [String] { home.secrets.withLock { $0.keys.sorted() } }
 
-    public func load(_ name: String) -> DeviceSecrets { home.secrets.withLock { $0[name] ?? DeviceSecrets() } }
-    public func save(_ secrets: DeviceSecrets, as name: String) {
+    package func load(_ name: String) -> DeviceSecrets { home.secrets.withLock { $0[name] ?? DeviceSecrets() } }
+    package func save(_ secrets: DeviceSecrets, as name: String) {
         home.saveCount.withLock { $0 += 1 }
         home.secrets.withLock { $0[name] = secrets }
     }
-    public func hasOthers(than name: String?) -> Bool {
+    package func hasOthers(than name: String?) -> Bool {
         home.secrets.withLock { $0.keys.contains { $0 != name } }
     }
-    public func removeOthers(than name: String?) {
+    package func removeOthers(than name: String?) {
         home.secrets.withLock { secrets in secrets = secrets.filter { $0.key == name } }
     }
-    public func tryLock() -> Bool {
+    package func tryLock() -> Bool {
         home.holder.withLock { holder in
             guard holder == nil else { return false }
             holder = ObjectIdentifier(self)
             return true
         }
     }
-    public func unlock() {
+    package func unlock() {
         home.holder.withLock { holder in
             if holder == ObjectIdentifier(self) { holder = nil }
         }
@@ -123,7 +123,7 @@ public final class MemorySecrets: SecretStore {
 }
 
 /// Secrets in files of the device's home, each replaced as a whole and flushed.
-public final class SecretFile: SecretStore {
+package final class SecretFile: SecretStore {
     private static let suffix = ".secret.json"
     private let home: String
     private let lockPath: String
@@ -133,7 +133,7 @@ public final class SecretFile: SecretStore {
 
     /// - Parameter fault: See ``DeviceOptions/fault``; ``HalfDone`` leaves half of what was to be written, as a crash
     ///   does.
-    public init(home: String, fault: (@Sendable (String) throws -> Void)? = nil) {
+    package init(home: String, fault: (@Sendable (String) throws -> Void)? = nil) {
         self.home = home
         self.fault = fault
         lockPath = home + "/refresh.lock"
@@ -141,7 +141,7 @@ public final class SecretFile: SecretStore {
 
     private func path(_ name: String) -> String { "\(home)/device.\(name)\(Self.suffix)" }
 
-    public func load(_ name: String) throws(CloudError) -> DeviceSecrets {
+    package func load(_ name: String) throws(CloudError) -> DeviceSecrets {
         let path = path(name)
         guard FileManager.default.fileExists(atPath: path) else { return DeviceSecrets() }
         do {
@@ -153,7 +153,7 @@ public final class SecretFile: SecretStore {
         }
     }
 
-    public func save(_ secrets: DeviceSecrets, as name: String) throws(CloudError) {
+    package func save(_ secrets: DeviceSecrets, as name: String) throws(CloudError) {
         let encoder = JSONEncoder()
         encoder.outputFormatting = [.sortedKeys, .prettyPrinted]
         do {
@@ -184,17 +184,17 @@ public final class SecretFile: SecretStore {
     /// The secrets and the transaction that names them are much smaller.
     private static let roomBytes = 256 << 10
 
-    public func reserveRoom() throws(CloudError) {
+    package func reserveRoom() throws(CloudError) {
         do { try AtomicFile.write(Data(repeating: 1, count: Self.roomBytes), to: roomPath, mode: 0o600) } catch {
             throw failure(error, roomPath)
         }
     }
 
-    public func releaseRoom() { unlink(roomPath) }
+    package func releaseRoom() { unlink(roomPath) }
 
-    public func hasOthers(than name: String?) -> Bool { !others(than: name).isEmpty }
+    package func hasOthers(than name: String?) -> Bool { !others(than: name).isEmpty }
 
-    public func removeOthers(than name: String?) { for path in others(than: name) { unlink(path) } }
+    package func removeOthers(than name: String?) { for path in others(than: name) { unlink(path) } }
 
     private func others(than name: String?) -> [String] {
         let kept = name.map(path)
@@ -203,7 +203,7 @@ public final class SecretFile: SecretStore {
             .filter { $0 != kept }
     }
 
-    public func tryLock() throws(CloudError) -> Bool {
+    package func tryLock() throws(CloudError) -> Bool {
         try lock.withLock { descriptor throws(CloudError) in
             guard descriptor == nil else { return false }
             let opened = open(lockPath, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
@@ -225,7 +225,7 @@ public final class SecretFile: SecretStore {
             details: ["path": lockPath, "reason": String(cString: strerror(number))])
     }
 
-    public func unlock() {
+    package func unlock() {
         lock.withLock { descriptor in
             if let opened = descriptor { close(opened) }
             descriptor = nil

@@ -1,6 +1,6 @@
-import Core
 import Foundation
 import GRDB
+import NephosCore
 
 /// Why a device's database cannot be used, as a person can cure it.
 ///

@@ -1,5 +1,5 @@
-import Core
 import Foundation
+import NephosCore
 
 /// A scope as this device keeps it: for whom, of which service, and which.
 struct LocalScope: Hashable {

@@ -1,6 +1,6 @@
-public import Core
 private import Foundation
 internal import GRDB
+package import NephosCore
 private import Synchronization
 
 /// The database of one device home: everything that must survive this process.
@@ -8,7 +8,7 @@ private import Synchronization
 /// Several processes may open the same home at once, so nothing in memory is
 /// taken for the truth: each decision is made inside an immediate transaction,
 /// from what it reads there. Safe to use from any thread.
-public final class LocalStore: Sendable {
+package final class LocalStore: Sendable {
     private let database: any DatabaseWriter
     /// Nil: it lives in memory.
     private let path: String?
@@ -30,7 +30,7 @@ public final class LocalStore: Sendable {
     ///
     /// - Parameter fault: See ``DeviceOptions/fault``.
     /// - Throws: ``CloudError`` `.storageFailure`; free space or repair permissions, then open again.
-    public init(path: String, fault: (@Sendable (String) throws -> Void)? = nil) throws(CloudError) {
+    package init(path: String, fault: (@Sendable (String) throws -> Void)? = nil) throws(CloudError) {
         self.path = path
         self.fault = fault
         do {
@@ -101,19 +101,19 @@ public final class LocalStore: Sendable {
     }
 
     /// A database in memory, which lives as long as this object. For simulations.
-    public convenience init(fault: (@Sendable (String) throws -> Void)? = nil) throws(CloudError) {
+    package convenience init(fault: (@Sendable (String) throws -> Void)? = nil) throws(CloudError) {
         try self.init(fault) { try DatabaseQueue() }
     }
 
     /// A database in memory, which lives as long as any object of this name, each as if in a process of its own.
-    public convenience init(
+    package convenience init(
         inMemory name: String, fault: (@Sendable (String) throws -> Void)? = nil
     ) throws(CloudError) {
         try self.init(fault, identity: name) { try DatabaseQueue(named: name) }
     }
 
     /// A copy of another home's database as it is now, in memory. For simulations.
-    public convenience init(copyOf other: LocalStore) throws(CloudError) {
+    package convenience init(copyOf other: LocalStore) throws(CloudError) {
         try self.init(other.fault) {
             let copy = try DatabaseQueue()
             try other.database.backup(to: copy)

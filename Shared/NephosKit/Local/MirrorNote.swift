@@ -1,8 +1,8 @@
-import Core
 import Crypto
 import Foundation
 import GRDB
-import Wire
+import NephosCore
+import NephosWire
 
 /// What a mirror last wrote to a file of defaults, by which it knows what somebody has edited since.
 ///

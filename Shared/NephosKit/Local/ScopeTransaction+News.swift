@@ -1,8 +1,8 @@
-import Core
 import Foundation
 import GRDB
+import NephosCore
+import NephosWire
 import SwiftProtobuf
-import Wire
 
 /// What a home's processes have to be told of one scope.
 ///

@@ -1,8 +1,8 @@
-import Core
 import Foundation
 import GRDB
+import NephosCore
+import NephosWire
 import SwiftProtobuf
-import Wire
 
 /// The scope's operations that wait to be sent, in the order in which they were written.
 extension ScopeTransaction {

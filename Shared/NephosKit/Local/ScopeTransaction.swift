@@ -1,8 +1,8 @@
-import Core
 import Foundation
 import GRDB
+import NephosCore
+import NephosWire
 import SwiftProtobuf
-import Wire
 
 /// One scope inside a local transaction: what every scope has on disk, whatever is in it. Its items are in its model's
 /// own tables.

@@ -1,24 +1,24 @@
-public import Core
+public import NephosCore
 
 /// Who is signed in on this home, as it is kept on disk.
 public struct SessionRecord: Codable, Hashable, Sendable {
     /// Where a service answers, and who it is.
-    public struct Service: Codable, Hashable, Sendable {
+    package struct Service: Codable, Hashable, Sendable {
         /// Its name on the bus.
-        public var service: String
+        package var service: String
         /// CURVE public key, Z85.
-        public var publicKey: String
+        package var publicKey: String
         /// What the key will be after the next rotation, once that is announced.
-        public var nextPublicKey: String?
+        package var nextPublicKey: String?
         /// Endpoints that take requests, such as `tcp://127.0.0.1:7410`.
-        public var requests: [String]
+        package var requests: [String]
         /// Endpoints that take subscriptions; most services have none.
-        public var subscriptions: [String]
+        package var subscriptions: [String]
         /// Endpoints that take content; most services have none. Nil: the service was learned before there were any.
-        public var bulk: [String]?
+        package var bulk: [String]?
 
         /// A service as a deployment names it.
-        public init(
+        package init(
             service: String, publicKey: String, nextPublicKey: String? = nil, requests: [String],
             subscriptions: [String], bulk: [String]? = nil
         ) {
@@ -32,31 +32,31 @@ public struct SessionRecord: Codable, Hashable, Sendable {
     }
 
     /// Names the account for good.
-    public var accountID: AccountID
+    public internal(set) var accountID: AccountID
     /// What it signs in with.
-    public var accountName: String
+    public internal(set) var accountName: String
     /// Names this device for good.
-    public var deviceID: DeviceID
+    public internal(set) var deviceID: DeviceID
     /// What this device was called at sign-in.
-    public var deviceName: String
+    public internal(set) var deviceName: String
     /// Opaque; equal for the same account.
-    public var identityToken: String
+    package var identityToken: String
     /// False after sign-out: the account's content is kept in case it signs in again.
-    public var signedIn: Bool
+    package var signedIn: Bool
     /// The app that signed in: the one meant when none is named.
-    public var defaultApp: AppID
+    public internal(set) var defaultApp: AppID
     /// The store id of each app that this device has had a token for.
-    public var storeIDs: [String: String]
+    package var storeIDs: [String: String]
     /// The stores that apps had before, as far as this device has used them.
     package var formerStoreIDs: [String: [String]]?
     /// Where the deployment's services answer, as the server published it last.
-    public var services: [Service]
+    package var services: [Service]
     /// The identity service, from the connection string.
-    public var identity: Service
+    package var identity: Service
     /// Set: the server has turned this device away.
-    public var revoked: Bool
+    package var revoked: Bool
     /// Set: it was turned away because its sign-in came from two places.
-    public var wasCopied: Bool?
+    package var wasCopied: Bool?
     /// Under which name this sign-in's secrets are kept.
     package var secrets = ""
 

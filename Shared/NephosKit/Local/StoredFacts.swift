@@ -1,8 +1,8 @@
-import Core
 import Foundation
 import GRDB
+import NephosCore
+import NephosWire
 import SwiftProtobuf
-import Wire
 
 /// A limits profile as a row keeps it.
 enum StoredLimits {

@@ -1,5 +1,5 @@
-import Core
-import Wire
+import NephosCore
+import NephosWire
 
 /// A stretch of a scope's feed: what led from one head to the next.
 struct FeedSegment: Equatable {

@@ -1,6 +1,6 @@
-import Bus
-import Core
 import Foundation
+import NephosBus
+import NephosCore
 
 /// A time, by the clock that people read and by the one that only goes on.
 struct Moment {

@@ -1,4 +1,4 @@
-import Bus
+import NephosBus
 
 /// Spaces pushes out before the server has to refuse them: at once while more
 /// than half of the published budget is left, then one per refill.

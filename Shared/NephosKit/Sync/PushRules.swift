@@ -1,4 +1,4 @@
-import Core
+import NephosCore
 
 /// Who has to do something before a pending item can move on.
 public enum Blocker: String, Sendable, Hashable {
@@ -68,23 +68,5 @@ enum PushRules {
             .policy
         default: .server
         }
-    }
-}
-
-enum Backoff {
-    static let pauseMax: Duration = .seconds(60)
-    /// However long a server asks to be left alone.
-    static let askedPauseMax: Duration = .seconds(3600)
-
-    /// One second, doubled with each attempt, at most a minute; half of it random, so that devices that failed
-    /// together do not return together.
-    static func pause(attempts: Int, using generator: inout some RandomNumberGenerator) -> Duration {
-        let full = min(pauseMax, .seconds(1 << min(max(attempts - 1, 0), 6)))
-        return full / 2 + full / 2 * Double.random(in: 0...1, using: &generator)
-    }
-
-    /// Before a full comparison that is not the first: five seconds, doubled each time, at most ten minutes.
-    static func comparisonPause(_ comparisons: Int) -> Duration {
-        min(.seconds(600), .seconds(5 << min(max(comparisons - 2, 0), 7)))
     }
 }

@@ -1,6 +1,6 @@
-import Bus
-import Core
-import Wire
+import NephosBus
+import NephosCore
+import NephosWire
 
 /// How the copy is moved on: what holds for every scope, around what its model does.
 extension ScopeDriver {

@@ -1,6 +1,6 @@
-import Bus
-import Core
-import Wire
+import NephosBus
+import NephosCore
+import NephosWire
 
 /// Compares the copy with the server's, down to the items that differ: everything is read once more, and nothing of it
 /// is kept.

@@ -1,5 +1,5 @@
-import Bus
-import Core
+import NephosBus
+import NephosCore
 
 extension ScopeDriver {
     /// Operations that wait, of those that a status lists; there may be more.

@@ -1,8 +1,8 @@
-import Bus
-import Core
 import GRDB
+import NephosBus
+import NephosCore
+import NephosWire
 import SwiftProtobuf
-import Wire
 
 /// Performs what a scope's ``ScopeSync`` decides, on the loop, the connections and the home's database.
 ///

@@ -1,5 +1,5 @@
-import Core
 import GRDB
+import NephosCore
 
 /// A kind of scope, as a device finds those that its home has, and opens them.
 protocol ScopeKind {

@@ -1,8 +1,8 @@
-import Bus
-import Core
 import Foundation
+import NephosBus
+import NephosCore
+import NephosWire
 import SwiftProtobuf
-import Wire
 
 /// What differs from one kind of scope to another: which tables hold it, how changes merge into them, how an operation
 /// is packed and what its reply means, what the app is told. Everything else is the same for all (``ScopeSync``,

@@ -1,4 +1,4 @@
-import Core
+import NephosCore
 
 /// What this device's own disk does not let it do.
 ///

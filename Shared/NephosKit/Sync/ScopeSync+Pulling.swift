@@ -1,5 +1,5 @@
-import Core
-import Wire
+import NephosCore
+import NephosWire
 
 extension ScopeSync {
     /// How soon a digest that could not be compared, because of pushes on their way, is asked for again.

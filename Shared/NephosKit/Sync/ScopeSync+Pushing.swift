@@ -1,5 +1,5 @@
-import Bus
-import Core
+import NephosBus
+import NephosCore
 
 /// What came of sending an operation.
 struct PushAnswer {

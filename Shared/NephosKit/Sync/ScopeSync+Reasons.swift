@@ -1,4 +1,4 @@
-import Core
+import NephosCore
 
 extension ScopeSync {
     private static let unanswered = "It was sent, and no answer has come. It is sent again."

@@ -1,4 +1,4 @@
-import Core
+import NephosCore
 
 /// Somebody who waits for a scope to get somewhere.
 struct ScopeWaiter {

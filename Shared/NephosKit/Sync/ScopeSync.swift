@@ -1,6 +1,6 @@
-import Bus
-import Core
-import Wire
+import NephosBus
+import NephosCore
+import NephosWire
 
 /// Decides how this device's copy of one scope (a store, a zone, a container) comes in step with the server's.
 ///

@@ -1,6 +1,6 @@
-import Bus
-import Core
-import Wire
+import NephosBus
+import NephosCore
+import NephosWire
 
 /// The device's subscription: one connection to notifications, on which each
 /// scope is followed with its app's token, and whose deliveries go to the scopes that they are of.

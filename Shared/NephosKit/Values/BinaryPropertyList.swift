@@ -1,5 +1,5 @@
-internal import Core
 internal import Foundation
+internal import NephosCore
 
 /// Reads a binary property list (`bplist00`): objects, a table of their offsets, and a trailer that tells where it is.
 ///

@@ -1,4 +1,4 @@
-import Core
+import NephosCore
 
 /// Where in a value something is: a name, or the place in an array.
 struct PlainKey: CodingKey {

@@ -1,6 +1,6 @@
-internal import Core
 public import Foundation
-internal import Wire
+internal import NephosCore
+internal import NephosWire
 
 /// Dates as texts: ISO 8601 in the Gregorian calendar, which is also used for the time before it was made.
 public enum PropertyDate {

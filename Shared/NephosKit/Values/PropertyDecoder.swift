@@ -1,5 +1,5 @@
-import Core
 import Foundation
+import NephosCore
 
 /// Reads a property-list value as whatever is `Decodable`: the other half of ``PropertyEncoder``.
 ///

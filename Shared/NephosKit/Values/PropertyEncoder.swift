@@ -1,5 +1,5 @@
-import Core
 import Foundation
+import NephosCore
 
 /// Makes a property-list value of whatever is `Encodable`.
 ///

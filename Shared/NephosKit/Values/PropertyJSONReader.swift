@@ -1,5 +1,5 @@
-public import Core
 internal import Foundation
+public import NephosCore
 
 /// How JSON is read.
 public enum PropertyJSONForm: Sendable {

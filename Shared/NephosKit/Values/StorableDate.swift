@@ -1,5 +1,5 @@
-import Core
 import Foundation
+import NephosCore
 
 extension Date {
     /// Whether its microseconds since 1970 have a place in 64 bits, but for the last that a `Double` tells apart: else

@@ -1,4 +1,4 @@
-internal import Core
+internal import NephosCore
 
 /// Where in a document a reader is, how much it has read, and what it says when it stops.
 ///

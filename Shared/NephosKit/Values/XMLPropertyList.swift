@@ -1,5 +1,5 @@
-internal import Core
 internal import Foundation
+internal import NephosCore
 
 /// Reads and writes property lists in XML.
 ///

@@ -1,5 +1,5 @@
-import Bus
-import Core
+import NephosBus
+import NephosCore
 import Synchronization
 
 /// A bus of one thread without a network: messages move when the test says so,

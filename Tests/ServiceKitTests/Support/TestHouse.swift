@@ -1,13 +1,13 @@
-import Bus
-import Core
 import Crypto
 import Foundation
 import Logging
-import ServiceKit
-import Storage
+import NephosBus
+import NephosCore
+import NephosServiceKit
+import NephosStorage
+import NephosWire
 import SwiftProtobuf
 import Testing
-import Wire
 
 /// Keeps accounts' names in its feed, which is enough to see what the host does.
 final class NotebookService: CloudService {
@@ -17,6 +17,8 @@ final class NotebookService: CloudService {
     private(set) var restarts: [Int] = []
     private(set) var preparations = 0
     private(set) var runs = 0
+    /// Bytes that what is told of a new account has besides.
+    var eventBytes = 0
     /// Handling an event throws while this is set.
     var refusesEvents = false
 
@@ -40,7 +42,9 @@ final class NotebookService: CloudService {
             if request.accountName == "refused" { throw CloudError(.invalidArguments, "Refused.") }
             let change = try write(request.accountName, [1], group)
             if request.accountName == "half" { throw CloudError(.constraintViolation, "Too late.") }
-            group.publish(OutgoingEvent(change, notification: Frame(encoding: WireNotification(name, change))))
+            var notification = WireNotification(name, change)
+            if eventBytes > 0 { notification.changes = [.with { $0.body = Data(count: eventBytes) }] }
+            group.publish(OutgoingEvent(change, notification: Frame(encoding: notification)))
             var reply = WireCreateAccountReply()
             reply.accountID = "\(change.token.sequence)"
             return reply
@@ -229,6 +233,14 @@ struct TestHouse {
             socket: RequestSocketOptions(
                 endpoints: [entry.requests], serverKey: try entry.key, keys: try keys ?? KeysOnly().makeKeyPair()),
             policy: policy, generator: SplitMix64(seed: 3))
+    }
+
+    /// To identity, for what no client would say, and for answers as they come.
+    func rawSocket(_ handler: @escaping ([NephosBus.Message]) -> Void) throws -> any RequestSocket {
+        let entry = try roster.entry(of: .identity)
+        let options = RequestSocketOptions(
+            endpoints: [entry.requests], serverKey: try entry.key, keys: try KeysOnly().makeKeyPair())
+        return try bus.makeRequestSocket(options, handler: handler)
     }
 
     func token(

@@ -1,8 +1,8 @@
-internal import Core
-internal import ServiceKit
-internal import Storage
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
 internal import SwiftProtobuf
-internal import Wire
 
 /// What the devices of an account are told by identity: the scope "account".
 enum AccountEvents {

@@ -1,9 +1,9 @@
-internal import Bus
-internal import Core
-internal import ServiceKit
-internal import Storage
+internal import NephosBus
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
 internal import SwiftProtobuf
-internal import Wire
 
 private import struct Foundation.Data
 

@@ -1,7 +1,7 @@
-internal import Core
-internal import ServiceKit
-internal import Storage
-internal import Wire
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
 
 // A way in for the owner while somebody guesses at the account: a code, made by
 // one of its devices or the operator, lets a new device try once without

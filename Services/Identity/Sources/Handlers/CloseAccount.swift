@@ -1,7 +1,7 @@
-internal import Core
-internal import ServiceKit
-internal import Storage
-internal import Wire
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
 
 // Closes an account for good. What identity knows of the person goes with this
 // transaction; the other services follow the event, destroy the account's keys

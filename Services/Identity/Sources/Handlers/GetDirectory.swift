@@ -1,5 +1,5 @@
-internal import ServiceKit
-internal import Wire
+internal import NephosServiceKit
+internal import NephosWire
 
 extension IdentityService {
     func getDirectory(

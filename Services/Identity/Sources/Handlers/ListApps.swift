@@ -1,6 +1,6 @@
-internal import ServiceKit
-internal import Storage
-internal import Wire
+internal import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
 
 extension IdentityService {
     private static let appsPerPage = 256

@@ -1,6 +1,6 @@
-internal import ServiceKit
-internal import Storage
-internal import Wire
+internal import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
 
 // The account's devices, oldest first: active ones and revoked ones. A device
 // that has signed out is gone.

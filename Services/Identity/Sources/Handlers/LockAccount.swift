@@ -1,7 +1,7 @@
-internal import Core
-internal import ServiceKit
-internal import Storage
-internal import Wire
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
 
 // Withholds an account, or gives it back. Nothing of it changes but that its
 // devices are refused, at every service, until it is unlocked.

@@ -1,7 +1,7 @@
-internal import Bus
-internal import Core
-internal import ServiceKit
-internal import Wire
+internal import NephosBus
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosWire
 
 // Exchanges a refresh token. Each is good for one exchange by the device it was
 // given to; a repeat of that exchange gets the same reply, since a reply can be

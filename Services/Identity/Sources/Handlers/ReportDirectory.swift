@@ -1,8 +1,8 @@
-internal import Core
-internal import ServiceKit
-internal import Storage
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
 internal import SwiftProtobuf
-internal import Wire
 
 // Identity's database has come back from an old copy, and a service tells what
 // it knows from identity. An ending stays an ending, and what an app was given

@@ -1,7 +1,7 @@
-internal import Core
-internal import ServiceKit
-internal import Storage
-internal import Wire
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
 
 // Locks a device of the caller's account out for good, its key included. The
 // event ends its requests and subscriptions at every service.

@@ -1,8 +1,8 @@
-internal import Bus
-internal import Core
-internal import ServiceKit
-internal import Storage
-internal import Wire
+internal import NephosBus
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
 
 // Plans, and who has which. When one becomes smaller, the services give back
 // what they do not use; what is stored stays, and nothing is added until there

@@ -1,8 +1,8 @@
-internal import Bus
-internal import Core
-internal import ServiceKit
-internal import Storage
-internal import Wire
+internal import NephosBus
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
 
 // Signs a device in. The password is verified off the loop, between two
 // transactions. An unknown account goes the same way as a known one and takes
@@ -119,7 +119,7 @@ extension IdentityService {
         if known == nil {
             try EnrolmentRule.checkRoom(active: devices.activeCount(of: account.id))
             try EnrolmentRule.checkPace(
-                recent: devices.count(of: account.id, enrolledAfter: context.now.advanced(by: .seconds(-3600))))
+                recent: devices.count(of: account.id, enrolledWithin: .seconds(3600), before: context.now))
         }
 
         // Decided; from here on it writes.

@@ -1,5 +1,5 @@
-internal import ServiceKit
-internal import Wire
+internal import NephosServiceKit
+internal import NephosWire
 
 // Ends the calling device. Its key may sign in again, unlike that of a revoked one.
 extension IdentityService {

@@ -1,7 +1,7 @@
-internal import Core
-internal import ServiceKit
-internal import Storage
-internal import Wire
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
 
 // What an app may use is in each access token and in each service's copy of the
 // directory, and the newer of the two counts: so a change is heeded at once.

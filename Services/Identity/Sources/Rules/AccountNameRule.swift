@@ -1,4 +1,4 @@
-internal import Core
+internal import NephosCore
 
 /// What a person may call an account: a name or a mail address.
 enum AccountNameRule {

@@ -1,4 +1,4 @@
-internal import Core
+internal import NephosCore
 
 /// Slows down guessing: after some free attempts, each further one has to wait
 /// twice as long as the one before. At the longest wait that is twelve an hour.
@@ -23,10 +23,11 @@ enum AttemptRule {
     /// - Throws: ``CloudError`` `.requestRateLimited` with the time to wait; the attempt then does not count.
     static func begin(after count: Count?, at now: Timestamp) throws(CloudError) -> Count {
         guard let count, now.since(count.last) <= memory else { return Count(attempts: 1, last: now) }
-        if count.attempts >= free {
-            // A clock that was set back does not make the wait longer.
+        // An attempt that is still to come was counted by a clock that was ahead and has been put right. When it was, nobody
+        // can say: so one more is free, rather than none until that time.
+        if count.attempts >= free, count.last <= now {
             let wait = min(delay * (1 << min(count.attempts - free, 30)), delayMax)
-            let remaining = wait - max(.zero, now.since(count.last))
+            let remaining = wait - now.since(count.last)
             guard remaining <= .zero else {
                 throw CloudError(
                     .requestRateLimited,

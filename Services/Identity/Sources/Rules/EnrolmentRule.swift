@@ -1,4 +1,4 @@
-internal import Core
+internal import NephosCore
 
 /// What becomes of a key that signs in with an account.
 enum EnrolmentRule {

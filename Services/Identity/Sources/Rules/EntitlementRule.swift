@@ -1,6 +1,6 @@
-internal import Core
-internal import ServiceKit
-internal import Wire
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosWire
 
 /// What an app may be called and may list.
 enum EntitlementRule {

@@ -1,5 +1,5 @@
-internal import Core
 internal import Crypto
+internal import NephosCore
 
 /// What an app compares to learn that another account has signed in.
 enum IdentityToken {

@@ -1,4 +1,4 @@
-internal import Core
+internal import NephosCore
 
 /// How the room of a plan is divided among the services.
 ///

@@ -1,7 +1,7 @@
-internal import Core
 internal import Crypto
 internal import CryptoExtras
 private import Foundation
+internal import NephosCore
 
 /// What one guess costs whoever guesses: scrypt's parameters. Stored with each
 /// account, so that they can be raised for new ones.

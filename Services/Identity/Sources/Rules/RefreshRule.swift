@@ -1,4 +1,4 @@
-internal import Core
+internal import NephosCore
 
 /// What a presented refresh token is good for.
 ///

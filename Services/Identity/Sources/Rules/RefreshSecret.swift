@@ -1,6 +1,6 @@
-internal import Core
 internal import Crypto
 private import Foundation
+internal import NephosCore
 
 /// A refresh token: the id of its family, which of its generations it is, and a secret.
 ///

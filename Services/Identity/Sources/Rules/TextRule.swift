@@ -1,4 +1,4 @@
-internal import Core
+internal import NephosCore
 
 /// Limits of free text that people read in lists.
 enum TextRule {

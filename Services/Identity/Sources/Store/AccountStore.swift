@@ -1,5 +1,5 @@
-internal import Core
-internal import Storage
+internal import NephosCore
+internal import NephosStorage
 
 struct AccountRecord: Hashable, Sendable {
     var id: AccountID

@@ -1,6 +1,6 @@
-internal import Core
-internal import ServiceKit
-internal import Storage
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
 
 /// What one service may store for one owner, as this side of the ledger has it:
 /// never less than what the service itself believes.

@@ -1,6 +1,6 @@
-internal import Core
 internal import Crypto
-internal import Storage
+internal import NephosCore
+internal import NephosStorage
 
 /// Attempts to give a password, counted on disk: a restart forgives nothing.
 ///

@@ -1,7 +1,7 @@
-internal import Core
-internal import Storage
+internal import NephosCore
+internal import NephosStorage
+internal import NephosWire
 internal import SwiftProtobuf
-internal import Wire
 
 /// What a person can read of what happened to the account. Names are stable: scripts read them.
 enum AuditEvent: String {

@@ -1,5 +1,5 @@
-internal import Core
-internal import Storage
+internal import NephosCore
+internal import NephosStorage
 
 /// Closed accounts, and which services have removed what they stored.
 struct ClosureStore {

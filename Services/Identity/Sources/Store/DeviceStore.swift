@@ -1,6 +1,6 @@
-internal import Core
-internal import ServiceKit
-internal import Storage
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
 
 /// How a device is treated where room matters.
 enum PolicyClass: Int64, Sendable {
@@ -62,7 +62,8 @@ struct DeviceStore {
         """)
     private static let countActive = SQL(
         "SELECT COUNT(*) FROM devices WHERE account_id = ?1 AND state = \(DeviceRecord.State.active.rawValue)")
-    private static let countSince = SQL("SELECT COUNT(*) FROM devices WHERE account_id = ?1 AND enrolled_at > ?2")
+    private static let countSince = SQL(
+        "SELECT COUNT(*) FROM devices WHERE account_id = ?1 AND enrolled_at > ?2 AND enrolled_at <= ?3")
     private static let selectOldest = SQL(
         """
         SELECT device_id FROM devices WHERE account_id = ?1 AND state = \(signedOut) AND last_seen_at < ?2
@@ -107,9 +108,12 @@ struct DeviceStore {
         try transaction.first(Self.countActive, [.text(account.rawValue)]) { Int($0.integer(0)) } ?? 0
     }
 
-    /// How many of the account's devices were enrolled after the time, whatever became of them.
-    func count(of account: AccountID, enrolledAfter time: Timestamp) throws -> Int {
-        try transaction.first(Self.countSince, [.text(account.rawValue), time.column]) { Int($0.integer(0)) } ?? 0
+    /// How many of the account's devices were enrolled in the time before now, whatever became of them. (Not those that
+    /// were enrolled by a clock that was ahead.)
+    func count(of account: AccountID, enrolledWithin time: Duration, before now: Timestamp) throws -> Int {
+        try transaction.first(
+            Self.countSince, [.text(account.rawValue), now.advanced(by: .zero - time).column, now.column]
+        ) { Int($0.integer(0)) } ?? 0
     }
 
     /// Forgets devices that have signed out and were last seen before the time, but for so many, the newest of them.

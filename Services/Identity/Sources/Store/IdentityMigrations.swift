@@ -1,4 +1,4 @@
-internal import Storage
+internal import NephosStorage
 
 /// The history of this service's tables. What other services must know lies in
 /// the feed besides (see `DirectoryEvents`).

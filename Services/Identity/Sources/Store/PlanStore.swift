@@ -1,6 +1,6 @@
-internal import Core
-internal import ServiceKit
-internal import Storage
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
 
 /// Names a plan.
 struct PlanID: Identifier {

@@ -1,5 +1,5 @@
-internal import Core
-internal import Storage
+internal import NephosCore
+internal import NephosStorage
 
 /// The refresh tokens that descend from one sign-in. Only the newest is valid;
 /// a device has one family at most.

@@ -1,6 +1,6 @@
-internal import Core
-internal import ServiceKit
-internal import Storage
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
 
 /// The keys that access tokens are signed with: the deployment's first, from
 /// the secret file, and those that came after it, sealed in the database.

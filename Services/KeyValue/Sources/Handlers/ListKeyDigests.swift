@@ -1,8 +1,8 @@
-internal import Bus
-internal import Core
-internal import ServiceKit
-internal import Storage
-internal import Wire
+internal import NephosBus
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
 
 private import struct Foundation.Data
 
@@ -13,7 +13,7 @@ extension KeyValueService {
     func beginListKeyDigests(
         _ request: WireListKeyDigests, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> BulkStep<StoreOpener> {
-        .read(try openStore(request.storeID, context, transaction).opener())
+        .read(try mending(transaction) { try openStore(request.storeID, context, transaction).opener() })
     }
 
     @Sendable static func readKeyDigests(_ opener: StoreOpener, _ feed: any FeedReader) throws -> Frame {

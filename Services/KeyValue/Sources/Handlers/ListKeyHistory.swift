@@ -1,9 +1,9 @@
-internal import Bus
-internal import Core
-internal import ServiceKit
-internal import Storage
+internal import NephosBus
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
 private import SwiftProtobuf
-internal import Wire
 
 extension KeyValueService {
     /// What a page of the history may cost, in calls: 1 MiB, and 1024 rows.
@@ -33,7 +33,7 @@ extension KeyValueService {
     ) throws -> BulkStep<HistoryPage> {
         return .read(
             HistoryPage(
-                opener: try openStore(request.storeID, context, transaction).opener(),
+                opener: try mending(transaction) { try openStore(request.storeID, context, transaction).opener() },
                 key: request.key.isEmpty ? nil : ItemName(request.key),
                 limit: request.limit == 0 ? Self.historyLimit : min(Int(request.limit), Self.historyLimitMax),
                 skip: min(Int(request.skip), Self.entriesMax)))

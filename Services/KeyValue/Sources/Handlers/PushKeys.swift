@@ -1,8 +1,8 @@
-internal import Bus
-internal import Core
-internal import ServiceKit
-internal import Storage
-internal import Wire
+internal import NephosBus
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
 
 extension KeyValueService {
     /// Writes keys, all or none; a write that lost to a newer one goes to the key's history.
@@ -10,8 +10,15 @@ extension KeyValueService {
     /// - Throws: ``CloudError`` `.quotaExceeded` (nothing was stored; the device
     ///   is also told by an event), `.limitExceeded` (split the push), `.invalidArguments`,
     ///   `.missingEntitlement`; `.serviceBusy` once, when the device's head shows that this database is an old copy,
-    ///   and for a large push while much that such have replaced is still being put away.
+    ///   or what seals the store is damaged, and for a large push while much that such have replaced is still being put
+    ///   away.
     func pushKeys(
+        _ request: PushRequest, _ context: RequestContext, _ transaction: any HandlerTransaction
+    ) throws -> Frame {
+        try mending(transaction) { try push(request, context, transaction) }
+    }
+
+    private func push(
         _ request: PushRequest, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> Frame {
         let store = try openStore(request.storeID, context, transaction)
@@ -228,7 +235,7 @@ struct Push: ~Copyable {
         }
         bytesLeft -= current.size
         return .superseded(
-            by: current, value: try store.open(sealed, as: .value(key: current.key)), isOmitted: false)
+            by: current, value: try store.open(sealed, as: .value(key: current.key, current.stamp)), isOmitted: false)
     }
 
     private func row(_ write: Write, _ stamp: MergeRule.Stamp, _ digestKey: [UInt8]) throws -> FeedItem {
@@ -238,7 +245,8 @@ struct Push: ~Copyable {
         let digest = KeyValueItem.digest(
             key: digestKey, of: write.key, timestamp: stamp.timestamp, deviceID: stamp.device, canonicalValue: value)
         return StoredKey(
-            key: write.key, stamp: stamp, sealed: try store.seal(value, as: .value(key: write.key)), size: value.count
+            key: write.key, stamp: stamp, sealed: try store.seal(value, as: .value(key: write.key, stamp)),
+            size: value.count
         ).feedItem(digest: digest)
     }
 
@@ -266,7 +274,7 @@ struct Push: ~Copyable {
     private func loser(
         _ write: Write, to winner: MergeRule.Stamp, _ context: RequestContext, _ digestKey: [UInt8]?
     ) throws -> KeyHistory.Entry {
-        let sealed = try write.value.map { try store.seal($0, as: .value(key: write.key)) }
+        let sealed = try write.value.map { try store.seal($0, as: .value(key: write.key, write.offered)) }
         let loser = StoredKey(key: write.key, stamp: write.offered, sealed: sealed, size: write.value?.count ?? 0)
         // No value's canonical form is empty: of a deletion it tells the device.
         let digest = KeyValueItem.digest(

@@ -1,7 +1,7 @@
-internal import Bus
-internal import Core
+internal import NephosBus
+internal import NephosCore
+internal import NephosWire
 internal import SwiftProtobuf
-internal import Wire
 
 /// A `PushKeys`, read where it lies: the one message that is decoded for every
 /// write, and of which nearly every value is one string or piece of data, which

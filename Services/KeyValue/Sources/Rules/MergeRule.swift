@@ -1,4 +1,4 @@
-internal import Core
+internal import NephosCore
 
 /// Who wins a key: the write with the greater (timestamp, device).
 enum MergeRule {

@@ -1,4 +1,4 @@
-internal import Core
+internal import NephosCore
 
 /// Bounds of one push, whatever the profile.
 enum PushLimits {

@@ -1,4 +1,4 @@
-internal import Core
+internal import NephosCore
 
 /// The time that devices' timestamps are held against.
 ///

@@ -1,5 +1,5 @@
-internal import Core
-internal import Storage
+internal import NephosCore
+internal import NephosStorage
 
 /// How far the service's clock has come: one row.
 struct ClockStore {

@@ -1,7 +1,7 @@
-internal import Bus
-internal import Core
-internal import ServiceKit
-internal import Storage
+internal import NephosBus
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
 
 /// Gives what large pushes have replaced its rows in the history, a little at a time; stores take turns.
 ///

@@ -1,6 +1,6 @@
-internal import Core
-internal import ServiceKit
-internal import Storage
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
 
 // What a large push has replaced is packed in its transaction, some entries to a row, and each row is unpacked by itself
 // after it: three B-trees are changed for each entry, and meanwhile everybody else would wait.

@@ -1,6 +1,6 @@
-internal import Core
-internal import ServiceKit
-internal import Storage
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
 
 /// One store within a group's transaction: its keys with their values opened.
 ///
@@ -25,13 +25,22 @@ final class KeyStore {
     func key(_ name: ItemName) throws -> StoredKey? { try transaction.item(scope, name).map { StoredKey($0) } }
 
     /// Opens what is sealed, also off the loop.
+    ///
+    /// - Throws: ``DamagedStore``.
     func opener() throws -> StoreOpener {
-        StoreOpener(scope: scope, key: try keys.existingKey(of: scope.owner, in: transaction))
+        switch try keys.standing(of: scope.owner, in: transaction) {
+        case .none: return StoreOpener(scope: scope, key: nil)
+        case .whole(let key): return StoreOpener(scope: scope, key: key)
+        case .damaged: throw DamagedStore(scope: scope)
+        }
     }
 
     /// Seals bytes. Makes the account's key if need be: a write.
+    ///
+    /// - Throws: ``DamagedStore``.
     func seal(_ bytes: [UInt8], as place: StoreOpener.Place) throws -> Sealed {
-        try keys.key(of: scope.owner, in: transaction).seal(bytes, boundTo: place.context(in: scope))
+        let key = try opener().key ?? keys.key(of: scope.owner, in: transaction)
+        return try key.seal(bytes, boundTo: place.context(in: scope))
     }
 
     /// Opens sealed bytes.
@@ -45,19 +54,29 @@ final class KeyStore {
     }
 
     /// The store's digest key, or nil when nothing was ever written to it.
+    ///
+    /// - Throws: ``DamagedStore``.
     func digestKey(_ head: ScopeHead) throws -> [UInt8]? {
         guard !head.metadata.isEmpty else { return nil }
         return try digestKeys.key(of: scope, sealed: head.metadata) {
-            try open(Sealed(bytes: head.metadata), as: .digestKey)
+            do { return try open(Sealed(bytes: head.metadata), as: .digestKey) } catch let error as CloudError
+                where error.code == .internalError
+            { throw DamagedStore(scope: scope) }
         }
     }
 
-    /// Gives the store a digest key: a write.
+    /// Gives the store a digest key, in place of the one that it had: a write.
     func makeDigestKey() throws -> [UInt8] {
         let key = DigestKeys.random()
         try transaction.setMetadata(scope, try seal(key, as: .digestKey).bytes)
         return key
     }
+}
+
+/// A key that the store's content is sealed or told with is damaged: the account's, or the store's digest key. See
+/// ``KeyValueService/mending(_:_:)``.
+struct DamagedStore: Error {
+    var scope: ScopeName
 }
 
 /// What is stored under a key cannot be read any more. Whoever has it still may write it again.
@@ -75,6 +94,7 @@ struct NotedDamage {
     private var places: Set<Place> = []
 
     /// - Returns: Whether it is new.
+    @discardableResult
     mutating func insert(_ stored: StoredKey, of scope: ScopeName) -> Bool {
         guard places.count < Self.countMax else { return false }
         return places.insert(Place(scope: scope, key: Array(stored.key.utf8), stamp: stored.stamp)).inserted

@@ -1,4 +1,4 @@
-internal import Storage
+internal import NephosStorage
 
 /// The service's own tables; the keys themselves are in the feed's.
 enum KeyValueMigrations {

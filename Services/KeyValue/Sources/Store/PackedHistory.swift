@@ -1,7 +1,7 @@
-internal import Core
-internal import ServiceKit
-internal import Storage
-internal import Wire
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
 
 /// Entries of a store's history in one row, as protobuf has them; their values stay sealed as they are.
 enum PackedHistory {

@@ -1,7 +1,7 @@
-internal import Core
-internal import ServiceKit
-internal import Storage
-internal import Wire
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
 
 /// Opens what one store has sealed.
 struct StoreOpener: Sendable {
@@ -11,19 +11,27 @@ struct StoreOpener: Sendable {
 
     /// What sealed bytes are; they open only as that.
     enum Place {
-        case value(key: ItemName)
+        /// Its stamp lies open beside it.
+        case value(key: ItemName, MergeRule.Stamp)
         case digestKey
 
         func context(in scope: ScopeName) -> String {
             // Neither account ids nor store ids have a slash.
             var context = ""
-            context.reserveCapacity(scope.owner.rawValue.utf8.count + scope.path.utf8.count + 64)
+            context.reserveCapacity(scope.owner.rawValue.utf8.count + scope.path.utf8.count + 160)
             context += scope.owner.rawValue
             context += "/"
             context += scope.path.rawValue
             switch self {
-            case .value(let key):
+            case .value(let key, let stamp):
                 context += "/value/"
+                context += String(stamp.timestamp.rawValue, radix: 16)
+                context += "/"
+                // Whoever wrote it has named the device, and the key: with its length, only one reading is left.
+                context += String(stamp.device.rawValue.utf8.count)
+                context += "/"
+                context += stamp.device.rawValue
+                context += "/"
                 context += key.rawValue
             case .digestKey: context += "/digest"
             }
@@ -42,8 +50,9 @@ struct StoreOpener: Sendable {
     ///
     /// - Throws: ``DamagedValue``.
     func value(of stored: StoredKey) throws -> [UInt8]? {
+        guard stored.isWhole else { throw DamagedValue() }
         guard let sealed = stored.sealed else { return nil }
-        do { return try open(sealed, as: .value(key: stored.key)) } catch let error as CloudError
+        do { return try open(sealed, as: .value(key: stored.key, stored.stamp)) } catch let error as CloudError
             where error.code == .internalError
         { throw DamagedValue() }
     }

@@ -1,8 +1,8 @@
-public import Core
-public import ServiceKit
-internal import Storage
+public import NephosCore
+public import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
 private import SwiftProtobuf
-internal import Wire
 
 /// A store as devices read it: its values opened, and how full it is.
 struct StorePresenter: ScopePresenter {
@@ -41,10 +41,12 @@ extension KeyValueService {
     public func presenter(
         of scope: ScopeName, for caller: Caller, in transaction: any HandlerTransaction
     ) throws -> any ScopePresenter {
-        let store = try openStore(scope, caller, transaction)
-        return StorePresenter(
-            opener: try store.opener(), digestKey: try store.digestKey(store.head()) ?? [],
-            limits: configuration.limits)
+        try mending(transaction) {
+            let store = try openStore(scope, caller, transaction)
+            return StorePresenter(
+                opener: try store.opener(), digestKey: try store.digestKey(store.head()) ?? [],
+                limits: configuration.limits)
+        }
     }
 
     /// The others are served.

@@ -1,5 +1,5 @@
-internal import Core
-internal import ServiceKit
+internal import NephosCore
+internal import NephosServiceKit
 
 /// Who asks to follow a scope: what a service's answer may depend on.
 struct ScopeReader: Hashable {

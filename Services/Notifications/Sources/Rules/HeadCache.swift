@@ -1,4 +1,4 @@
-internal import Core
+internal import NephosCore
 
 internal import struct Foundation.Data
 

@@ -1,6 +1,6 @@
-internal import Bus
-internal import Core
-internal import ServiceKit
+internal import NephosBus
+internal import NephosCore
+internal import NephosServiceKit
 
 /// One scope of one service.
 struct ScopeKey: Hashable, Comparable {

@@ -1,0 +1,145 @@
+internal import NephosBus
+internal import NephosContent
+internal import NephosCore
+
+/// The socket that content comes to and goes from: looks at frames, knows tickets, and hands on.
+///
+/// On a loop of its own, so that a gigabyte never stands before a small request. It asks nobody who may what: a ticket
+/// says all, and whoever let the device in ends it.
+final class BulkDoor {
+    private let loop: any BusLoop
+    private var socket: (any ReplySocket)?
+    private var tickets = TicketTable()
+    private lazy var receiving = Receiving(
+        loop: loop, work: work, room: room, commit: commit,
+        answer: { [unowned self] in answer($0, $1) })
+    private lazy var sending = Sending(loop: loop, work: work, send: { [unowned self] in send($0, to: $1) })
+    private let work: ChunkWork
+    private let room: Room
+    private let commit: Receiving.Commit
+    private static let sweepInterval: Duration = .seconds(10)
+
+    /// - Parameter room: For content that was sent and is not stored yet.
+    /// - Throws: ``CloudError`` `.configurationInvalid` for an address that cannot be bound.
+    init(
+        loop: any BusLoop, endpoint: String, keys: KeyPair, work: ChunkWork, room: Room,
+        commit: @escaping Receiving.Commit
+    ) throws {
+        self.loop = loop
+        self.work = work
+        self.room = room
+        self.commit = commit
+        let options = ReplySocketOptions(
+            endpoint: endpoint, keys: keys, frameBytesMax: BulkFrame.headerBytes + BulkLimits.chunkBytesMax)
+        socket = try loop.makeReplySocket(options) { [unowned self] in receive($0) }
+        sweep()
+    }
+
+    /// Where it is bound, with the port that was chosen.
+    var endpoint: String { socket?.endpoint ?? "" }
+    /// Bytes of content that were sent and are not answered yet.
+    var heldBytes: Int { receiving.heldBytes }
+    /// Uploads, and their accounts, of which it knows how full they are.
+    var knownCount: Int { receiving.knownCount }
+
+    func close() {
+        socket?.close()
+        socket = nil
+    }
+
+    // MARK: Tickets
+
+    /// Lets the bearer of the ticket in. If there are too many of others, it is as if it had ended at once.
+    ///
+    /// - Parameters:
+    ///   - standing: Of its upload, if it has one.
+    ///   - writing: Of its account then.
+    func add(_ ticket: Ticket, _ standing: Upload.Standing?, _ writing: Writing?) {
+        guard let over = tickets.add(ticket, now: loop.monotonicNow) else { return }
+        tellWhoWaits(under: over)
+        if let upload = ticket.upload, let standing { receiving.note(standing, of: upload) }
+        if let writing { receiving.note(writing, of: ticket.account) }
+    }
+
+    /// Ends tickets, and tells it where they were used.
+    func endTickets(because error: CloudError, where isOver: (Ticket) -> Bool) {
+        for ticket in tickets.removeAll(where: { ticket, _ in isOver(ticket) }) {
+            for (peer, _) in sending.end(ticket) { tell(peer, that: ticket, endedBecause: error) }
+        }
+    }
+
+    /// Of tickets that end by themselves the others hear when they use them.
+    private func tellWhoWaits(under over: [Ticket]) {
+        for ticket in over {
+            for (peer, waits) in sending.end(ticket) where waits {
+                tell(peer, that: ticket, endedBecause: Self.noTicket)
+            }
+        }
+    }
+
+    private func tell(_ peer: Peer, that ticket: Ticket, endedBecause error: CloudError) {
+        _ = send(BulkFrame.refused(ticket.id, number: 0, chunk: .none, error), to: peer)
+    }
+
+    private func sweep() {
+        loop.schedule(after: Self.sweepInterval) { [weak self] in
+            guard let self, socket != nil else { return }
+            let now = loop.monotonicNow
+            tellWhoWaits(under: tickets.removeAll { $1 <= now })
+            receiving.keep(tickets.uploads)
+            sweep()
+        }
+    }
+
+    // MARK: Frames
+
+    private func receive(_ incoming: [Incoming]) {
+        let now = loop.monotonicNow
+        for one in incoming {
+            guard !one.isProbe else {
+                _ = send(BulkFrame.control(.greeting, .none), to: one.peer)
+                continue
+            }
+            let frame = BulkFrame(one.message[0])
+            do throws(CloudError) { try take(frame, of: one.peer, now: now) } catch {
+                refuse(frame, of: one.peer, error)
+            }
+        }
+        receiving.goOn()
+        sending.goOn()
+    }
+
+    private func take(_ frame: BulkFrame, of peer: Peer, now: Duration) throws(CloudError) {
+        let kind = try frame.kind(contentBytesMax: BulkLimits.chunkBytesMax)
+        guard let ticket = tickets.find(frame.ticket, of: peer.publicKey, now: now) else { throw Self.noTicket }
+        sending.note(ticket, on: peer)
+        var refusal: CloudError?
+        switch kind {
+        case .chunk: refusal = receiving.take(frame, ticket, of: peer)
+        case .get:
+            refusal = sending.take(
+                ChunkRequest(ticket: ticket, number: frame.number, chunk: frame.chunk), of: peer)
+        case .credit: sending.addCredit(frame.number, ticket, of: peer)
+        case .stored, .refused, .greeting:
+            refusal = CloudError(.malformedRequest, "A device sends no such frames.")
+        }
+        if let refusal { throw refusal }
+    }
+
+    private static let noTicket = CloudError(
+        .tokenExpired, "There is no such ticket for this device, or not any more. Open the transfer again.")
+
+    private func answer(_ chunk: IncomingChunk, _ error: CloudError?) {
+        if let error { return refuse(chunk.frame, of: chunk.peer, error) }
+        let frame = chunk.frame
+        _ = send(BulkFrame.control(.stored, frame.ticket, number: frame.number, chunk: frame.chunk), to: chunk.peer)
+    }
+
+    private func refuse(_ frame: BulkFrame, of peer: Peer, _ error: CloudError) {
+        _ = send(
+            BulkFrame.refused(frame.ticket, number: frame.number, chunk: frame.chunk, error), to: peer)
+    }
+
+    /// What finds no room is dropped: whoever does not read its answers asks again when it does.
+    private func send(_ frame: Frame, to peer: Peer) -> SendResult { socket?.send([frame], to: peer) ?? .gone }
+}

@@ -1,0 +1,96 @@
+internal import NephosContent
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+
+/// Which uploads have stored a chunk: a chunk is kept as long as one of them names it. So what two uploads send is
+/// stored once, and the end of one does not take it from the other.
+enum HoldStore {
+    static let migration = Migration(
+        name: "bulk-001-holds",
+        statements: [
+            """
+            CREATE TABLE content_holds (
+                partition_number BIGINT NOT NULL,
+                owner TEXT NOT NULL,
+                chunk BLOB NOT NULL,
+                upload BLOB NOT NULL,
+                -- What it counts in the upload's room.
+                counted BIGINT NOT NULL,
+                PRIMARY KEY (partition_number, owner, chunk, upload)) WITHOUT ROWID
+            """,
+            "CREATE INDEX content_holds_by_upload ON content_holds (partition_number, owner, upload)",
+        ])
+
+    private static let insert = SQL(
+        """
+        INSERT INTO content_holds (partition_number, owner, chunk, upload, counted) VALUES (?1, ?2, ?3, ?4, ?5)
+        ON CONFLICT (partition_number, owner, chunk, upload) DO NOTHING
+        """)
+    private static let select = SQL(
+        """
+        SELECT 1 FROM content_holds WHERE partition_number = ?1 AND owner = ?2 AND chunk = ?3 AND upload = ?4
+        """)
+    private static let selectAny = SQL(
+        "SELECT 1 FROM content_holds WHERE partition_number = ?1 AND owner = ?2 AND chunk = ?3 LIMIT 1")
+    private static let selectUpload = SQL(
+        """
+        SELECT chunk, counted FROM content_holds
+        WHERE partition_number = ?1 AND owner = ?2 AND upload = ?3 LIMIT ?4
+        """)
+    private static let delete = SQL(
+        "DELETE FROM content_holds WHERE partition_number = ?1 AND owner = ?2 AND chunk = ?3 AND upload = ?4")
+    private static let selectOwner = SQL(
+        "SELECT chunk, upload FROM content_holds WHERE partition_number = ?1 AND owner = ?2 LIMIT ?3")
+
+    /// Where the rows are: an owner's, in its partition.
+    struct Place {
+        var owner: Owner
+        var partition: Int
+
+        var values: [SQLValue] { [.integer(Int64(partition)), .text(owner.rawValue)] }
+    }
+
+    static func has(
+        _ chunk: ChunkID, for upload: ReservationID, at place: Place, in transaction: any Transaction
+    ) throws -> Bool {
+        try transaction.first(select, place.values + [.blob(chunk.bytes), .blob(upload.bytes)]) { _ in true } != nil
+    }
+
+    static func add(
+        _ chunk: ChunkID, counted: Int, for upload: ReservationID, at place: Place, in transaction: any Transaction
+    ) throws {
+        try transaction.execute(
+            insert, place.values + [.blob(chunk.bytes), .blob(upload.bytes), .integer(Int64(counted))])
+    }
+
+    /// Removes some of what an upload holds.
+    ///
+    /// - Returns: The bytes that counted, the chunks that nothing holds any more, and whether there may be more.
+    static func remove(
+        of upload: ReservationID, at place: Place, limit: Int, in transaction: any Transaction
+    ) throws -> (counted: UInt64, unheld: [ChunkID], hasMore: Bool) {
+        let holds = try transaction.all(selectUpload, place.values + [.blob(upload.bytes), .integer(Int64(limit))]) {
+            // A damaged number frees no more than a chunk has.
+            (chunk: $0.blob(0), counted: UInt64(clamping: min($0.integer(1), Int64(BulkLimits.chunkBytesMax))))
+        }
+        var unheld: [ChunkID] = []
+        for hold in holds {
+            try transaction.execute(delete, place.values + [.blob(hold.chunk), .blob(upload.bytes)])
+            let isHeld = try transaction.first(selectAny, place.values + [.blob(hold.chunk)]) { _ in true } != nil
+            if !isHeld, let id = ChunkID(bytes: hold.chunk) { unheld.append(id) }
+        }
+        return (holds.reduce(0) { $0 + $1.counted }, unheld, holds.count == limit)
+    }
+
+    /// Removes some of an owner's.
+    ///
+    /// - Returns: Whether there may be more.
+    static func removeAll(at place: Place, limit: Int, in transaction: any Transaction) throws -> Bool {
+        let holds = try transaction.all(selectOwner, place.values + [.integer(Int64(limit))]) {
+            (chunk: $0.blob(0), upload: $0.blob(1))
+        }
+        for hold in holds { try transaction.execute(delete, place.values + [.blob(hold.chunk), .blob(hold.upload)]) }
+        return holds.count == limit
+    }
+}

@@ -1,0 +1,202 @@
+internal import NephosBus
+internal import NephosContent
+internal import NephosCore
+
+/// Chunks on their way in: taken as long as there is room, stored on a work pool in batches of a partition, committed
+/// by the service's loop, and answered.
+///
+/// On the loop of content only.
+final class Receiving {
+    /// Bytes of content that are sealed and flushed in one go.
+    private static let batchBytesMax = 7 << 20
+    /// Chunks of them: their rows take the service's loop some milliseconds.
+    private static let batchCountMax = 256
+    /// Batches that are sealed and written at once: one uses the processor while another waits for the disk.
+    private static let runningMax = 2
+
+    /// What became of a batch.
+    struct Committed: Sendable {
+        /// For each chunk nil, or why it was not stored.
+        var errors: [CloudError?]
+        /// How full the uploads are now that it filled.
+        var standings: [Upload: Upload.Standing] = [:]
+        /// What their accounts have written of late.
+        var writings: [AccountID: Writing] = [:]
+        /// Whether the database has room for what makes room alone.
+        var isShortOfRoom = false
+    }
+
+    /// Commits the rows of a batch, on the service's loop, and calls back on any thread.
+    typealias Commit = @Sendable (ChunkWork.Batch, @escaping @Sendable (Committed) -> Void) -> Void
+
+    /// What an upload has room for, so that nothing is written that would be refused afterwards.
+    private struct Filling {
+        var standing: Upload.Standing
+        /// Bytes that are on their way to it.
+        var pending: UInt64 = 0
+
+        func shortage(for bytes: UInt64) -> CloudError? {
+            guard standing.filled + bytes <= standing.reserved else { return .uploadIsFull(standing) }
+            return standing.filled + pending + bytes <= standing.reserved ? nil : Receiving.busy
+        }
+    }
+
+    /// What an account may still write, so that it is told before it is done.
+    private struct Spending {
+        var writing: Writing
+        /// When it was so much, by the loop's clock.
+        var since: Duration
+        /// Bytes that are on their way to the disk.
+        var pending: UInt64 = 0
+
+        func shortage(for bytes: UInt64, at now: Duration) -> CloudError? {
+            let writing = writing.after(now - since)
+            if let refusal = writing.refusal(of: bytes) { return refusal }
+            return writing.refusal(of: pending + bytes) == nil ? nil : Receiving.busy
+        }
+    }
+
+    private let loop: any BusLoop
+    private let work: ChunkWork
+    private let commit: Commit
+    /// Called with each chunk that has its answer.
+    private let answer: (IncomingChunk, CloudError?) -> Void
+    private var room: Room
+    private var waiting = Turns<Int, IncomingChunk>()
+    private var running = 0
+    private var fillings: [Upload: Filling] = [:]
+    private var spendings: [AccountID: Spending] = [:]
+    /// Whether the database's disk was full when rows were to be committed last. Nothing is written then that would
+    /// have none; what comes asks the database again.
+    private var isShortOfRoom = false
+
+    init(
+        loop: any BusLoop, work: ChunkWork, room: Room, commit: @escaping Commit,
+        answer: @escaping (IncomingChunk, CloudError?) -> Void
+    ) {
+        self.loop = loop
+        self.work = work
+        self.room = room
+        self.commit = commit
+        self.answer = answer
+    }
+
+    /// Bytes that are held for all devices.
+    var heldBytes: Int { room.total }
+    /// Uploads, and their accounts, of which it knows how full they are.
+    var knownCount: Int { fillings.count + spendings.count }
+
+    /// Notes how full an upload is.
+    func note(_ standing: Upload.Standing, of upload: Upload) {
+        fillings[upload, default: Filling(standing: standing)].standing = standing
+    }
+
+    /// Notes what an account has written of late.
+    func note(_ writing: Writing, of account: AccountID) {
+        let pending = spendings[account]?.pending ?? 0
+        spendings[account] = Spending(writing: writing, since: loop.monotonicNow, pending: pending)
+    }
+
+    /// Forgets all uploads but these, and those to which something is on its way; and whose they are.
+    func keep(_ uploads: Set<Upload>) {
+        fillings = fillings.filter { $1.pending > 0 || uploads.contains($0) }
+        let accounts = Set(fillings.keys.map(\.account))
+        spendings = spendings.filter { $1.pending > 0 || accounts.contains($0) }
+    }
+
+    /// - Returns: Why the chunk is not taken; nil: it is, and will be answered.
+    func take(_ frame: BulkFrame, _ ticket: Ticket, of peer: Peer) -> CloudError? {
+        guard let upload = ticket.upload, let filling = fillings[upload], let spending = spendings[upload.account]
+        else { return Self.onlyFetching }
+        let bytes = BulkLimits.counted(frame.contentBytes)
+        let shortage =
+            isShortOfRoom
+            ? Shortage.ofDisk(.diskFull)
+            : filling.shortage(for: UInt64(bytes)).map { .ofUpload($0) }
+                ?? spending.shortage(for: UInt64(bytes), at: loop.monotonicNow).map { .ofDisk($0) }
+        let chunk = IncomingChunk(peer: peer, ticket: ticket, frame: frame, shortage: shortage)
+        switch room.take(chunk.counted, for: chunk.holder) {
+        case .taken: break
+        case .beyondOwn: return Self.beyondCredit
+        case .beyondAll: return Self.busy
+        }
+        if chunk.shortage == nil {
+            fillings[upload]?.pending += UInt64(bytes)
+            spendings[upload.account]?.pending += UInt64(bytes)
+        }
+        waiting.add(chunk, of: chunk.ticket.partition)
+        return nil
+    }
+
+    /// Begins what can be begun, when a batch of messages has been looked at.
+    func goOn() {
+        while running < Self.runningMax {
+            var (bytes, count) = (0, 0)
+            let next = waiting.next {
+                bytes += $0.counted
+                count += 1
+                return bytes <= Self.batchBytesMax && count <= Self.batchCountMax
+            }
+            guard let (partition, chunks) = next else { return }
+            run(chunks, partition)
+        }
+    }
+
+    private func run(_ chunks: [IncomingChunk], _ partition: Int) {
+        running += 1
+        loop.offload(to: .content) { [work] in
+            work.store(chunks, in: partition)
+        } then: { [weak self] result in
+            guard let self else { return }
+            running -= 1
+            switch result {
+            case .success(let batch): commitRows(of: batch)
+            case .failure(let error):
+                let error = CloudError(wrapping: error)
+                end(chunks, Committed(errors: chunks.map { _ in error }, isShortOfRoom: isShortOfRoom))
+            }
+            goOn()
+        }
+    }
+
+    private func commitRows(of batch: ChunkWork.Batch) {
+        let own = LoopBound(self, to: loop)
+        let handle = loop.handle
+        let chunks = batch.chunks
+        commit(batch) { committed in
+            handle.execute { loop in own.withValue(on: loop) { $0.end(chunks, committed) } }
+        }
+    }
+
+    private func end(_ chunks: [IncomingChunk], _ committed: Committed) {
+        isShortOfRoom = committed.isShortOfRoom
+        for (upload, standing) in committed.standings where fillings[upload] != nil { note(standing, of: upload) }
+        for (account, writing) in committed.writings where spendings[account] != nil { note(writing, of: account) }
+        for (chunk, error) in zip(chunks, committed.errors) {
+            room.give(chunk.counted, of: chunk.holder)
+            if chunk.shortage == nil, let upload = chunk.ticket.upload {
+                fillings[upload]?.pending -= UInt64(chunk.counted)
+                spendings[upload.account]?.pending -= UInt64(chunk.counted)
+            }
+            answer(chunk, error)
+        }
+    }
+
+    private static let onlyFetching = CloudError(
+        .invalidArguments, "The ticket is for fetching. Open the transfer with an id and the room that it needs.")
+    private static let beyondCredit = CloudError(
+        .limitExceeded, "More was sent than the device has credit for. Wait for answers.",
+        details: ["credit_bytes": "\(BulkLimits.creditBytes)"])
+    private static let busy = CloudError(
+        .serviceBusy, "Too much content of all devices waits. Send the chunk again in a moment.",
+        retryAfter: .milliseconds(20))
+}
+
+extension CloudError {
+    /// The reservation has no room for the chunk.
+    static func uploadIsFull(_ standing: Upload.Standing) -> CloudError {
+        CloudError(
+            .quotaExceeded, "The upload has no room left. Open it with as many bytes as it needs in all.",
+            details: ["reserved_bytes": "\(standing.reserved)", "stored_bytes": "\(standing.filled)"])
+    }
+}

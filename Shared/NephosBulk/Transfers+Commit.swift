@@ -1,0 +1,142 @@
+internal import NephosBus
+internal import NephosContent
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+
+/// The rows of what has come.
+extension Transfers {
+    func commit(_ batch: ChunkWork.Batch, _ done: @escaping @Sendable (Receiving.Committed) -> Void) {
+        guard let host else { return }
+        host.submit { [unowned self] in
+            let committed = try addRows(of: batch, host, in: $0)
+            // In the order of the group: a room that was changed behind these rows is not forgotten for them.
+            $0.afterCommit {
+                for group in batch.groups { group.release() }
+                done(committed)
+            }
+        } then: { failure in
+            guard let failure else { return }
+            for group in batch.groups { group.release() }
+            let errors = batch.results.map { result in
+                if case .refused(let error) = result { error } else { failure }
+            }
+            done(Receiving.Committed(errors: errors, isShortOfRoom: failure == .diskFull))
+        }
+    }
+
+    /// Decides for each chunk, and adds the rows of those that are stored.
+    private func addRows(
+        of batch: ChunkWork.Batch, _ host: any ServiceRuntime, in transaction: any HandlerTransaction
+    ) throws -> Receiving.Committed {
+        guard !transaction.isShortOfRoom else { throw CloudError.diskFull }
+        let now = host.loop.wallClock.now
+        var fillings = Fillings(ledger: host.storage, transaction: transaction, now: now)
+        var added: [Owner: [StoredChunk]] = [:]
+        var placed: Set<Placed> = []
+        let errors = try zip(batch.chunks, batch.results).map { chunk, result -> CloudError? in
+            let ticket = chunk.ticket
+            let place = HoldStore.Place(owner: ticket.owner, partition: ticket.partition)
+            let id = chunk.frame.chunk
+            if case .refused(let error) = result { return error }
+            guard let upload = ticket.upload, let standing = try fillings.standing(of: upload) else {
+                return .uploadHasEnded
+            }
+            // A repeat. It was put all the same if it could not be read.
+            if try HoldStore.has(id, for: upload.id, at: place, in: transaction) {
+                if case .placed(let stored) = result { added[ticket.owner, default: []].append(stored) }
+                return nil
+            }
+            guard standing.filled + UInt64(chunk.counted) <= standing.reserved else { return .uploadIsFull(standing) }
+            if case .placed(let stored) = result {
+                added[ticket.owner, default: []].append(stored)
+                placed.insert(Placed(owner: ticket.owner, id: id))
+            } else if !placed.contains(Placed(owner: ticket.owner, id: id)),
+                try ChunkIndex.find(id, of: ticket.owner, in: ticket.partition, in: transaction) == nil
+            {
+                return Self.removedMeanwhile
+            }
+            try HoldStore.add(id, counted: chunk.counted, for: upload.id, at: place, in: transaction)
+            fillings.fill(upload, by: UInt64(chunk.counted))
+            return nil
+        }
+        for (owner, chunks) in added {
+            // Those that came meanwhile another way are replaced too: these bytes are as good.
+            try ChunkIndex.replace(chunks, of: owner, suite: ChunkSealer.suite, in: transaction)
+        }
+        try fillings.save(until: now.advanced(by: configuration.retention))
+        return Receiving.Committed(
+            errors: errors, standings: fillings.standings,
+            writings: try writings(of: batch, at: now, host, in: transaction))
+    }
+
+    /// Counts what was written to disk, also of what was refused afterwards.
+    private func writings(
+        of batch: ChunkWork.Batch, at now: Timestamp, _ host: any ServiceRuntime, in transaction: any HandlerTransaction
+    ) throws -> [AccountID: Writing] {
+        var writings: [AccountID: Writing] = [:]
+        for account in Set(batch.chunks.map(\.ticket.account)) {
+            writings[account] = try writing(
+                of: account, adding: batch.written[account, default: 0], at: now, host, in: transaction)
+        }
+        return writings
+    }
+
+    private static let removedMeanwhile = CloudError(
+        .serviceBusy, "The chunk was there, and was removed meanwhile. Send it again.", retryAfter: .milliseconds(10))
+
+    private struct Placed: Hashable {
+        var owner: Owner
+        var id: ChunkID
+    }
+}
+
+/// The reservations that a batch fills, each read and written once.
+private struct Fillings {
+    let ledger: StorageLedger
+    let transaction: any HandlerTransaction
+    let now: Timestamp
+    private var known: [Upload: Reservation?] = [:]
+    private var added: [Upload: UInt64] = [:]
+
+    init(ledger: StorageLedger, transaction: any HandlerTransaction, now: Timestamp) {
+        self.ledger = ledger
+        self.transaction = transaction
+        self.now = now
+    }
+
+    /// Nil: the upload has ended.
+    mutating func standing(of upload: Upload) throws -> Upload.Standing? {
+        let reservation: Reservation?
+        if let found = known[upload] {
+            reservation = found
+        } else {
+            let found = try ledger.reservation(upload.id, of: Owner(upload.account), in: transaction)
+            reservation = found.flatMap { $0.hasEnded(at: now) ? nil : $0 }
+            known.updateValue(reservation, forKey: upload)
+        }
+        return reservation.map {
+            Upload.Standing(reserved: $0.bytes, filled: $0.filled + added[upload, default: 0])
+        }
+    }
+
+    mutating func fill(_ upload: Upload, by bytes: UInt64) { added[upload, default: 0] += bytes }
+
+    func save(until expires: Timestamp) throws {
+        for (upload, bytes) in added {
+            if let reservation = known[upload] ?? nil {
+                try ledger.fill(reservation, by: bytes, until: expires, in: transaction)
+            }
+        }
+    }
+
+    var standings: [Upload: Upload.Standing] {
+        var standings: [Upload: Upload.Standing] = [:]
+        for (upload, reservation) in known {
+            guard let reservation else { continue }
+            standings[upload] = Upload.Standing(
+                reserved: reservation.bytes, filled: reservation.filled + added[upload, default: 0])
+        }
+        return standings
+    }
+}

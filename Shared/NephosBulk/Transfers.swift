@@ -1,0 +1,243 @@
+public import NephosBus
+public import NephosContent
+public import NephosCore
+public import NephosServiceKit
+public import NephosStorage
+internal import NephosWire
+
+private import struct Foundation.Data
+
+/// Moves content between devices and a service: lets devices in, keeps room for what they send, and commits the rows of
+/// what has come. The bytes go another way (``BulkDoor``), on a loop and threads of their own.
+///
+/// On the service's loop only.
+public final class Transfers {
+    /// What a service chooses.
+    public struct Configuration: Sendable {
+        /// Bytes that an account may write to disk within a day: so often its whole plan, and so many on the smallest.
+        public var writtenADayPlans: UInt64 = 4
+        public var writtenADayLeast: UInt64 = 256 << 20
+        /// Bytes that devices have sent and that are not stored yet, of all together.
+        public var roomBytes = 64 << 20
+        /// How long an upload that nobody goes on with is kept.
+        public var retention: Duration = .seconds(24 * 3600)
+        /// How often uploads that have ended are looked for.
+        public var sweepInterval: Duration = .seconds(60)
+        /// How often segments that are mostly dead are looked for.
+        public var upkeepInterval: Duration = .seconds(600)
+        /// How long segments are kept that nothing is left in: so long an older database may be brought back, and finds
+        /// its chunks. Less long when the disk's room is low.
+        public var emptiedRetention: Duration = .seconds(24 * 3600)
+
+        /// How often it is looked whether the disk's room is low.
+        public var roomInterval: Duration = .seconds(10)
+        /// Low is less than this part of the disk, but no more than so many bytes, and less than twice what is kept.
+        public var lowRoomPart = 0.1
+        public var lowRoomBytesMax = 16 << 30
+        /// Bytes of the disk that content leaves free: for the rows, and for what makes room.
+        public var roomKeptBytes = 64 << 20
+
+        public init() {}
+
+        func isLow(_ room: DiskRoom) -> Bool {
+            room.free < max(min(Int(Double(room.total) * lowRoomPart), lowRoomBytesMax), 2 * roomKeptBytes)
+        }
+    }
+
+    /// The tables, for the service's ``CloudService/migrations``.
+    public static let migrations = ContentSchema.migrations + [HoldStore.migration, WrittenStore.migration]
+
+    let store: any BlobStore
+    let configuration: Configuration
+    private let transport: any Transport
+    private var generator: any RandomNumberGenerator
+    private(set) weak var host: (any ServiceRuntime)?
+    private(set) var bulk: BulkLoop?
+    lazy var removal = UploadRemoval(self)
+    private var upkeep: SegmentUpkeep?
+
+    /// - Parameters:
+    ///   - store: For this service alone.
+    ///   - transport: Where the loop of content is started.
+    ///   - generator: Where tickets come from.
+    public init(
+        store: any BlobStore, transport: any Transport, configuration: Configuration = Configuration(),
+        generator: any RandomNumberGenerator = SystemRandomNumberGenerator()
+    ) {
+        self.store = store
+        self.transport = transport
+        self.configuration = configuration
+        self.generator = generator
+    }
+
+    // MARK: With the service
+
+    /// Opens the socket. Without an address on the roster nothing can be moved, and `OpenTransfer` says so.
+    ///
+    /// - Throws: ``CloudError`` `.configurationInvalid` for an address that cannot be bound.
+    public func start(_ host: any ServiceRuntime, as service: ServiceName) throws {
+        self.host = host
+        let entry = try host.roster.entry(of: service)
+        guard let endpoint = entry.bulk else {
+            host.report("The roster has no address for content. Make another deployment", details: [:])
+            return
+        }
+        let work = ChunkWork(
+            store: store, snapshots: host.snapshots, roomKeptBytes: configuration.roomKeptBytes)
+        let own = LoopBound(self, to: host.loop)
+        let main = host.loop.handle
+        bulk = try BulkLoop(
+            on: transport, named: "\(service) bulk", endpoint: endpoint, keys: host.keys,
+            work: work, roomBytes: configuration.roomBytes
+        ) { batch, done in
+            main.execute { loop in own.withValue(on: loop) { $0.commit(batch, done) } }
+        }
+        removal.start()
+        let upkeep = SegmentUpkeep(self, work)
+        self.upkeep = upkeep
+        upkeep.start()
+    }
+
+    public func stop() {
+        bulk?.stop()
+        bulk = nil
+        host = nil
+        upkeep = nil
+    }
+
+    public func register(on router: inout Router) {
+        // What is stored can be fetched while the disk is full; uploads are refused by themselves.
+        router.write(WireOpenTransfer.self, remembersReply: false, idsAge: false, makesRoom: true) { [unowned self] in
+            try open($0, $1, in: $2)
+        }
+        router.write(WireCloseTransfer.self, remembersReply: false, idsAge: false, makesRoom: true) { [unowned self] in
+            try close($0, $1, in: $2)
+        }
+    }
+
+    /// Ends the tickets of whoever may not go on.
+    public func learned(_ fact: DirectoryFact) {
+        switch fact {
+        case .ended(let device, let ending): bulk?.endTickets(because: ending.error) { $0.device == device }
+        case .account(let account, .locked, _): bulk?.endTickets(because: .accountLocked) { $0.account == account }
+        case .account(let account, .closed, _): bulk?.endTickets(because: .accountClosed) { $0.account == account }
+        // What it may do has changed: it asks again.
+        case .app(let app, _): bulk?.endTickets(because: Self.appChanged) { $0.app == app }
+        case .account(_, .active, _), .forgotten, .tokenKey, .recall: break
+        }
+    }
+
+    /// Ends what is moved of a partition, and lets its files go: somebody else may write to it.
+    public func drop(partition: Int) {
+        bulk?.endTickets(because: Self.movedOn) { $0.partition == partition }
+        // It may have to wait for a flush.
+        host?.loop.offload(to: .content, { [store] in store.drop(partition: partition) }) { _ in }
+    }
+
+    private static let movedOn = CloudError(
+        .tokenExpired, "Another instance of the service has the account now. Open the transfer again.")
+    private static let appChanged = CloudError(
+        .tokenExpired, "What the app may do has changed. Open the transfer again.")
+
+    /// Removes some of what a closed account has stored.
+    ///
+    /// - Returns: Whether there may be more.
+    public func removeRemains(of account: AccountID, in transaction: any HandlerTransaction) throws -> Bool {
+        try removal.removeRemains(of: account, in: transaction)
+    }
+
+    // MARK: Letting in
+
+    private func open(
+        _ request: WireOpenTransfer, _ context: RequestContext, in transaction: any HandlerTransaction
+    ) throws -> WireOpenTransferReply {
+        let caller = try Self.caller(context)
+        guard let host, let bulk else {
+            throw CloudError(.serviceUnavailable, "The service moves no content: it has no address for it.")
+        }
+        // Whom it concerns has been told by now, and would not be told of this ticket.
+        if let refusal = host.refusal(of: caller) { throw refusal }
+        let upload = try Self.upload(request.transferID, caller.account)
+        let lifetime = min(.seconds(3600), caller.expires.since(context.now))
+        var reply = WireOpenTransferReply()
+        var standing: Upload.Standing?
+        var writing: Writing?
+        if let upload {
+            guard !transaction.isShortOfRoom else { throw CloudError.diskFull }
+            let reservation = try host.storage.reserve(
+                request.uploadBytes, under: upload.id, for: Owner(caller.account), app: caller.app,
+                device: caller.device, until: context.now.advanced(by: configuration.retention), now: context.now,
+                in: transaction)
+            standing = Upload.Standing(reserved: reservation.bytes, filled: reservation.filled)
+            writing = try self.writing(of: caller.account, at: context.now, host, in: transaction)
+            reply.reservedBytes = reservation.bytes
+            reply.storedBytes = reservation.filled
+            reply.keptMilliseconds = UInt64(clamping: reservation.expires.since(context.now).milliseconds)
+        } else if request.uploadBytes > 0 {
+            throw CloudError(.invalidArguments, "An upload has an id.", details: ["argument": "transfer_id"])
+        }
+        let place = HoldStore.Place(caller.account)
+        let key = try host.ownerKeys.key(of: Owner(caller.account), in: transaction)
+        let ticket = Ticket(
+            id: BulkTicket(using: &generator), key: context.peer.publicKey, caller: caller, owner: place.owner,
+            partition: place.partition,
+            sealer: try ChunkSealer(key: key.derived(for: "nephos content"), owner: place.owner), upload: upload,
+            lifetime: lifetime)
+        reply.ticket = Data(ticket.id.bytes)
+        reply.lifetimeMilliseconds = UInt64(clamping: lifetime.milliseconds)
+        reply.creditBytes = UInt64(BulkLimits.creditBytes)
+        reply.chunkBytesMax = UInt32(BulkLimits.chunkBytesMax)
+        transaction.afterCommit { [standing, writing] in bulk.add(ticket, standing, writing) }
+        return reply
+    }
+
+    private func close(
+        _ request: WireCloseTransfer, _ context: RequestContext, in transaction: any HandlerTransaction
+    ) throws -> WireCloseTransferReply {
+        let caller = try Self.caller(context)
+        guard let host, let upload = try Self.upload(request.transferID, caller.account) else {
+            throw CloudError(.invalidArguments, "An upload has an id.", details: ["argument": "transfer_id"])
+        }
+        let owner = Owner(caller.account)
+        guard let reservation = try host.storage.reservation(upload.id, of: owner, in: transaction) else {
+            return WireCloseTransferReply()
+        }
+        try host.storage.end(reservation, in: transaction)
+        transaction.afterCommit { [weak self] in
+            self?.bulk?.endTickets(because: .uploadHasEnded) { $0.upload == upload }
+            self?.removal.beginSoon()
+        }
+        return WireCloseTransferReply()
+    }
+
+    private static func caller(_ context: RequestContext) throws -> Caller {
+        let caller = try context.requireCaller()
+        guard caller.entitlements.capabilities.contains(.documents) else {
+            throw CloudError(.missingEntitlement, "The app may not use documents.")
+        }
+        return caller
+    }
+
+    /// Nil: none is meant.
+    private static func upload(_ id: Data, _ account: AccountID) throws -> Upload? {
+        guard !id.isEmpty else { return nil }
+        guard let id = ReservationID(bytes: id) else {
+            throw CloudError(
+                .invalidArguments, "A transfer's id has 16 bytes.", details: ["argument": "transfer_id"])
+        }
+        return Upload(account: account, id: id)
+    }
+}
+
+extension HoldStore.Place {
+    init(_ account: AccountID) {
+        self.init(
+            owner: Owner(account),
+            partition: ScopeName(account, "").partition)
+    }
+}
+
+extension CloudError {
+    static let uploadHasEnded = CloudError(
+        .unknownItem, "The upload has ended: it was closed, or nobody went on with it in time. Begin another.")
+}

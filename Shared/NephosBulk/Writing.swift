@@ -1,0 +1,46 @@
+internal import NephosCore
+
+/// What an account has written to disk of late, in bytes, and how much that may be: a bucket that empties evenly within
+/// a day.
+///
+/// A plan bounds what is stored at one time. What is stored and removed again stays on disk for as long as segments that
+/// were emptied are kept, so it has a bound of its own.
+struct Writing: Hashable, Sendable {
+    private(set) var bytes: UInt64
+    let bytesMax: UInt64
+
+    static let period: Duration = .seconds(24 * 3600)
+
+    /// - Parameter bytes: As they were counted. What a damaged row says keeps nobody out for longer than two days.
+    init(bytes: UInt64, bytesMax: UInt64) {
+        self.bytesMax = min(max(1, bytesMax), UInt64(Int64.max) / 4)
+        self.bytes = min(bytes, 2 * self.bytesMax)
+    }
+
+    /// - Parameters:
+    ///   - plan: Bytes of the account's plan.
+    ///   - least: What may be written within a day on the smallest plan.
+    ///   - plans: How often the whole plan may be.
+    static func bytesMax(ofPlan plan: UInt64, least: UInt64, plans: UInt64) -> UInt64 {
+        let (product, overflow) = plan.multipliedReportingOverflow(by: plans)
+        return max(least, overflow ? .max : product)
+    }
+
+    /// What counts of it so much later. A clock that went back empties nothing.
+    func after(_ elapsed: Duration) -> Writing {
+        let emptied = Double(bytesMax) * min(1, max(0, elapsed / Self.period))
+        return Writing(bytes: bytes - min(bytes, UInt64(emptied)), bytesMax: bytesMax)
+    }
+
+    func adding(_ more: UInt64) -> Writing { Writing(bytes: bytes + min(more, 2 * bytesMax), bytesMax: bytesMax) }
+
+    /// Why so many more may not be written now; nil: they may.
+    func refusal(of more: UInt64) -> CloudError? {
+        let total = bytes + min(more, 2 * bytesMax)
+        guard total > bytesMax else { return nil }
+        let wait = Self.period * min(2, Double(total - bytesMax) / Double(bytesMax))
+        return CloudError(
+            .requestRateLimited, "The account has written as much content as it may within a day. Wait.",
+            details: ["budget": "written content", "bytes_max": "\(bytesMax)"], retryAfter: max(.seconds(1), wait))
+    }
+}

@@ -1,0 +1,74 @@
+internal import NephosContent
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+
+/// What accounts have written of late, in rows: a restart forgives nothing.
+enum WrittenStore {
+    static let migration = Migration(
+        name: "bulk-002-written",
+        statements: [
+            """
+            CREATE TABLE content_written (
+                partition_number BIGINT NOT NULL,
+                owner TEXT NOT NULL,
+                byte_count BIGINT NOT NULL,
+                -- When so many counted: milliseconds since 1970.
+                noted_at BIGINT NOT NULL,
+                PRIMARY KEY (partition_number, owner)) WITHOUT ROWID
+            """
+        ])
+
+    private static let select = SQL(
+        "SELECT byte_count, noted_at FROM content_written WHERE partition_number = ?1 AND owner = ?2")
+    private static let upsert = SQL(
+        """
+        INSERT INTO content_written (partition_number, owner, byte_count, noted_at) VALUES (?1, ?2, ?3, ?4)
+        ON CONFLICT (partition_number, owner) DO UPDATE SET
+            byte_count = excluded.byte_count, noted_at = excluded.noted_at
+        """)
+    private static let delete = SQL("DELETE FROM content_written WHERE partition_number = ?1 AND owner = ?2")
+
+    /// What counts now.
+    ///
+    /// - Parameter isAhead: Becomes true when it was noted at a time that is still to come: the clock was set back. Until
+    ///   it is noted anew it does not become less.
+    static func find(
+        at place: HoldStore.Place, bytesMax: UInt64, now: Timestamp, in transaction: any Transaction
+    ) throws -> (writing: Writing, isAhead: Bool) {
+        let noted = try transaction.first(select, place.values) {
+            (bytes: UInt64(clamping: $0.integer(0)), at: Timestamp(milliseconds: UInt64(clamping: $0.integer(1))))
+        }
+        guard let noted else { return (Writing(bytes: 0, bytesMax: bytesMax), false) }
+        return (Writing(bytes: noted.bytes, bytesMax: bytesMax).after(now.since(noted.at)), noted.at > now)
+    }
+
+    static func save(
+        _ writing: Writing, at place: HoldStore.Place, now: Timestamp, in transaction: any Transaction
+    ) throws {
+        try transaction.execute(
+            upsert,
+            place.values + [.integer(Int64(clamping: writing.bytes)), .integer(Int64(clamping: now.milliseconds))])
+    }
+
+    static func remove(at place: HoldStore.Place, in transaction: any Transaction) throws {
+        try transaction.execute(delete, place.values)
+    }
+}
+
+extension Transfers {
+    /// What the account has written of late, and so much more now.
+    func writing(
+        of account: AccountID, adding bytes: UInt64 = 0, at now: Timestamp, _ host: any ServiceRuntime,
+        in transaction: any HandlerTransaction
+    ) throws -> Writing {
+        let place = HoldStore.Place(account)
+        let bytesMax = Writing.bytesMax(
+            ofPlan: try host.storage.plan(of: place.owner, in: transaction) ?? 0,
+            least: configuration.writtenADayLeast, plans: configuration.writtenADayPlans)
+        let (before, isAhead) = try WrittenStore.find(at: place, bytesMax: bytesMax, now: now, in: transaction)
+        let writing = before.adding(bytes)
+        if bytes > 0 || isAhead { try WrittenStore.save(writing, at: place, now: now, in: transaction) }
+        return writing
+    }
+}

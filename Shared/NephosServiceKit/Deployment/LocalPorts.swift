@@ -1,0 +1,54 @@
+private import Foundation
+private import NephosCore
+
+/// Which addresses of this machine a service could listen at.
+public enum LocalPorts {
+    public enum State: Sendable {
+        case free
+        /// Another socket is bound to it, or it may not be used.
+        case taken
+        /// This machine does not have the address.
+        case foreign
+        /// No address by its number.
+        case unknown
+    }
+
+    /// What would become of a socket bound to `tcp://ADDRESS:PORT` now.
+    public static func state(of endpoint: String) -> State {
+        let text = endpoint.replacing("tcp://", with: "")
+        guard let colon = text.lastIndex(of: ":") else { return .unknown }
+        var hints = addrinfo()
+        hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV
+        hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
+        var found: UnsafeMutablePointer<addrinfo>?
+        let host = text[..<colon].filter { $0 != "[" && $0 != "]" }
+        guard getaddrinfo(String(host), String(text[text.index(after: colon)...]), &hints, &found) == 0,
+            let address = found
+        else { return .unknown }
+        defer { freeaddrinfo(address) }
+        let descriptor = socket(address.pointee.ai_family, Int32(SOCK_STREAM.rawValue), 0)
+        guard descriptor >= 0 else { return .foreign }
+        defer { close(descriptor) }
+        // As libzmq does: connections that linger from before are no obstacle.
+        var yes: Int32 = 1
+        setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, socklen_t(MemoryLayout<Int32>.size))
+        guard bind(descriptor, address.pointee.ai_addr, address.pointee.ai_addrlen) != 0 else { return .free }
+        return errno == EADDRNOTAVAIL ? .foreign : .taken
+    }
+
+    /// Whether `tcp://ADDRESS:PORT` can be bound now. An address that is no
+    /// number is left for the service to judge.
+    public static func isFree(_ endpoint: String) -> Bool { state(of: endpoint) != .taken }
+
+    /// Whether this is one of the addresses that stand for all of a machine's.
+    public static func isWildcard(_ host: String) -> Bool { ["0.0.0.0", "::", "*"].contains(host) }
+
+    /// The first of a deployment's neighbouring ports on an address that nobody
+    /// listens at, or nil when there are none from `start` on.
+    public static func firstFree(from start: Int, at host: String = "127.0.0.1") -> Int? {
+        let host = host.contains(":") ? "[\(host)]" : host
+        return stride(from: start, to: 60_000, by: Deployment.portCount).first { first in
+            (first..<first + Deployment.portCount).allSatisfy { isFree("tcp://\(host):\($0)") }
+        }
+    }
+}

@@ -1,0 +1,65 @@
+public import NephosCore
+public import NephosStorage
+public import NephosWire
+
+/// A scope as its readers get it: made in a group, used on any thread.
+public protocol ScopePresenter: Sendable {
+    /// Who may read the scope like the reader that it was made for; see ``ScopeAudience``.
+    var audience: ScopeAudience { get }
+
+    /// Mixed into each item's hash; empty: nothing was written yet, or the service keeps none.
+    var digestKey: [UInt8] { get }
+
+    /// Writes the item's state as readers get it, the fields of a message.
+    func write(_ item: FeedItem, to body: inout FieldWriter) throws -> PresentedItem
+
+    /// What the service says of the scope besides: an encoded message.
+    func info(_ head: ScopeHead) throws -> [UInt8]
+}
+
+/// For whom it holds that a reader may read a scope.
+///
+/// Until the service publishes a change of the scope with `access_changed`, others of them are not asked about again.
+public enum ScopeAudience: Sendable {
+    /// The reader's account, with its app.
+    case reader
+    /// Every account that has the app: a public database.
+    case app
+}
+
+extension ScopePresenter {
+    public var audience: ScopeAudience { .reader }
+    public var digestKey: [UInt8] { [] }
+    public func info(_ head: ScopeHead) throws -> [UInt8] { [] }
+}
+
+/// What was found when an item was written for its reader.
+public struct PresentedItem: Hashable, Sendable {
+    /// What is stored cannot be read any more; what can be told without it was written.
+    public var isDamaged: Bool
+    /// The item's share in the scope's digest, as its content makes it; nil: nobody looked.
+    public var digest: SetDigest?
+
+    public init(isDamaged: Bool = false, digest: SetDigest? = nil) {
+        self.isDamaged = isDamaged
+        self.digest = digest
+    }
+}
+
+/// What is wrong with what is stored in a scope, found by reading it.
+public struct ScopeDamage: Sendable {
+    /// Items whose content cannot be read.
+    public var items: [FeedItem] = []
+    /// The scope's digest is not that of its items, or an item's not that of its content.
+    public var isOutOfStep = false
+}
+
+/// Items as they are stored.
+public struct StoredItems: ScopePresenter {
+    public init() {}
+
+    public func write(_ item: FeedItem, to body: inout FieldWriter) -> PresentedItem {
+        body.append(encoded: item.body)
+        return PresentedItem()
+    }
+}

@@ -1,0 +1,168 @@
+internal import NephosBus
+internal import NephosCore
+internal import NephosStorage
+
+/// The transaction of one group: the feed, the events to publish after the
+/// commit, and a note of whether anything was written.
+final class GroupTransaction: HandlerTransaction {
+    /// Set by every write. A request that throws with this unset has left nothing behind.
+    var wrote = false
+    /// Rows that were read or written, for what requests are charged.
+    private(set) var cost = ReadCost()
+    /// Replies that were stored for repeats, in units; see ``RequestCost/unitsOfReply(bytes:)``.
+    private(set) var replyUnits = 0
+    /// What is published once the group is on disk.
+    private(set) var events: [OutgoingEvent] = []
+    /// The heads of the partitions that the group changed.
+    private(set) var heads: [Int: ChangeToken] = [:]
+    /// A token that has shown that the database is an old copy.
+    private(set) var proof: ChangeToken?
+    /// What changes in memory once the group is on disk.
+    private(set) var commitActions: [() -> Void] = []
+    private var notices: [OutgoingEvent] = []
+    let isShortOfRoom: Bool
+    private let feed: Feed
+
+    init(
+        _ transaction: any Transaction, at now: Timestamp, operations: OperationMemory? = nil,
+        cache: FeedCache = FeedCache(), isShortOfRoom: Bool = false
+    ) {
+        self.isShortOfRoom = isShortOfRoom
+        feed = Feed(over: transaction, at: now, operations: operations, cache: cache)
+    }
+
+    func charge(rows: Int) { cost.rows += max(0, rows) }
+
+    /// Writes what the feed keeps in memory. The last thing before the commit.
+    func flush() throws { try feed.flush() }
+
+    /// Forgets, in bounded steps, what nobody can ask for any more. Returns whether there is more.
+    func prune(operationsBefore operation: OperationID, tombstonesBefore time: Timestamp) throws -> Bool {
+        let moreOperations = try feed.pruneOperations(before: operation, limit: 2000)
+        let moreTombstones = try feed.compactTombstones(before: time, limit: 500)
+        return moreOperations || moreTombstones
+    }
+
+    /// How far the group has come.
+    struct Mark {
+        fileprivate var events: Int
+        fileprivate var commitActions: Int
+    }
+
+    var mark: Mark { Mark(events: events.count, commitActions: commitActions.count) }
+
+    /// Drops what a request that failed would have had done after the commit.
+    func drop(after mark: Mark) {
+        events.removeLast(events.count - mark.events)
+        commitActions.removeLast(commitActions.count - mark.commitActions)
+    }
+
+    func publish(_ event: OutgoingEvent) { events.append(event) }
+
+    func publish(_ notices: [OutgoingEvent]) { events += notices }
+
+    func publishRegardless(_ event: OutgoingEvent) { notices.append(event) }
+
+    func afterCommit(_ action: @escaping () -> Void) { commitActions.append(action) }
+
+    /// What the request that just ran leaves behind, failed or not.
+    func takeNotices() -> [OutgoingEvent] {
+        defer { notices = [] }
+        return notices
+    }
+
+    // MARK: Writes
+
+    func execute(_ statement: SQL, _ values: [SQLValue]) throws -> Int {
+        wrote = true
+        cost.rows += 1
+        return try feed.execute(statement, values)
+    }
+
+    func put(_ scope: ScopeName, _ items: [FeedItem]) throws -> ScopeChange {
+        wrote = true
+        cost.rows += items.count
+        let change = try feed.put(scope, items)
+        heads[change.partition] = change.token
+        return change
+    }
+
+    func setMetadata(_ scope: ScopeName, _ metadata: [UInt8]) throws {
+        wrote = true
+        try feed.setMetadata(scope, metadata)
+    }
+
+    func correctHead(_ scope: ScopeName) throws -> SetDigest {
+        wrote = true
+        return try feed.correctHead(scope)
+    }
+
+    func removeAll(of owner: Owner, limit: Int) throws -> Bool {
+        wrote = true
+        return try feed.removeAll(of: owner, limit: limit)
+    }
+
+    func remember(
+        _ reply: [UInt8], of operation: OperationID, by principal: String, request: RequestFingerprint
+    ) throws {
+        wrote = true
+        replyUnits += RequestCost.unitsOfReply(bytes: reply.count)
+        try feed.remember(reply, of: operation, by: principal, request: request)
+    }
+
+    // MARK: Reads
+
+    func query(_ statement: SQL, _ values: [SQLValue], _ row: (any SQLRow) throws -> Bool) throws {
+        try feed.query(statement, values) {
+            cost.rows += 1
+            return try row($0)
+        }
+    }
+
+    func head(_ scope: ScopeName) throws -> ScopeHead { try feed.head(scope) }
+
+    func item(_ scope: ScopeName, _ name: ItemName) throws -> FeedItem? {
+        cost.rows += 1
+        return try feed.item(scope, name)
+    }
+
+    func rows(
+        _ scope: ScopeName, after sequence: UInt64, _ name: ItemName?, _ row: (FeedRow) throws -> Bool
+    ) throws {
+        try feed.rows(scope, after: sequence, name) {
+            let wasWanted = try row($0)
+            cost.note($0, wasWanted: wasWanted)
+            return wasWanted
+        }
+    }
+
+    func scopes(inPartition partition: Int, after sequence: UInt64, limit: Int) throws -> [(ScopeName, ScopeHead)] {
+        let scopes = try feed.scopes(inPartition: partition, after: sequence, limit: limit)
+        cost.rows += scopes.count
+        return scopes
+    }
+
+    func scopeSizes(of owner: Owner) throws -> [(path: ItemName, bytes: Int)] {
+        let sizes = try feed.scopeSizes(of: owner)
+        cost.rows += sizes.count
+        return sizes
+    }
+
+    func positions() throws -> [(partition: Int, token: ChangeToken)] { try feed.positions() }
+
+    func position(ofPartition partition: Int) throws -> ChangeToken { try feed.position(ofPartition: partition) }
+
+    func token(_ sequence: UInt64, in partition: Int) throws -> ChangeToken { try feed.token(sequence, in: partition) }
+
+    func seal(_ bytes: [UInt8]) throws -> UInt64? { try feed.seal(bytes) }
+
+    func judge(_ token: ChangeToken, in partition: Int) throws -> TokenStanding {
+        let standing = try feed.judge(token, in: partition)
+        if case .lost(_, isNews: true) = standing, token.epoch >= proof?.epoch ?? 0 { proof = token }
+        return standing
+    }
+
+    func reply(to operation: OperationID, by principal: String, request: RequestFingerprint) throws -> [UInt8]? {
+        try feed.reply(to: operation, by: principal, request: request)
+    }
+}

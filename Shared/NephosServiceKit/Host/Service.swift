@@ -1,0 +1,144 @@
+public import NephosBus
+public import NephosCore
+public import NephosStorage
+
+/// One of the five services, as its library hands it to the ``ServiceHost``.
+///
+/// Not `Sendable`: made on the service's loop and used only there.
+public protocol CloudService: AnyObject {
+    var name: ServiceName { get }
+    /// The service's own tables. The host adds the feed's.
+    var migrations: [Migration] { get }
+    /// Fills the table of methods.
+    func register(on router: inout Router)
+    /// Which services' events it follows.
+    var follows: [Following] { get }
+    /// Whether followers that catch up get the feed's items with their bodies.
+    /// Only identity's are meant for everyone on the roster.
+    var eventsCarryItems: Bool { get }
+    /// Called on the loop once storage is open, before the first request.
+    func start(_ host: any ServiceRuntime) throws
+    /// Called on the loop when the host closes: closes the sockets that the service opened by itself.
+    func stop()
+    /// How the caller reads the scope, and follows it, if it may: of its own account, of another, of an app.
+    ///
+    /// - Throws: ``CloudError`` `.missingEntitlement`, alike for a scope that the caller may not read and one that does
+    ///   not exist.
+    func presenter(
+        of scope: ScopeName, for caller: Caller, in transaction: any HandlerTransaction
+    ) throws -> any ScopePresenter
+    /// Called on the loop when reading has shown that something stored in the scope is damaged.
+    func found(_ damage: ScopeDamage, in scope: ScopeName)
+    /// Called with an event of a service that it follows, in a transaction that
+    /// also moves the cursor. Must be harmless when called twice with one event.
+    /// Identity's directory comes as facts instead. What was missed comes as one event for each scope that has changed,
+    /// with its head and without its changes.
+    func handle(_ event: ServiceEvent, in transaction: any HandlerTransaction) throws
+    /// Called with what identity has said, once that is stored and heeded at the gate.
+    func learned(_ fact: DirectoryFact)
+    /// What is stored for the account, of a service whose content does not
+    /// count on the plan; nil: it counts, and the ledger knows.
+    func uncountedUsage(
+        of account: AccountID, in transaction: any HandlerTransaction
+    ) throws -> [StorageLedger.Usage]?
+    /// Removes some of what the service's own tables hold of a closed account.
+    /// Its key is destroyed already, and what the feed holds of it the host removes.
+    ///
+    /// - Returns: Whether there may be more; it is called again in a later group.
+    func removeRemains(of account: AccountID, in transaction: any HandlerTransaction) throws -> Bool
+    /// Forgets what it keeps in memory of a partition: somebody else may write to it from now on. Called between two
+    /// groups. What it keeps lies in its tables, so that it can read it again.
+    func drop(partition: Int)
+    /// The partition is this instance's again, before any request of it: what has to be known of it is read.
+    func takeUp(partition: Int, in transaction: any HandlerTransaction) throws
+    /// A followed service's history could not be followed without a hole (it
+    /// was restored, or this database is new): what was learned from that
+    /// partition before may be outdated. The events of its present state follow.
+    func restartFollowing(_ service: ServiceName, partition: Int, in transaction: any HandlerTransaction) throws
+}
+
+extension CloudService {
+    public var migrations: [Migration] { [] }
+    public var follows: [Following] { [] }
+    public var eventsCarryItems: Bool { name == .identity }
+    public func start(_ host: any ServiceRuntime) throws {}
+    public func stop() {}
+    public func presenter(
+        of scope: ScopeName, for caller: Caller, in transaction: any HandlerTransaction
+    ) throws -> any ScopePresenter {
+        throw CloudError(.missingEntitlement, "The app has no such scope.")
+    }
+    public func found(_ damage: ScopeDamage, in scope: ScopeName) {}
+    public func handle(_ event: ServiceEvent, in transaction: any HandlerTransaction) throws {}
+    public func learned(_ fact: DirectoryFact) {}
+    public func uncountedUsage(
+        of account: AccountID, in transaction: any HandlerTransaction
+    ) throws -> [StorageLedger.Usage]? { nil }
+    public func removeRemains(of account: AccountID, in transaction: any HandlerTransaction) throws -> Bool { false }
+    public func drop(partition: Int) {}
+    public func takeUp(partition: Int, in transaction: any HandlerTransaction) throws {}
+    public func restartFollowing(
+        _ service: ServiceName, partition: Int, in transaction: any HandlerTransaction
+    ) throws {}
+}
+
+/// A service that another one follows.
+public struct Following: Hashable, Sendable {
+    public var service: ServiceName
+    /// How long applied events may stay without a durable cursor: zero commits
+    /// each batch at once. Events after the cursor come again after a crash.
+    public var cursorDelay: Duration
+
+    public init(_ service: ServiceName, cursorDelay: Duration = .zero) {
+        self.service = service
+        self.cursorDelay = cursorDelay
+    }
+}
+
+/// What the host offers to a service. On the loop only.
+public protocol ServiceRuntime: AnyObject {
+    var loop: any BusLoop { get }
+    var roster: Roster { get }
+    var secrets: ServiceSecrets { get }
+    /// What this service's sockets prove who it is with.
+    var keys: KeyPair { get }
+    /// What this service seals accounts' content with. The host destroys a closed account's key.
+    var ownerKeys: OwnerKeys { get }
+    /// What this service stores for each owner of a plan, and how much it may.
+    var storage: StorageLedger { get }
+    /// Why a caller may not go on as it was let in; nil: it may. A request may have waited for its turn since. Whoever
+    /// gives something that outlives the request asks when it does.
+    func refusal(of caller: Caller) -> CloudError?
+    /// Runs the body in the next group's transaction, as if it were a request.
+    func submit(_ body: @escaping (any HandlerTransaction) throws -> Void)
+    /// The same, and then calls the completion: with nil when the group is on disk, or with why nothing of this was
+    /// stored. Not if the service is stopped before. A body may run twice: what it finds out it says anew each time.
+    func submit(
+        _ body: @escaping (any HandlerTransaction) throws -> Void, then completion: @escaping (CloudError?) -> Void)
+    /// Reads beside the loop, on any thread.
+    var snapshots: any Snapshots { get }
+    /// Calls another service's method, as this service.
+    func call(
+        _ service: ServiceName, _ method: String, body: Frame, causeID: OperationID?,
+        then completion: @escaping (Result<Frame, CloudError>) -> Void)
+    /// Opens another socket of the service, behind the same gate, with methods of its own.
+    ///
+    /// - Parameters:
+    ///   - options: With the service's ``keys``.
+    ///   - router: Its methods need no storage (``Router/direct(_:access:bytesMax:_:)``).
+    ///   - welcome: Called with each connection that is new.
+    /// - Returns: The socket, for what is sent without being asked for.
+    func openDoor(
+        _ options: ReplySocketOptions, _ router: Router, welcome: @escaping (Peer) -> Void
+    ) throws -> any ReplySocket
+    /// Begins to close an account in this service; in the others the event does.
+    func closeAccount(_ account: AccountID, in transaction: any HandlerTransaction) throws
+    /// Adds to a counter that `CheckHealth` and the metrics report.
+    func count(_ counter: String, by amount: Int)
+    /// Tells the operator, in the log, of something that is wrong.
+    ///
+    /// - Parameters:
+    ///   - message: A constant sentence.
+    ///   - details: No content of a person's.
+    func report(_ message: String, details: [String: String])
+}

@@ -1,0 +1,226 @@
+public import Configuration
+internal import NephosBus
+public import NephosCore
+
+/// What a request costs its caller, in calls: as much as it costs the service,
+/// whether it is refused or not, and a repeat like the first.
+///
+/// A small request costs one. A larger one costs one for each 4 KiB of its body
+/// and of its reply's, or of what was read for it if that is more, and one for
+/// each 16 rows that it reads or writes. What a
+/// request turns out to cost beyond what is left puts the budget into debt: the
+/// next one waits until that is paid.
+public enum RequestCost {
+    public static let bytesPerCall = 4096
+    public static let rowsPerCall = 16
+    /// Bytes that cost as much as a row.
+    public static let bytesPerRow = bytesPerCall / rowsPerCall
+    /// From here on a request waits for its turn among others of its kind; see ``HeavyQueue``.
+    public static let heavy = 16
+
+    /// Bytes of a unit of stored replies.
+    static let bytesPerReplyUnit = 128
+    /// What a stored reply's row takes besides, about.
+    private static let replyRowBytes = 64
+
+    /// What a reply counts of an account's stored replies.
+    static func unitsOfReply(bytes: Int) -> Int {
+        (bytes + replyRowBytes + bytesPerReplyUnit - 1) / bytesPerReplyUnit
+    }
+
+    static func calls(bytes: Int, rows: Int) -> Int { max(1, bytes / bytesPerCall + rows / rowsPerCall) }
+}
+
+/// How many requests a service takes from each device and from each account.
+///
+/// Published by `CheckHealth`; every reply carries what remains, and a refusal
+/// says when to come back. Whoever calls without a token has a device's budget,
+/// by the connection's key.
+public struct BudgetConfiguration: Hashable, Sendable {
+    /// A token bucket.
+    public struct Limit: Hashable, Sendable {
+        /// Requests at once; 0: no limit.
+        public var capacity: Int
+        /// Requests that become available each second.
+        public var refillPerSecond: Int
+
+        public init(capacity: Int, refillPerSecond: Int) {
+            self.capacity = capacity
+            self.refillPerSecond = refillPerSecond
+        }
+
+        /// How long until one more becomes available.
+        var refill: Duration { .seconds(1) / max(1, refillPerSecond) }
+    }
+
+    /// `SERVICE.budget_capacity` and `SERVICE.budget_refill_per_second`.
+    public var device = Limit(capacity: 1000, refillPerSecond: 100)
+    /// `SERVICE.account_budget_capacity` and `SERVICE.account_budget_refill_per_second`.
+    public var account = Limit(capacity: 5000, refillPerSecond: 500)
+    /// `SERVICE.stranger_budget_capacity` and `SERVICE.stranger_budget_refill_per_second`: of
+    /// each key, for requests without a good token.
+    public var stranger = Limit(capacity: 100, refillPerSecond: 20)
+
+    /// Of each account, for replies that are stored a day for repeats, in units of 128 bytes: 256 MiB at once, and as
+    /// much again within the day. A small write takes one.
+    public var storedReplies = Limit(capacity: 1 << 21, refillPerSecond: 24)
+
+    /// The defaults.
+    public init() {}
+
+    /// Whoever is signed in may ask as often as they like.
+    public static var unlimited: BudgetConfiguration {
+        var configuration = BudgetConfiguration()
+        configuration.device.capacity = 0
+        configuration.account.capacity = 0
+        configuration.stranger.capacity = 0
+        configuration.storedReplies.capacity = 0
+        return configuration
+    }
+
+    /// The defaults, with what the configuration says instead.
+    ///
+    /// - Throws: ``CloudError`` `.configurationInvalid` for a value out of range; `details` name the key.
+    public init(_ reader: ConfigReader, of service: ServiceName) throws(CloudError) {
+        device = try Self.limit(reader, "\(service).budget", default: device)
+        account = try Self.limit(reader, "\(service).account_budget", default: account)
+        stranger = try Self.limit(reader, "\(service).stranger_budget", default: stranger)
+    }
+
+    private static func limit(
+        _ reader: ConfigReader, _ prefix: String, default standard: Limit
+    ) throws(CloudError) -> Limit {
+        func integer(_ key: String, _ standard: Int, _ range: ClosedRange<Int>) throws(CloudError) -> Int {
+            let value = reader.int(forKey: ConfigKey(key), default: standard)
+            guard range.contains(value) else {
+                throw CloudError(
+                    .configurationInvalid, "A configuration value is out of range.", details: ["key": key])
+            }
+            return value
+        }
+        return Limit(
+            capacity: try integer("\(prefix)_capacity", standard.capacity, 0...1_000_000_000),
+            refillPerSecond: try integer("\(prefix)_refill_per_second", standard.refillPerSecond, 1...1_000_000))
+    }
+}
+
+/// The budgets of all callers of one service.
+struct RequestBudgets {
+    private var devices: TokenBuckets<DeviceID>
+    private var accounts: TokenBuckets<AccountID>
+    private var storedReplies: TokenBuckets<AccountID>
+
+    init(_ configuration: BudgetConfiguration) {
+        devices = TokenBuckets(configuration.device)
+        accounts = TokenBuckets(configuration.account)
+        storedReplies = TokenBuckets(configuration.storedReplies)
+    }
+
+    struct Exhausted: Error {
+        var error: CloudError
+        var budget: Budget
+    }
+
+    /// Takes a request from the caller's budgets, which must have one call left; it may cost more than that.
+    ///
+    /// - Returns: What remains of the scarcer one; nil when there is no limit.
+    mutating func take(_ caller: Caller, cost: Int = 1, now: Duration) throws(Exhausted) -> Budget? {
+        if let exhausted = exhausted(caller, now: now) { throw exhausted }
+        return settle(caller, by: cost, now: now)
+    }
+
+    /// What a caller is refused with that has not one call left; nil: it has.
+    func exhausted(_ caller: Caller, now: Duration) -> Exhausted? {
+        let forDevice = devices.wait(caller.device, now: now)
+        if forDevice > .zero { return devices.exhausted("device", wait: forDevice) }
+        let forAccount = accounts.wait(caller.account, now: now)
+        return forAccount > .zero ? accounts.exhausted("account", wait: forAccount) : nil
+    }
+
+    /// What a caller is refused with whose account has as many stored replies as it may; nil: it has not.
+    func exhaustedByReplies(_ caller: Caller, now: Duration) -> Exhausted? {
+        let wait = storedReplies.wait(caller.account, now: now)
+        return wait > .zero ? storedReplies.exhausted("stored replies", wait: wait) : nil
+    }
+
+    mutating func noteStoredReplies(_ caller: Caller, units: Int, now: Duration) {
+        guard units > 0 else { return }
+        _ = storedReplies.take(caller.account, units, now: now)
+    }
+
+    /// Takes what a request has cost beyond what was taken for it, or gives back what it has not.
+    ///
+    /// - Returns: What remains of the scarcer budget; nil when there is no limit.
+    @discardableResult
+    mutating func settle(_ caller: Caller, by calls: Int, now: Duration) -> Budget? {
+        let device = devices.take(caller.device, calls, now: now)
+        let account = accounts.take(caller.account, calls, now: now)
+        guard let device, let account else { return device ?? account }
+        return device.remaining <= account.remaining ? device : account
+    }
+}
+
+/// Token buckets, each kept as the time at which it will be full again (the
+/// generic cell rate algorithm, ITU-T I.371). One that is in debt is full later
+/// than an empty one.
+struct TokenBuckets<Key: Hashable> {
+    /// Keys remembered at once. Buckets that are full again need no memory.
+    static var keysMax: Int { 100_000 }
+
+    private let capacity: Int
+    private let refill: Duration
+    private var fullAt: [Key: Duration] = [:]
+    /// Keys that are remembered.
+    var count: Int { fullAt.count }
+
+    init(_ limit: BudgetConfiguration.Limit) {
+        capacity = limit.capacity
+        refill = limit.refill
+    }
+
+    /// How long until the key may take one; not above zero: now.
+    func wait(_ key: Key, now: Duration) -> Duration {
+        guard capacity > 0 else { return .zero }
+        return max(fullAt[key] ?? .zero, now) + refill - now - refill * capacity
+    }
+
+    /// Takes some, or gives some back. What remains; nil when there is no limit.
+    mutating func take(_ key: Key, _ count: Int, now: Duration) -> Budget? {
+        guard capacity > 0 else { return nil }
+        if fullAt.count >= Self.keysMax, fullAt[key] == nil { makeRoom(now) }
+        let full = max(max(fullAt[key] ?? .zero, now) + refill * count, now)
+        fullAt[key] = full
+        let left = refill * capacity - (full - now)
+        return Budget(
+            capacity: capacity, remaining: max(0, Int(left.nanoseconds / refill.nanoseconds)), refill: refill)
+    }
+
+    func exhausted(_ whose: String, wait: Duration) -> RequestBudgets.Exhausted {
+        RequestBudgets.Exhausted(
+            error: CloudError(
+                .requestRateLimited,
+                "The budget of requests is used up. Wait, and put several changes into one request.",
+                details: ["budget": whose, "capacity": "\(capacity)"], retryAfter: wait),
+            budget: Budget(capacity: capacity, remaining: 0, refill: refill))
+    }
+
+    /// Forgets whoever has a full bucket; if that is not enough, those who are nearest to one. Thousands of fresh keys
+    /// do not forgive anybody's debts.
+    private mutating func makeRoom(_ now: Duration) {
+        fullAt = fullAt.filter { $0.value > now }
+        if fullAt.count >= Self.keysMax { fullAt.forgetEarliest() }
+    }
+}
+
+extension Dictionary where Value == Duration {
+    private static var sampleMax: Int { 1001 }
+
+    /// Forgets about half of them, whose times come before the others': by a sample, since to sort all of them takes
+    /// long.
+    mutating func forgetEarliest() {
+        let sample = values.prefix(Self.sampleMax).sorted()
+        guard !sample.isEmpty else { return }
+        let middle = sample[sample.count / 2]
+        self = filter { $0.value > middle }
+    }
+}

@@ -1,0 +1,130 @@
+internal import NephosCore
+internal import NephosStorage
+
+/// The table of reservations.
+enum ReservationStore {
+    static let migration = Migration(
+        name: "ledger-002-reservations",
+        statements: [
+            """
+            CREATE TABLE storage_reservations (
+                owner_id TEXT NOT NULL,
+                id BLOB NOT NULL,
+                app TEXT NOT NULL,
+                device TEXT NOT NULL,
+                bytes BIGINT NOT NULL,
+                filled BIGINT NOT NULL,
+                -- Milliseconds since 1970; 0: it was ended.
+                expires BIGINT NOT NULL,
+                PRIMARY KEY (owner_id, id)
+            )
+            """,
+            "CREATE INDEX storage_reservations_by_end ON storage_reservations (expires)",
+        ])
+    /// So that owners take turns at those that were ended.
+    static let orderMigration = Migration(
+        name: "ledger-003-reservations-order",
+        statements: [
+            "DROP INDEX storage_reservations_by_end",
+            "CREATE INDEX storage_reservations_by_end ON storage_reservations (expires, owner_id, id)",
+        ])
+
+    private static let columns = "owner_id, id, app, device, bytes, filled, expires"
+    private static let select = SQL("SELECT \(columns) FROM storage_reservations WHERE owner_id = ?1 AND id = ?2")
+    private static let selectEnded = SQL(
+        """
+        SELECT \(columns) FROM storage_reservations WHERE expires = 0 AND owner_id > ?1
+        ORDER BY expires, owner_id, id LIMIT 1
+        """)
+    private static let selectExpired = SQL(
+        """
+        SELECT \(columns) FROM storage_reservations WHERE expires > 0 AND expires <= ?1
+        ORDER BY expires, owner_id, id LIMIT 1
+        """)
+    private static let bringForward = SQL("UPDATE storage_reservations SET expires = ?1 WHERE expires > ?1")
+    private static let count = SQL("SELECT COUNT(*) FROM storage_reservations WHERE owner_id = ?1")
+    private static let upsert = SQL(
+        """
+        INSERT INTO storage_reservations (\(columns)) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+        ON CONFLICT (owner_id, id) DO UPDATE SET
+            bytes = excluded.bytes, filled = excluded.filled, expires = excluded.expires
+        """)
+    private static let delete = SQL("DELETE FROM storage_reservations WHERE owner_id = ?1 AND id = ?2")
+    /// Below zero nothing looks for it.
+    private static let setAside = SQL("UPDATE storage_reservations SET expires = -1 WHERE owner_id = ?1 AND id = ?2")
+    private static let deleteAll = SQL("DELETE FROM storage_reservations WHERE owner_id = ?1")
+
+    static func find(
+        _ id: ReservationID, of owner: Owner, in transaction: any Transaction
+    ) throws -> Reservation? {
+        try transaction.first(select, [.text(owner.rawValue), .blob(id.bytes)], reservation) ?? nil
+    }
+
+    /// A row that was found by its end, not by its id.
+    enum Row {
+        case whole(Reservation)
+        /// Nobody can have made a reservation under such an id.
+        case damaged(owner: Owner, id: [UInt8])
+    }
+
+    /// One that was ended, of the first owner behind this one.
+    static func ended(after owner: Owner, in transaction: any Transaction) throws -> Row? {
+        try transaction.first(selectEnded, [.text(owner.rawValue)], row)
+    }
+
+    /// The first whose time is over.
+    static func expired(at now: Timestamp, in transaction: any Transaction) throws -> Row? {
+        try transaction.first(selectExpired, [.integer(Int64(clamping: now.milliseconds))], row)
+    }
+
+    /// Has none end later than this.
+    static func bringForward(to latest: Timestamp, in transaction: any Transaction) throws {
+        try transaction.execute(bringForward, [.integer(Int64(clamping: latest.milliseconds))])
+    }
+
+    /// Puts a row where neither of these finds it, and leaves it as it is otherwise.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`: there is no row of this owner and id.
+    static func setAside(_ id: [UInt8], of owner: Owner, in transaction: any Transaction) throws {
+        guard try transaction.execute(setAside, [.text(owner.rawValue), .blob(id)]) == 1 else {
+            throw CloudError(.storageFailure, "The row of a reservation cannot be found by its own id.")
+        }
+    }
+
+    static func count(of owner: Owner, in transaction: any Transaction) throws -> Int {
+        try transaction.first(count, [.text(owner.rawValue)]) { Int($0.integer(0)) } ?? 0
+    }
+
+    static func save(_ reservation: Reservation, in transaction: any Transaction) throws {
+        try transaction.execute(
+            upsert,
+            [
+                .text(reservation.owner.rawValue), .blob(reservation.id.bytes), .text(reservation.app.rawValue),
+                .text(reservation.device.rawValue), .integer(Int64(clamping: reservation.bytes)),
+                .integer(Int64(clamping: reservation.filled)),
+                .integer(Int64(clamping: reservation.expires.milliseconds)),
+            ])
+    }
+
+    static func remove(_ reservation: Reservation, in transaction: any Transaction) throws {
+        try transaction.execute(delete, [.text(reservation.owner.rawValue), .blob(reservation.id.bytes)])
+    }
+
+    static func removeAll(of owner: Owner, in transaction: any Transaction) throws {
+        try transaction.execute(deleteAll, [.text(owner.rawValue)])
+    }
+
+    private static func row(_ row: any SQLRow) -> Row {
+        reservation(row).map { .whole($0) } ?? .damaged(owner: Owner(row.text(0)), id: row.blob(1))
+    }
+
+    /// Nil: the id is none. Of damaged numbers it is what they can mean: no more is filled than there is room.
+    private static func reservation(_ row: any SQLRow) -> Reservation? {
+        guard let id = ReservationID(bytes: row.blob(1)) else { return nil }
+        let bytes = UInt64(clamping: row.integer(4))
+        return Reservation(
+            id: id, owner: Owner(row.text(0)), app: AppID(row.text(2)), device: DeviceID(row.text(3)),
+            bytes: bytes, filled: min(bytes, UInt64(clamping: row.integer(5))),
+            expires: Timestamp(milliseconds: UInt64(clamping: row.integer(6))))
+    }
+}

@@ -1,0 +1,163 @@
+public import NephosCore
+public import NephosStorage
+
+/// Room that is kept before content is sent, so that nobody sends a gigabyte to hear then that the plan is full.
+///
+/// A reservation is charged whole when it is made, filled as content is stored, and then either settled, by which what
+/// was kept of it stays charged and the rest is given back, or ended (by its owner, or by its time), and emptied in
+/// steps. Rows, so a restart changes nothing.
+extension StorageLedger {
+    /// Reservations of one owner, at most.
+    static let reservationsMax = 1000
+    /// Damaged rows that are set aside in one step.
+    private static let setAsideMax = 64
+
+    /// Keeps room, or changes what is kept under this id.
+    ///
+    /// - Parameters:
+    ///   - bytes: In all. Less than before gives room back, but never what is filled.
+    ///   - expires: When it ends, unless that was put off further already.
+    /// - Throws: ``CloudError`` `.quotaExceeded`, `.serviceBusy` as ``charge(_:to:app:device:in:)``; `.limitExceeded`: the
+    ///   owner has too many. Nothing was changed then.
+    public func reserve(
+        _ bytes: UInt64, under id: ReservationID, for owner: Owner, app: AppID, device: DeviceID,
+        until expires: Timestamp, now: Timestamp, in transaction: any HandlerTransaction
+    ) throws -> Reservation {
+        let known = try ReservationStore.find(id, of: owner, in: transaction)
+        guard known?.hasEnded(at: now) != true else {
+            throw CloudError(
+                .constraintViolation, "The upload of this id has ended, and is being removed. Use a new id.")
+        }
+        if known == nil, try ReservationStore.count(of: owner, in: transaction) >= Self.reservationsMax {
+            throw CloudError(
+                .limitExceeded, "Too many uploads are open. Close some of them.",
+                details: ["maximum": "\(Self.reservationsMax)"])
+        }
+        var reservation =
+            known
+            ?? Reservation(id: id, owner: owner, app: app, device: device, bytes: 0, filled: 0, expires: expires)
+        let bytes = max(bytes, reservation.filled)
+        if bytes >= reservation.bytes {
+            try charge(
+                bytes - reservation.bytes, to: owner, app: reservation.app, device: reservation.device, in: transaction)
+        } else {
+            try release(
+                reservation.bytes - bytes, of: owner, app: reservation.app, device: reservation.device, in: transaction)
+        }
+        reservation.bytes = bytes
+        reservation.expires = max(reservation.expires, expires)
+        try ReservationStore.save(reservation, in: transaction)
+        return reservation
+    }
+
+    /// The reservation, also one that has ended and is not empty yet.
+    public func reservation(
+        _ id: ReservationID, of owner: Owner, in transaction: any Transaction
+    ) throws -> Reservation? {
+        try ReservationStore.find(id, of: owner, in: transaction)
+    }
+
+    /// Notes that something was stored in it, which puts its end off.
+    ///
+    /// - Parameter bytes: No more than has room (``Reservation/bytes`` less ``Reservation/filled``).
+    public func fill(
+        _ reservation: Reservation, by bytes: UInt64, until expires: Timestamp, in transaction: any Transaction
+    ) throws {
+        var reservation = reservation
+        reservation.filled = min(reservation.bytes, reservation.filled + bytes)
+        reservation.expires = max(reservation.expires, expires)
+        try ReservationStore.save(reservation, in: transaction)
+    }
+
+    /// Ends it: what is not filled is given back at once, and it takes nothing more.
+    public func end(_ reservation: Reservation, in transaction: any HandlerTransaction) throws {
+        var ended = reservation
+        ended.expires = Timestamp(milliseconds: 0)
+        try giveBack(reservation.bytes - reservation.filled, of: &ended, in: transaction)
+        try ReservationStore.save(ended, in: transaction)
+    }
+
+    /// Gives back what was removed of one that has ended.
+    ///
+    /// - Parameter isEmpty: Whether that was the last of it; it is forgotten then.
+    public func empty(
+        _ reservation: Reservation, by bytes: UInt64, isEmpty: Bool, in transaction: any HandlerTransaction
+    ) throws {
+        var reservation = reservation
+        try giveBack(isEmpty ? reservation.bytes : bytes, of: &reservation, in: transaction)
+        reservation.filled -= min(bytes, reservation.filled)
+        if isEmpty {
+            try ReservationStore.remove(reservation, in: transaction)
+        } else {
+            try ReservationStore.save(reservation, in: transaction)
+        }
+    }
+
+    /// Ends it with what was committed: so much stays charged, and the rest is given back.
+    public func settle(
+        _ reservation: Reservation, keeping bytes: UInt64, in transaction: any HandlerTransaction
+    ) throws {
+        var reservation = reservation
+        try giveBack(reservation.bytes - min(bytes, reservation.bytes), of: &reservation, in: transaction)
+        try ReservationStore.remove(reservation, in: transaction)
+    }
+
+    /// One that was ended and is not empty yet, of the first owner behind this one; nil: there is none behind it.
+    ///
+    /// - Parameter owner: Whose turn was last, so that nobody waits for all that another has ended; nil: nobody's.
+    public func endedReservation(
+        after owner: Owner?, in transaction: any HandlerTransaction
+    ) throws -> Reservation? {
+        try firstWhole(in: transaction) { try ReservationStore.ended(after: owner ?? Owner(""), in: transaction) }
+    }
+
+    /// The first whose time is over and that was not ended yet.
+    ///
+    /// - Parameter latest: When one ends at the latest that is made now. Those that end later were made while the clock
+    ///   was ahead, and would keep their room until that time: they end then.
+    public func expiredReservation(
+        at now: Timestamp, latest: Timestamp, in transaction: any HandlerTransaction
+    ) throws -> Reservation? {
+        try ReservationStore.bringForward(to: latest, in: transaction)
+        return try firstWhole(in: transaction) { try ReservationStore.expired(at: now, in: transaction) }
+    }
+
+    /// Sets aside one whose row is damaged, so that it keeps no other waiting. What it holds stays charged and stored.
+    public func setAside(_ reservation: Reservation, in transaction: any HandlerTransaction) throws {
+        try setAside(reservation.id.bytes, of: reservation.owner, in: transaction)
+    }
+
+    private func setAside(_ id: [UInt8], of owner: Owner, in transaction: any HandlerTransaction) throws {
+        try ReservationStore.setAside(id, of: owner, in: transaction)
+        transaction.afterCommit { [host] in
+            host.report(
+                "The row of a reservation is damaged, and was set aside. Restore the last backup to give its room back",
+                details: [
+                    "owner": owner.rawValue, "id": id.prefix(32).map { String($0, radix: 16) }.joined(separator: " "),
+                ])
+        }
+    }
+
+    /// The first that is not damaged. Those that are make way; of very many, some do at the next call.
+    private func firstWhole(
+        in transaction: any HandlerTransaction, _ next: () throws -> ReservationStore.Row?
+    ) throws -> Reservation? {
+        for _ in 0..<Self.setAsideMax {
+            switch try next() {
+            case .whole(let reservation): return reservation
+            case .damaged(let owner, let id): try setAside(id, of: owner, in: transaction)
+            case nil: return nil
+            }
+        }
+        return nil
+    }
+
+    private func giveBack(
+        _ bytes: UInt64, of reservation: inout Reservation, in transaction: any HandlerTransaction
+    ) throws {
+        let bytes = min(bytes, reservation.bytes)
+        reservation.bytes -= bytes
+        try release(
+            bytes, of: reservation.owner, app: reservation.app, device: reservation.device, in: transaction)
+    }
+}

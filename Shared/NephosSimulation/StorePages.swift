@@ -1,0 +1,41 @@
+private import Foundation
+package import NephosWire
+private import SwiftProtobuf
+
+/// A page of a key-value store, as tests look at it.
+extension WireReadChangesReply {
+    /// Its keys, but for those whose value is damaged.
+    package var items: [WireKeyValueItem] {
+        get { changes.filter { !$0.damaged }.compactMap { try? WireKeyValueItem(serializedBytes: $0.body) } }
+        set { changes = changes.filter(\.damaged) + newValue.map { WireChange(key: $0) } }
+    }
+
+    package var damaged: [WireKeyValueItem] {
+        get { changes.filter(\.damaged).compactMap { try? WireKeyValueItem(serializedBytes: $0.body) } }
+        set {
+            changes =
+                changes.filter { !$0.damaged }
+                + newValue.map {
+                    var change = WireChange(key: $0)
+                    change.damaged = true
+                    return change
+                }
+        }
+    }
+
+    package var usage: WireKeyValueUsage {
+        get { (try? WireKeyValueUsage(serializedBytes: info)) ?? WireKeyValueUsage() }
+        set { info = (try? newValue.serializedBytes()) ?? Data() }
+    }
+}
+
+extension WireChange {
+    /// A key of a store.
+    package init(key item: WireKeyValueItem) {
+        self.init()
+        self.item = item.key
+        deleted = !item.hasValue
+        body = (try? item.serializedBytes()) ?? Data()
+        sequence = item.sequence
+    }
+}

@@ -1,0 +1,447 @@
+package import Logging
+package import NephosBulk
+package import NephosBus
+package import NephosContent
+package import NephosCore
+internal import NephosDocuments
+internal import NephosIdentity
+internal import NephosKeyValue
+package import NephosKit
+internal import NephosNotifications
+package import NephosServiceKit
+package import NephosStorage
+package import NephosWire
+package import SwiftProtobuf
+private import Synchronization
+
+/// The whole cloud in one process: identity, key-value and notifications, any
+/// number of devices, the lines between them, and the time.
+///
+/// The same seed gives the same history. Used on one thread; time passes in
+/// ``settle(within:)`` and in the network's `run`.
+package final class TestCloud {
+    /// The services that it runs where a test names no others.
+    package static let services: [ServiceName] = [.identity, .keyValue, .notifications]
+    /// Makes a service, each time that it starts, from a seed of its own.
+    package typealias ServiceFactory = @Sendable (UInt64) throws -> any CloudService
+
+    /// Items of one page of what devices fetch that are started from now on; 0: as many as a service gives.
+    package var pageItemsMax: UInt32 = 0
+    package let network: SimulatedNetwork
+    /// What is to go wrong, by name.
+    package let faults = FaultPlan()
+    let transport: InProcessTransport
+    let logger: Logger
+    private var deployment: Deployment
+    /// What survives a crash of its service.
+    private(set) var disks: [ServiceName: Disk] = [:]
+    /// The names of the homes that several processes share, by their devices.
+    private var homes: [String: String] = [:]
+    /// Databases in memory are found by their names in the whole process of the test.
+    private static let homeCount = Atomic<Int>(0)
+    private(set) var hosts: [ServiceName: ServiceHost] = [:]
+    private let subscriberQueueMax: Int
+    private let budgets: BudgetConfiguration
+    private let factories: [ServiceName: ServiceFactory]
+    private let content: ContentOptions?
+    private let storageTurns: StorageTurns
+    private var clientCount = 0
+    private var generator: SplitMix64
+    package private(set) var devices: [TestDevice] = []
+    /// Engines of devices that are not made here, by the names of their loops.
+    private(set) var guests: [(name: String, engine: WeakEngine)] = []
+    private var separated: [(Set<String>, Set<String>)] = []
+    /// Services that are to be there.
+    private(set) var running: Set<ServiceName> = []
+
+    /// Starts the services, and creates the account that the devices sign in to.
+    ///
+    /// - Parameters:
+    ///   - subscriberQueueMax: Deliveries that may wait for one device before it lags.
+    ///   - budgets: How often devices may ask each service.
+    ///   - engines: Databases of services that are not to live in memory.
+    ///   - factories: Further services, or others in the place of the real ones.
+    ///   - content: With it documents runs, too.
+    ///   - storageTurns: When the services' storage completes what it is given.
+    /// - Throws: ``CloudError`` when a service does not start.
+    package init(
+        seed: UInt64, faults: Faults = .none, subscriberQueueMax: Int = 1000,
+        budgets: BudgetConfiguration = .unlimited, engines: [ServiceName: SQLiteEngine] = [:],
+        factories: [ServiceName: ServiceFactory] = [:], content: ContentOptions? = nil,
+        storageTurns: StorageTurns = .ofEnvironment, logger: Logger? = nil
+    ) throws {
+        self.content = content
+        self.storageTurns = storageTurns
+        self.subscriberQueueMax = subscriberQueueMax
+        self.factories = factories
+        self.budgets = budgets
+        generator = SplitMix64(seed: seed ^ 0x5eed)
+        network = SimulatedNetwork(seed: seed)
+        transport = InProcessTransport(network)
+        self.logger = logger ?? Logger(label: "test", factory: { _ in SwiftLogNoOpLogHandler() })
+        deployment = try Deployment(host: "127.0.0.1", basePort: 7400, transport: transport)
+        for service in ServiceName.all
+        where Self.services.contains(service) || factories[service] != nil || (service == .documents && content != nil)
+        {
+            disks[service] = makeDisk(try engines[service] ?? SQLiteEngine.inMemory(), of: service)
+            try start(service)
+        }
+        try createAccount()
+        network.faults = faults
+        network.judge = { [weak self] in self?.fate(at: $0, $1) ?? .passes }
+    }
+
+    /// Ends everything. A cloud that is not closed stays in memory.
+    package func close() {
+        for device in devices { device.stop() }
+        network.close()
+        for disk in disks.values { disk.engine.close() }
+    }
+
+    // MARK: Services
+
+    /// Ends a service as kill -9 does.
+    package func crash(_ service: ServiceName) {
+        running.remove(service)
+        disks[service]?.isInUse = false
+        // What it was completing ends with it.
+        disks[service]?.late = nil
+        network.crash(service.rawValue)
+        // A process has all of its loops, or none.
+        network.crash("\(service) bulk")
+    }
+
+    /// Lets no message pass between devices and services, besides those that were separated before.
+    package func separate(_ devices: Set<String>, from services: [ServiceName]) {
+        separated.append((devices, Set(services.flatMap { [$0.rawValue, "\($0) bulk"] })))
+        network.setPartitions(separated)
+    }
+
+    package func joinAll() {
+        separated = []
+        network.setPartitions([])
+    }
+
+    /// Starts a crashed service again, on the disk that it left.
+    package func start(_ service: ServiceName) throws {
+        guard let disk = disks[service],
+            let secrets = deployment.secrets.first(where: { $0.service == service.rawValue })
+        else { throw CloudError(.unknownItem, "The test cloud has no such service.") }
+        let roster = deployment.roster
+        let logger = logger
+        let seed = generator.next()
+        let subscriberQueueMax = subscriberQueueMax
+        let storageTurns = storageTurns
+        let bound = Unshared(disk)
+        let budgets = budgets
+        let (content, transport) = (content, transport)
+        let factory =
+            factories[service] ?? {
+                try Self.make(
+                    service, seed: $0, subscriberQueueMax: subscriberQueueMax, content: content, transport: transport)
+            }
+        let made = Unshared(HostHolder())
+        _ = try transport.startLoop(named: service.rawValue) { loop in
+            bound.value.late = nil
+            if case .later(let delay) = storageTurns {
+                bound.value.late = LateTurns(on: loop, upTo: delay, seed: seed ^ 0x1a7e)
+            }
+            made.value.host = try ServiceHost(
+                loop: loop, service: factory(seed),
+                roster: roster, secrets: secrets,
+                engine: bound.value, budgets: budgets, logger: logger, generator: SplitMix64(seed: seed))
+        }
+        hosts[service] = made.value.host
+        running.insert(service)
+        disk.isInUse = true
+    }
+
+    /// Requests that the service has got since it was started last.
+    package func requestCount(_ service: ServiceName) -> UInt64 { hosts[service]?.counts["requests"] ?? 0 }
+
+    private final class HostHolder {
+        var host: ServiceHost?
+    }
+
+    /// What a service has on disk, as it is now.
+    package func copyStorage(of service: ServiceName) throws -> StorageCopy {
+        StorageCopy(engine: try storage(of: service).copyInMemory())
+    }
+
+    /// Ends a service, and starts it on what it once had on disk. One copy may be brought back any number of times.
+    ///
+    /// - Parameter copy: Nil: an empty disk.
+    package func restore(_ copy: StorageCopy?, of service: ServiceName) throws {
+        crash(service)
+        try storage(of: service).close()
+        disks[service] = makeDisk(try copy?.engine.copyInMemory() ?? SQLiteEngine.inMemory(), of: service)
+        try start(service)
+    }
+
+    private static func make(
+        _ service: ServiceName, seed: UInt64, subscriberQueueMax: Int, content: ContentOptions?,
+        transport: InProcessTransport
+    ) throws -> any CloudService {
+        switch service {
+        case .documents:
+            guard let content else { throw CloudError(.unknownItem, "The test cloud has no content.") }
+            return DocumentsService(
+                Transfers(
+                    store: content.store, transport: transport, configuration: content.configuration,
+                    generator: SplitMix64(seed: seed ^ 2)))
+        case .identity:
+            return IdentityService(configuration: .cheapPasswords, generator: SplitMix64(seed: seed ^ 1))
+        case .keyValue:
+            return KeyValueService(configuration: KeyValueConfiguration())
+        default:
+            var configuration = NotificationsConfiguration()
+            configuration.subscriberQueueMax = subscriberQueueMax
+            return NotificationsService(configuration: configuration)
+        }
+    }
+
+    /// Replaces keys of the deployment, and starts all services again with them.
+    package func changeKeys(
+        _ change: (inout Roster, inout [ServiceSecrets], InProcessTransport) throws -> Void
+    ) throws {
+        var (roster, secrets) = (deployment.roster, deployment.secrets)
+        try change(&roster, &secrets, transport)
+        deployment.roster = roster
+        deployment.secrets = secrets
+        for service in disks.keys.sorted() {
+            crash(service)
+            try start(service)
+        }
+    }
+
+    // MARK: The account
+
+    /// The account that devices sign in to where a test names no other.
+    package static let accountName = "demo"
+    package static let password = "correct horse battery"
+
+    /// Creates an account.
+    @discardableResult
+    package func createAccount(
+        _ name: String = accountName, plan: String = "", password: String = TestCloud.password
+    ) throws -> AccountID {
+        var request = WireCreateAccount()
+        request.accountName = name
+        request.password = password
+        request.planID = plan
+        return AccountID(try operate("CreateAccount", request, as: WireCreateAccountReply.self).accountID)
+    }
+
+    /// Makes a plan, or changes it.
+    package func savePlan(_ name: String, bytes: UInt64) throws {
+        var request = WireSavePlan()
+        request.plan.planID = name
+        request.plan.sizeBytes = bytes
+        let _: WireSavePlanReply = try operate("SavePlan", request)
+    }
+
+    /// Creates an app, whose store and containers it names.
+    package func createApp(_ app: WireApp) throws {
+        var request = WireCreateApp()
+        request.app = app
+        try operate("CreateApp", request, as: WireCreateAppReply.self)
+    }
+
+    /// Creates an app that has this one's key-value store.
+    package func createApp(_ id: AppID, store: AppID) throws {
+        var app = WireApp()
+        app.appID = id.rawValue
+        app.storeID = store.rawValue
+        try createApp(app)
+    }
+
+    /// Calls a method of identity as the operator.
+    @discardableResult
+    package func operate<Reply: SwiftProtobuf.Message>(
+        _ method: String, _ request: some SwiftProtobuf.Message, as _: Reply.Type = Reply.self
+    ) throws -> Reply {
+        try makeOperator().call(method, request, at: .requests(.identity))
+    }
+
+    /// Makes what a service would store fail, as a full disk does, or lets it be stored again.
+    package func setCommitsFail(of service: ServiceName, _ fail: Bool) { disks[service]?.failsCommits = fail }
+
+    /// A service's database: what it has on disk.
+    package func storage(of service: ServiceName) throws -> SQLiteEngine {
+        guard let disk = disks[service] else {
+            throw CloudError(.unknownItem, "The test cloud has no such service.")
+        }
+        return disk.engine
+    }
+
+    // MARK: Clients
+
+    var roster: Roster { deployment.roster }
+
+    /// Where devices sign in.
+    package var connection: ConnectionString { get throws { try deployment.roster.connectionString() } }
+
+    /// A bare connection under a key of its own, for what no well-behaved device would say.
+    package func makeClient() throws -> TestClient {
+        clientCount += 1
+        return TestClient(
+            name: "client-\(clientCount)", keys: try transport.makeKeyPair(), cloud: self, seed: generator.next())
+    }
+
+    /// A connection under a service's own key: what a service would do that is in other hands.
+    package func makeClient(asService service: ServiceName) throws -> TestClient {
+        clientCount += 1
+        let entry = try roster.entry(of: service)
+        guard let secrets = deployment.secrets.first(where: { $0.service == service.rawValue }) else {
+            throw CloudError(.unknownItem, "The test cloud has no such service.")
+        }
+        return TestClient(
+            name: "client-\(clientCount)", keys: KeyPair(publicKey: try entry.key, secretKey: try secrets.key),
+            cloud: self, seed: generator.next())
+    }
+
+    /// A further connection under the keys of another: what somebody does who has copied a device.
+    package func makeClient(copying client: TestClient) -> TestClient {
+        clientCount += 1
+        return TestClient(name: "client-\(clientCount)", keys: client.keys, cloud: self, seed: generator.next())
+    }
+
+    /// A connection under the operator's keys.
+    package func makeOperator() -> TestClient {
+        clientCount += 1
+        return TestClient(
+            name: "operator-\(clientCount)", keys: deployment.operatorKeys, cloud: self, seed: generator.next())
+    }
+
+    /// An access token as identity signs it with its first key, with any claims.
+    package func makeToken(
+        account: AccountID, device: DeviceID, app: AppID, entitlements: Entitlements, key: PublicKey,
+        lifetime: Duration
+    ) throws -> String {
+        guard let secrets = deployment.secrets.first(where: { $0.service == ServiceName.identity.rawValue }) else {
+            throw CloudError(.unknownItem, "The test cloud has no identity service.")
+        }
+        let now = SimulatedNetwork.epoch.advanced(by: network.now)
+        return try TokenSigner(secrets: secrets).sign(
+            AccessClaims(
+                deployment: roster.deployment, account: account, device: device, app: app, entitlements: entitlements,
+                deviceKey: key, issued: now, expires: now.advanced(by: lifetime), tokenID: "made by a test"))
+    }
+
+    /// A connection that sends any bytes, under a key of its own or one that a test has stolen.
+    package func makeRawClient(_ keys: KeyPair? = nil) throws -> RawClient {
+        clientCount += 1
+        return RawClient(name: "raw-\(clientCount)", keys: try keys ?? transport.makeKeyPair(), cloud: self)
+    }
+
+    func address(of door: TestClient.Door) throws -> (entry: Roster.Entry, endpoint: String) {
+        switch door {
+        case .requests(let service):
+            let entry = try roster.entry(of: service)
+            return (entry, entry.requests)
+        case .subscriptions:
+            let entry = try roster.entry(of: .notifications)
+            return (entry, entry.subscriptions ?? "")
+        case .bulk(let service):
+            let entry = try roster.entry(of: service)
+            return (entry, entry.bulk ?? "")
+        }
+    }
+
+    // MARK: Devices
+
+    /// For whatever has a seed of its own.
+    package func makeSeed() -> UInt64 { generator.next() }
+
+    /// Takes part from now on, until it ends: the engine of a loop that somebody else has started.
+    package func take(_ engine: DeviceEngine, named name: String) {
+        guests.removeAll { $0.name == name || $0.engine.value == nil }
+        guests.append((name, WeakEngine(engine)))
+    }
+
+    /// What somebody has who has copied the device's home: connections under its key, and its refresh token.
+    package func makeCopy(of device: TestDevice) throws -> (client: TestClient, refreshToken: String) {
+        let kept = device.secrets.load(device.session?.secrets ?? "")
+        guard let keys = kept.keys, let refreshToken = kept.refreshToken else {
+            throw CloudError(.notSignedIn, "The device is not signed in.")
+        }
+        clientCount += 1
+        return (
+            TestClient(name: "client-\(clientCount)", keys: keys, cloud: self, seed: generator.next()), refreshToken
+        )
+    }
+
+    /// Signs a device in once more, after the server has turned it away.
+    package func signInAgain(_ device: TestDevice, to account: String = accountName) throws {
+        try device.signIn(as: account)
+    }
+
+    /// A new device, signed in to the account.
+    ///
+    /// - Parameters:
+    ///   - clockOffset: How far its wall clock is ahead.
+    ///   - isShared: Whether several processes may use its home.
+    ///   - isJoined: Whether one of them speaks with the server for all; else each does for itself.
+    ///   - fault: Called at each named step between two things that the device saves.
+    /// - Throws: ``CloudError`` when it cannot sign in within a virtual minute.
+    @discardableResult
+    package func addDevice(
+        to account: String = accountName, clockOffset: Duration = .zero, isShared: Bool = false, isJoined: Bool = true,
+        fault: (@Sendable (String) throws -> Void)? = nil
+    ) throws -> TestDevice {
+        let name = "device-\(devices.count)"
+        if isShared { homes[name] = "nephos-home-\(Self.homeCount.add(1, ordering: .relaxed).newValue)" }
+        let device = try TestDevice(
+            name: name, cloud: self, seed: generator.next(), home: homes[name],
+            way: isShared && isJoined ? SimulatedHome() : nil, fault: fault)
+        devices.append(device)
+        device.setClockOffset(clockOffset)
+        try device.signIn(as: account)
+        return device
+    }
+
+    /// Another process of a device's home, which was added as one that is shared.
+    @discardableResult
+    package func addProcess(of device: TestDevice) throws -> TestDevice {
+        guard let home = homes[device.name] else {
+            throw CloudError(.invalidArguments, "The device's home is not shared.")
+        }
+        let process = try TestDevice(
+            name: "\(device.name).\(devices.count)", cloud: self, seed: generator.next(), home: home, way: device.way,
+            sharing: device)
+        devices.append(process)
+        // One machine has one clock.
+        process.setClockOffset(device.clockOffset)
+        return process
+    }
+}
+
+/// A copy of a service's database.
+package final class StorageCopy {
+    let engine: SQLiteEngine
+    init(engine: SQLiteEngine) { self.engine = engine }
+}
+
+/// What documents runs with.
+package struct ContentOptions: Sendable {
+    /// Outlives the service, as a disk does.
+    package var store: any BlobStore
+    package var configuration: Transfers.Configuration
+
+    package init(store: any BlobStore, configuration: Transfers.Configuration = Transfers.Configuration()) {
+        self.store = store
+        self.configuration = configuration
+    }
+}
+
+/// Carries a value into a closure that the in-process transport runs at once, on this thread.
+// Unchecked: a simulation has one thread.
+final class Unshared<Value>: @unchecked Sendable {
+    let value: Value
+    init(_ value: Value) { self.value = value }
+}
+
+struct WeakEngine {
+    private(set) weak var value: DeviceEngine?
+    init(_ engine: DeviceEngine) { value = engine }
+}

@@ -1,0 +1,73 @@
+public import NephosCore
+
+/// What a scope's rows add up to, counted anew.
+public struct ScopeRecount: Hashable, Sendable {
+    public var digest: SetDigest
+    public var liveCount: Int
+    public var liveBytes: Int
+}
+
+extension Feed {
+    /// Counts a scope anew from its rows; equals the head's digest, count and
+    /// bytes unless something is broken. Reads every live row.
+    public func recount(_ scope: ScopeName) throws -> ScopeRecount {
+        var result = ScopeRecount(digest: .empty, liveCount: 0, liveBytes: 0)
+        guard let id = try self.scope(scope).id else { return result }
+        try query(FeedStatements.liveShares, [.integer(id)]) { row in
+            result.digest.add(SetDigest(bytes: row.blob(1)) ?? .empty)
+            result.liveCount += 1
+            result.liveBytes += Int(row.integer(0))
+            return true
+        }
+        return result
+    }
+
+    public func correctHead(_ scope: ScopeName) throws -> SetDigest {
+        let sum = try recount(scope)
+        let place = try place(of: scope)
+        heads.change(scope: place) {
+            $0.digest = sum.digest
+            $0.liveCount = sum.liveCount
+            $0.liveBytes = sum.liveBytes
+        }
+        return sum.digest
+    }
+
+    /// Removes tombstones recorded before the time, oldest first, at most
+    /// `limit` in one call, and raises the floors of their scopes. A reader
+    /// whose token is below the floor has to fetch everything.
+    ///
+    /// - Returns: Whether there may be more; call again in a later group.
+    public func compactTombstones(before time: Timestamp, limit: Int) throws -> Bool {
+        let limit = max(1, limit)
+        let found = try all(
+            FeedStatements.tombstones, [.integer(Int64(clamping: time.milliseconds)), .integer(Int64(limit))]
+        ) { (scope: $0.integer(0), name: ItemName($0.text(1)), sequence: UInt64(bitPattern: $0.integer(2))) }
+        var floors: [Int64: (sequence: UInt64, count: Int)] = [:]
+        for tombstone in found {
+            try removeItem(tombstone.scope, tombstone.name)
+            let known = floors[tombstone.scope] ?? (0, 0)
+            floors[tombstone.scope] = (max(known.sequence, tombstone.sequence), known.count + 1)
+        }
+        for (scope, floor) in floors.sorted(by: { $0.key < $1.key }) {
+            try raiseFloor(ofScopeWithID: scope, to: floor.sequence, forgetting: floor.count)
+        }
+        return found.count == limit
+    }
+
+    public func removeAll(of owner: Owner, limit: Int) throws -> Bool {
+        // What the group's heads say must not be written over it later.
+        try flush()
+        guard let scope = try first(FeedStatements.scopeOfOwner, [.text(owner.rawValue)], { $0.integer(0) })
+        else { return false }
+        cache.removeAll()
+        let limit = max(1, limit)
+        try execute(FeedStatements.removeBodies, [.integer(scope), .integer(Int64(limit))])
+        let removed = try execute(FeedStatements.removeItems, [.integer(scope), .integer(Int64(limit))])
+        if removed < limit {
+            try keepHead(ofPartition: Self.partition(ofScopeWithID: scope))
+            try execute(FeedStatements.removeScope, [.integer(scope)])
+        }
+        return true
+    }
+}

@@ -1,0 +1,197 @@
+public import NephosCore
+
+/// What a token that is shown says of the database that it is shown to.
+public enum TokenStanding: Hashable, Sendable {
+    /// Nothing: it carries no check of ours, or is older than what is remembered.
+    case unknown
+    /// It was given out in this very history.
+    case past
+    /// It was given out in a history that this database does not have: it was
+    /// brought back from a copy made before. What that history and this one
+    /// have in common ends at `since`; 0: that cannot be said.
+    ///
+    /// - Parameter isNews: The present epoch does not say so yet.
+    case lost(since: UInt64, isNews: Bool)
+}
+
+/// How a feed knows its own tokens again, and tells that it is an old copy.
+///
+/// Each start of the service begins a *run*, and a change is named for good by
+/// the run that wrote it and its sequence, as an entry of a replicated log is by
+/// term and index. Where each run began is stored with the feed; so a token,
+/// whose check names the run of its change, tells whether that change is in
+/// this database, also when the database was written on, beyond the token,
+/// after it had come back from a copy.
+///
+/// Run ids are times with random bits, and rise. So of a run that this database
+/// does not know it can tell before which of its own it went on elsewhere.
+public struct FeedHistory: Sendable {
+    /// Runs that are remembered. Of a token from before them nothing is known.
+    static let runsMax = 1000
+
+    struct Run: Hashable, Sendable {
+        var id: UInt64
+        /// Each partition's sequence when it began.
+        var starts: [UInt64]
+    }
+
+    fileprivate let key: SipHash
+    private(set) var runs: [Run]
+
+    /// The present run: with another, or another epoch, tokens are checked otherwise.
+    public var run: UInt64 { runs.last?.id ?? 0 }
+
+    init(key: SipHash, runs: [Run]) {
+        self.key = key
+        self.runs = runs
+    }
+
+    /// The check of a token of this history.
+    func check(of token: ChangeToken, in partition: Int) -> TokenCheck {
+        guard let last = runs.last, token.sequence > 0 else { return .none }
+        let run = last.starts[partition] < token.sequence ? last.id : self.run(of: token.sequence, in: partition)
+        guard run > 0 else { return .none }
+        return TokenCheck(run: run, mark: mark(of: token, run, partition))
+    }
+
+    /// The last run that began before the sequence; 0: it is older than what is remembered. Where runs began only rises.
+    private func run(of sequence: UInt64, in partition: Int) -> UInt64 {
+        var (low, high) = (0, runs.count)
+        while low < high {
+            let middle = (low + high) / 2
+            if runs[middle].starts[partition] < sequence { low = middle + 1 } else { high = middle }
+        }
+        return low == 0 ? 0 : runs[low - 1].id
+    }
+
+    private func mark(of token: ChangeToken, _ run: UInt64, _ partition: Int) -> UInt64 {
+        key.hash(UInt64(partition), token.epoch, run, token.sequence)
+    }
+
+    /// A seal on bytes, by which the service knows its own words again. No token is sealed like that.
+    func seal(_ bytes: [UInt8]) -> UInt64 { key.hash(Array("words".utf8) + bytes) }
+
+    /// - Parameter head: The partition's.
+    func judge(_ token: ChangeToken, in partition: Int, at head: ChangeToken) -> TokenStanding {
+        let run = token.check.run
+        guard run > 0, token.sequence > 0, token.check.mark == mark(of: token, run, partition),
+            let first = runs.first, first.starts[partition] < token.sequence
+        else { return .unknown }
+        let end: UInt64
+        var isKnown = false
+        if let known = runs.lastIndex(where: { $0.id == run }) {
+            end = known + 1 < runs.count ? runs[known + 1].starts[partition] : head.sequence
+            isKnown = runs[known].starts[partition] < token.sequence
+        } else {
+            // It began before the copy was brought back, and so before the first run that there was since.
+            end = runs.first { $0.id > run }?.starts[partition] ?? 0
+        }
+        if isKnown, token.sequence <= end, token.epoch <= head.epoch { return .past }
+        return .lost(since: min(end, token.sequence), isNews: token.epoch >= head.epoch)
+    }
+
+    /// Where the history of that run and this one part.
+    func end(of run: UInt64, in partition: Int, at head: UInt64) -> UInt64 {
+        if let next = runs.first(where: { $0.id > run }) { return next.starts[partition] }
+        return runs.last?.id == run ? head : 0
+    }
+}
+
+/// Numbers that are never used twice, also by two databases that were one: a
+/// time in milliseconds, and 20 random bits.
+enum UniqueNumber {
+    private static let randomBits: UInt64 = 20
+
+    /// One that is greater than what was seen. Far below 2^63 for two hundred years.
+    static func next(after seen: UInt64, at now: Timestamp, random: UInt64) -> UInt64 {
+        let time = max(now.milliseconds, (seen >> randomBits) + 1) & (1 << 42 - 1)
+        return time << randomBits | random & (1 << randomBits - 1)
+    }
+}
+
+extension Feed {
+    /// Begins a run, before anything else, in the transaction that opens the
+    /// database. An empty database begins its first epoch.
+    ///
+    /// - Parameters:
+    ///   - key: The service's own, which a copy of the database does not bring back.
+    ///   - random: Random bits.
+    /// - Returns: What tokens are checked by from now on; for the ``FeedCache``.
+    public static func beginRun(
+        in transaction: any Transaction, key: SipHash, at now: Timestamp, random: UInt64
+    ) throws -> FeedHistory {
+        let runs = try transaction.all(FeedStatements.runs, []) {
+            FeedHistory.Run(id: UInt64(bitPattern: $0.integer(0)), starts: starts($0.blob(1)))
+        }
+        if runs.isEmpty {
+            let epoch = UniqueNumber.next(after: 1, at: now, random: random >> 32)
+            try transaction.execute(FeedStatements.setEpoch, [.integer(Int64(bitPattern: epoch))])
+        }
+        return try Feed(over: transaction, at: now)
+            .addRun(to: FeedHistory(key: key, runs: runs), after: 0, at: now, random: random)
+    }
+
+    /// Begins a new epoch, greater than any that is known: this database is an
+    /// old copy, which the token of a lost future has shown. Sequences go on from where they are.
+    ///
+    /// In a transaction of its own; the cache has to be emptied, and to take over what is returned.
+    public static func beginEpoch(
+        in transaction: any Transaction, shownBy token: ChangeToken, _ history: FeedHistory, at now: Timestamp,
+        random: UInt64
+    ) throws -> FeedHistory {
+        let feed = Feed(over: transaction, at: now)
+        let epoch = UniqueNumber.next(after: max(try feed.epoch(), token.epoch), at: now, random: random >> 32)
+        for (number, head) in try feed.positions() {
+            let end = history.end(of: token.check.run, in: number, at: head.sequence)
+            try feed.beginEpoch(inPartition: number, at: min(head.sequence, end))
+        }
+        try feed.flush()
+        try transaction.execute(FeedStatements.setEpoch, [.integer(Int64(bitPattern: epoch))])
+        try transaction.execute(FeedStatements.setOldCopyFound, [.integer(Int64(clamping: now.milliseconds))])
+        return try Feed(over: transaction, at: now)
+            .addRun(to: history, after: token.check.run, at: now, random: random)
+    }
+
+    /// When a token has last shown that the database was an old copy; nil: never.
+    public func oldCopyFound() throws -> Timestamp? {
+        let time = try first(FeedStatements.oldCopyFound) { UInt64(clamping: $0.integer(0)) } ?? 0
+        return time == 0 ? nil : Timestamp(milliseconds: time)
+    }
+
+    private func addRun(
+        to history: FeedHistory, after seen: UInt64, at now: Timestamp, random: UInt64
+    ) throws -> FeedHistory {
+        var runs = history.runs
+        try loadPartitions()
+        let starts = heads.partitions.map { $0?.sequence ?? 0 }
+        let id = UniqueNumber.next(after: max(seen, runs.last?.id ?? 0), at: now, random: random)
+        // No token names a run that wrote nothing.
+        if let last = runs.last, last.starts == starts { try remove(&runs, at: runs.count - 1) }
+        while runs.count >= FeedHistory.runsMax { try remove(&runs, at: 0) }
+        runs.append(FeedHistory.Run(id: id, starts: starts))
+        let bytes = starts.map(\.littleEndian).withUnsafeBytes { [UInt8]($0) }
+        try execute(FeedStatements.insertRun, [.integer(Int64(bitPattern: id)), .blob(bytes)])
+        return history.with(runs)
+    }
+
+    private func remove(_ runs: inout [FeedHistory.Run], at index: Int) throws {
+        try execute(FeedStatements.removeRun, [.integer(Int64(bitPattern: runs.remove(at: index).id))])
+    }
+
+    private static func starts(_ bytes: [UInt8]) -> [UInt64] {
+        // There may be a thousand runs: as a whole, and not number by number. One that is damaged knows of nothing.
+        let starts = [UInt64](unsafeUninitializedCapacity: partitionCount) { starts, count in
+            starts.initialize(repeating: 0)
+            bytes.withUnsafeBytes {
+                UnsafeMutableRawBufferPointer(starts).copyMemory(
+                    from: UnsafeRawBufferPointer(rebasing: $0.prefix(8 * partitionCount)))
+            }
+            count = partitionCount
+        }
+        return 1.littleEndian == 1 ? starts : starts.map(\.byteSwapped)
+    }
+}
+
+extension FeedHistory {
+    fileprivate func with(_ runs: [Run]) -> FeedHistory { FeedHistory(key: key, runs: runs) }
+}

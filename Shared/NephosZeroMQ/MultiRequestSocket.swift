@@ -1,0 +1,94 @@
+internal import CZeroMQ
+internal import Foundation
+public import NephosBus
+public import NephosCore
+
+/// Many request sockets in one: each line is a connection of its own, under a
+/// key of its own, but a loop polls only one socket. For load tests that play
+/// thousands of devices.
+///
+/// A line keeps what it was given while its server is away, up to the limit of
+/// the send queue. It announces itself to the server once, when it is opened.
+public final class MultiRequestSocket: LoopSocket {
+    private static let batchMax = 512
+
+    let core: SocketCore
+    private unowned let loop: ZeroMQLoop
+    private var handler: (([(line: Int, message: Message)]) -> Void)?
+    private var count = 0
+
+    /// Opens the socket, as yet without lines.
+    ///
+    /// - Throws: ``CloudError`` `.invalidArguments` when the loop is not one of ``ZeroMQTransport``'s;
+    ///   `.configurationInvalid` when libzmq cannot open a socket.
+    public static func open(
+        on loop: any BusLoop, frameBytesMax: Int = 4 << 20, sendQueueMax: Int = 1000,
+        handler: @escaping ([(line: Int, message: Message)]) -> Void
+    ) throws -> MultiRequestSocket {
+        guard let loop = loop as? ZeroMQLoop else {
+            throw CloudError(.invalidArguments, "Many lines in one socket need a loop of the ZeroMQ transport.")
+        }
+        return try loop.add(
+            MultiRequestSocket(loop, frameBytesMax: frameBytesMax, sendQueueMax: sendQueueMax, handler))
+    }
+
+    private init(
+        _ loop: ZeroMQLoop, frameBytesMax: Int, sendQueueMax: Int,
+        _ handler: @escaping ([(line: Int, message: Message)]) -> Void
+    ) throws {
+        self.loop = loop
+        self.handler = handler
+        core = try SocketCore(loop, type: ZMQ_ROUTER)
+        try core.set(ZMQ_ROUTER_MANDATORY, Int32(1))
+        try core.set(ZMQ_PROBE_ROUTER, Int32(1))
+        try core.setLimits(
+            sending: sendQueueMax, frameBytesMax: frameBytesMax,
+            ConnectionLimits(unreadPerConnectionMax: .max, unreadMax: .max))
+    }
+
+    /// Opens a line under these keys and returns its number; lines count from 0.
+    ///
+    /// - Throws: ``CloudError`` `.configurationInvalid` when the endpoint is none.
+    public func connect(to endpoint: String, serverKey: PublicKey, keys: KeyPair) throws -> Int {
+        // libzmq copies the options of a socket into each connection.
+        try core.beCurveClient(keys, of: serverKey)
+        try core.set(ZMQ_CONNECT_ROUTING_ID, Self.id(count))
+        try core.connect([endpoint])
+        core.mayHaveMore = true
+        count += 1
+        return count - 1
+    }
+
+    /// Sends on a line without waiting; `.gone` when there is no such line.
+    public func send(_ message: Message, on line: Int) -> SendResult {
+        Self.id(line).withUnsafeBytes { core.send(prefix: $0, message) }
+    }
+
+    /// Closes all lines.
+    public func close() {
+        core.close()
+        handler = nil
+        loop.remove(self)
+    }
+
+    func receiveReady() -> Bool {
+        // The line's name, and the reply.
+        let messages = core.receiveBatch(max: Self.batchMax, frames: 2)
+        guard !messages.isEmpty else { return false }
+        let batch = messages.compactMap { message in
+            message[0].withUnsafeBytes(Self.line).map { (line: $0, message: Array(message.dropFirst())) }
+        }
+        handler?(batch)
+        return true
+    }
+
+    // Not a zero first: those names are libzmq's own.
+    private static func id(_ line: Int) -> [UInt8] {
+        [1] + withUnsafeBytes(of: UInt32(truncatingIfNeeded: line)) { [UInt8]($0) }
+    }
+
+    private static func line(_ id: UnsafeRawBufferPointer) -> Int? {
+        guard id.count == 5, id[0] == 1 else { return nil }
+        return Int(id.loadUnaligned(fromByteOffset: 1, as: UInt32.self))
+    }
+}
