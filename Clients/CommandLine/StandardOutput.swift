@@ -6,7 +6,8 @@ import NephosCore
 /// Whoever reads a command's output has to be able to rely on its exit code: what
 /// could not be written fails the command.
 enum StandardOutput {
-    /// - Throws: ``OutputFailure``; the command ends with ``ExitStatus/output``, or quietly where nobody reads any more.
+    /// - Throws: ``OutputFailure``; the command ends with ``ExitStatus/output``, or quietly where nobody reads any
+    ///   more.
     static func write(_ text: String) throws { try write(Data(text.utf8)) }
 
     static func write(_ data: Data) throws {

@@ -4,8 +4,8 @@ import NephosServiceKit
 
 /// The deployment under load: a given one, or one of its own.
 ///
-/// Its own has no budgets of requests (but where they are what is measured), the cheapest password hash that is allowed,
-/// tokens that outlive a long run, and as many connections for one device as
+/// Its own has no budgets of requests (but where they are what is measured), the cheapest password hash that is
+/// allowed, tokens that outlive a long run, and as many connections for one device as
 /// there are subscribers; everything that is measured (CURVE, fsync before each
 /// acknowledgement, sealing) is as always.
 final class LoadDeployment: Sendable {

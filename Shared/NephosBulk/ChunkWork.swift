@@ -142,8 +142,8 @@ struct ChunkWork: Sendable {
         return known
     }
 
-    /// Whether the disk still has what was put. Who sends a chunk again may be the last who has it. One that is moved at
-    /// this moment is put again; that costs dead room.
+    /// Whether the disk still has what was put. Who sends a chunk again may be the last who has it. One that is moved
+    /// at this moment is put again; that costs dead room.
     private func canBeRead(_ chunk: IndexedChunk) throws -> Bool {
         do { _ = try store.read(chunk.place, of: chunk.id) } catch is ChunkFailure { return false }
         return true

@@ -63,7 +63,8 @@ final class SegmentUpkeep {
     }
 
     /// Of some partitions, so that all have had their turn after a few hours. It is not known when the rows of such a
-    /// segment went, and an older database may have been brought back: so they are kept from now on as long as the emptied.
+    /// segment went, and an older database may have been brought back: so they are kept from now on as long as the
+    /// emptied.
     private func noteUnknown() {
         guard let host = transfers.host else { return }
         let (store, snapshots) = (transfers.store, host.snapshots)

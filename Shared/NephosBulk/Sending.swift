@@ -27,7 +27,8 @@ final class Sending {
         var ticket: BulkTicket
     }
 
-    // An object: what is under way for one that is forgotten must not be taken for the same line's when it is used anew.
+    // An object: what is under way for one that is forgotten must not be taken for the same line's when it is used
+    // anew.
     private final class State {
         let line: Line
         let peer: Peer

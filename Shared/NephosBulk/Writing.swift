@@ -3,8 +3,8 @@ internal import NephosCore
 /// What an account has written to disk of late, in bytes, and how much that may be: a bucket that empties evenly within
 /// a day.
 ///
-/// A plan bounds what is stored at one time. What is stored and removed again stays on disk for as long as segments that
-/// were emptied are kept, so it has a bound of its own.
+/// A plan bounds what is stored at one time. What is stored and removed again stays on disk for as long as segments
+/// that were emptied are kept, so it has a bound of its own.
 struct Writing: Hashable, Sendable {
     private(set) var bytes: UInt64
     let bytesMax: UInt64

@@ -31,8 +31,8 @@ enum WrittenStore {
 
     /// What counts now.
     ///
-    /// - Parameter isAhead: Becomes true when it was noted at a time that is still to come: the clock was set back. Until
-    ///   it is noted anew it does not become less.
+    /// - Parameter isAhead: Becomes true when it was noted at a time that is still to come: the clock was set back.
+    ///   Until it is noted anew it does not become less.
     static func find(
         at place: HoldStore.Place, bytesMax: UInt64, now: Timestamp, in transaction: any Transaction
     ) throws -> (writing: Writing, isAhead: Bool) {

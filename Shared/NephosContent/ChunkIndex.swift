@@ -118,7 +118,8 @@ public enum ChunkIndex {
 
     /// The chunk's row, or nil.
     ///
-    /// - Throws: ``CloudError`` `.storageFailure`: the row is damaged. Put the chunk again, and ``replace(_:of:suite:in:)``.
+    /// - Throws: ``CloudError`` `.storageFailure`: the row is damaged. Put the chunk again, and
+    ///   ``replace(_:of:suite:in:)``.
     public static func find(
         _ id: ChunkID, of owner: Owner, in partition: Int, in transaction: any ReadTransaction
     ) throws -> IndexedChunk? {

@@ -6,9 +6,9 @@ public import NephosStorage
 ///
 /// A step flushes the copies, then moves the rows in one transaction, each only where it still names the old
 /// place; the transaction that leaves no row in the segment notes when. So a crash between any two leaves every
-/// chunk at the place that its row names. The file goes later, with ``removeEmptied(of:before:limit:through:)``: whoever
-/// brings back yesterday's database finds its chunks there, and so does who looks at a newer file through an old
-/// one. Whoever reads meanwhile gets its bytes, or `.moved`.
+/// chunk at the place that its row names. The file goes later, with ``removeEmptied(of:before:limit:through:)``:
+/// whoever brings back yesterday's database finds its chunks there, and so does who looks at a newer file through an
+/// old one. Whoever reads meanwhile gets its bytes, or `.moved`.
 public struct SegmentRewrite: Sendable {
     /// What a step came to.
     public enum Progress: Hashable, Sendable {

@@ -22,9 +22,7 @@ public struct ScopeName: Hashable, Sendable, CustomStringConvertible {
 
     /// FNV-1a of the name's bytes, so that every language agrees.
     private static func partition(of name: String) -> Int {
-        var hash: UInt64 = 0xcbf2_9ce4_8422_2325
-        for byte in name.utf8 { hash = (hash ^ UInt64(byte)) &* 0x0000_0100_0000_01b3 }
-        return Int(hash % UInt64(partitionCount))
+        Int(FNV1a.hash(name.utf8) % UInt64(partitionCount))
     }
 }
 

@@ -179,7 +179,8 @@ public protocol FeedTransaction: Transaction, FeedReader {
     /// Sets the scope's metadata, without a change in the feed.
     func setMetadata(_ scope: ScopeName, _ metadata: [UInt8]) throws
 
-    /// Sets the scope's digest, count and bytes to what its rows add up to: something was damaged. No change in the feed.
+    /// Sets the scope's digest, count and bytes to what its rows add up to: something was damaged. No change in the
+    /// feed.
     ///
     /// - Returns: The digest.
     func correctHead(_ scope: ScopeName) throws -> SetDigest

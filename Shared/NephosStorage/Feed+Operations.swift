@@ -34,9 +34,7 @@ extension Feed {
     /// FNV-1a of the principal. Eight bytes are enough: a reply is found only
     /// together with 122 bits of operation id, which its caller alone knows.
     private static func number(of principal: String) -> Int64 {
-        var hash: UInt64 = 0xcbf2_9ce4_8422_2325
-        for byte in principal.utf8 { hash = (hash ^ UInt64(byte)) &* 0x0000_0100_0000_01b3 }
-        return Int64(bitPattern: hash)
+        Int64(bitPattern: FNV1a.hash(principal.utf8))
     }
 
     /// Forgets replies of operations older than the id (``OperationID/lowerBound(at:)``),

@@ -54,7 +54,8 @@ public struct FeedHistory: Sendable {
         return TokenCheck(run: run, mark: mark(of: token, run, partition))
     }
 
-    /// The last run that began before the sequence; 0: it is older than what is remembered. Where runs began only rises.
+    /// The last run that began before the sequence; 0: it is older than what is remembered. Where runs began only
+    /// rises.
     private func run(of sequence: UInt64, in partition: Int) -> UInt64 {
         var (low, high) = (0, runs.count)
         while low < high {

@@ -31,8 +31,8 @@ final class KnownPeer {
     /// - Parameter all: What the kernel says was acknowledged; nil: nothing waits any more.
     func noteAcknowledged(_ all: Int?) {
         acknowledged = max(acknowledged, all ?? handed)
-        // The kernel's count has the handshake and answers to PINGs too, which nobody handed over. When it is ahead, all
-        // that was handed over has been taken, and what is handed over next begins here.
+        // The kernel's count has the handshake and answers to PINGs too, which nobody handed over. When it is ahead,
+        // all that was handed over has been taken, and what is handed over next begins here.
         handed = max(handed, acknowledged)
     }
 

@@ -172,7 +172,8 @@ import Testing
         #expect(results.all.count == 3 && results.all.allSatisfy { $0.isSuccess })
     }
 
-    /// While it asks for a ticket, while it waits for one, with chunks under way, paused or not sent, from a completion.
+    /// While it asks for a ticket, while it waits for one, with chunks under way, paused or not sent, from a
+    /// completion.
     @Test(arguments: [0, 1, 5, 20, 100, 1000, 20_000, 40_000])
     func whoGivesUpHasItsAnswersAndIsNotCalledAgain(milliseconds: Int64) throws {
         let house = try BulkHouse()

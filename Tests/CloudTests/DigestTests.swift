@@ -147,7 +147,8 @@ import struct Foundation.Data
         #expect(second.values.isEmpty)
     }
 
-    /// Changes bytes that the key-value service has stored, while it is down: it remembers nothing of them as they were.
+    /// Changes bytes that the key-value service has stored, while it is down: it remembers nothing of them as they
+    /// were.
     private func damage(
         _ column: String, of table: String, where condition: String, in cloud: TestCloud,
         by change: (inout [UInt8]) -> Void
@@ -169,8 +170,8 @@ import struct Foundation.Data
             try cloud.storage(of: .identity).write { try $0.first(select, [.text(name)]) { $0.text(0) } })
     }
 
-    /// What lies in the way of one account alone, and for all that it has: the sealed key of its store's digests, its own
-    /// wrapped key.
+    /// What lies in the way of one account alone, and for all that it has: the sealed key of its store's digests, its
+    /// own wrapped key.
     @Test(arguments: [
         ("feed_scopes", "metadata", "digest_keys.damaged"), ("owner_keys", "wrapped", "account_keys.damaged"),
     ])

@@ -117,7 +117,8 @@ import Testing
         #expect(values(own)["a"] == "first" && values(other)[otherKey] == "second")
     }
 
-    /// With a later time, an old value would win against all newer ones; with another device, it would be somebody else's.
+    /// With a later time, an old value would win against all newer ones; with another device, it would be somebody
+    /// else's.
     @Test(arguments: [1, 4, 8, 14])
     func aSealedValueOpensUnderItsOwnStampAlone(_ index: Int) throws {
         let cloud = try TestCloud(seed: 3)

@@ -237,7 +237,8 @@ import Testing
         }
     }
 
-    /// What waits behind an account's reads, and the reads themselves, are bounded in bytes, and others are not concerned.
+    /// What waits behind an account's reads, and the reads themselves, are bounded in bytes, and others are not
+    /// concerned.
     @Test func whatWaitsForAnAccountsReadsIsBounded() throws {
         let cloud = try makeCloud(seed: 28)
         defer { cloud.close() }

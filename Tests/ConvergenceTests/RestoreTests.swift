@@ -40,8 +40,8 @@ final class LateRestoreHistory: RestoreHistory {
     required convenience init(seed: UInt64) throws { try self.init(seed: seed, .later(upTo: .milliseconds(10))) }
 }
 
-/// One seeded history of writes, deletions, copies and restores; in some, devices or the service have wrong clocks, devices
-/// pass from one account to another, or have two processes.
+/// One seeded history of writes, deletions, copies and restores; in some, devices or the service have wrong clocks,
+/// devices pass from one account to another, or have two processes.
 class RestoreHistory: SeededHistory {
     static let steps = 20...50
     static let pauses: ClosedRange<Int64> = 0...400
@@ -236,8 +236,8 @@ class RestoreHistory: SeededHistory {
         for device in cloud.devices {
             guard let account = device.session?.accountID, device.session?.signedIn == true else { continue }
             let (stored, pending) = try items(device)
-            // What the server has not seen may be cut back by it, or given up with its account. What was only seen to be
-            // gone gives way to what it was inferred from.
+            // What the server has not seen may be cut back by it, or given up with its account. What was only seen to
+            // be gone gives way to what it was inferred from.
             let known = stored.filter { $0.sequence > 0 || $0.value != nil }
             let mayGive = hasWrongClocks || hasWrongServerClocks || hasSwitches
             for item in mayGive ? known.filter({ $0.sequence > 0 }) : known + pending {

@@ -10,7 +10,8 @@ import struct Foundation.Data
 /// The smallest service there can be: notes, one text under each name; of two the one that arrives last stays.
 ///
 /// One message, `Change`, sets a note or deletes it. It has one scope for each container that an app lists: each
-/// account's own, or as a board the app's, which everybody reads but those whom a note `barred/` and their account names.
+/// account's own, or as a board the app's, which everybody reads but those whom a note `barred/` and their account
+/// names.
 final class NotesService: CloudService {
     /// Bytes of one note.
     static let bytesMax = 1000

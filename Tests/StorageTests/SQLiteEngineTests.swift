@@ -139,7 +139,8 @@ import Testing
         #expect(foreign?.message.contains("restore the last backup") == true)
     }
 
-    /// More than the cache holds: SQLite writes pages to the log, reads them again and writes them anew before it commits.
+    /// More than the cache holds: SQLite writes pages to the log, reads them again and writes them anew before it
+    /// commits.
     @Test func largeTransactionsAreWholeOrGone() throws {
         let engine = try open()
         try engine.migrate([Migration(name: "wide", statements: ["CREATE TABLE wide (value BLOB)"])])

@@ -51,7 +51,8 @@ struct InitCommand: ParsableCommand {
 }
 
 extension InitCommand {
-    /// - Throws: ``CloudError`` `.invalidArguments` for an address that is none of this machine's, or ports that are taken.
+    /// - Throws: ``CloudError`` `.invalidArguments` for an address that is none of this machine's, or ports that are
+    ///   taken.
     private func requireUsable(_ roster: Roster) throws {
         for entry in roster.services {
             for endpoint in entry.endpoints {

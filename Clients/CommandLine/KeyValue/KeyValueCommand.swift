@@ -349,7 +349,8 @@ enum ValueInput {
 }
 
 extension PropertyValue {
-    /// - Throws: ``CloudError`` `.invalidArguments` when the input is not of the type, or not text where text is needed.
+    /// - Throws: ``CloudError`` `.invalidArguments` when the input is not of the type, or not text where text is
+    ///   needed.
     init(_ input: ValueInput, type: ValueType) throws(CloudError) {
         switch input {
         case .text(let text): try self.init(text: text, type: type)

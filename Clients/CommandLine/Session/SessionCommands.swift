@@ -11,8 +11,7 @@ struct SignInCommand: AsyncParsableCommand {
     @Argument(help: "The deployment's connection string: nephos://HOST:PORT?key=...") var connection: String
     @Option(help: "The account's name.") var account: String
     @OptionGroup var password: PasswordOptions
-    @Option(help: "A name for this device (default: what it was called before, else this machine's).") var deviceName:
-        String?
+    @Option(help: "A name for this device (default: its last one, else this machine's).") var deviceName: String?
     @Option(name: .customLong("class"), help: "computer, or small for a device with little room (default: computer).")
     var policyClass = DeviceClass.computer
     @Option(help: "The app to sign in as (default: the deployment's default app).") var app: String?

@@ -58,8 +58,8 @@ public struct BulkFrame: Sendable {
         }
     }
 
-    /// - Throws: ``CloudError`` `.malformedRequest`; `.incompatibleVersion`: another version, kind or encoding than this
-    ///   build knows; `.limitExceeded`: more content than may be.
+    /// - Throws: ``CloudError`` `.malformedRequest`; `.incompatibleVersion`: another version, kind or encoding than
+    ///   this build knows; `.limitExceeded`: more content than may be.
     public func kind(contentBytesMax: Int) throws(CloudError) -> Kind {
         guard frame.count >= Self.headerBytes else { throw Self.malformed }
         // In the order of the bytes, the first one lowest.

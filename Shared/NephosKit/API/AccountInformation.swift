@@ -116,7 +116,6 @@ public struct StorageInformation: Sendable, Hashable {
     public var planBytes: UInt64
     /// What counts on the plan, as the services last told identity.
     public var usedBytes: UInt64
-    /// Services that could not be asked are left out.
     public var services: [Service]
     /// Services that did not say what they store: it is not in ``services``.
     public var silent: [ServiceName]

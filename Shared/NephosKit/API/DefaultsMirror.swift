@@ -10,9 +10,9 @@ private import Synchronization
 /// Each side's changes go to the other, also those that were made while no mirror ran: the home keeps digests of what
 /// was written to the file last. What somebody has edited since is taken as an edit, and what it overwrites in the
 /// store is in the history; what nobody has edited yields to the store. A key that is gone from the file is deleted
-/// only if the file is known to have had it, with the value that the store has. A file that was never mirrored fills in the keys that the store does not
-/// have; where both have a key with different values, the mirror ends and says so, unless it was told which one to
-/// prefer. One that is not there, or is empty, is filled from the store.
+/// only if the file is known to have had it, with the value that the store has. A file that was never mirrored fills in
+/// the keys that the store does not have; where both have a key with different values, the mirror ends and says so,
+/// unless it was told which one to prefer. One that is not there, or is empty, is filled from the store.
 ///
 /// The file is a JSON object or an XML property list (by its name's end, `.json` or not), and
 /// is replaced as a whole; it keeps its owner and its mode, and a symbolic link stays one. JSON has no dates and no
@@ -84,10 +84,10 @@ public final class DefaultsMirror: Sendable {
     /// download, so that the file does not overrule what is not here yet.
     ///
     /// - Throws: ``CloudError`` `.notSignedIn` when the account changes; `.deviceRevoked` once the server has
-    ///   turned this device away, since nothing goes either way from then on; `.storageFailure` or `.invalidArguments` when
-    ///   the file cannot be used, is gone or empty; `.constraintViolation` when it would delete too many keys, or when it has other values
-    ///   than the store and it is not known which are the newer; and what the store throws (`.quotaExceeded` names
-    ///   the limit).
+    ///   turned this device away, since nothing goes either way from then on; `.storageFailure` or `.invalidArguments`
+    ///   when the file cannot be used, is gone or empty; `.constraintViolation` when it would delete too many keys, or
+    ///   when it has other values than the store and it is not known which are the newer; and what the store throws
+    ///   (`.quotaExceeded` names the limit).
     public func run() async throws(CloudError) {
         var account = try store.session.ubiquityIdentityToken
         while true {

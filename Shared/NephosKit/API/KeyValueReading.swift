@@ -9,9 +9,9 @@ public import struct Foundation.Date
 /// have written it. Then the answer is that of Apple's `NSUbiquitousKeyValueStore`, where that has the call
 /// (developer.apple.com/documentation/foundation/nsubiquitouskeyvaluestore): nil where it gives an object (`string`,
 /// `data`, `array`, `dictionary`), false or 0 where it gives a number (`bool`, `longLong`, `double`); booleans,
-/// integers and reals are converted into one another. Not so texts: by Apple's present pages the text "123" is the number 123,
-/// and the other way round, by its older ones it is none ("nil if the key was not found or its value is not an NSArray
-/// object"). Here it is none, so that what is wrong shows, and no "007" becomes a 7.
+/// integers and reals are converted into one another. Not so texts: by Apple's present pages the text "123" is the
+/// number 123, and the other way round, by its older ones it is none ("nil if the key was not found or its value is not
+/// an NSArray object"). Here it is none, so that what is wrong shows, and no "007" becomes a 7.
 ///
 /// What only this SDK has (``integer(forKey:)``, ``date(forKey:)``, ``value(_:forKey:)``) gives nil where there is
 /// nothing, so that nobody takes what is not there, or not downloaded yet, for a 0.

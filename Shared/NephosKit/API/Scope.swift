@@ -170,7 +170,8 @@ public struct Scope: Sendable {
     }
 }
 
-/// Content that is no longer what everybody sees, since something else took its place. It is kept until its time is over.
+/// Content that is no longer what everybody sees, since something else took its place. It is kept until its time is
+/// over.
 public struct ScopeConflict: Sendable, Hashable {
     /// How it came to that.
     public enum Outcome: String, Sendable {

@@ -115,7 +115,7 @@ extension DeviceEngine {
 
     /// Signs out again, as far as the server can be told: what waits here is another account's, as only its answer
     /// has shown.
-    private func takeBack(_ reply: WireSignInReply, _ client: SignInClient) {
+    private func takeBack(_ reply: WireSignInReply, _ client: SignInClient, maysTakeOtherID: Bool = true) {
         let id = makeOperationID()
         client.call(
             WireSignOut(), accessToken: reply.accessToken.token, timeout: Self.signOutTimeout, id: id
@@ -123,7 +123,9 @@ extension DeviceEngine {
             guard let self, !self.stopped else { return client.close() }
             self.learnTime(answer)
             // A sign-in's id does not age; this is the first that shows a clock which is wrong.
-            if self.isOutdated(id, by: answer) { return self.takeBack(reply, client) }
+            if maysTakeOtherID, self.isOutdated(id, by: answer) {
+                return self.takeBack(reply, client, maysTakeOtherID: false)
+            }
             client.close()
         }
     }
@@ -378,8 +380,8 @@ extension DeviceEngine {
         }
     }
 
-    /// How often to look whether another process has signed out, before it is said that the device was revoked: one that
-    /// gets no answer signs out all the same.
+    /// How often to look whether another process has signed out, before it is said that the device was revoked: one
+    /// that gets no answer signs out all the same.
     private static let signOutPolls = 4
 
     private func turnAway(_ error: CloudError) {

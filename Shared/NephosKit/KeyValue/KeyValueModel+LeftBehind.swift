@@ -1,8 +1,8 @@
 import GRDB
 import NephosCore
 
-/// Writes for a store that the app had before: they were meant for what was in it, so nobody but a person puts them into
-/// another.
+/// Writes for a store that the app had before: they were meant for what was in it, so nobody but a person puts them
+/// into another.
 extension KeyValueModel {
     /// The stores that the app no longer has, where something of it waits.
     private func formerStores(in rows: ScopeTransaction) throws -> [StoreTransaction] {

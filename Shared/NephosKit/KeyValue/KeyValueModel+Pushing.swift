@@ -58,7 +58,8 @@ extension KeyValueModel {
                 if outcome.superseded || outcome.hasCurrent {
                     try Facts(rows.database).withClock { $0.observe(item.timestamp) }
                 }
-                // What is not above the head is here already, or was deleted since: a late answer must not bring it back.
+                // What is not above the head is here already, or was deleted since: a late answer must not bring it
+                // back.
                 guard item.sequence > state.head.sequence else { continue }
                 if let mine = try store.item(item.key), mine.sequence > item.sequence { continue }
                 try store.put(item, &state)

@@ -212,7 +212,8 @@ extension LocalStore {
 
     /// Offers what was written while signed out to the account that is signed
     /// in now, with its original times. It stays until the server has taken it
-    /// (``StoreTransaction/forgetAdopted(_:)``): so nothing is lost by a limit, nor with an account that is left before.
+    /// (``StoreTransaction/forgetAdopted(_:)``): so nothing is lost by a limit, nor with an account that is left
+    /// before.
     ///
     /// - Returns: The keys that are offered, also those that were before and still wait.
     func adoptSignedOutContent(

@@ -17,8 +17,8 @@ enum Backoff {
     }
 }
 
-/// Pauses of a transfer, which somebody waits for: from 50 ms on, each twice as long as the one before and a random part longer, so that those who
-/// were refused together do not come back together.
+/// Pauses of a transfer, which somebody waits for: from 50 ms on, each twice as long as the one before and a random
+/// part longer, so that those who were refused together do not come back together.
 struct GrowingPause {
     private static let first: Duration = .milliseconds(50)
     let longest: Duration

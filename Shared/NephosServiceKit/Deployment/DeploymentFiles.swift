@@ -156,7 +156,8 @@ public struct Deployment: Sendable {
     public var operatorKeys: KeyPair
     public var connection: ConnectionString
 
-    /// Ports that a deployment takes from its base port on: two for each service, one for subscriptions, one for content.
+    /// Ports that a deployment takes from its base port on: two for each service, one for subscriptions, one for
+    /// content.
     public static let portCount = ServiceName.all.count * 2 + 2
 
     /// Makes all keys of a deployment, in memory.

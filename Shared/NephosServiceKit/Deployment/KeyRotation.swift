@@ -27,8 +27,8 @@ public enum KeyRotation {
     }
 
     /// - Parameter forced: Whether not to wait for ``learningTime``: for a key that somebody else knows.
-    /// - Throws: ``CloudError`` `.constraintViolation` when none are announced, or when it is too early, with the time that
-    ///   is left.
+    /// - Throws: ``CloudError`` `.constraintViolation` when none are announced, or when it is too early, with the time
+    ///   that is left.
     public static func makeCurrent(
         _ roster: inout Roster, _ secrets: inout [ServiceSecrets], at now: Timestamp, forced: Bool
     ) throws(CloudError) {

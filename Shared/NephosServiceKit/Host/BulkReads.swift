@@ -7,8 +7,8 @@ internal import NephosStorage
 /// What a connection sends after such a read waits until that is answered, so
 /// that its requests are carried out, and their replies sent, in their order.
 struct BulkReads {
-    /// Bytes of reads that are not answered and of what waits behind them. With more, requests are refused until there is
-    /// room.
+    /// Bytes of reads that are not answered and of what waits behind them. With more, requests are refused until there
+    /// is room.
     private static let bytesMax = 64 << 20
     /// The same of one account, so that none takes the place of all.
     private static let bytesOfAccountMax = 8 << 20

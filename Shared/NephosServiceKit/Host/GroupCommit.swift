@@ -38,7 +38,8 @@ final class GroupCommit {
         self.charge = charge
     }
 
-    /// Who has used up more than was taken for their requests: nothing was taken for the others that they sent with them.
+    /// Who has used up more than was taken for their requests: nothing was taken for the others that they sent with
+    /// them.
     private struct Spent {
         private var errors: [AccountID: CloudError] = [:]
 

@@ -194,8 +194,8 @@ final class GroupRunner {
 
     /// Runs the body in the next group's transaction, as if it were a request.
     ///
-    /// - Parameter completion: Gets the failure, when nothing of it was stored; nil: the failure goes to the log. If the
-    ///   runner is closed before, it is not called.
+    /// - Parameter completion: Gets the failure, when nothing of it was stored; nil: the failure goes to the log. If
+    ///   the runner is closed before, it is not called.
     func submit(
         _ body: @escaping (any HandlerTransaction) throws -> Void, then completion: ((CloudError?) -> Void)? = nil
     ) {
@@ -205,8 +205,8 @@ final class GroupRunner {
 
     /// Runs the body at once, in a group with whatever is queued; or in the next group, while one is under way.
     ///
-    /// - Parameter completion: Gets the failure, when nothing of it was stored. Always called, but for a runner that goes
-    ///   with its loop.
+    /// - Parameter completion: Gets the failure, when nothing of it was stored. Always called, but for a runner that
+    ///   goes with its loop.
     func run(
         _ body: @escaping (any HandlerTransaction) throws -> Void, then completion: @escaping (CloudError?) -> Void
     ) {

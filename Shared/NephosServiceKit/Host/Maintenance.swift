@@ -105,7 +105,8 @@ final class Maintenance {
         }
     }
 
-    /// Runs a step in a group. Its end begins the pause until the next one, so that there is one of each kind at a time.
+    /// Runs a step in a group. Its end begins the pause until the next one, so that there is one of each kind at a
+    /// time.
     private func run(
         _ complaint: Logger.Message, _ body: @escaping (any HandlerTransaction) throws -> Void,
         then completion: @escaping (_ failed: Bool) -> Void

@@ -24,8 +24,8 @@ public struct RequestContext: Sendable {
     public var id: OperationID
     public var causeID: OperationID?
     public var peer: Peer
-    /// Set when the method's access is ``Access/device``, or ``Access/account`` or ``Access/reader`` and it is neither the
-    /// operator nor a service who calls.
+    /// Set when the method's access is ``Access/device``, or ``Access/account`` or ``Access/reader`` and it is neither
+    /// the operator nor a service who calls.
     public var caller: Caller?
     /// The server's wall clock when the group began.
     public var now: Timestamp

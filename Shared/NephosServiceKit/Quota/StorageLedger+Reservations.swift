@@ -17,8 +17,8 @@ extension StorageLedger {
     /// - Parameters:
     ///   - bytes: In all. Less than before gives room back, but never what is filled.
     ///   - expires: When it ends, unless that was put off further already.
-    /// - Throws: ``CloudError`` `.quotaExceeded`, `.serviceBusy` as ``charge(_:to:app:device:in:)``; `.limitExceeded`: the
-    ///   owner has too many. Nothing was changed then.
+    /// - Throws: ``CloudError`` `.quotaExceeded`, `.serviceBusy` as ``charge(_:to:app:device:in:)``; `.limitExceeded`:
+    ///   the owner has too many. Nothing was changed then.
     public func reserve(
         _ bytes: UInt64, under id: ReservationID, for owner: Owner, app: AppID, device: DeviceID,
         until expires: Timestamp, now: Timestamp, in transaction: any HandlerTransaction

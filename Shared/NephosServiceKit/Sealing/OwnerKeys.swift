@@ -123,7 +123,8 @@ public final class OwnerKeys {
 
     /// The owner's key, or nil when nothing was ever sealed for it.
     ///
-    /// - Throws: ``CloudError`` `.storageFailure` when it is damaged, or cannot be opened with the secrets' master keys.
+    /// - Throws: ``CloudError`` `.storageFailure` when it is damaged, or cannot be opened with the secrets' master
+    ///   keys.
     public func existingKey(of owner: Owner, in transaction: any Transaction) throws -> OwnerKey? {
         switch try standing(of: owner, in: transaction) {
         case .none: return nil
@@ -165,14 +166,14 @@ public final class OwnerKeys {
     struct Rewrapped {
         /// The last owner that had its turn; nil: there are no more.
         var last: Owner?
-        /// Those whose keys are damaged: they stay as they are.
+        /// Those whose keys were found damaged just now: they stay as they are.
         var damaged: [Owner] = []
         /// Those whose keys do not open, and it is not certain that they are damaged: older master keys are needed.
         var unopened: [Owner] = []
     }
 
-    /// Wraps keys with the newest master key that an older one wraps, at most `limit` in one call. Those that do not open
-    /// keep no others from it.
+    /// Wraps keys with the newest master key that an older one wraps, at most `limit` in one call. Those that do not
+    /// open keep no others from it.
     ///
     /// - Parameter last: Whoever had its turn last; go on in a later group.
     func rewrap(after last: Owner?, limit: Int, in transaction: any Transaction) throws -> Rewrapped {
@@ -187,9 +188,8 @@ public final class OwnerKeys {
                 try transaction.execute(
                     Self.update, [.text(row.owner.rawValue), .text(newest), .blob(try wrapped(key, of: row.owner))])
             } else if (try? checkDamaged(row, in: transaction)) != nil {
-                // So it is known also when its master key is gone.
-                try transaction.execute(Self.insertDamaged, row.values)
-                outcome.damaged.append(row.owner)
+                // So it is known also when its master key is gone, and told once, however often this runs.
+                if try transaction.execute(Self.insertDamaged, row.values) == 1 { outcome.damaged.append(row.owner) }
             } else {
                 outcome.unopened.append(row.owner)
             }

@@ -146,7 +146,8 @@ extension Directory {
     }
 }
 
-/// Where identity keeps its directory. It belongs to nobody: no account has this id, since theirs begin with `acct_`, and no app.
+/// Where identity keeps its directory. It belongs to nobody: no account has this id, since theirs begin with `acct_`,
+/// and no app.
 public let directoryScope = ScopeName(Owner("directory"), "directory")
 
 /// The scope of each account, in identity's feed, that its devices may follow: how full its plan is, and the like.

@@ -211,7 +211,8 @@ extension CloudError {
     public static let accountLocked = CloudError(
         .accountTemporarilyUnavailable, "The account is locked. What is on this device stays; ask the operator.",
         retryAfter: .seconds(60))
-    /// What was to be used once was used by two: somebody has a copy of the device's home, or it was an old copy itself.
+    /// What was to be used once was used by two: somebody has a copy of the device's home, or it was an old copy
+    /// itself.
     public static let deviceCopied = CloudError(
         .deviceRevoked,
         "This device's sign-in came from two places, so it was ended for both. Sign in again, which makes a new key.",

@@ -51,8 +51,8 @@ struct DeviceStore {
     private static let selectByKey = SQL("SELECT \(columns) FROM devices WHERE public_key = ?1")
     private static let selectByAccount = SQL(
         "SELECT \(columns) FROM devices WHERE account_id = ?1 ORDER BY enrolled_at, device_id")
-    // States are written out, not bound: with an index of `state = 1` alone, SQLite would prepare the statement anew for
-    // each value.
+    // States are written out, not bound: with an index of `state = 1` alone, SQLite would prepare the statement anew
+    // for each value.
     private static let signedOut = DeviceRecord.State.signedOut.rawValue
     private static let selectPage = SQL(
         """

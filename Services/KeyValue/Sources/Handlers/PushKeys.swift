@@ -286,7 +286,8 @@ struct Push: ~Copyable {
             winner: winner, recordedAt: context.now)
     }
 
-    /// Tells the write from others under its stamp, as two copies of one device make them: a digest has the value in it.
+    /// Tells the write from others under its stamp, as two copies of one device make them: a digest has the value in
+    /// it.
     private static func mark(of digest: SetDigest) -> Int64 { Int64(bitPattern: digest.mark) }
 }
 

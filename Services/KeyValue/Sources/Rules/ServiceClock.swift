@@ -2,9 +2,9 @@ internal import NephosCore
 
 /// The time that devices' timestamps are held against.
 ///
-/// Hybrid as theirs: it never goes back, neither behind what the wall clock has said nor, after a restart, behind what is
-/// stored of it. Else, after the server's clock was set back, a new write of a device whose clock is right would be cut
-/// back behind what others wrote before it.
+/// Hybrid as theirs: it never goes back, neither behind what the wall clock has said nor, after a restart, behind what
+/// is stored of it. Else, after the server's clock was set back, a new write of a device whose clock is right would be
+/// cut back behind what others wrote before it.
 struct ServiceClock {
     private var latest = Timestamp(milliseconds: 0)
 

@@ -2,8 +2,8 @@ internal import NephosCore
 internal import NephosServiceKit
 internal import NephosStorage
 
-// What a large push has replaced is packed in its transaction, some entries to a row, and each row is unpacked by itself
-// after it: three B-trees are changed for each entry, and meanwhile everybody else would wait.
+// What a large push has replaced is packed in its transaction, some entries to a row, and each row is unpacked by
+// itself after it: three B-trees are changed for each entry, and meanwhile everybody else would wait.
 extension KeyHistory {
     /// Entries removed in one step to make room for a row of packed ones.
     private static let removedAtOnceMax = 64

@@ -44,8 +44,8 @@ enum KeyValueMigrations {
                     sealed BLOB,
                     PRIMARY KEY (own, store_id, number)) WITHOUT ROWID
                 """,
-                // What a large push has replaced, some entries to a row, until they get rows of their own. Its number is
-                // that of its first entry.
+                // What a large push has replaced, some entries to a row, until they get rows of their own. Its number
+                // is that of its first entry.
                 """
                 CREATE TABLE key_history_packed (
                     store_id BIGINT NOT NULL,

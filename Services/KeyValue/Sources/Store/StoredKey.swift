@@ -8,8 +8,8 @@ internal import NephosStorage
 /// significant first, 1 byte of length and the device id, 4 bytes of their
 /// ``check(of:)``, the sealed value, which opens under this stamp alone.
 ///
-/// The check keeps nobody out. It tells a stamp that is damaged, which nobody is told, from one of a value that is: that
-/// says whose copy is new enough.
+/// The check keeps nobody out. It tells a stamp that is damaged, which nobody is told, from one of a value that is:
+/// that says whose copy is new enough.
 struct StoredKey {
     private static let layout: UInt8 = 1
     private static let checkBytes = 4
@@ -69,9 +69,9 @@ struct StoredKey {
         }
     }
 
-    /// FNV-1a, of 32 bits: no single byte can change without it.
+    /// No single byte can change without it.
     private static func check(of bytes: Slice<UnsafeRawBufferPointer>) -> UInt32 {
-        bytes.reduce(2_166_136_261) { ($0 ^ UInt32($1)) &* 16_777_619 }
+        UInt32(truncatingIfNeeded: FNV1a.hash(bytes))
     }
 
     /// The row, to be put into the feed. Device ids are at most ``NameRule/lengthMax`` bytes long.
