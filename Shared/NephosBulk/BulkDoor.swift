@@ -19,6 +19,11 @@ final class BulkDoor {
     private let commit: Receiving.Commit
     private static let sweepInterval: Duration = .seconds(10)
 
+    /// Frames under tickets that are not known. They are looked at once more: a ticket is told to this loop before
+    /// whoever asked for it, but a frame may be taken from the socket before that was heard.
+    private var early: [Incoming] = []
+    private static let earlyMax = 512
+
     /// - Parameter room: For content that was sent and is not stored yet.
     /// - Throws: ``CloudError`` `.configurationInvalid` for an address that cannot be bound.
     init(
@@ -83,9 +88,10 @@ final class BulkDoor {
 
     private func sweep() {
         loop.schedule(after: Self.sweepInterval) { [weak self] in
-            guard let self, socket != nil else { return }
+            guard let self, let socket else { return }
             let now = loop.monotonicNow
             tellWhoWaits(under: tickets.removeAll { $1 <= now })
+            sending.forget { socket.isGone($0) }
             receiving.keep(tickets.uploads)
             sweep()
         }
@@ -100,18 +106,49 @@ final class BulkDoor {
                 _ = send(BulkFrame.control(.greeting, .none), to: one.peer)
                 continue
             }
-            let frame = BulkFrame(one.message[0])
-            do throws(CloudError) { try take(frame, of: one.peer, now: now) } catch {
-                refuse(frame, of: one.peer, error)
-            }
+            take(one, now: now)
         }
+        goOn()
+    }
+
+    private func goOn() {
         receiving.goOn()
         sending.goOn()
     }
 
-    private func take(_ frame: BulkFrame, of peer: Peer, now: Duration) throws(CloudError) {
-        let kind = try frame.kind(contentBytesMax: BulkLimits.chunkBytesMax)
-        guard let ticket = tickets.find(frame.ticket, of: peer.publicKey, now: now) else { throw Self.noTicket }
+    private func take(_ one: Incoming, now: Duration, mayBeEarly: Bool = true) {
+        let frame = BulkFrame(one.message[0])
+        do throws(CloudError) {
+            let kind = try frame.kind(contentBytesMax: BulkLimits.chunkBytesMax)
+            guard let ticket = tickets.find(frame.ticket, of: one.peer.publicKey, now: now) else {
+                if mayBeEarly, early.count < Self.earlyMax { return wait(with: one) }
+                throw Self.noTicket
+            }
+            try take(frame, kind, under: ticket, of: one.peer)
+        } catch {
+            refuse(frame, of: one.peer, error)
+        }
+    }
+
+    private func wait(with one: Incoming) {
+        early.append(one)
+        guard early.count == 1 else { return }
+        // After everything that was given to the loop until now.
+        let door = LoopBound(self, to: loop)
+        loop.handle.execute { loop in door.withValue(on: loop) { $0.takeEarly() } }
+    }
+
+    private func takeEarly() {
+        let frames = early
+        early = []
+        let now = loop.monotonicNow
+        for one in frames { take(one, now: now, mayBeEarly: false) }
+        goOn()
+    }
+
+    private func take(
+        _ frame: BulkFrame, _ kind: BulkFrame.Kind, under ticket: Ticket, of peer: Peer
+    ) throws(CloudError) {
         sending.note(ticket, on: peer)
         var refusal: CloudError?
         switch kind {

@@ -75,7 +75,7 @@ final class Sending {
         guard lines[line] == nil else { return }
         lines[line] = State(line, peer, ticket)
         connections[ticket.id, default: []].append(peer.connection)
-        // Nobody tells that a connection is over.
+        // Nobody tells at once that a connection is over.
         guard let all = connections[ticket.id], all.count > Self.connectionsMax else { return }
         remove(Line(connection: all[0], ticket: ticket.id))
     }
@@ -120,6 +120,12 @@ final class Sending {
         let peers = over.compactMap { lines[$0].map { (peer: $0.peer, waits: !$0.requests.isEmpty) } }
         for line in over { remove(line) }
         return peers
+    }
+
+    /// Forgets what was asked for on connections that are over: whoever lost one asks again on another, and must not
+    /// find the account's share taken by what nobody waits for.
+    func forget(where isGone: (Peer) -> Bool) {
+        for state in lines.values where isGone(state.peer) { remove(state.line) }
     }
 
     private func remove(_ line: Line) {

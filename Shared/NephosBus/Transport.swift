@@ -162,6 +162,9 @@ public protocol ReplySocket: AnyObject {
     var endpoint: String { get }
     /// Sends without ever waiting.
     func send(_ message: Message, to peer: Peer) -> SendResult
+    /// Whether the peer's connection is known to be over, so that what is kept for it can go. It is known some time
+    /// after the end; nobody says so.
+    func isGone(_ peer: Peer) -> Bool
     /// Cuts no connection by itself; forgets what is kept for the peer.
     func close()
 }

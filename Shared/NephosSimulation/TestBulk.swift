@@ -132,6 +132,9 @@ package final class TestBulk {
     /// Sends a frame as it is, on the connection of this number, which is made if need be.
     package func send(_ frame: Frame, on number: Int = 0) throws { _ = try socket(number).send([frame]) }
 
+    /// Ends the connection of this number; the next that is sent on it makes another.
+    package func disconnect(_ number: Int) { raw.removeValue(forKey: number)?.close() }
+
     /// Forgets what has come back.
     package func clear() { frames = [] }
 

@@ -18,7 +18,7 @@ final class RouterSocket: ReplySocket, LoopSocket {
     private var ledger: SendLedger
     private var ledgerTimer: (any LoopTimer)?
     /// Of the message that was received last.
-    private let routingID = ReceivedFrame()
+    private let routingFrame = ReceivedFrame()
 
     /// How long a connection may say nothing before it is cut.
     private static let silenceMax: Duration = .seconds(10)
@@ -44,7 +44,8 @@ final class RouterSocket: ReplySocket, LoopSocket {
         var batch: [Incoming] = []
         var received = 0
         var byteCount = 0
-        while received < batchMax, byteCount < SocketCore.batchBytesMax, let message = core.receive(after: routingID) {
+        while received < batchMax, byteCount < SocketCore.batchBytesMax, let message = core.receive(after: routingFrame)
+        {
             received += 1
             byteCount += core.wireBytes
             if let one = incoming(message) { batch.append(one) }
@@ -55,7 +56,7 @@ final class RouterSocket: ReplySocket, LoopSocket {
 
     private func incoming(_ message: Message) -> Incoming? {
         guard let first = message.first?.storage as? ReceivedFrame else { return nil }
-        guard let id = routingID.withUnsafeBytes(RoutingID.init), let peer = peers.peer(id, on: first) else {
+        guard let id = routingFrame.withUnsafeBytes(RoutingID.init), let peer = peers.peer(id, on: first) else {
             // It chose an id of its own, and had it.
             if let descriptor = first.descriptor { loop.context.connections[descriptor]?.cut() }
             return nil
@@ -70,7 +71,7 @@ final class RouterSocket: ReplySocket, LoopSocket {
 
     func send(_ message: Message, to peer: Peer) -> SendResult {
         guard peer.connection >> 33 == UInt64(serial) else { return .gone }
-        let id = RoutingID(number: peer.connection & ((1 << 33) - 1))
+        let id = routingID(of: peer)
         let known = peers[id]
         var bytes = 0
         if let known {
@@ -84,6 +85,13 @@ final class RouterSocket: ReplySocket, LoopSocket {
         }
         return result
     }
+
+    func isGone(_ peer: Peer) -> Bool {
+        guard peer.connection >> 33 == UInt64(serial), let known = peers[routingID(of: peer)] else { return true }
+        return known.connection?.isClosed ?? false
+    }
+
+    private func routingID(of peer: Peer) -> RoutingID { RoutingID(number: peer.connection & ((1 << 33) - 1)) }
 
     private func watchLedger() {
         ledgerTimer = loop.schedule(after: SendLedger.interval) { [weak self] in

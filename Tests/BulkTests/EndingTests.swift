@@ -163,6 +163,46 @@ import Testing
         #expect(made.door?.knownCount == 0)
     }
 
+    /// The service's own loop tells of a ticket and then answers; the loop of content may have looked for what it is told
+    /// before that, and take the device's first frames from its socket after it.
+    @Test func framesThatOvertakeTheirTicketAreTaken() throws {
+        let house = try BulkHouse()
+        let network = SimulatedNetwork(seed: 1)
+        defer { network.close() }
+        let transport = InProcessTransport(network)
+        let work = ChunkWork(
+            store: house.store, snapshots: try house.cloud.storage(of: .documents).snapshots, roomKeptBytes: 0)
+        let (keys, device) = (try transport.makeKeyPair(), try transport.makeKeyPair())
+        let ticket = try makeTicket(1, of: AccountID("account"), key: device.publicKey)
+        let made = Made()
+        let endpoint = "tcp://127.0.0.1:7999"
+        _ = try transport.startLoop(named: "content") { loop in
+            let hooked = HookedLoop(loop)
+            let door = try BulkDoor(
+                loop: hooked, endpoint: endpoint, keys: keys, work: work, room: Room(perKeyMax: 1, max: 1)
+            ) { _, _ in }
+            hooked.beforeHandling = { [unowned hooked] messages in
+                guard messages.contains(where: { !$0.isProbe }) else { return }
+                let bound = LoopBound(door, to: hooked)
+                hooked.handle.execute { loop in bound.withValue(on: loop) { $0.add(ticket, nil, nil) } }
+            }
+            made.door = door
+            made.loop = hooked
+        }
+        _ = try transport.startLoop(named: "device") { loop in
+            made.socket = try loop.makeRequestSocket(
+                RequestSocketOptions(endpoints: [endpoint], serverKey: keys.publicKey, keys: device)
+            ) { made.frames += $0.map { BulkFrame($0[0]) } }
+        }
+        network.run(for: .seconds(1))
+        made.frames = []
+        // In one batch, and in their order.
+        _ = made.socket?.send([BulkFrame.control(.credit, ticket.id, number: 1 << 20)])
+        _ = made.socket?.send([BulkFrame.control(.get, ticket.id, number: 5, chunk: id(of: content(1)))])
+        network.run(for: .seconds(1))
+        #expect(made.frames.map(\.failure.code) == [.unknownItem])
+    }
+
     private func makeTicket(_ number: Int, of account: AccountID, key: PublicKey) throws -> Ticket {
         var generator = SplitMix64(seed: UInt64(number))
         let caller = Caller(
@@ -178,5 +218,8 @@ import Testing
     // Unchecked: a simulation has one thread.
     private final class Made: @unchecked Sendable {
         var door: BulkDoor?
+        var loop: HookedLoop?
+        var socket: (any RequestSocket)?
+        var frames: [BulkFrame] = []
     }
 }

@@ -5,6 +5,8 @@ import NephosSimulation
 import NephosWire
 import Testing
 
+@testable import NephosBulk
+
 /// One ticket on many connections, of which nobody says which are over.
 @Suite struct LineTests {
     @Test func whatWasReadForAForgottenConnectionIsNotTakenForItsNextRequests() throws {
@@ -34,5 +36,34 @@ import Testing
         let answers = mover.frames.filter { $0.kind == .chunk }
         #expect(answers.map(\.number) == [77])
         #expect(answers.first?.withContent { [UInt8]($0) } == chunks[3])
+    }
+
+    /// A device whose connection breaks again and again asks anew each time, and nothing is left of what it asked before.
+    @Test func whatWaitsOnLostConnectionsTakesNoOnesShare() throws {
+        let house = try BulkHouse()
+        let mover = try TestBulk(of: house.cloud)
+        let perConnection = 1000
+        let times = Sending.requestsOfAccountMax / perConnection + 1
+        // Without credit all of them wait.
+        for _ in 0..<times {
+            let good = try ticket(house.open(mover))
+            for number in 0..<perConnection {
+                try mover.send(BulkFrame.control(.get, good, number: UInt64(number), chunk: id(of: content(1))))
+            }
+            house.cloud.network.run(for: .milliseconds(100))
+            mover.disconnect(0)
+        }
+        mover.clear()
+        house.cloud.network.run(for: .seconds(10))
+        let good = try ticket(house.open(mover))
+        for number in 0..<perConnection {
+            try mover.send(BulkFrame.control(.get, good, number: UInt64(number), chunk: id(of: content(1))))
+        }
+        house.cloud.network.run(for: .milliseconds(100))
+        #expect(mover.frames.isEmpty)
+        try mover.send(BulkFrame.control(.credit, good, number: 1 << 20))
+        house.cloud.network.run(for: .seconds(1))
+        #expect(mover.frames.count == perConnection)
+        #expect(mover.frames.allSatisfy { $0.failure.code == .unknownItem })
     }
 }

@@ -97,6 +97,10 @@ final class EchoServer: Sendable {
         onLoop(handle) { [socket] in socket.withValue(on: $0) { $0.send(message, to: peer) } }
     }
 
+    func isGone(_ peer: Peer) -> Bool {
+        onLoop(handle) { [socket] in socket.withValue(on: $0) { $0.isGone(peer) } }
+    }
+
     func broadcast(_ message: Message) -> [SendResult] {
         let peers = probes
         return onLoop(handle) { [socket] in

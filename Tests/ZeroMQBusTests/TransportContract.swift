@@ -35,6 +35,19 @@ struct TransportContract {
         try eventually { client.received == [[[7]]] }
     }
 
+    func whoseConnectionIsOverIsGone() throws {
+        let echo = try EchoServer(transport, endpoint)
+        defer { echo.handle.stop() }
+        let (one, other) = (try Client(transport, echo), try Client(transport, echo))
+        defer { other.handle.stop() }
+        try eventually { echo.probes.count == 2 }
+        let ones = try #require(echo.probes.first { $0.publicKey == one.keys.publicKey })
+        #expect(!echo.probes.contains { echo.isGone($0) })
+        one.handle.stop()
+        try eventually { echo.isGone(ones) }
+        #expect(echo.probes.filter { echo.isGone($0) } == [ones])
+    }
+
     func publicKeyOfThePeerIsProved() throws {
         let echo = try EchoServer(transport, endpoint)
         defer { echo.handle.stop() }

@@ -10,6 +10,7 @@ struct ZeroMQBusTests {
     let contract = TransportContract(transport: ZeroMQTransport(busyPollMax: .microseconds(200)))
 
     @Test func requestAndReplyRoundTrip() throws { try contract.requestAndReplyRoundTrip() }
+    @Test func whoseConnectionIsOverIsGone() throws { try contract.whoseConnectionIsOverIsGone() }
     @Test func probeAnnouncesConnectAndReconnect() throws { try contract.probeAnnouncesConnectAndReconnect() }
     @Test func publicKeyOfThePeerIsProved() throws { try contract.publicKeyOfThePeerIsProved() }
     @Test func rosterRefusesForeignKeys() throws { try contract.rosterRefusesForeignKeys() }

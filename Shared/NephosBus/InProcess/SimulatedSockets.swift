@@ -240,6 +240,8 @@ final class SimulatedRouter: ReplySocket, SimulatedSocket, SimulatedDoor {
         return .sent
     }
 
+    func isGone(_ peer: Peer) -> Bool { lines[peer.connection] == nil }
+
     func close() {
         guard inbox != nil else { return }
         inbox = nil

@@ -142,6 +142,8 @@ final class LoopbackBus: BusLoop {
             return .sent
         }
 
+        func isGone(_ peer: Peer) -> Bool { bus.clients[peer.connection] == nil }
+
         func close() { bus.servers[endpoint] = nil }
     }
 
