@@ -193,7 +193,7 @@ extension ReplyEnvelope {
                     $0.number(3, UInt64(clamping: budget.refill.nanoseconds / 1000))
                 }
             }
-            return Frame(writer.bytes)
+            return Frame(writer.take())
         }
     }
 

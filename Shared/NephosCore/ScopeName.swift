@@ -22,7 +22,7 @@ public struct ScopeName: Hashable, Sendable, CustomStringConvertible {
 
     /// FNV-1a of the name's bytes, so that every language agrees.
     private static func partition(of name: String) -> Int {
-        Int(FNV1a.hash(name.utf8) % UInt64(partitionCount))
+        Int(FNV1a.hash(name) % UInt64(partitionCount))
     }
 }
 

@@ -34,7 +34,7 @@ extension Feed {
     /// FNV-1a of the principal. Eight bytes are enough: a reply is found only
     /// together with 122 bits of operation id, which its caller alone knows.
     private static func number(of principal: String) -> Int64 {
-        Int64(bitPattern: FNV1a.hash(principal.utf8))
+        Int64(bitPattern: FNV1a.hash(principal))
     }
 
     /// Forgets replies of operations older than the id (``OperationID/lowerBound(at:)``),

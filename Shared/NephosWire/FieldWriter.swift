@@ -7,48 +7,66 @@ public import NephosCore
 /// What it writes is what the generated code would (`EncodingTests`): fields
 /// in the order of their numbers, and none for zero and empty.
 public struct FieldWriter: Sendable {
-    /// What was written.
-    @inlinable public var bytes: [UInt8] { storage }
+    /// What was written, and room for what comes next: each field is put into it at once, and not byte by byte.
+    @usableFromInline var storage: [UInt8]
+    /// How many bytes were written.
+    public private(set) var count = 0
 
-    @usableFromInline var storage: [UInt8] = []
+    private static let growth = 64
+    private static let varintBytesMax = 10
 
-    public init(reserving count: Int = 0) { storage.reserveCapacity(count) }
+    public init(reserving count: Int = 0) { storage = [UInt8](repeating: 0, count: count) }
 
-    @inlinable
-    public mutating func number(_ field: UInt8, _ value: UInt64) {
-        guard value != 0 else { return }
-        tag(field, wireType: 0)
-        varint(value)
+    /// Hands over what was written, and begins anew.
+    public mutating func take() -> [UInt8] {
+        storage.removeLast(storage.count - count)
+        defer {
+            storage = []
+            count = 0
+        }
+        return storage
     }
 
-    @inlinable
+    public mutating func number(_ field: UInt8, _ value: UInt64) {
+        guard value != 0 else { return }
+        write(1 + Self.varintBytesMax) { bytes in
+            bytes[0] = Self.tag(field, wireType: 0)
+            return 1 + Self.varint(value, to: bytes + 1)
+        }
+    }
+
     public mutating func flag(_ field: UInt8, _ value: Bool) { number(field, value ? 1 : 0) }
 
-    @inlinable
     public mutating func text(_ field: UInt8, _ value: String) {
         guard !value.isEmpty else { return }
-        tag(field, wireType: 2)
-        varint(UInt64(value.utf8.count))
-        // Without its type known to be bytes in a row, text is appended byte by byte.
-        if value.utf8.withContiguousStorageIfAvailable({ storage.append(contentsOf: $0) }) == nil { append(value.utf8) }
+        var value = value
+        value.withUTF8 { data(field, UnsafeRawBufferPointer($0)) }
     }
 
     /// Bytes, or a nested message that is encoded already.
     ///
     /// - Parameter isPresent: Also when empty, as a message is.
-    @inlinable
-    public mutating func data(_ field: UInt8, _ value: some Collection<UInt8>, isPresent: Bool = false) {
+    public mutating func data(_ field: UInt8, _ value: [UInt8], isPresent: Bool = false) {
+        value.withUnsafeBytes { data(field, $0, isPresent: isPresent) }
+    }
+
+    /// The same.
+    public mutating func data(_ field: UInt8, _ value: UnsafeRawBufferPointer, isPresent: Bool = false) {
         guard isPresent || !value.isEmpty else { return }
-        tag(field, wireType: 2)
-        varint(UInt64(value.count))
-        append(value)
+        write(1 + Self.varintBytesMax + value.count) { bytes in
+            bytes[0] = Self.tag(field, wireType: 2)
+            let start = 1 + Self.varint(UInt64(value.count), to: bytes + 1)
+            if let base = value.baseAddress {
+                UnsafeMutableRawPointer(bytes + start).copyMemory(from: base, byteCount: value.count)
+            }
+            return start + value.count
+        }
     }
 
     /// A nested message.
     @inlinable
     public mutating func message(_ field: UInt8, _ body: (inout FieldWriter) throws -> Void) rethrows {
-        tag(field, wireType: 2)
-        let start = count
+        let start = begin(field)
         try body(&self)
         insertLength(at: start)
     }
@@ -63,70 +81,86 @@ public struct FieldWriter: Sendable {
 
     private mutating func check(_ field: UInt8, _ check: TokenCheck) {
         guard check != .none else { return }
-        tag(field, wireType: 2)
-        varint(UInt64(TokenCheck.byteCount))
-        withUnsafeBytes(of: (check.run.bigEndian, check.mark.bigEndian)) { storage.append(contentsOf: $0) }
+        withUnsafeBytes(of: (check.run.bigEndian, check.mark.bigEndian)) { data(field, $0) }
     }
 
     /// The mark of a digest.
     public mutating func mark(_ field: UInt8, of digest: SetDigest) {
-        tag(field, wireType: 2)
-        varint(8)
-        withUnsafeBytes(of: digest.mark) { storage.append(contentsOf: $0) }
+        withUnsafeBytes(of: digest.mark) { data(field, $0) }
     }
 
     public mutating func operation(_ field: UInt8, _ id: OperationID) {
-        tag(field, wireType: 2)
-        varint(UInt64(OperationID.byteCount))
-        withUnsafeBytes(of: (id.high.bigEndian, id.low.bigEndian)) { storage.append(contentsOf: $0) }
+        withUnsafeBytes(of: (id.high.bigEndian, id.low.bigEndian)) { data(field, $0) }
     }
 
     /// Fields of a message that is encoded already.
-    @inlinable
-    public mutating func append(encoded fields: [UInt8]) { storage.append(contentsOf: fields) }
+    public mutating func append(encoded fields: [UInt8]) { fields.withUnsafeBytes { append($0) } }
 
     /// Fields that were written apart.
-    @inlinable
-    public mutating func append(_ fields: FieldWriter) { storage.append(contentsOf: fields.storage) }
+    public mutating func append(_ fields: FieldWriter) {
+        fields.storage.withUnsafeBytes { append(UnsafeRawBufferPointer(rebasing: $0[..<fields.count])) }
+    }
 
     // MARK: Parts
 
-    @inlinable public var count: Int { storage.count }
-
-    @inlinable
-    mutating func tag(_ field: UInt8, wireType: UInt8) { storage.append(field << 3 | wireType) }
-
-    @inlinable
-    mutating func append(_ part: some Collection<UInt8>) { storage.append(contentsOf: part) }
-
-    @inlinable
-    mutating func varint(_ value: UInt64) {
-        var rest = value
-        while rest >= 0x80 {
-            storage.append(UInt8(truncatingIfNeeded: rest) | 0x80)
-            rest >>= 7
+    private mutating func append(_ part: UnsafeRawBufferPointer) {
+        guard let base = part.baseAddress else { return }
+        write(part.count) { bytes in
+            UnsafeMutableRawPointer(bytes).copyMemory(from: base, byteCount: part.count)
+            return part.count
         }
-        storage.append(UInt8(rest))
+    }
+
+    /// - Parameters:
+    ///   - countMax: Room that the body gets.
+    ///   - body: Writes, and returns how much.
+    private mutating func write(_ countMax: Int, _ body: (UnsafeMutablePointer<UInt8>) -> Int) {
+        if storage.count - count < countMax {
+            storage.append(contentsOf: repeatElement(0, count: max(countMax, storage.count, Self.growth)))
+        }
+        let place = count
+        count += storage.withUnsafeMutableBufferPointer { storage in
+            // There is room for it, and so there is an address.
+            storage.baseAddress.map { body($0 + place) } ?? 0
+        }
+    }
+
+    private static func tag(_ field: UInt8, wireType: UInt8) -> UInt8 { field << 3 | wireType }
+
+    /// - Returns: How many bytes it takes.
+    private static func varint(_ value: UInt64, to bytes: UnsafeMutablePointer<UInt8>) -> Int {
+        var rest = value
+        var count = 0
+        while rest >= 0x80 {
+            bytes[count] = UInt8(truncatingIfNeeded: rest) | 0x80
+            rest >>= 7
+            count += 1
+        }
+        bytes[count] = UInt8(rest)
+        return count + 1
+    }
+
+    private static func varintWidth(_ value: UInt64) -> Int { (70 - (value | 1).leadingZeroBitCount) / 7 }
+
+    /// - Returns: Where the nested message begins.
+    @usableFromInline
+    mutating func begin(_ field: UInt8) -> Int {
+        write(1) { bytes in
+            bytes[0] = Self.tag(field, wireType: 2)
+            return 1
+        }
+        return count
     }
 
     /// Puts the length of what follows `start` before it.
     @usableFromInline
     mutating func insertLength(at start: Int) {
-        let length = storage.count - start
-        var width = 0
-        var rest = length
-        repeat {
-            storage.append(0)
-            width += 1
-            rest >>= 7
-        } while rest > 0
-        storage.withUnsafeMutableBytes { bytes in
-            UnsafeMutableRawBufferPointer(rebasing: bytes[(start + width)...])
-                .copyMemory(from: UnsafeRawBufferPointer(rebasing: bytes[start..<start + length]))
-            for place in 0..<width {
-                let more: UInt8 = place < width - 1 ? 0x80 : 0
-                bytes[start + place] = UInt8(truncatingIfNeeded: length >> (7 * place)) & 0x7f | more
-            }
+        let length = count - start
+        write(Self.varintBytesMax) { end in
+            let message = end - length
+            let width = Self.varintWidth(UInt64(length))
+            UnsafeMutableRawPointer(message + width).copyMemory(from: message, byteCount: length)
+            return Self.varint(UInt64(length), to: message)
         }
     }
 }

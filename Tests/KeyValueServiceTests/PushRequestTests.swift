@@ -119,9 +119,10 @@ import Testing
         write.data(2, try second.serializedBytes() as [UInt8], isPresent: true)
         write.number(3, 9)
         var push = FieldWriter()
-        push.data(2, write.bytes, isPresent: true)
-        let read = try PushRequest(decoding: Frame(push.bytes)).canonical()
-        #expect(read.writes == (try generated(push.bytes)).writes)
+        push.data(2, write.take(), isPresent: true)
+        let bytes = push.take()
+        let read = try PushRequest(decoding: Frame(bytes)).canonical()
+        #expect(read.writes == (try generated(bytes)).writes)
         #expect(read.writes.first?.value == PropertyValue.array([.integer(1), .integer(2)]).canonicalBytes)
     }
 
@@ -132,8 +133,8 @@ import Testing
             write.text(1, "k")
             for _ in 0..<parts { write.data(2, [1 << 3, 1] as [UInt8]) }
             var push = FieldWriter()
-            push.data(2, write.bytes, isPresent: true)
-            let frame = Frame(push.bytes)
+            push.data(2, write.take(), isPresent: true)
+            let frame = Frame(push.take())
             #expect(frame.count <= PushLimits.bytesMax)
             return try (0..<3).map { _ in
                 try ContinuousClock().measure {
@@ -155,8 +156,8 @@ import Testing
         write.text(1, "k")
         write.data(2, value, isPresent: true)
         var push = FieldWriter()
-        push.data(2, write.bytes, isPresent: true)
-        let read = try PushRequest(decoding: Frame(push.bytes)).canonical()
+        push.data(2, write.take(), isPresent: true)
+        let read = try PushRequest(decoding: Frame(push.take())).canonical()
         #expect(read.writes.first?.value == PropertyValue.string("abc").canonicalBytes)
     }
 }

@@ -121,7 +121,7 @@ struct ReadChanges {
         if scopes.count == limit, let last = scopes.last?.1.token, last.sequence < head.sequence {
             writer.place(4, FeedPlace(start: start, token: last, name: ""))
         }
-        return Frame(writer.bytes)
+        return Frame(writer.take())
     }
 
     private static let expired = CloudError(.changeTokenExpired, "The token is from another history. Read from 0.")
@@ -179,7 +179,7 @@ struct ReadChanges {
             writer.data(6, digestKey)
             writer.number(7, page.commonEnd)
             writer.data(8, info)
-            return Frame(writer.bytes)
+            return Frame(writer.take())
         }
     }
 }

@@ -169,30 +169,41 @@ struct TokenBuckets<Key: Hashable> {
 
     private let capacity: Int
     private let refill: Duration
-    private var fullAt: [Key: Duration] = [:]
+    // In nanoseconds: every request comes by, and a `Duration` has 128 bits. A capacity has at most 30 bits, a call's
+    // time as many, and what a request costs far less.
+    private let perCall: Int64
+    private let fullBucket: Int64
+    private var fullAt: [Key: Int64] = [:]
     /// Keys that are remembered.
     var count: Int { fullAt.count }
 
     init(_ limit: BudgetConfiguration.Limit) {
         capacity = limit.capacity
         refill = limit.refill
+        perCall = refill.nanoseconds
+        fullBucket = perCall * Int64(capacity)
     }
 
     /// How long until the key may take one; not above zero: now.
     func wait(_ key: Key, now: Duration) -> Duration {
         guard capacity > 0 else { return .zero }
-        return max(fullAt[key] ?? .zero, now) + refill - now - refill * capacity
+        let now = now.nanoseconds
+        return .nanoseconds(max(0, (fullAt[key] ?? 0) - now) + perCall - fullBucket)
     }
 
     /// Takes some, or gives some back. What remains; nil when there is no limit.
     mutating func take(_ key: Key, _ count: Int, now: Duration) -> Budget? {
         guard capacity > 0 else { return nil }
-        if fullAt.count >= Self.keysMax, fullAt[key] == nil { makeRoom(now) }
-        let full = max(max(fullAt[key] ?? .zero, now) + refill * count, now)
-        fullAt[key] = full
-        let left = refill * capacity - (full - now)
-        return Budget(
-            capacity: capacity, remaining: max(0, Int(left.nanoseconds / refill.nanoseconds)), refill: refill)
+        if fullAt.count >= Self.keysMax, fullAt[key] == nil { makeRoom(now.nanoseconds) }
+        let now = now.nanoseconds
+        let left = fullBucket - Self.fill(&fullAt[key, default: 0], by: perCall * Int64(count), now)
+        return Budget(capacity: capacity, remaining: max(0, Int(left / perCall)), refill: refill)
+    }
+
+    /// - Returns: How long the bucket takes to be full now.
+    private static func fill(_ fullAt: inout Int64, by time: Int64, _ now: Int64) -> Int64 {
+        fullAt = max(max(fullAt, now) + time, now)
+        return fullAt - now
     }
 
     func exhausted(_ whose: String, wait: Duration) -> RequestBudgets.Exhausted {
@@ -206,13 +217,13 @@ struct TokenBuckets<Key: Hashable> {
 
     /// Forgets whoever has a full bucket; if that is not enough, those who are nearest to one. Thousands of fresh keys
     /// do not forgive anybody's debts.
-    private mutating func makeRoom(_ now: Duration) {
+    private mutating func makeRoom(_ now: Int64) {
         fullAt = fullAt.filter { $0.value > now }
         if fullAt.count >= Self.keysMax { fullAt.forgetEarliest() }
     }
 }
 
-extension Dictionary where Value == Duration {
+extension Dictionary where Value: Comparable {
     private static var sampleMax: Int { 1001 }
 
     /// Forgets about half of them, whose times come before the others': by a sample, since to sort all of them takes

@@ -23,38 +23,31 @@ final class PreparedKey: @unchecked Sendable {
     }
 
     /// Nonce, ciphertext and tag.
-    func seal(_ bytes: [UInt8], boundTo context: String) throws -> [UInt8] {
-        var context = context
-        return try context.withUTF8 { context in
-            try [UInt8](unsafeUninitializedCapacity: bytes.count + Sealed.overhead) { output, count in
-                guard let nonce = output.baseAddress, let contextStart = context.baseAddress else { return }
-                try NonceBatch.fill(UnsafeMutableRawBufferPointer(start: nonce, count: Sealed.nonceBytes))
-                var length: UInt64 = 0
-                _ = crypto_aead_aes256gcm_encrypt_afternm(
-                    nonce + Sealed.nonceBytes, &length, bytes, UInt64(bytes.count), contextStart,
-                    UInt64(context.count), nil, nonce, state)
-                count = Sealed.nonceBytes + Int(length)
-            }
+    func seal(_ bytes: [UInt8], boundTo context: [UInt8]) throws -> [UInt8] {
+        try [UInt8](unsafeUninitializedCapacity: bytes.count + Sealed.overhead) { output, count in
+            guard let nonce = output.baseAddress else { return }
+            try NonceBatch.fill(UnsafeMutableRawBufferPointer(start: nonce, count: Sealed.nonceBytes))
+            var length: UInt64 = 0
+            _ = crypto_aead_aes256gcm_encrypt_afternm(
+                nonce + Sealed.nonceBytes, &length, bytes, UInt64(bytes.count), context, UInt64(context.count), nil,
+                nonce, state)
+            count = Sealed.nonceBytes + Int(length)
         }
     }
 
     /// The bytes; nil when another key or context sealed them, or they are damaged.
-    func open(_ sealed: [UInt8], boundTo context: String) -> [UInt8]? {
+    func open(_ sealed: [UInt8], boundTo context: [UInt8]) -> [UInt8]? {
         guard sealed.count >= Sealed.overhead else { return nil }
-        var context = context
         var isAuthentic = false
-        let opened = context.withUTF8 { context in
-            sealed.withUnsafeBufferPointer { sealed in
-                [UInt8](unsafeUninitializedCapacity: sealed.count - Sealed.overhead) { output, count in
-                    guard let nonce = sealed.baseAddress, let contextStart = context.baseAddress else { return }
-                    var length: UInt64 = 0
-                    isAuthentic =
-                        crypto_aead_aes256gcm_decrypt_afternm(
-                            output.baseAddress, &length, nil, nonce + Sealed.nonceBytes,
-                            UInt64(sealed.count - Sealed.nonceBytes), contextStart, UInt64(context.count), nonce,
-                            state) == 0
-                    count = isAuthentic ? Int(length) : 0
-                }
+        let opened = sealed.withUnsafeBufferPointer { sealed in
+            [UInt8](unsafeUninitializedCapacity: sealed.count - Sealed.overhead) { output, count in
+                guard let nonce = sealed.baseAddress else { return }
+                var length: UInt64 = 0
+                isAuthentic =
+                    crypto_aead_aes256gcm_decrypt_afternm(
+                        output.baseAddress, &length, nil, nonce + Sealed.nonceBytes,
+                        UInt64(sealed.count - Sealed.nonceBytes), context, UInt64(context.count), nonce, state) == 0
+                count = isAuthentic ? Int(length) : 0
             }
         }
         return isAuthentic ? opened : nil

@@ -51,13 +51,13 @@ public struct OwnerKey: Sendable {
     /// - Parameter context: Where the bytes belong (owner, store, key), so
     ///   that nobody with the database file can move them elsewhere.
     /// - Throws: ``CloudError`` `.internalError`.
-    public func seal(_ bytes: [UInt8], boundTo context: String) throws(CloudError) -> Sealed {
+    public func seal(_ bytes: [UInt8], boundTo context: [UInt8]) throws(CloudError) -> Sealed {
         do {
             if let prepared { return Sealed(bytes: try prepared.seal(bytes, boundTo: context)) }
             var nonce = [UInt8](repeating: 0, count: Sealed.nonceBytes)
             try nonce.withUnsafeMutableBytes { try NonceBatch.fill($0) }
             let box = try AES.GCM.seal(
-                bytes, using: key, nonce: AES.GCM.Nonce(data: nonce), authenticating: [UInt8](context.utf8))
+                bytes, using: key, nonce: AES.GCM.Nonce(data: nonce), authenticating: context)
             guard let combined = box.combined else { throw Self.failure }
             return Sealed(bytes: [UInt8](combined))
         } catch {
@@ -69,17 +69,27 @@ public struct OwnerKey: Sendable {
     ///
     /// - Throws: ``CloudError`` `.internalError`: another key or context sealed
     ///   them, or the database is damaged. Restore the last backup.
-    public func open(_ sealed: Sealed, boundTo context: String) throws(CloudError) -> [UInt8] {
+    public func open(_ sealed: Sealed, boundTo context: [UInt8]) throws(CloudError) -> [UInt8] {
         if let prepared {
             guard let bytes = prepared.open(sealed.bytes, boundTo: context) else { throw Self.unopened }
             return bytes
         }
         do {
             let box = try AES.GCM.SealedBox(combined: sealed.bytes)
-            return [UInt8](try AES.GCM.open(box, using: key, authenticating: [UInt8](context.utf8)))
+            return [UInt8](try AES.GCM.open(box, using: key, authenticating: context))
         } catch {
             throw Self.unopened
         }
+    }
+
+    /// The same, for a context in words.
+    public func seal(_ bytes: [UInt8], boundTo context: String) throws(CloudError) -> Sealed {
+        try seal(bytes, boundTo: [UInt8](context.utf8))
+    }
+
+    /// The same, for a context in words.
+    public func open(_ sealed: Sealed, boundTo context: String) throws(CloudError) -> [UInt8] {
+        try open(sealed, boundTo: [UInt8](context.utf8))
     }
 
     private static var failure: CloudError { CloudError(.internalError, "A value could not be sealed.") }

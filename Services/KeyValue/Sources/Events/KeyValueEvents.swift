@@ -19,7 +19,7 @@ struct ChangedKey {
         var writer = FieldWriter(reserving: key.utf8.count + (value?.count ?? 0) + 64)
         writer.item(
             key: key, timestamp: stamp.timestamp, deviceID: stamp.device, sequence: sequence, canonicalValue: value)
-        return writer.bytes
+        return writer.take()
     }
 }
 
@@ -57,7 +57,7 @@ enum KeyValueEvents {
         writer.operation(8, context.id)
         writer.mark(9, of: change.digest)
         writer.text(10, change.scope.owner.rawValue)
-        return OutgoingEvent(change, notification: Frame(writer.bytes))
+        return OutgoingEvent(change, notification: Frame(writer.take()))
     }
 
     /// The keys that a refused push offered, for the device that offered them. Stores nothing.

@@ -339,7 +339,7 @@ struct PushReply {
                 }
             }
         }
-        return writer.bytes
+        return writer.take()
     }
 }
 

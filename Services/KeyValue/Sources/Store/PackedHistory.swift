@@ -23,7 +23,7 @@ enum PackedHistory {
                 if let sealed = entry.loser.sealed { $0.data(10, sealed.bytes, isPresent: true) }
             }
         }
-        return writer.bytes
+        return writer.take()
     }
 
     /// - Returns: The entries up to where the bytes are damaged, and whether that are all.

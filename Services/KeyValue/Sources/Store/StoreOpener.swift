@@ -15,25 +15,30 @@ struct StoreOpener: Sendable {
         case value(key: ItemName, MergeRule.Stamp)
         case digestKey
 
-        func context(in scope: ScopeName) -> String {
+        /// What it is bound to. It is made for every write: so byte by byte, and not of texts.
+        func context(in scope: ScopeName) -> [UInt8] {
+            let (owner, path) = (scope.owner.rawValue.utf8, scope.path.utf8)
+            var context: [UInt8] = []
             // Neither account ids nor store ids have a slash.
-            var context = ""
-            context.reserveCapacity(scope.owner.rawValue.utf8.count + scope.path.utf8.count + 160)
-            context += scope.owner.rawValue
-            context += "/"
-            context += scope.path.rawValue
+            let slash = UInt8(ascii: "/")
             switch self {
             case .value(let key, let stamp):
-                context += "/value/"
-                context += String(stamp.timestamp.rawValue, radix: 16)
-                context += "/"
+                let (device, key) = (stamp.device.rawValue.utf8, key.utf8)
+                context.reserveCapacity(owner.count + path.count + device.count + key.count + 32)
+                context.append(contentsOf: owner)
+                context.append(slash)
+                context.append(contentsOf: path)
+                context.append(contentsOf: "/value/".utf8)
+                withUnsafeBytes(of: stamp.timestamp.rawValue.bigEndian) { context.append(contentsOf: $0) }
                 // Whoever wrote it has named the device, and the key: with its length, only one reading is left.
-                context += String(stamp.device.rawValue.utf8.count)
-                context += "/"
-                context += stamp.device.rawValue
-                context += "/"
-                context += key.rawValue
-            case .digestKey: context += "/digest"
+                withUnsafeBytes(of: UInt32(clamping: device.count).bigEndian) { context.append(contentsOf: $0) }
+                context.append(contentsOf: device)
+                context.append(contentsOf: key)
+            case .digestKey:
+                context.append(contentsOf: owner)
+                context.append(slash)
+                context.append(contentsOf: path)
+                context.append(contentsOf: "/digest".utf8)
             }
             return context
         }

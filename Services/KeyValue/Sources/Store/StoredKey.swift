@@ -65,12 +65,14 @@ struct StoredKey {
         guard body.count >= device.upperBound + checkBytes else { return nil }
         return body.withUnsafeBytes { body in
             let check = body.loadUnaligned(fromByteOffset: device.upperBound, as: UInt32.self)
-            return UInt32(bigEndian: check) == Self.check(of: body[..<device.upperBound]) ? device : nil
+            return UInt32(bigEndian: check)
+                == Self.check(of: UnsafeRawBufferPointer(rebasing: body[..<device.upperBound]))
+                ? device : nil
         }
     }
 
     /// No single byte can change without it.
-    private static func check(of bytes: Slice<UnsafeRawBufferPointer>) -> UInt32 {
+    private static func check(of bytes: UnsafeRawBufferPointer) -> UInt32 {
         UInt32(truncatingIfNeeded: FNV1a.hash(bytes))
     }
 
@@ -83,7 +85,7 @@ struct StoredKey {
         withUnsafeBytes(of: stamp.timestamp.rawValue.bigEndian) { body.append(contentsOf: $0) }
         body.append(UInt8(clamping: device.count))
         body.append(contentsOf: device)
-        let check = body.withUnsafeBytes { Self.check(of: $0[...]) }
+        let check = body.withUnsafeBytes { Self.check(of: $0) }
         withUnsafeBytes(of: check.bigEndian) { body.append(contentsOf: $0) }
         if let sealed { body.append(contentsOf: sealed.bytes) }
         return FeedItem(name: key, deleted: sealed == nil, digest: digest, size: size, body: body)

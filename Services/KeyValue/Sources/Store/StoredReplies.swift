@@ -74,6 +74,6 @@ enum StoredReplies {
         writer.number(2, reply.token.sequence)
         writer.number(3, reply.previousSequence)
         writer.number(4, UInt64(reply.outcomes.count))
-        return writer.bytes
+        return writer.take()
     }
 }

@@ -45,15 +45,14 @@ struct DeliveryBatch {
             let encoded = fitting(notification)
             let isFull = count == notificationsPerFrameMax || current.count + encoded.count + 8 > frameBytesMax
             if isFull, count > 0 {
-                frames.append(current.bytes)
-                current = FieldWriter()
+                frames.append(current.take())
                 count = 0
             }
             if count == 0 { current = FieldWriter(reserving: encoded.count + 8) }
             encoded.withUnsafeBytes { current.data(1, $0, isPresent: true) }
             count += 1
         }
-        if count > 0 { frames.append(current.bytes) }
+        if count > 0 { frames.append(current.take()) }
         return frames
     }
 
