@@ -26,16 +26,19 @@ public struct Timestamp: Hashable, Sendable, Comparable {
 extension Duration {
     /// Whole milliseconds, rounded toward zero; saturates.
     public var milliseconds: Int64 {
-        let (whole, overflow) = components.seconds.multipliedReportingOverflow(by: 1000)
-        if overflow { return components.seconds < 0 ? .min : .max }
-        return whole.addingReportingOverflow(components.attoseconds / 1_000_000_000_000_000).partialValue
+        // Once: it is a division of 128 bits.
+        let (seconds, attoseconds) = components
+        let (whole, overflow) = seconds.multipliedReportingOverflow(by: 1000)
+        if overflow { return seconds < 0 ? .min : .max }
+        return whole.addingReportingOverflow(attoseconds / 1_000_000_000_000_000).partialValue
     }
 
     /// Whole nanoseconds; saturates.
     public var nanoseconds: Int64 {
-        let (whole, overflow) = components.seconds.multipliedReportingOverflow(by: 1_000_000_000)
-        if overflow { return components.seconds < 0 ? .min : .max }
-        return whole.addingReportingOverflow(components.attoseconds / 1_000_000_000).partialValue
+        let (seconds, attoseconds) = components
+        let (whole, overflow) = seconds.multipliedReportingOverflow(by: 1_000_000_000)
+        if overflow { return seconds < 0 ? .min : .max }
+        return whole.addingReportingOverflow(attoseconds / 1_000_000_000).partialValue
     }
 }
 

@@ -14,16 +14,19 @@ public struct FieldWriter: Sendable {
 
     private static let growth = 64
     private static let varintBytesMax = 10
+    private static let copiedMax = 16 << 10
 
     public init(reserving count: Int = 0) { storage = [UInt8](repeating: 0, count: count) }
 
     /// Hands over what was written, and begins anew.
     public mutating func take() -> [UInt8] {
-        storage.removeLast(storage.count - count)
         defer {
             storage = []
             count = 0
         }
+        // To cut an array costs more than to copy a small one.
+        guard count > Self.copiedMax else { return Array(storage[..<count]) }
+        storage.removeLast(storage.count - count)
         return storage
     }
 
@@ -114,6 +117,7 @@ public struct FieldWriter: Sendable {
     /// - Parameters:
     ///   - countMax: Room that the body gets.
     ///   - body: Writes, and returns how much.
+    @inline(__always)
     private mutating func write(_ countMax: Int, _ body: (UnsafeMutablePointer<UInt8>) -> Int) {
         if storage.count - count < countMax {
             storage.append(contentsOf: repeatElement(0, count: max(countMax, storage.count, Self.growth)))
@@ -125,9 +129,11 @@ public struct FieldWriter: Sendable {
         }
     }
 
+    @inline(__always)
     private static func tag(_ field: UInt8, wireType: UInt8) -> UInt8 { field << 3 | wireType }
 
     /// - Returns: How many bytes it takes.
+    @inline(__always)
     private static func varint(_ value: UInt64, to bytes: UnsafeMutablePointer<UInt8>) -> Int {
         var rest = value
         var count = 0
