@@ -179,8 +179,7 @@ let package = Package(
                 "BulkTests",
                 [
                     "NephosBulk", "NephosSimulation", "NephosKit", "NephosServiceKit", "NephosContent", "NephosStorage",
-                    "NephosBus", "NephosWire", "NephosCore", logging,
-                    protobuf,
+                    "NephosBus", "NephosWire", "NephosCore", protobuf,
                 ]),
             tests("ContentTests", ["NephosContent", "NephosSimulation", "NephosStorage", "NephosCore"]),
             tests(

@@ -235,6 +235,33 @@ import struct Foundation.Data
         #expect(try cloud.health(of: .keyValue).counters["keys.damaged"] ?? 0 >= 1024)
     }
 
+    /// However much of one account is damaged, another's is called for.
+    @Test func whatIsDamagedOfOneAccountTakesNoOthersTurn() throws {
+        let cloud = try TestCloud(seed: 57)
+        defer { cloud.close() }
+        try cloud.createAccount("guest")
+        let first = try cloud.addDevice(to: "guest")
+        try first.set("mine", "precious")
+        let guest = try Guest(of: cloud)
+        for start in [0, 512] {
+            let writes = (start..<start + 512).map { guest.write("k\($0)", .integer(Int64($0))) }
+            #expect(try guest.ask(guest.push(writes)).code == nil)
+        }
+        #expect(cloud.settle())
+        let owner = try account(TestCloud.accountName, in: cloud)
+        try damage("body", of: "feed_items", where: "name = 'mine'", in: cloud) { $0[$0.count - 1] ^= 1 }
+        try damage("wrapped", of: "owner_keys", where: "owner = '\(owner)'", in: cloud) { $0[20] ^= 1 }
+        cloud.network.run(for: .seconds(10))
+        // Nobody has them any more.
+        #expect(throws: CloudError.self) { try guest.pull().get() }
+        cloud.network.run(for: .seconds(2))
+        #expect(try guest.pull().get().changes.count(where: \.damaged) == 1024)
+
+        let second = try cloud.addDevice(to: "guest")
+        cloud.network.run(for: .seconds(60))
+        #expect(second.values == ["mine": "precious"] && first.values == second.values)
+    }
+
     /// A secret that is wrong or missing is no damage: nothing is made anew, whoever asks.
     @Test(arguments: ["UPDATE owner_keys SET master_key_id = 'another'", "UPDATE master_keys SET proof = zeroblob(44)"])
     func whatNeedNotBeDamageIsNotMadeAnew(_ fault: String) throws {
@@ -299,6 +326,24 @@ import struct Foundation.Data
         #expect(cloud.settle(within: .seconds(1200)))
         let values = try Guest(of: cloud).pull().get().items.map { $0.value.string }
         #expect(values == ["precious"] && other.values == ["a": "precious"])
+    }
+
+    /// They are looked at in steps, and told together.
+    @Test func keysOfAMissingMasterKeyAreToldOnceInARound() throws {
+        let lines = LogLines()
+        let cloud = try TestCloud(seed: 58, logger: lines.logger)
+        defer { cloud.close() }
+        let insert = SQL("INSERT INTO owner_keys (owner, master_key_id, wrapped) VALUES (?1, 'another', zeroblob(60))")
+        cloud.crash(.keyValue)
+        try cloud.storage(of: .keyValue).write { transaction in
+            for number in 0..<450 { try transaction.execute(insert, [.text("acct_\(number)")]) }
+        }
+        try cloud.start(.keyValue)
+        cloud.network.run(for: .seconds(8))
+        #expect(lines.count(of: "Account keys do not open with the master keys that there are") == 1)
+        #expect(try !cloud.health(of: .keyValue).usesNewestMasterKey)
+        cloud.network.run(for: .seconds(10))
+        #expect(lines.count(of: "Account keys do not open with the master keys that there are") == 2)
     }
 
     /// Bytes that lie open beside a value: of its time (later and earlier), of its device, and of how long that is.

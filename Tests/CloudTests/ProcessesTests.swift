@@ -99,6 +99,29 @@ import Testing
         #expect(try first.store?.status().refused.map(\.key) == ["c"])
     }
 
+    // What was written while nobody was signed in is queued last, and is older: it does not stand for what was refused.
+    @Test func aRefusedWriteIsListedThoughAnOlderOneOfItsKeyStillWaits() throws {
+        let cloud = try TestCloud(seed: 5)
+        defer { cloud.close() }
+        let (first, other) = (try cloud.addDevice(), try cloud.addDevice())
+        #expect(cloud.settle())
+        try first.signOut()
+        try first.store?.set("old", forKey: "a")
+        try first.signIn(as: TestCloud.accountName)
+        #expect(cloud.settle())
+        first.setOffline(true)
+        let large = PropertyValue.string(String(repeating: "x", count: 600_000))
+        try first.store?.set(large, forKey: "a")
+        #expect(try first.store?.adoptSignedOutContent() == ["a"])
+        try other.store?.set(large, forKey: "b")
+        cloud.network.run(for: .seconds(2))
+        first.setOffline(false)
+        #expect(cloud.network.run(within: .seconds(120)) { (try? first.store?.status().pending.isEmpty) == true })
+        cloud.network.run(for: .seconds(2))
+        #expect(other.values["a"] == "old")
+        #expect(try first.store?.status().refused.map(\.value) == [large])
+    }
+
     // The server ends the other's subscription for it, before the one that signs out has saved that.
     @Test(arguments: 1...6) func aSignOutInOneProcessIsNoRevocationInAnother(_ seed: UInt64) throws {
         let cloud = try TestCloud(seed: seed)

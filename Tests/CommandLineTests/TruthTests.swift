@@ -117,6 +117,24 @@ import Testing
         }
     }
 
+    /// By itself, and by another, which it hears of when it lists them.
+    @Test func aDeviceThatWasRenamedKeepsThatName() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let second = try await signInSecond(house)
+            let signIn = ["sign-in", try await connection(house), "--account", Household.accountName]
+            #expect(try await second.run("devices", "rename", "second", "lamp").status == 0)
+            #expect(try await second.run("sign-out").status == 0)
+            let again = try await second.run(signIn)
+            #expect(again.output.contains("device lamp"), "\(again)")
+            #expect(try await house.person.run("devices", "rename", "lamp", "desk").status == 0)
+            #expect(try await second.run("devices").status == 0)
+            #expect(try await second.run("sign-out").status == 0)
+            let last = try await second.run(signIn)
+            #expect(last.output.contains("device desk"), "\(last)")
+        }
+    }
+
     @Test func aServiceThatSaysNothingIsNotSaidToStoreNothing() async throws {
         try await withHousehold { house in
             try await house.begin()

@@ -23,11 +23,21 @@ import Testing
         #expect(begin(&count, at: now)?.retryAfter == AttemptRule.delay)
     }
 
-    @Test(arguments: [-0.001, -1, -86_400])
-    func aClockThatIsSetBackDoesNotLengthenTheWait(_ seconds: Double) {
+    /// Each waits behind something else of its connection, and has its turn after those that arrived later.
+    @Test func attemptsThatArrivedBeforeTheLastWaitToo() {
         var count: AttemptRule.Count?
         for _ in 0..<AttemptRule.free { #expect(begin(&count, at: start) == nil) }
-        let before = start.advanced(by: .milliseconds(Int64(seconds * 1000)))
+        for milliseconds in [-1, -2, -3, -1000, -300_000] as [Int64] {
+            let before = start.advanced(by: .milliseconds(milliseconds))
+            #expect(begin(&count, at: before)?.retryAfter == AttemptRule.delay)
+        }
+    }
+
+    @Test(arguments: [-301, -86_400])
+    func aClockThatIsSetBackDoesNotLengthenTheWait(_ seconds: Int) {
+        var count: AttemptRule.Count?
+        for _ in 0..<AttemptRule.free { #expect(begin(&count, at: start) == nil) }
+        let before = start.advanced(by: .seconds(seconds))
         // One is free, and counts.
         #expect(begin(&count, at: before) == nil)
         #expect(begin(&count, at: before)?.retryAfter == AttemptRule.delay * 2)

@@ -69,8 +69,10 @@ struct DevicesCommand: AsyncParsableCommand {
                 return request
             }
             devices += reply.devices
-            if !reply.more || reply.devices.isEmpty { return devices }
+            guard reply.more, !reply.devices.isEmpty else { break }
         }
+        try await speaker.note(devices)
+        return devices
     }
 
     struct List: AsyncParsableCommand {
@@ -106,6 +108,7 @@ struct DevicesCommand: AsyncParsableCommand {
                 request.accountName = account
                 return request
             }
+            try await speaker.note([reply.device])
             try output.print(
                 Row(reply.device, this: nil), text: "\(device.name) is called \(reply.device.name) now.")
         }

@@ -17,6 +17,14 @@ struct SpeakerOptions: ParsableArguments {
         return try await device.withSession { try $0.requireAccount().deviceID }
     }
 
+    /// Has the device that speaks note what it is called, if that is among these.
+    func note(_ devices: [WireDevice]) async throws {
+        guard account == nil else { return }
+        try await device.withSession { session in
+            for device in devices { await session.noteName(device.name, of: DeviceID(device.deviceID)) }
+        }
+    }
+
     /// Calls identity.
     ///
     /// - Parameter request: Gets the account's name to put into the request; empty for a device.

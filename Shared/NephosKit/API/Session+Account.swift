@@ -12,7 +12,23 @@ extension Session {
         var request = WireRenameDevice()
         request.deviceID = device.rawValue
         request.name = name
-        return DeviceInformation(try await call(.identity, request, as: WireRenameDeviceReply.self).device)
+        let renamed = DeviceInformation(try await call(.identity, request, as: WireRenameDeviceReply.self).device)
+        await noteName(renamed.name, of: renamed.id)
+        return renamed
+    }
+
+    /// Notes what a device is called, as the server has said. If it is this one, it signs in again under that name.
+    package func noteName(_ name: String, of device: DeviceID) async {
+        guard let known = try? account, known.deviceID == device, known.deviceName != name else { return }
+        // What cannot be kept now is said again.
+        _ = try? await engine.perform { engine, completion in
+            completion(
+                Result { () throws(CloudError) in
+                    try engine.changeSession { session, _ in
+                        if session.deviceID == device { session.deviceName = name }
+                    }
+                })
+        }
     }
 
     /// Changes the account's password.

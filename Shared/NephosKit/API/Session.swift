@@ -194,9 +194,11 @@ public final class Session: Sendable {
         while true {
             let reply = try await call(.identity, request, as: WireListDevicesReply.self, timeout: timeout)
             devices += reply.devices.map(DeviceInformation.init)
-            guard reply.more, let last = reply.devices.last else { return devices }
+            guard reply.more, let last = reply.devices.last else { break }
             request.after = last.deviceID
         }
+        for device in devices { await noteName(device.name, of: device.id) }
+        return devices
     }
 
     /// Revokes a device: within seconds it can neither read nor write any more.

@@ -102,8 +102,9 @@ extension KeyValueModel {
         let store = StoreTransaction(rows)
         let writes = try store.writes(of: operation.position)
         try store.removePending(operation.position)
-        // A key that was written again since then has its newer value, and nobody misses the older one.
-        let missed = try writes.filter { try store.pendingWrite($0.key)?.position ?? .min < operation.position }
+        // A key that was written again since then has its newer value, and nobody misses the older one. (What is queued
+        // later need not be newer: it may be adopted, or offered again.)
+        let missed = try writes.filter { try store.greatestPending([$0.key], except: nil) <= $0.timestamp }
         try store.recordRefusal(missed, error, now: engine.now)
         let keys = writes.map(\.key)
         return ChangeNotification(

@@ -71,37 +71,36 @@ final class Maintenance {
 
     /// Wraps with the newest master key what an older one wraps, a step at a time.
     ///
-    /// - Parameter isWhole: Whether all has been opened so far, but for what is damaged.
-    private func rewrapKeys(after last: Owner? = nil, isWhole: Bool = true) {
+    /// - Parameter unopened: How many have not opened so far and need not be damaged, and the first of them.
+    private func rewrapKeys(after last: Owner? = nil, unopened: (count: Int, first: Owner?) = (0, nil)) {
         var rewrapped = OwnerKeys.Rewrapped()
         run("Account keys could not be wrapped anew") { [ownerKeys] in
             rewrapped = try ownerKeys.rewrap(after: last, limit: 200, in: $0)
         } then: { [self] failed in
             guard !failed else {
-                return schedule("rewrap", after: Self.interval) { $0.rewrapKeys(after: last, isWhole: isWhole) }
+                return schedule("rewrap", after: Self.interval) { $0.rewrapKeys(after: last, unopened: unopened) }
             }
-            tell(rewrapped)
-            let isWhole = isWhole && rewrapped.unopened.isEmpty
-            guard let last = rewrapped.last else { return endRewrapping(isWhole: isWhole) }
-            schedule("rewrap", after: Self.pause) { $0.rewrapKeys(after: last, isWhole: isWhole) }
+            tellDamaged(rewrapped.damaged)
+            let unopened = (unopened.count + rewrapped.unopened.count, unopened.first ?? rewrapped.unopened.first)
+            guard let last = rewrapped.last else { return endRewrapping(unopened) }
+            schedule("rewrap", after: Self.pause) { $0.rewrapKeys(after: last, unopened: unopened) }
         }
     }
 
-    private func endRewrapping(isWhole: Bool) {
-        guard !isWhole else { return hasRewrapped = true }
+    private func endRewrapping(_ unopened: (count: Int, first: Owner?)) {
+        guard let first = unopened.first else { return hasRewrapped = true }
+        // Once a round: without a master key it may be all of them.
+        logger.error(
+            "Account keys do not open with the master keys that there are, and are not wrapped anew",
+            metadata: ["accounts": "\(unopened.count)", "first": "\(first)"])
         schedule("rewrap", after: Self.interval) { $0.rewrapKeys() }
     }
 
-    private func tell(_ rewrapped: OwnerKeys.Rewrapped) {
-        counters.add("account_keys.damaged", by: rewrapped.damaged.count)
-        for owner in rewrapped.damaged {
+    private func tellDamaged(_ owners: [Owner]) {
+        counters.add("account_keys.damaged", by: owners.count)
+        for owner in owners {
             logger.error(
                 "An account's key is damaged, and is not wrapped anew", metadata: ["account": "\(owner)"])
-        }
-        if let owner = rewrapped.unopened.first {
-            logger.error(
-                "Account keys do not open with the master keys that there are, and are not wrapped anew",
-                metadata: ["accounts": "\(rewrapped.unopened.count)", "first": "\(owner)"])
         }
     }
 

@@ -84,23 +84,25 @@ struct DamagedValue: Error {}
 
 /// Damaged values that were reported already.
 struct NotedDamage {
-    /// More are not reported.
-    static let countMax = 1000
-    private struct Place: Hashable {
-        var scope: ScopeName
-        var key: [UInt8]
-        var stamp: MergeRule.Stamp
-    }
-    private var places: Set<Place> = []
+    /// Stores of which any are known; those of more are not reported.
+    static let storesMax = 1000
+    /// Of one store, as many as it can have keys and remembered deletions: so none takes another's place.
+    private static let ofStoreMax = 5120
+    /// Hashes of keys and stamps.
+    private var places: [ScopeName: Set<Int>] = [:]
 
     /// - Returns: Whether it is new.
     @discardableResult
     mutating func insert(_ stored: StoredKey, of scope: ScopeName) -> Bool {
-        guard places.count < Self.countMax else { return false }
-        return places.insert(Place(scope: scope, key: Array(stored.key.utf8), stamp: stored.stamp)).inserted
+        let known = places[scope]?.count
+        guard known ?? 0 < Self.ofStoreMax, known != nil || places.count < Self.storesMax else { return false }
+        var hasher = Hasher()
+        hasher.combine(stored.key)
+        hasher.combine(stored.stamp)
+        return places[scope, default: []].insert(hasher.finalize()).inserted
     }
 
-    mutating func drop(partition: Int) { places = places.filter { $0.scope.partition != partition } }
+    mutating func drop(partition: Int) { places = places.filter { $0.key.partition != partition } }
 }
 
 /// Opened digest keys, by their sealed form: a digest key whose making was

@@ -24,6 +24,8 @@ extension KeyValueService {
         var renewed: RenewedDigests?
         runtime.submit { [digestKeys] transaction in
             isSetAside = try keys.setAside(scope.owner, in: transaction)
+            // What it has sealed does not open any more, though it was opened before.
+            if isSetAside { digestKeys.drop(partition: scope.partition) }
             let store = KeyStore(scope: scope, transaction: transaction, keys: keys, digestKeys: digestKeys)
             renewed = try store.renewDigests()
         } then: { [weak self] failure in

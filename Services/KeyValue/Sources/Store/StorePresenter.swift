@@ -70,7 +70,7 @@ extension KeyValueService {
     /// every device would be out of step with them for ever.
     private func correctDigests(of scope: ScopeName) {
         runtime?.count("digests.damaged", by: 1)
-        guard corrected.count < NotedDamage.countMax, corrected.insert(scope).inserted else { return }
+        guard corrected.count < NotedDamage.storesMax, corrected.insert(scope).inserted else { return }
         runtime?.report(
             "A store's digest is not that of its values. It is put right",
             details: ["account": scope.owner.rawValue, "store": scope.path.rawValue])

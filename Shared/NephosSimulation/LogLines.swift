@@ -1,14 +1,16 @@
-import Logging
-import Synchronization
+package import Logging
+internal import Synchronization
 
 /// What the services of a test have said in their logs.
-final class LogLines: Sendable {
+package final class LogLines: Sendable {
     private let lines = Mutex<[String]>([])
 
-    /// How many lines have this in their message.
-    func count(of text: String) -> Int { lines.withLock { $0.count { $0.contains(text) } } }
+    package init() {}
 
-    var logger: Logger {
+    /// How many lines have this in their message.
+    package func count(of text: String) -> Int { lines.withLock { $0.count { $0.contains(text) } } }
+
+    package var logger: Logger {
         Logger(label: "test") { _ in Handler(lines: self) }
     }
 
