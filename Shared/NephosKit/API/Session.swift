@@ -162,8 +162,7 @@ public final class Session: Sendable {
     /// Finds out what can be known of a sign-in before anybody is asked for a password: whether this home can keep it,
     /// and whether somebody answers at the address.
     ///
-    /// - Throws: ``CloudError`` as ``signIn(connection:account:password:deviceName:deviceModel:policyClass:app:discardsUnsent:code:timeout:)``
-    ///   does.
+    /// - Throws: ``CloudError`` as a sign-in does.
     package func requireSignInPossible(
         connection: ConnectionString, account: String, discardsUnsent: Bool, timeout: Duration
     ) async throws(CloudError) {
