@@ -111,6 +111,7 @@ import Testing
                 try await check(command + ["--deployment", "/nowhere"], 8)
             }
             try await check(["account", "create", Household.accountName], 1)
+            try await check(Self.create + ["--plan", "nope"], 2)
             try await check(["account", "set-password", "nobody"], 2)
             try await check(["account", "close", "nobody"], 2)
             try await check(signIn + ["--home", file], 8)

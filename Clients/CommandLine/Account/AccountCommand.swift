@@ -47,8 +47,11 @@ struct AccountCommand: AsyncParsableCommand {
             request.planID = plan ?? ""
             let given = try password.given()
             let connection = try OperatorConnection(directory: deployment.directory)
-            guard try given != nil || !connection.hasAccount(name) else {
-                throw CloudError(.alreadyExists, "An account with this name exists.")
+            if given == nil {
+                guard try !connection.hasAccount(name) else {
+                    throw CloudError(.alreadyExists, "An account with this name exists.")
+                }
+                if let plan { try connection.requirePlan(plan) }
             }
             request.password = try given ?? password.asked(isNew: true)
             let reply = try connection.call(.identity, request, returning: WireCreateAccountReply.self)

@@ -51,6 +51,14 @@ final class OperatorConnection {
         _ = try call(.identity, request, returning: WireReadStorageReply.self)
     }
 
+    /// - Throws: ``CloudError`` `.unknownItem` when there is no plan of this name.
+    func requirePlan(_ name: String) throws {
+        let plans = try call(.identity, WireListPlans(), returning: WireListPlansReply.self).plans
+        guard plans.contains(where: { $0.planID == name }) else {
+            throw CloudError(.unknownItem, "There is no such plan. See: nephos plan list")
+        }
+    }
+
     struct Health {
         var service: ServiceName
         var reply: WireCheckHealthReply?
