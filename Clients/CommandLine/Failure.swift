@@ -1,6 +1,7 @@
 import ArgumentParser
 import Foundation
 import NephosCore
+import NephosKit
 
 /// How a command ended, as a shell script can tell. The one table of exit codes.
 enum ExitStatus: Int32, CaseIterable, Error {
@@ -170,6 +171,27 @@ private struct ErrorReport: Encodable {
     }
 }
 
+extension CloudError {
+    /// What a person reads of it, who does not always see the details: where a limit was passed also that, and what
+    /// there is.
+    var sentence: String {
+        guard code == .quotaExceeded, let end = message.firstIndex(of: "."), let limit else { return message }
+        return "\(message[..<end]): \(limit)\(message[end...])"
+    }
+
+    private var limit: String? {
+        func number(_ name: String) -> UInt64? { details[name].flatMap { UInt64($0) } }
+        if let maximum = number("maximum"), let actual = number("actual") {
+            func amount(_ number: UInt64) -> String {
+                details["limit"]?.hasSuffix("_bytes") == true ? describe(bytes: number) : "\(number)"
+            }
+            return "\(amount(actual)), at most \(amount(maximum))"
+        }
+        guard let used = number("used_bytes"), let plan = number("plan_bytes"), plan > 0 else { return nil }
+        return "\(describe(bytes: used)) of \(describe(bytes: plan)) used"
+    }
+}
+
 extension NephosCommand {
     /// Prints the error where a person or a script looks for it, and ends the process.
     static func exit(reporting error: any Error) -> Never {
@@ -189,7 +211,7 @@ extension NephosCommand {
                 retry: "\(error.code.retry)", exitCode: status.rawValue)
             write((try? OutputOptions.encode(report)) ?? error.description)
         } else {
-            write("nephos: \(error.message)")
+            write("nephos: \(error.sentence)")
             for (name, value) in error.details.sorted(by: { $0.key < $1.key }) {
                 write("  \(name.replacing("_", with: " ")): \(inLine(value))")
             }
@@ -233,10 +255,12 @@ extension NephosCommand {
         else { return nil }
         let before = arguments.prefix { $0 != value }
         if let option = before.last, option.hasPrefix("-"), message.contains("Missing value for") {
-            return "An option's value that begins with - follows an equals sign, as in: \(option)=\(value)"
+            return
+                "An option's value that begins with - follows an equals sign, as in: \(option)=\(ShellCommand.word(value))"
         }
         let words = arguments.filter { $0 != value }
-        return "A value that begins with - comes after --, as in: nephos \(words.joined(separator: " ")) -- \(value)"
+        let command = words.map(ShellCommand.word).joined(separator: " ")
+        return "A value that begins with - comes after --, as in: nephos \(command) -- \(ShellCommand.word(value))"
     }
 
     private static func write(_ line: String) { Standard.error(printable(line, keepsLines: true)) }

@@ -10,6 +10,7 @@ enum InputFile {
     /// - Throws: ``CloudError`` `.quotaExceeded` when there is more, or `tooLong`; a `POSIXError` that names the file.
     static func read(_ file: String, bytesMax: Int, orElse tooLong: CloudError? = nil) throws -> Data {
         let descriptor = file == "-" ? STDIN_FILENO : open(file, O_RDONLY | O_CLOEXEC)
+        let file = file == "-" ? "standard input" : file
         guard descriptor >= 0 else { throw failure(file) }
         defer { if descriptor != STDIN_FILENO { close(descriptor) } }
         var data = Data()
@@ -17,6 +18,10 @@ enum InputFile {
         while true {
             let count = Foundation.read(descriptor, &buffer, buffer.count)
             if count < 0, errno == EINTR { continue }
+            // As it was left to the command; a file is closed by nobody else.
+            guard count >= 0 || errno != EBADF else {
+                throw CloudError(.invalidArguments, "Standard input is closed: there is nothing to read.")
+            }
             guard count >= 0 else { throw failure(file) }
             if count == 0 { return data }
             data.append(contentsOf: buffer[..<count])

@@ -10,10 +10,18 @@ struct PasswordOptions: ParsableArguments {
     @Flag(name: .long, help: "Read the password from standard input.")
     var passwordStdin = false
 
-    /// The password: from the file, standard input, `$NEPHOS_PASSWORD`, or asked for.
+    func validate() throws {
+        guard passwordFile == nil || !passwordStdin else {
+            throw ValidationError("The password is in a file, or on standard input. Give one of the two options.")
+        }
+    }
+
+    /// The password, where nobody has to be asked for it: from the file, standard input, `$NEPHOS_PASSWORD`.
     ///
-    /// - Parameter isNew: Whether it is asked for twice, since nobody sees what is typed.
-    func password(asking prompt: String = "Password: ", isNew: Bool = false) throws -> String {
+    /// - Returns: Nil: a person at the terminal is to be asked (``asked(_:isNew:)``), once everything else is known to
+    ///   be in order.
+    /// - Throws: ``CloudError`` `.invalidArguments` when there is none, and no terminal either.
+    func given() throws -> String? {
         if let passwordFile { return try Self.firstLine(of: passwordFile) }
         if passwordStdin { return try Self.firstLine(of: "-") }
         if let password = ProcessInfo.processInfo.environment["NEPHOS_PASSWORD"] {
@@ -27,6 +35,13 @@ struct PasswordOptions: ParsableArguments {
                 .invalidArguments,
                 "No password: use --password-file, --password-stdin or $NEPHOS_PASSWORD, or run this in a terminal.")
         }
+        return nil
+    }
+
+    /// Asks a person.
+    ///
+    /// - Parameter isNew: Whether it is asked for twice, since nobody sees what is typed.
+    func asked(_ prompt: String = "Password: ", isNew: Bool = false) throws -> String {
         let password = try Terminal.readSecret(prompt)
         guard try !isNew || Terminal.readSecret("The same once more: ") == password else {
             throw CloudError(.invalidArguments, "The two passwords are not the same. Nothing was changed.")

@@ -107,9 +107,18 @@ import Testing
         #expect(option.errors.contains("--timeout=-1") && !option.errors.contains("-- -1"), "\(option.errors)")
         for wrong in [
             ["kv", "history", "--limit", "0"], ["kv", "history", "--limit", "1001"], ["watch", "--exit-after", "0"],
-            ["account", "close", "x", "--yes", "--wait=-1"],
+            ["account", "close", "x", "--yes", "--wait=-1"], ["kv", "get", "k", "--fresh", "--offline"],
+            ["watch", "--bus", "--app", "x"], ["status", "--connection", "--app", "x"],
+            ["storage", "--account", "x", "--app", "x"], ["kv", "set", "k", "1", "--from", "x"],
+            ["account", "create", "x", "--password-stdin", "--password-file", "x"],
         ] {
             #expect(try await nephos.run(wrong).status == 64, "\(wrong)")
+        }
+        for reading in [
+            ["kv", "set", "k", "-"], ["kv", "import", "-"], ["account", "create", "x", "--password-stdin"],
+        ] {
+            let closed = try await nephos.run(reading, before: ["sh", "-c", #"exec "$@" <&-"#, "sh"])
+            #expect(closed.status == 64 && closed.errors.contains("Standard input is closed"), "\(reading): \(closed)")
         }
         for timeout in ["nan", "inf", "-1", "0", "1e300"] {
             #expect(try await nephos.run("kv", "sync", "--timeout=\(timeout)").status == 64)
@@ -264,6 +273,13 @@ import Testing
             try await eventually("it says so") { watch.output.contains("The account is locked") }
             watch.signal(SIGINT)
             #expect(await watch.outcome().status == 130)
+            let held = try house.person.start(
+                ["kv", "mirror", house.folder + "/held.json"], before: ["timeout", "120"])
+            try await eventually("it says so") { held.output.contains("The account is locked") }
+            try await Task.sleep(for: .seconds(2))
+            #expect(held.output.components(separatedBy: "The account is locked").count == 2, "\(held.output)")
+            held.signal(SIGTERM)
+            _ = await held.outcome()
             #expect(try await house.person.run(signIn).status == 7)
             #expect(try await other.run("sign-out").status == 0)
             #expect(try await house.nephos.run("account", "unlock", Household.accountName).status == 0)
@@ -280,7 +296,14 @@ import Testing
             while try await house.person.run("kv", "sync").status == 0 {}
             #expect(await mirror.outcome().status == 4)
             try await check(house.person, leaves, before: ["timeout", "120"]) { Self.turnedAway[$0.name]?.revoked }
+            let said = try await house.person.run("status", "--app", "default").output
+            #expect(said.components(separatedBy: "This device was revoked. Sign in again.").count == 2, "\(said)")
             #expect(try await house.person.run("sign-out", "--keep-unsent").status == 0)
+            // What nobody's store has is not what the account's has.
+            for command in [["kv", "list"], ["kv", "get", "here"], ["kv", "export"], ["discard", "--all"]] {
+                let nobody = try await house.person.run(command)
+                #expect(nobody.status == 4 && nobody.output.isEmpty, "\(command): \(nobody)")
+            }
             // That key is spent; the device gets another.
             #expect(try await house.person.run(signIn).status == 0)
             #expect(try await house.person.run("kv", "sync").status == 0)

@@ -32,6 +32,8 @@ import Testing
             }
             let guest = try person.start(["watch"])
             defer { guest.signal(SIGKILL) }
+            // What is here before it looks for the first time is nothing that it would be told of.
+            try await eventually("it looks") { guest.output.contains("in sync at") }
             #expect(try await other.run("kv", "set", "first", "1").status == 0)
             try await eventually("both are told") {
                 holder.output.contains("first") && guest.output.contains("first")

@@ -88,6 +88,7 @@ import Testing
                 #expect(refused.status == 1, "\(refused)")
                 #expect(refused.errors.contains("--prefer file"), "\(refused)")
                 #expect(refused.errors.contains("different: a\n"), "\(refused)")
+                #expect(!refused.output.contains("Mirroring"), "\(refused)")
                 #expect(content(name) == theirs)
                 #expect(try await house.person.run("kv", "export").output == "{\"a\":2,\"b\":1}\n")
 

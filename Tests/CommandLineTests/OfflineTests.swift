@@ -50,7 +50,11 @@ import Testing
             #expect(try await house.person.run("kv", "set", "there", "1").status == 0)
             var early = house.person
             early.environment["NEPHOS_HOME"] = house.folder + "/home-of-early"
-            #expect(try await early.run("kv", "set", "here", "2", "--app", "default", "--offline").status == 0)
+            for key in ["here", "old"] {
+                let set = try await early.run("kv", "set", key, "2", "--app", "default", "--offline")
+                #expect(set.status == 0 && set.output.contains("After a sign-in nephos kv adopt offers it."), "\(set)")
+            }
+            #expect(try await house.person.run("kv", "set", "old", "3").status == 0)
             // Signing in needs identity alone.
             let service = try house.holder(.keyValue)
             kill(service, SIGSTOP)
@@ -61,9 +65,12 @@ import Testing
                 #expect(unknown.status == 6 && unknown.output.isEmpty, "\(command): \(unknown)")
             }
             kill(service, SIGCONT)
-            #expect(try await early.run("kv", "export").output == "{\"there\":1}\n")
+            #expect(try await early.run("kv", "export").output == "{\"old\":3,\"there\":1}\n")
             let adopted = try await early.run("kv", "adopt")
-            #expect(adopted.status == 0 && adopted.output == "Adopted here.\n", "\(adopted)")
+            let outcome =
+                "Adopted here.\nNot adopted, since the account has something newer: old. See: nephos conflicts\n"
+            #expect(adopted.status == 0 && adopted.output == outcome, "\(adopted)")
+            #expect(try await early.run("conflicts", "old").output.contains("old = 2\n"))
             #expect(try await house.person.run("kv", "get", "here", "--fresh").output == "2\n")
             #expect(try await early.run("kv", "adopt").output == "Nothing was set while nobody was signed in.\n")
         }

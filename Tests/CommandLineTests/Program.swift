@@ -107,6 +107,15 @@ struct Program: Sendable {
     }
 }
 
+extension Program {
+    /// Runs a line as somebody does who copies it into a shell.
+    func run(shell line: String) async throws -> Outcome {
+        var program = self
+        program.environment["PATH"] = Self.folder + ":" + (ProcessInfo.processInfo.environment["PATH"] ?? "/usr/bin")
+        return try await program.run([], before: ["bash", "-c", line])
+    }
+}
+
 /// Whether a process runs; one that has ended and waits for somebody to ask how does not.
 func isRunning(_ pid: pid_t) -> Bool {
     // The state is the first field after the name, which may have parentheses of its own.

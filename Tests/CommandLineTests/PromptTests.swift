@@ -6,7 +6,7 @@ import Testing
 @Suite(.serialized) struct PromptTests {
     /// A terminal, and a command that asks at it.
     private func withPrompt(
-        _ arguments: [String] = ["account", "create", "ann", "--deployment", "/nowhere"],
+        _ nephos: Program, _ arguments: [String],
         _ body: (_ command: Program.Running, _ type: ([UInt8]) -> Void, _ isShown: () -> Bool) async throws -> Void
     ) async throws {
         let terminal = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC)
@@ -23,78 +23,111 @@ import Testing
             var settings = termios()
             return tcgetattr(kept, &settings) == 0 && settings.c_lflag & tcflag_t(ECHO) != 0
         }
-        let command = try Program(name: "nephos").start(
-            arguments, input: name, before: ["setsid", "-c", "-w"])
+        let command = try nephos.start(arguments, input: name, before: ["setsid", "-c", "-w"])
         try await body(command, { bytes in _ = write(terminal, bytes, bytes.count) }, isShown)
     }
 
+    private static let create = ["account", "create", "bob"]
+
     @Test func ctrlCEndsThePromptAndTheEchoIsBack() async throws {
-        try await withPrompt { command, type, isShown in
-            try await eventually("it asks") { !isShown() }
-            type([3])
-            #expect(await command.outcome().status == 130)
-            #expect(isShown())
-        }
-    }
-
-    @Test(arguments: [[4], [10], Array("half".utf8) + [4, 4], [0xff, 10]] as [[UInt8]])
-    func whatIsNoPasswordIsNotSent(_ typed: [UInt8]) async throws {
-        try await withPrompt { command, type, isShown in
-            try await eventually("it asks") { !isShown() }
-            type(typed)
-            let outcome = await command.outcome()
-            #expect(outcome.status == 64, "\(outcome.errors)")
-            #expect(!outcome.errors.contains("The same once more"))
-            #expect(isShown())
-        }
-    }
-
-    /// A command that asks for a new password.
-    struct Asking: Sendable, CustomTestStringConvertible {
-        var command: [String]
-        var prompts: [String]
-        /// How it ends where there is neither a deployment nor a home.
-        var status: Int32
-
-        var testDescription: String { command.prefix(2).joined(separator: " ") }
-
-        static let all = [
-            Asking(
-                command: ["account", "create", "ann", "--deployment", "/nowhere"], prompts: ["Password: "], status: 8),
-            Asking(
-                command: ["account", "set-password", "ann", "--deployment", "/nowhere"], prompts: ["New password: "],
-                status: 8),
-            Asking(
-                command: ["account", "password", "--home", "/nowhere"],
-                prompts: ["Present password: ", "New password: "], status: 4),
-        ]
-    }
-
-    @Test(arguments: Asking.all, ["correct horse battery", "correct horse batterz"])
-    func aNewPasswordIsAskedForTwice(_ asking: Asking, _ second: String) async throws {
-        try await withPrompt(asking.command) { command, type, _ in
-            for prompt in asking.prompts {
-                try await eventually("it asks") { command.errors.hasSuffix(prompt) }
-                type(Array("correct horse battery\n".utf8))
-            }
-            try await eventually("it asks again") { command.errors.hasSuffix("The same once more: ") }
-            type(Array((second + "\n").utf8))
-            let outcome = await command.outcome()
-            // With one that is right it goes on, to what is not there.
-            let isRight = second == "correct horse battery"
-            #expect(outcome.status == (isRight ? asking.status : 64), "\(outcome)")
-            #expect(outcome.errors.contains("not the same") == !isRight, "\(outcome)")
-        }
-    }
-
-    @Test func nothingThatIsTypedAtThePromptIsShown() async throws {
-        for _ in 0..<5 {
-            try await withPrompt { command, type, isShown in
-                while !command.errors.contains("Password:") { usleep(50) }
-                #expect(!isShown())
+        try await withHousehold { house in
+            try await house.begin()
+            try await withPrompt(house.nephos, Self.create) { command, type, isShown in
+                try await eventually("it asks") { !isShown() }
                 type([3])
                 #expect(await command.outcome().status == 130)
+                #expect(isShown())
             }
+            // What is no password is not sent.
+            for typed in [[4], [10], Array("half".utf8) + [4, 4], [0xff, 10]] as [[UInt8]] {
+                try await withPrompt(house.nephos, Self.create) { command, type, isShown in
+                    try await eventually("it asks") { !isShown() }
+                    type(typed)
+                    let outcome = await command.outcome()
+                    #expect(outcome.status == 64, "\(outcome.errors)")
+                    #expect(!outcome.errors.contains("The same once more"))
+                    #expect(isShown())
+                }
+            }
+            // Nothing that is typed at the prompt is shown.
+            for _ in 0..<5 {
+                try await withPrompt(house.nephos, Self.create) { command, type, isShown in
+                    while !command.errors.contains("Password:") { usleep(50) }
+                    #expect(!isShown())
+                    type([3])
+                    #expect(await command.outcome().status == 130)
+                }
+            }
+        }
+    }
+
+    @Test func aNewPasswordIsAskedForTwice() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let right = "correct horse battery"
+            for (arguments, prompts) in [
+                (Self.create, ["Password: "]),
+                (["account", "set-password", Household.accountName], ["New password: "]),
+                (["account", "password"], ["Present password: ", "New password: "]),
+            ] {
+                for second in ["correct horse batterz", right] {
+                    try await withPrompt(house.nephos, arguments) { command, type, _ in
+                        for prompt in prompts {
+                            try await eventually("it asks") { command.errors.hasSuffix(prompt) }
+                            type(Array((right + "\n").utf8))
+                        }
+                        try await eventually("it asks again") { command.errors.hasSuffix("The same once more: ") }
+                        type(Array((second + "\n").utf8))
+                        let outcome = await command.outcome()
+                        #expect(outcome.status == (second == right ? 0 : 64), "\(outcome)")
+                        #expect(outcome.errors.contains("not the same") == (second != right), "\(outcome)")
+                    }
+                }
+            }
+        }
+    }
+
+    /// Neither for a password, nor whether something is meant.
+    @Test func nobodyIsAskedBeforeTheRestIsInOrder() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let connection = try await house.nephos.run("status", "--connection").output
+                .trimmingCharacters(in: .whitespacesAndNewlines)
+            let file = house.folder + "/file"
+            try Data().write(to: URL(fileURLWithPath: file))
+            let signIn = ["sign-in", connection, "--account", Household.accountName]
+            func check(_ arguments: [String], _ status: Int32) async throws {
+                try await withPrompt(house.nephos, arguments) { command, type, _ in
+                    while isRunning(command.pid) {
+                        if (command.output + command.errors).hasSuffix(": ") { type([3]) }
+                        try await Task.sleep(for: .milliseconds(20))
+                    }
+                    let outcome = await command.outcome()
+                    #expect(outcome.status == status, "\(arguments): \(outcome)")
+                    #expect(!outcome.errors.contains("assword: ") && outcome.output.isEmpty, "\(arguments): \(outcome)")
+                }
+            }
+            for command in [Self.create, ["account", "set-password", "ann"], ["account", "close", "ann"]] {
+                try await check(command + ["--deployment", "/nowhere"], 8)
+            }
+            try await check(["account", "create", Household.accountName], 1)
+            try await check(Self.create + ["--plan", "nope"], 2)
+            try await check(["account", "set-password", "nobody"], 2)
+            try await check(["account", "close", "nobody"], 2)
+            try await check(signIn + ["--home", file], 8)
+            try await check(["account", "password", "--password-file", "/nowhere"], 8)
+            #expect(try await house.nephos.run("account", "lock", Household.accountName).status == 0)
+            try await check(["account", "password"], 7)
+            try await check(["account", "close"], 7)
+            #expect(try await house.nephos.run("down").status == 0)
+            for command in [
+                Self.create, ["account", "set-password", "ann"], ["account", "close", "ann"], ["account", "close"],
+                ["account", "password"], signIn + ["--home", house.folder + "/new"],
+            ] {
+                try await check(command, 5)
+            }
+            #expect(try await house.nephos.run("sign-out").status == 0)
+            for command in [["account", "password"], ["account", "close"]] { try await check(command, 4) }
         }
     }
 

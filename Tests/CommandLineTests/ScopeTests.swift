@@ -30,10 +30,17 @@ import Testing
             let away = try await elsewhere.run("status")
             #expect(away.status == 5 && !away.output.contains("SERVICE"), "\(away)")
             for app in ["default", "TEST.notes"] {
-                let line = away.output.split(separator: "\n").first { $0.hasPrefix("\(app) (keyvalue): out of step") }
+                let line = away.output.split(separator: "\n").first { $0.hasPrefix("\(app) (keyvalue): held up") }
                 #expect(line?.contains("nothing answers at its address") == true, "\(away)")
             }
             #expect(away.output.contains("One change waits to be sent."), "\(away)")
+            #expect(!away.output.contains("out of step"), "\(away)")
+            let stopped = try await house.person.run("status")
+            #expect(stopped.output.contains("The deployment is stopped. Start it with: nephos up"), "\(stopped)")
+            #expect(stopped.status == 5 && !stopped.output.contains("not answering"), "\(stopped)")
+            #expect(
+                try await house.nephos.run("status", "--json").output.contains(
+                    #""service":"records","state":"stopped""#))
             for command in ["why", "verify"] {
                 #expect(try await elsewhere.run(command).status == 5)
             }
@@ -65,8 +72,10 @@ import Testing
             let conflicts = try await second.run("conflicts")
             #expect(conflicts.status == 0 && conflicts.output.contains("k = first\n"), "\(conflicts)")
             #expect(conflicts.output.contains("by d\n"), "\(conflicts)")
-            #expect(conflicts.output.contains("get it back   nephos kv set k VALUE"), "\(conflicts)")
-            #expect(try await second.run("conflicts", "k", "--json").output.contains(#""content":"first""#))
+            #expect(conflicts.output.contains("replaced by   second\n"), "\(conflicts)")
+            #expect(conflicts.output.contains("get it back   nephos kv set --type=string k first"), "\(conflicts)")
+            let json = try await second.run("conflicts", "k", "--json").output
+            #expect(json.contains(#""content":"first""#) && json.contains(#""replacement":"second""#), "\(json)")
             #expect(try await second.run("conflicts", "other").output == "Nothing was overwritten.\n")
         }
     }

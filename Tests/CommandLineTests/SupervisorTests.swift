@@ -21,7 +21,7 @@ import Testing
             try await eventually("the services end by themselves") { house.held.isEmpty }
             let status = try await house.nephos.run("status")
             #expect(status.status == 5)
-            #expect(status.output.contains("It is not running."))
+            #expect(status.output.contains("The deployment is stopped."))
             let down = try await house.nephos.run("down")
             #expect(down.status == 0)
             #expect(down.output.contains("It is not running."))

@@ -182,6 +182,9 @@ import Testing
             let imported = try await house.person.run("kv", "import", one, "--offline")
             #expect(imported.output.hasPrefix("Imported 1 key. "), "\(imported)")
             #expect(try await house.person.run("kv", "import", try many(house, 950), "--offline").status == 0)
+            let tooMany = try await house.person.run("kv", "import", try many(house, 1100), "--offline")
+            #expect(tooMany.status == 3, "\(tooMany)")
+            #expect(tooMany.errors.contains("The store has too many keys: 1101, at most 1024. Nothing"), "\(tooMany)")
             let why = try await house.person.run("why")
             #expect(why.output.contains(" and 945 more: "), "\(why)")
             #expect(why.output.split(separator: "\n").allSatisfy { $0.count < 200 }, "\(why)")
@@ -191,6 +194,7 @@ import Testing
             #expect(signOut.errors.contains("\"unsent\":2") && signOut.errors.contains("\"apps\":\""), "\(signOut)")
             let sync = try await house.person.run("kv", "sync", "--offline")
             #expect(sync.status == 6 && sync.output.contains("2 changes wait"), "\(sync)")
+            #expect(sync.output.components(separatedBy: "2 changes wait").count == 2, "\(sync)")
             #expect(try await house.person.run("kv", "export", "--json").output.contains("\"one\":1"))
         }
     }
@@ -234,6 +238,31 @@ import Testing
                 (3..<60).contains { opened($0).hasSuffix("device.sqlite") }
             }
             for descriptor in 0...2 { #expect(opened(descriptor) == "/dev/null") }
+        }
+    }
+
+    /// But for the times, and where the store's feed began.
+    private func form(_ text: some StringProtocol) -> String {
+        String(text).replacingOccurrences(
+            of: "[0-9]{2}:[0-9]{2}:[0-9]{2}", with: "TIME", options: .regularExpression
+        ).replacingOccurrences(of: "at [0-9]{10,}:0,", with: "at TOKEN,", options: .regularExpression)
+    }
+
+    @Test func whatTheReadmeShowsIsWhatIsPrinted() async throws {
+        let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+            .deletingLastPathComponent()
+        let readme = form(try String(contentsOf: root.appendingPathComponent("README.md"), encoding: .utf8))
+        try await withHousehold { house in
+            try await house.begin()
+            let (a, b) = (try await house.anotherDevice("device-a"), try await house.anotherDevice("device-b"))
+            let watch = try b.start(["watch", "--exit-after", "1"])
+            try await eventually("it follows") { watch.output.contains("in sync at") }
+            let set = try await a.run("kv", "set", "greeting", "hello from a, 06:40:38")
+            let watched = await watch.outcome()
+            #expect(readme.contains("'hello from a'\n" + form(set.output)), "\(set)")
+            #expect(readme.contains("told:\n" + form(watched.output)), "\(watched)")
+            let get = try await b.run("kv", "get", "greeting")
+            #expect(readme.contains("kv get greeting\n" + form(get.output)), "\(get)")
         }
     }
 

@@ -117,7 +117,7 @@ import Testing
         // Once there is room; and what waits already is not offered twice.
         device.cloud.overrides = [:]
         #expect(try device.store.adoptSignedOutContent() == ["b"])
-        #expect(try device.store.adoptSignedOutContent() == ["b"])
+        #expect(try device.store.offerSignedOutContent() == ["b": .some("local")])
         #expect(try device.store.status().pending.count == 1)
         device.loop.advance(.seconds(1))
         #expect(device.cloud.items["b"]?.value == "local")
@@ -230,6 +230,26 @@ import Testing
         #expect(refreshes.count > 1)
         let bodies = refreshes.compactMap { try? $0.body.decode(WireRefreshToken.self).refreshToken }
         for (id, body) in zip(refreshes.map(\.id), bodies) where body == "refresh-1" { #expect(id == refreshes[0].id) }
+    }
+
+    /// It need not have heard of that: another device, or the operator, has revoked it while it was away.
+    @Test func aRevokedDeviceSignsInAgainWithoutKnowingThatItsKeyIsSpent() throws {
+        let device = try Device.ready()
+        let made = device.madeKeys
+        var attempts = 0
+        device.cloud.overrides["SignIn"] = { _ in
+            attempts += 1
+            return attempts == 1 ? .failure(CloudError(.deviceRevoked, "This device was revoked. Sign in again.")) : nil
+        }
+        try device.signIn()
+        #expect(attempts == 2 && device.madeKeys == made + 1)
+        // One that was never seen before is spent in any case.
+        device.cloud.overrides["SignIn"] = { _ in
+            attempts += 1
+            return .failure(CloudError(.deviceRevoked, "This device was revoked. Sign in again."))
+        }
+        #expect(throws: CloudError.self) { try device.signIn() }
+        #expect(attempts == 4)
     }
 
     @Test func revokedDeviceStopsAndSaysWhy() throws {

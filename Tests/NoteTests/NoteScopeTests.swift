@@ -133,7 +133,8 @@ import struct Foundation.UUID
             let conflicts = try await store.scope.conflicts(of: "k")
             let device = try session.account?.deviceID
             #expect(conflicts.map(\.content) == [.string("first")] && conflicts.map(\.outcome) == [.overwritten])
-            #expect(conflicts.first?.recovery == "nephos kv set k VALUE")
+            #expect(conflicts.first?.recovery == "nephos kv set --home=\(session.home) --type=string k first")
+            #expect(conflicts.first?.replacement == .content("second"))
             #expect(conflicts.first?.device == device && conflicts.first?.winner == device)
             #expect(try await store.scope.conflicts(of: "other").isEmpty)
         }

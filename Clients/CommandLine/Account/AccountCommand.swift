@@ -45,9 +45,16 @@ struct AccountCommand: AsyncParsableCommand {
             var request = WireCreateAccount()
             request.accountName = name
             request.planID = plan ?? ""
-            request.password = try password.password(isNew: true)
-            let reply = try OperatorConnection(directory: deployment.directory)
-                .call(.identity, request, returning: WireCreateAccountReply.self)
+            let given = try password.given()
+            let connection = try OperatorConnection(directory: deployment.directory)
+            if given == nil {
+                guard try !connection.hasAccount(name) else {
+                    throw CloudError(.alreadyExists, "An account with this name exists.")
+                }
+                if let plan { try connection.requirePlan(plan) }
+            }
+            request.password = try given ?? password.asked(isNew: true)
+            let reply = try connection.call(.identity, request, returning: WireCreateAccountReply.self)
             try output.print(["account": name, "account_id": reply.accountID], text: "Created the account \(name).")
         }
     }
@@ -130,10 +137,12 @@ struct AccountCommand: AsyncParsableCommand {
         func run() throws {
             var request = WireChangePassword()
             request.accountName = name
-            request.newPassword = try password.password(asking: "New password: ", isNew: true)
+            let given = try password.given()
+            let connection = try OperatorConnection(directory: deployment.directory)
+            if given == nil { try connection.requireAccount(name) }
+            request.newPassword = try given ?? password.asked("New password: ", isNew: true)
             request.signOutOthers = signOut
-            let reply = try OperatorConnection(directory: deployment.directory)
-                .call(.identity, request, returning: WireChangePasswordReply.self)
+            let reply = try connection.call(.identity, request, returning: WireChangePasswordReply.self)
             try output.print(
                 SignedOut(account: name, signedOut: Int(reply.signedOut)),
                 text: "Set the password of \(name)." + AccountCommand.signedOut(Int(reply.signedOut)))
@@ -156,10 +165,12 @@ struct AccountCommand: AsyncParsableCommand {
             var present = PasswordOptions()
             present.passwordFile = currentPasswordFile
             present.passwordStdin = false
-            let current = try present.password(asking: "Present password: ")
-            let new = try password.password(asking: "New password: ", isNew: true)
+            let (givenCurrent, givenNew) = (try present.given(), try password.given())
             try await device.withSession { session in
                 let account = try session.requireAccount().accountName
+                if givenCurrent == nil || givenNew == nil { try await session.requireAnswer(within: wait.duration) }
+                let current = try givenCurrent ?? present.asked("Present password: ")
+                let new = try givenNew ?? password.asked("New password: ", isNew: true)
                 let count = try await session.changePassword(
                     from: current, to: new, signsOutOthers: signOutOthers, timeout: wait.duration)
                 try output.print(
@@ -256,8 +267,9 @@ struct AccountCommand: AsyncParsableCommand {
 
         func run() async throws {
             guard let name else { return try await closeOwn() }
-            try confirm(name)
             let connection = try OperatorConnection(directory: deployment.directory)
+            if !yes { try connection.requireAccount(name) }
+            try confirm(name)
             var request = WireCloseAccount()
             request.accountName = name
             let id = try connection.call(.identity, request, returning: WireCloseAccountReply.self).accountID
@@ -287,11 +299,13 @@ struct AccountCommand: AsyncParsableCommand {
         }
 
         private func closeOwn() async throws {
+            let given = try password.given()
             try await device.withSession { session in
                 let account = try session.requireAccount().accountName
+                if !yes || given == nil { try await session.requireAnswer(within: deployment.wait.duration) }
                 try confirm(account)
                 try await session.closeAccount(
-                    password: try password.password(), timeout: deployment.wait.duration)
+                    password: try given ?? password.asked(), timeout: deployment.wait.duration)
                 _ = try? await session.signOut(keepsUnsent: true)
                 try output.print(
                     Report(account: account),

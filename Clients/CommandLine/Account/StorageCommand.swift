@@ -27,6 +27,10 @@ struct StorageCommand: AsyncParsableCommand {
         var silent: [String] = []
     }
 
+    func validate() throws {
+        guard speaker.account == nil || app == nil else { throw ValidationError("Name an --account or an --app.") }
+    }
+
     func run() async throws {
         let report = try await speaker.account == nil && app == nil ? ofDevice() : ofOperator()
         let share = report.planBytes == 0 ? 100 : Double(report.usedBytes) * 100 / Double(report.planBytes)

@@ -25,14 +25,19 @@ struct DeploymentStatus: Encodable {
 
     /// The state of a service that answers, and takes only what makes room.
     private static let full = "disk full"
+    /// Of one that was not started.
+    private static let stopped = "stopped"
 
     init(_ directory: DeploymentDirectory) throws {
         let operatorConnection = try OperatorConnection(directory: directory)
+        let supervisor = directory.supervisor
         services = try operatorConnection.health(timeout: directory.timeout ?? .seconds(2)).map { health in
-            Service(
+            let pid = directory.pid(of: health.service)
+            return Service(
                 service: health.service.rawValue,
-                state: health.reply.map { $0.shortOfRoom ? Self.full : "up" } ?? "not answering",
-                pid: directory.pid(of: health.service),
+                state: health.reply.map { $0.shortOfRoom ? Self.full : "up" }
+                    ?? (pid == nil && supervisor == nil ? Self.stopped : "not answering"),
+                pid: pid,
                 uptimeMilliseconds: health.reply?.uptimeMilliseconds,
                 followerLag: health.reply?.followerLag ?? [:],
                 counters: health.reply?.counters ?? [:], deviceBudget: health.reply?.deviceBudget.capacity,
@@ -40,11 +45,14 @@ struct DeploymentStatus: Encodable {
         }
         let isSomethingUp = services.contains { $0.state == "up" || $0.state == Self.full }
         connection = try operatorConnection.connectionString.description
-        supervisorPid = directory.supervisor
+        supervisorPid = supervisor
         state = supervisorPid != nil ? "up" : isSomethingUp ? "foreign" : "stopped"
     }
 
     func text(_ directory: DeploymentDirectory) -> String {
+        guard services.contains(where: { $0.state != Self.stopped }) else {
+            return "The deployment is stopped. Start it with: nephos up\n\nconnection  \(connection)"
+        }
         let rows = services.map { service in
             [
                 service.service, service.state, service.pid.map { "\($0)" } ?? "-",
@@ -91,7 +99,6 @@ struct DeploymentStatus: Encodable {
         if !directory.running.isEmpty {
             return "nephos up was ended from outside. The services end by themselves; start them again with: nephos up"
         }
-        if missing.count == services.count { return "It is not running. Start it with: nephos up" }
         return "Something else than nephos up runs these services."
     }
 

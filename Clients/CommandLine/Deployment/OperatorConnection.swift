@@ -38,6 +38,27 @@ final class OperatorConnection {
         try callAll([service], request, returning: Response.self, timeout: timeout ?? self.timeout)[0].get()
     }
 
+    /// Whether there is an account of this name; asked before a person is asked anything.
+    func hasAccount(_ name: String) throws -> Bool {
+        do { try requireAccount(name) } catch let error as CloudError where error.code == .unknownItem { return false }
+        return true
+    }
+
+    /// - Throws: ``CloudError`` `.unknownItem` when there is no account of this name.
+    func requireAccount(_ name: String) throws {
+        var request = WireReadStorage()
+        request.accountName = name
+        _ = try call(.identity, request, returning: WireReadStorageReply.self)
+    }
+
+    /// - Throws: ``CloudError`` `.unknownItem` when there is no plan of this name.
+    func requirePlan(_ name: String) throws {
+        let plans = try call(.identity, WireListPlans(), returning: WireListPlansReply.self).plans
+        guard plans.contains(where: { $0.planID == name }) else {
+            throw CloudError(.unknownItem, "There is no such plan. See: nephos plan list")
+        }
+    }
+
     struct Health {
         var service: ServiceName
         var reply: WireCheckHealthReply?

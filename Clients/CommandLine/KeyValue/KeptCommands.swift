@@ -6,7 +6,10 @@ extension KeyValueCommand {
     struct Adopt: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Offer the keys that were set while nobody was signed in to the account that is signed in now.",
-            discussion: "They keep the times at which they were set: where the account has something newer, that stays."
+            discussion: """
+                They keep the times at which they were set: where the account has something newer, that stays, and \
+                what was set here is among nephos conflicts.
+                """
         )
 
         @OptionGroup var store: StoreOptions
@@ -16,7 +19,8 @@ extension KeyValueCommand {
         func run() async throws {
             try await store.withStore(within: network.duration) { store, session in
                 _ = try session.requireAccount()
-                let keys = try await store.adoptSignedOutContent().map(\.rawValue)
+                let offered = try await store.offerSignedOutContent()
+                let keys = offered.keys.sorted().map(\.rawValue)
                 guard !keys.isEmpty else {
                     return try output.print(
                         ["keys": [String]()], text: "Nothing was set while nobody was signed in.")
@@ -24,23 +28,50 @@ extension KeyValueCommand {
                 do {
                     try await Sent.wait(
                         store, keys: keys, network: network, output: output,
-                        done: "Adopted \(listed(keys.map(inLine))).")
+                        done: "Offered \(listed(keys.map(inLine))).", whenSent: { try outcome(of: offered, in: store) })
                 } catch let error as CloudError {
-                    throw try await refusal(error, of: keys, in: store)
+                    throw try await refusal(error, of: offered, in: store)
                 }
             }
         }
 
+        /// Of what was taken: the keys of which the account has something newer.
+        private func superseded(
+            _ offered: [ItemName: PropertyValue?], in store: KeyValueStore
+        ) throws -> [ItemName] {
+            let kept = try store.signedOutKeys()
+            return try offered.filter { key, value in try !kept.contains(key) && store.read(key).value != value }.keys
+                .sorted()
+        }
+
+        private func outcome(
+            of offered: [ItemName: PropertyValue?], in store: KeyValueStore
+        ) throws -> (superseded: [String], text: String) {
+            let newer = try superseded(offered, in: store)
+            let adopted = offered.keys.filter { !newer.contains($0) }.sorted()
+            func list(_ keys: [ItemName]) -> String { listed(keys.map { inLine($0.rawValue) }) }
+            let sentences = [
+                adopted.isEmpty ? nil : "Adopted \(list(adopted)).",
+                newer.isEmpty
+                    ? nil
+                    : "Not adopted, since the account has something newer: \(list(newer)). See: nephos conflicts",
+            ]
+            return (newer.map(\.rawValue), sentences.compactMap { $0 }.joined(separator: "\n"))
+        }
+
         /// Says of each key whether the account has it.
         private func refusal(
-            _ error: CloudError, of keys: [String], in store: KeyValueStore
+            _ error: CloudError, of offered: [ItemName: PropertyValue?], in store: KeyValueStore
         ) async throws -> CloudError {
+            let keys = offered.keys.sorted().map(\.rawValue)
             let refused = try await store.status().refused.map(\.key.rawValue).filter(keys.contains)
             guard !refused.isEmpty else { return error }
             let kept = try store.signedOutKeys().map(\.rawValue)
-            let adopted = keys.filter { !kept.contains($0) }
+            let newer = try superseded(offered, in: store).map(\.rawValue)
+            let adopted = keys.filter { !kept.contains($0) && !newer.contains($0) }
             var error = error
             if !adopted.isEmpty { error.details["adopted"] = adopted.joined(separator: ", ") }
+            if !newer.isEmpty { error.details["superseded"] = newer.joined(separator: ", ") }
             error.details["not_adopted"] = refused.joined(separator: ", ")
             error.details["kept"] = "What was not adopted stays here. Make room, and adopt again."
             return error

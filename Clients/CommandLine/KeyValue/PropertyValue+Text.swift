@@ -76,6 +76,9 @@ extension PropertyValue {
             details: ["type": type.rawValue])
     }
 
+    /// One line of JSON with its types, as a terminal may have it.
+    var json: String { printableJSON(typedJSON) }
+
     /// The value as a person reads it: strings as they are, the rest as JSON.
     var text: String { if case .string(let text) = self { text } else { json } }
 }

@@ -42,6 +42,11 @@ struct ConflictsCommand: AsyncParsableCommand {
         entry["winner_device"] = .string(conflict.winner.rawValue)
         entry["winner_device_name"] = devices.known(conflict.winner).map { .string($0) }
         entry["content"] = conflict.content
+        switch conflict.replacement {
+        case .content(let value): entry["replacement"] = value
+        case .deletion: entry["replacement_deleted"] = true
+        case .unknown: break
+        }
         if conflict.isDamaged { entry["damaged"] = true }
         entry["recovery"] = conflict.recovery.map { .string($0) }
         return .dictionary(entry)
@@ -55,9 +60,18 @@ struct ConflictsCommand: AsyncParsableCommand {
                 "\(inLine(conflict.name.rawValue)) = \(content)",
                 "  written       \(describe(conflict.written)) by \(inLine(devices[conflict.device]))",
                 "  \(what)\(describe(conflict.won)) by \(inLine(devices[conflict.winner]))",
+                "  replaced by   \(replacement(conflict))",
                 "  get it back   \(inLine(conflict.recovery ?? "The server cannot read it any more."))",
             ]
         }.joined(separator: "\n")
+    }
+
+    private func replacement(_ conflict: ScopeConflict) -> String {
+        switch conflict.replacement {
+        case .content(let value): value.line
+        case .deletion: "(deleted)"
+        case .unknown: "(not known any more)"
+        }
     }
 }
 

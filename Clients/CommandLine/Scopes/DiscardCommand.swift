@@ -28,7 +28,7 @@ struct DiscardCommand: AsyncParsableCommand {
     }
 
     func run() async throws {
-        try await scopes.withScopes(within: wait.duration) { scopes, _ in
+        try await scopes.withScopes(within: wait.duration) { scopes, session in
             if leftBehind { return try await giveUp(scopes) }
             var dismissed: [ItemName] = []
             for scope in scopes {
@@ -36,6 +36,7 @@ struct DiscardCommand: AsyncParsableCommand {
                 let refused = try await scope.status().refused.map(\.key).filter { names.contains($0.rawValue) }
                 dismissed += try await scope.dismissRefused(all ? nil : refused)
             }
+            if dismissed.isEmpty { _ = try session.requireAccount() }
             if let missing = names.first(where: { name in !dismissed.contains { $0.rawValue == name } }) {
                 throw CloudError(.unknownItem, "There is no refused write of this key.", details: ["key": missing])
             }

@@ -57,9 +57,10 @@ extension Scope {
         return names
     }
 
-    /// How an option names it, where it is not the one that is meant by itself.
+    /// How options name it, where it is not the one that is meant by itself.
     func option(_ session: Session) -> String {
-        (try? session.account)??.defaultApp == id.app ? "" : " --app \(inLine(id.app.rawValue))"
+        ShellCommand.options(
+            app: id.app, isDefault: (try? session.account)??.defaultApp == id.app, home: session.home)
     }
 
     /// Asks the server about an app that this device has never used, so that nothing waits for one that is mistyped.

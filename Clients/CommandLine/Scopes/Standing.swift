@@ -19,7 +19,8 @@ struct Standing: Equatable {
     }
 
     var state: State
-    /// One line; it begins with a small letter, and has the words "in sync" only where that is so.
+    /// One line; it begins with a small letter, and has the words "in sync" only where that is so, "out of step" only
+    /// where something is known to differ.
     var line: String
     /// What else there is to say, a line each.
     var notes: [String]
@@ -32,7 +33,7 @@ struct Standing: Equatable {
     ///   - failure: Why the server has not been heard, where the status knows of nothing.
     init(_ status: StoreStatus, proof: Verification? = nil, failure: CloudError? = nil) {
         let token = proof?.token ?? status.head
-        let refused = listed(status.refused.map { "\(inLine($0.key.rawValue)) (\($0.error.message))" })
+        let refused = listed(status.refused.map { "\(inLine($0.key.rawValue)) (\(Self.words($0.error)))" })
         let pending = proof?.pending ?? status.pending.count
         let waits = pending == 1 ? "one change waits to be sent" : "\(pending) changes wait to be sent"
         let outOfStep = status.problem.flatMap { $0.code == .storeOutOfStep ? $0.message : nil }
@@ -41,7 +42,7 @@ struct Standing: Equatable {
         let problem = status.problem ?? failure
         if let problem, problem.code != .storeOutOfStep {
             state = .problem
-            line = "out of step at \(token): \(Self.words(problem))"
+            line = "held up at \(token): \(Self.words(problem))"
             exitStatus = ExitStatus.of(problem)
             cause = problem
         } else if proof.map({ !$0.agrees }) ?? (outOfStep != nil) {
@@ -53,18 +54,18 @@ struct Standing: Equatable {
             line = "the store has not been fetched yet."
         } else if !status.refused.isEmpty {
             state = .refused
-            line = "out of step at \(token): the server refused writes."
+            line = "incomplete at \(token): the server refused writes."
         } else if pending > 0 {
             state = .pending
-            line = "out of step at \(token): \(waits)."
+            line = "incomplete at \(token): \(waits)."
             if let answer = Self.answer(status) {
-                line = "out of step at \(token): \(Self.words(answer))"
+                line = "held up at \(token): \(Self.words(answer))"
                 exitStatus = ExitStatus.of(answer)
                 cause = answer
             }
         } else if !status.leftBehind.isEmpty {
             state = .leftBehind
-            line = "out of step at \(token): changes wait for a store that the app no longer has."
+            line = "incomplete at \(token): changes wait for a store that the app no longer has."
         } else if proof == nil, !status.agrees {
             state = .notCompared
             line = "the store at \(token) has not been compared with the server's yet."
@@ -77,7 +78,9 @@ struct Standing: Equatable {
                 notes.append("Changes by other devices are not told of at once: \(Self.words(problem))")
             }
         }
-        if pending > 0 { notes.append("\(Self.sentence(waits)). See: nephos why") }
+        if pending > 0 {
+            notes.append((state == .pending && cause == nil ? "" : "\(Self.sentence(waits)). ") + "See: nephos why")
+        }
         if !refused.isEmpty {
             notes.append("The server refused: \(refused)")
             notes.append("See: nephos why. Dismiss with: nephos discard")
@@ -116,7 +119,7 @@ struct Standing: Equatable {
     static func words(_ error: CloudError) -> String {
         switch error.code {
         case .serverResponseLost, .deadlineExceeded: "The server has not answered in time."
-        default: error.message
+        default: error.sentence
         }
     }
 

@@ -30,6 +30,12 @@ struct StatusCommand: AsyncParsableCommand {
         }
     }
 
+    func validate() throws {
+        guard !connection || scopes.isAll else {
+            throw ValidationError("--connection is the deployment's, and --app and --service are this device's.")
+        }
+    }
+
     func run() async throws {
         let directory = deployment.directory
         if connection {
@@ -118,9 +124,11 @@ private struct DeviceStatus: Encodable {
         let lines = found.flatMap { scope, standing, _ in
             ["\(scope.label): \(standing.line)"] + standing.notes.map { "  \($0)" }
         }
+        // Where something is kept in step, that says it.
+        let reason = found.contains { $0.standing.cause?.message == device.reason } ? nil : device.reason
         return
             (["Signed in as \(inLine(account)), device \(inLine(name)), in \(inLine(device.home))"]
-            + [device.reason].compactMap { $0 } + lines).joined(separator: "\n")
+            + [reason].compactMap { $0 } + lines).joined(separator: "\n")
     }
 
     func end(needsAccount: Bool) throws(ExitStatus) {

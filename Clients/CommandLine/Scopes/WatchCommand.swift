@@ -23,6 +23,9 @@ struct WatchCommand: AsyncParsableCommand {
 
     func validate() throws {
         guard (exitAfter ?? 1) >= 1 else { throw ValidationError("--exit-after is at least 1.") }
+        guard !bus || scopes.isAll else {
+            throw ValidationError("--bus shows identity's events, and --app and --service this device's.")
+        }
     }
 
     func run() async throws {
@@ -51,7 +54,9 @@ struct WatchCommand: AsyncParsableCommand {
             try await withThrowingTaskGroup(of: Void.self) { group in
                 for (scope, events, said) in watched {
                     group.addTask { try await printEvents(events, scope, names, said, isLast) }
-                    group.addTask { try await keepLooking(at: scope, said) }
+                    group.addTask {
+                        try await Looking(scope: scope, said: said) { try show($0, said, failure: $1) }.run()
+                    }
                 }
                 group.addTask {
                     for await notice in notices { try show(notice) }
@@ -103,43 +108,6 @@ struct WatchCommand: AsyncParsableCommand {
         try output.print(.dictionary(said.scope.names.merging(report) { $1 }), text: lines.joined(separator: "\n"))
     }
 
-    /// How often the server is asked, which may be gone without a word.
-    private static let askPause: Duration = .seconds(5)
-    /// A server that answers later than this is one that does not.
-    private static let silenceMax: Duration = .seconds(8)
-
-    /// Says what no event tells: that the server is gone, that a write was sent or a refused one dismissed. Offline is
-    /// normal, and so is a disk without room; both are said, and waited for.
-    ///
-    /// - Throws: ``CloudError`` with the reason when nothing can arrive any more: the device was revoked or signed out.
-    private func keepLooking(at scope: Scope, _ said: Said) async throws {
-        var askAt = ContinuousClock.now
-        var silence: (since: ContinuousClock.Instant, error: CloudError)?
-        while !Task.isCancelled {
-            let problem = try await scope.status().problem
-            // What else is wrong is tried again by itself, as seldom as the server has asked for.
-            if askAt <= .now, problem.map({ ExitStatus.of($0) == .unreachable }) ?? true {
-                let start = ContinuousClock.now
-                // Short, since nothing can cancel it.
-                do throws(CloudError) {
-                    try await scope.waitUntilCurrent(timeout: .seconds(3), isImpatient: true)
-                    silence = nil
-                } catch {
-                    if ExitStatus.of(error) == .unreachable { silence = (silence?.since ?? start, error) }
-                }
-                askAt = .now + Self.askPause
-            }
-            let status = try await scope.status()
-            if let problem = status.problem, ExitStatus.of(problem) == .refused { throw problem }
-            if let since = silence?.since, said.hasFetched(since: since) { silence = nil }
-            let failure = silence.flatMap { $0.since.duration(to: .now) >= Self.silenceMax ? $0.error : nil }
-            if said.isDue || status.problem != nil || status.followingProblem != nil || failure != nil {
-                try show(status, said, failure: failure)
-            }
-            try await Task.sleep(for: .milliseconds(500))
-        }
-    }
-
     private func show(_ notice: StorageNotice) throws {
         let used = "\(describe(bytes: notice.usedBytes)) of \(describe(bytes: notice.planBytes)) used"
         let text =
@@ -171,7 +139,7 @@ struct WatchCommand: AsyncParsableCommand {
         ]
         report["device"] = change.device.map { .string($0.rawValue) }
         report["device_name"] = name.map { .string($0) }
-        report["error"] = change.error.map { .string($0.message) }
+        report["error"] = change.error.map { .string($0.sentence) }
         let origin = change.device.map { " by " + inLine(name ?? $0.rawValue) } ?? ""
         var lines = [
             "\(Self.time) \(said.label)\(Self.name(change.reason)) (reason \(change.reason.rawValue))\(origin)"
@@ -181,7 +149,7 @@ struct WatchCommand: AsyncParsableCommand {
             let text = known[key].map { $0.value?.line ?? "(deleted)" }
             lines.append("  \(inLine(key.rawValue))" + (text.map { " = \($0)" } ?? ""))
         }
-        if let error = change.error { lines.append("  \(error.message)") }
+        if let error = change.error { lines.append("  \(error.sentence)") }
         try output.print(
             .dictionary(said.scope.names.merging(report) { $1 }), text: lines.joined(separator: "\n"))
     }

@@ -66,8 +66,9 @@ struct WhyCommand: AsyncParsableCommand {
             }
             items += status.refused.map { refused in
                 Item(
-                    keys: [refused.key], state: "refused", reason: refused.error.message, blocker: "quota", attempts: 1,
-                    operation: "-", error: refused.error.message, value: refused.value, recovery: refused.recovery)
+                    keys: [refused.key], state: "refused", reason: refused.error.sentence, blocker: "quota",
+                    attempts: 1,
+                    operation: "-", error: refused.error.sentence, value: refused.value, recovery: refused.recovery)
             }
             leftBehind = status.leftBehind
             guard let name else { return }
@@ -121,7 +122,8 @@ struct WhyCommand: AsyncParsableCommand {
         var lines: [String] = []
         if standing.cause != nil { lines.append(standing.headline) }
         if !status.initialSyncFinished { lines.append("The store has not been fetched yet.") }
-        for item in report.items.prefix(Self.shownMax) { lines += self.lines(item, option) }
+        let said = standing.cause.map(Standing.words)
+        for item in report.items.prefix(Self.shownMax) { lines += self.lines(item, option, unless: said) }
         if report.items.count > Self.shownMax {
             lines.append("and \(report.items.count - Self.shownMax) more: nephos why --json")
         }
@@ -138,14 +140,12 @@ struct WhyCommand: AsyncParsableCommand {
         return lines.joined(separator: "\n")
     }
 
-    private func lines(_ item: Item, _ option: String) -> [String] {
+    /// - Parameter said: A reason that need not be said again.
+    private func lines(_ item: Item, _ option: String, unless said: String?) -> [String] {
         let keys = item.keys.map { inLine($0.rawValue) }
-        var lines = [
-            "\(listed(keys)): \(item.state)",
-            "  reason        \(item.reason)",
-            "  blocked by    \(item.blocker)",
-            "  attempts      \(item.attempts)",
-        ]
+        var lines = ["\(listed(keys)): \(item.state)"]
+        if item.reason != said { lines.append("  reason        \(item.reason)") }
+        lines += ["  blocked by    \(item.blocker)", "  attempts      \(item.attempts)"]
         if let next = item.nextAttempt { lines.append("  next attempt  \(describe(next))") }
         guard item.state == "refused" else { return lines + ["  operation     \(item.operation)"] }
         if let value = item.value {
@@ -154,7 +154,8 @@ struct WhyCommand: AsyncParsableCommand {
         if let recovery = item.recovery {
             lines.append("  set it again  make room (nephos storage), then: \(inLine(recovery))")
         }
-        lines.append("  dismiss with  nephos discard\(option) \(keys.joined(separator: " "))")
+        let names = ShellCommand.arguments(item.keys.map(\.rawValue))
+        lines.append("  dismiss with  nephos discard\(option) \(names)")
         return lines
     }
 

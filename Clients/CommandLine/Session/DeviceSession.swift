@@ -3,6 +3,7 @@ import Foundation
 import Logging
 import NephosCore
 import NephosKit
+import NephosWire
 import NephosZeroMQ
 
 /// Which device a command speaks for, and as which app.
@@ -61,6 +62,13 @@ extension Session {
                 details: ["home": home])
         }
         return account
+    }
+}
+
+extension Session {
+    /// Asks the server whether this device may still ask it anything, before a person is asked.
+    func requireAnswer(within limit: Duration) async throws(CloudError) {
+        _ = try await call(.identity, WireWhoAmI(), as: WireWhoAmIReply.self, timeout: limit)
     }
 }
 

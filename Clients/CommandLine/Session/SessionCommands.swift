@@ -28,8 +28,13 @@ struct SignInCommand: AsyncParsableCommand {
         guard deviceName?.isEmpty != true else {
             throw CloudError(.invalidArguments, "A device needs a name.", details: ["argument": "device_name"])
         }
-        let password = try password.password()
+        let given = try password.given()
         let record = try await device.withSession(makesHome: true) { session in
+            if given == nil {
+                try await session.requireSignInPossible(
+                    connection: connection, account: account, discardsUnsent: discardUnsent, timeout: wait.duration)
+            }
+            let password = try given ?? password.asked()
             let name = try deviceName ?? session.lastDeviceName(of: account) ?? ProcessInfo.processInfo.hostName
             return try await session.signIn(
                 connection: connection, account: account, password: password, deviceName: name,

@@ -168,6 +168,5 @@ extension IdentityService {
 
     func randomDeviceID(of account: AccountID) -> DeviceID { .random(of: account, using: &generator) }
 
-    static let deviceRevoked = CloudError(
-        .deviceRevoked, "This device's key was revoked. Sign in with a new key.")
+    static let deviceRevoked = CloudError(.deviceRevoked, "This device was revoked. Sign in again.")
 }

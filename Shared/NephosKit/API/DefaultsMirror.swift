@@ -88,7 +88,12 @@ public final class DefaultsMirror: Sendable {
     ///   when the file cannot be used, is gone or empty; `.constraintViolation` when it would delete too many keys, or
     ///   when it has other values than the store and it is not known which are the newer; and what the store throws
     ///   (`.quotaExceeded` names the limit).
-    public func run() async throws(CloudError) {
+    public func run() async throws(CloudError) { try await run {} }
+
+    /// The same.
+    ///
+    /// - Parameter begun: Called once both sides are the same: from then on it mirrors.
+    package func run(_ begun: @Sendable () -> Void) async throws(CloudError) {
         var account = try store.session.ubiquityIdentityToken
         while true {
             let isFinished = try await store.status().initialSyncFinished
@@ -101,6 +106,7 @@ public final class DefaultsMirror: Sendable {
         }
         var stamp = try fileStamp()
         try merge(of: account)
+        begun()
         var unreadable = 0
         while !Task.isCancelled {
             do { try await Task.sleep(for: interval) } catch { return }

@@ -121,9 +121,16 @@ public final class KeyValueStore: KeyValueWriting, Sendable {
     /// - Throws: ``CloudError`` `.notSignedIn`, `.storageFailure`.
     @discardableResult
     public func adoptSignedOutContent() async throws(CloudError) -> [ItemName] {
+        try await offerSignedOutContent().keys.sorted()
+    }
+
+    /// The same.
+    ///
+    /// - Returns: What each key is offered; nil: its deletion. Where the account has something newer, that stays.
+    package func offerSignedOutContent() async throws(CloudError) -> [ItemName: PropertyValue?] {
         let app = app
         return try await session.engine.perform { engine, completion in
-            completion(Result { () throws(CloudError) in try engine.keyValue(app).adoptSignedOutContent() })
+            completion(Result { () throws(CloudError) in try engine.keyValue(app).offerSignedOutContent() })
         }
     }
 

@@ -181,6 +181,16 @@ public struct ScopeConflict: Sendable, Hashable {
         case lost
     }
 
+    /// What took the place of something.
+    public enum Replacement: Sendable, Hashable {
+        /// Other content, for a person to read.
+        case content(PropertyValue)
+        /// It was deleted.
+        case deletion
+        /// It is not known any more, or not among what was asked for.
+        case unknown
+    }
+
     /// Of the item.
     public var name: ItemName
     /// How it came to that.
@@ -195,9 +205,11 @@ public struct ScopeConflict: Sendable, Hashable {
     public var won: Timestamp
     /// What it was, for a person to read; nil: it was a deletion, or cannot be read any more.
     public var content: PropertyValue?
+    /// What took its place then, which may have been written again since.
+    public var replacement = Replacement.unknown
     /// The server cannot read it any more.
     public var isDamaged = false
-    /// How a person gets it back; nil: not at all.
+    /// How a person gets it back, as it is typed into a shell; nil: not at all.
     public var recovery: String?
 }
 

@@ -159,6 +159,22 @@ public final class Session: Sendable {
         return try await engine.perform { [request] engine, completion in engine.signIn(request, completion) }
     }
 
+    /// Finds out what can be known of a sign-in before anybody is asked for a password: whether this home can keep it,
+    /// and whether somebody answers at the address.
+    ///
+    /// - Throws: ``CloudError`` as a sign-in does.
+    package func requireSignInPossible(
+        connection: ConnectionString, account: String, discardsUnsent: Bool, timeout: Duration
+    ) async throws(CloudError) {
+        var request = SignInRequest(
+            identity: SessionRecord.Service(connection), accountName: account, password: "", deviceName: "",
+            discardsUnsent: discardsUnsent)
+        request.timeout = timeout
+        try await engine.perform { [request] engine, completion in
+            engine.requireSignInPossible(request, completion)
+        }
+    }
+
     /// Signs this device out. The account's content stays until another account signs in.
     ///
     /// - Parameters:

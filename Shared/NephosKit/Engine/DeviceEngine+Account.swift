@@ -51,29 +51,77 @@ extension DeviceEngine {
             completion(result)
         }
         do throws(CloudError) {
-            try local.requireWritable()
-            if !request.discardsUnsent {
-                try local.read { try Self.requireNothingUnsent($0) { $0.isNamed(request.accountName) } }
-            }
+            try requireRoom(for: request)
             // A key stands for one device of one account, and a revoked one is spent.
             var kept = try loadSecrets()
-            if kept.keys == nil || session?.revoked == true
-                || session?.isNamed(request.accountName) != true
-            {
-                kept = DeviceSecrets()
-                kept.keys = try freshKeys()
-            }
-            let client: SignInClient
-            do {
-                client = try SignInClient(self, request.identity, keys: kept)
-            } catch { throw CloudError(wrapping: error) }
-            do throws(CloudError) { try secrets.reserveRoom() } catch {
-                client.close()
-                throw error
-            }
-            signIn(request, client, keys: kept, completion)
+            let needsKeys =
+                kept.keys == nil || session?.revoked == true || session?.isNamed(request.accountName) != true
+            if needsKeys { kept = try freshSecrets() }
+            try signIn(request, keys: kept, areFresh: needsKeys, completion)
         } catch {
             loop.schedule(after: .zero) { completion(.failure(error)) }
+        }
+    }
+
+    private func requireRoom(for request: SignInRequest) throws(CloudError) {
+        try local.requireWritable()
+        guard !request.discardsUnsent else { return }
+        try local.read { try Self.requireNothingUnsent($0) { $0.isNamed(request.accountName) } }
+    }
+
+    /// Finds out what can be known of a sign-in without a password.
+    package func requireSignInPossible(
+        _ request: SignInRequest, _ completion: @escaping (Result<Void, CloudError>) -> Void
+    ) {
+        do throws(CloudError) {
+            try requireRoom(for: request)
+            let client: SignInClient
+            do {
+                client = try SignInClient(self, request.identity, keys: try freshSecrets())
+            } catch { throw CloudError(wrapping: error) }
+            // Whatever identity says to a stranger, it has answered.
+            client.call(WireWhoAmI(), timeout: request.timeout, id: makeOperationID()) { reply in
+                client.close()
+                guard case .failure(let error) = reply.result else { return completion(.success(())) }
+                switch error.code {
+                case .networkUnavailable, .networkFailure, .serverResponseLost, .deadlineExceeded, .serviceUnavailable,
+                    .incompatibleVersion:
+                    completion(.failure(error))
+                default: completion(.success(()))
+                }
+            }
+        } catch {
+            loop.schedule(after: .zero) { completion(.failure(error)) }
+        }
+    }
+
+    private func freshSecrets() throws(CloudError) -> DeviceSecrets {
+        var fresh = DeviceSecrets()
+        fresh.keys = try freshKeys()
+        return fresh
+    }
+
+    /// - Parameter areFresh: No server has seen the keys yet. Of others it may say that they are spent, which this
+    ///   device need not have heard; a person could do nothing about it.
+    private func signIn(
+        _ request: SignInRequest, keys: DeviceSecrets, areFresh: Bool,
+        _ completion: @escaping (Result<SessionRecord, CloudError>) -> Void
+    ) throws(CloudError) {
+        let client: SignInClient
+        do {
+            client = try SignInClient(self, request.identity, keys: keys)
+        } catch { throw CloudError(wrapping: error) }
+        do throws(CloudError) { try secrets.reserveRoom() } catch {
+            client.close()
+            throw error
+        }
+        signIn(request, client, keys: keys) { [weak self] result in
+            guard let self, !areFresh, case .failure(let error) = result, error.code == .deviceRevoked else {
+                return completion(result)
+            }
+            do throws(CloudError) {
+                try self.signIn(request, keys: try self.freshSecrets(), areFresh: true, completion)
+            } catch { completion(.failure(error)) }
         }
     }
 

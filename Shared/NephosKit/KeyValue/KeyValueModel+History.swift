@@ -64,13 +64,47 @@ extension KeyValueModel {
     ) {
         history(of: name, limit: limit, timeout: timeout) { [weak self] result in
             guard let self else { return }
-            completion(result.map { $0.map(self.conflict) })
+            completion(Result { () throws(CloudError) in try self.conflicts(result.get()) })
+        }
+    }
+
+    private func conflicts(_ entries: [KeyHistoryEntry]) throws(CloudError) -> [ScopeConflict] {
+        let current = try engine.local.read { database in
+            let store = try engine.local.store(of: app, database)
+            return try Set(entries.map(\.item.key)).compactMap { try store.item($0) }
+        }
+        // What took a value's place is what the key has now, or was itself overwritten later.
+        let known = current + entries.filter { !$0.damaged }.map(\.item)
+        let winners = Dictionary(known.map { (Write(of: $0), $0.value) }) { first, _ in first }
+        return entries.map { entry in
+            var conflict = conflict(entry)
+            let winner = Write(key: entry.item.key, timestamp: entry.winnerTimestamp, device: entry.winnerDevice)
+            if let value = winners[winner] { conflict.replacement = value.map { .content($0) } ?? .deletion }
+            return conflict
+        }
+    }
+
+    /// Which write of a key it was.
+    private struct Write: Hashable {
+        var key: ItemName
+        var timestamp: HybridTimestamp
+        var device: DeviceID
+
+        init(key: ItemName, timestamp: HybridTimestamp, device: DeviceID) {
+            self.key = key
+            self.timestamp = timestamp
+            self.device = device
+        }
+
+        init(of item: KeyValueItem) {
+            self.init(key: item.key, timestamp: item.timestamp, device: item.deviceID)
         }
     }
 
     private func conflict(_ entry: KeyHistoryEntry) -> ScopeConflict {
         let (item, key) = (entry.item, entry.item.key)
-        let recovery = item.value == nil ? command(deleting: key) : command(setting: key)
+        let former = "\(item.timestamp.rawValue)"
+        let recovery = item.value.map { command(setting: key, to: $0, former: former) } ?? command(deleting: key)
         return ScopeConflict(
             name: key, outcome: entry.lostConflict ? .lost : .overwritten, written: item.timestamp.time,
             device: item.deviceID, winner: entry.winnerDevice, won: entry.winnerTimestamp.time, content: item.value,

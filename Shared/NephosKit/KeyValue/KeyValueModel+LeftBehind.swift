@@ -31,18 +31,18 @@ extension KeyValueModel {
 
     /// Lets the app's present store have them, with the times at which they were written.
     ///
-    /// - Returns: What they write.
-    func adoptLeftBehind(in rows: ScopeTransaction) throws -> [ItemName] {
-        var names: Set<ItemName> = []
+    /// - Returns: What they write, in that order.
+    func adoptLeftBehind(in rows: ScopeTransaction) throws -> [KeyValueItem] {
+        var offered: [KeyValueItem] = []
         for former in try formerStores(in: rows) {
             for pending in try former.pending() {
-                names.formUnion(pending.writes.map(\.key))
+                offered += pending.writes
                 // Another request than the one that may have gone out for the store before.
                 try StoreTransaction(rows).append(
                     pending.writes, id: engine.makeOperationID(), writer: engine.writer, now: engine.now)
                 try former.removePending(pending.operation.position)
             }
         }
-        return names.sorted()
+        return offered
     }
 }

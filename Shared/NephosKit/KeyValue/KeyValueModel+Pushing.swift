@@ -119,17 +119,31 @@ extension KeyValueModel {
     func refusals(in rows: ScopeTransaction) throws -> [RefusedWrite] {
         try StoreTransaction(rows).refusals().map { refused in
             var refused = refused
-            refused.recovery = command(setting: refused.key)
+            refused.recovery = refused.value.map { command(setting: refused.key, to: $0, former: RefusedWrite.former) }
             return refused
         }
     }
 
-    /// What a person types who wants the key to have a value again.
-    func command(setting key: ItemName) -> String { "nephos kv set\(option) \(key) VALUE" }
+    /// A value that is longer is not typed but looked up.
+    private static let typedMax = 1000
+
+    /// What a person types who wants the key to have the value again.
+    ///
+    /// - Parameter former: What `--former` calls it.
+    func command(setting key: ItemName, to value: PropertyValue, former: String) -> String {
+        let (type, text) = ShellCommand.typed(value)
+        guard text.utf8.count <= Self.typedMax else {
+            return "nephos kv set\(options) --former=\(former) " + ShellCommand.arguments([key.rawValue])
+        }
+        return "nephos kv set\(options) --type=\(type) " + ShellCommand.arguments([key.rawValue, text])
+    }
     /// The same, of its deletion.
-    func command(deleting key: ItemName) -> String { "nephos kv delete\(option) \(key)" }
-    /// Names the app, where another would be meant.
-    private var option: String { app == engine.session?.defaultApp ? "" : " --app \(app)" }
+    func command(deleting key: ItemName) -> String {
+        "nephos kv delete\(options) " + ShellCommand.arguments([key.rawValue])
+    }
+    private var options: String {
+        ShellCommand.options(app: app, isDefault: app == engine.session?.defaultApp, home: engine.local.home)
+    }
 
     func dismissRefusals(_ names: [ItemName]?, in rows: ScopeTransaction) throws -> [ItemName] {
         try StoreTransaction(rows).dismissRefusals(names)

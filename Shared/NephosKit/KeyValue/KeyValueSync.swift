@@ -56,15 +56,21 @@ package final class KeyValueSync {
 
     /// Offers what was written while signed out to the account that is signed in now, and what was left behind in a
     /// store that the app had before.
-    package func adoptSignedOutContent() throws(CloudError) -> [ItemName] {
-        let keys = try engine.local.adoptSignedOutContent(
+    ///
+    /// - Returns: The newest that each key is offered; nil: its deletion.
+    package func offerSignedOutContent() throws(CloudError) -> [ItemName: PropertyValue?] {
+        let own = try engine.local.adoptSignedOutContent(
             app: app, writer: engine.writer, now: engine.now, makeID: engine.makeOperationID)
-        let adopted = try engine.local.write { database in
+        let leftBehind = try engine.local.write { database in
             try model.adoptLeftBehind(
                 in: ScopeTransaction(database, LocalStore.scope(of: app, session: Facts(database).session).local))
         }
         pump()
-        return Set(keys + adopted).sorted()
+        return Dictionary((own + leftBehind).map { ($0.key, $0) }) { $1.wins(over: $0) ? $1 : $0 }.mapValues(\.value)
+    }
+
+    package func adoptSignedOutContent() throws(CloudError) -> [ItemName] {
+        try offerSignedOutContent().keys.sorted()
     }
 
     // MARK: Where it stands

@@ -26,8 +26,11 @@ public struct RefusedWrite: Sendable {
     /// What it would have set, to be set again once there is room; nil: it was a deletion, or is too old. The newest
     /// of a store are kept, up to 4 MiB.
     public var value: PropertyValue? { bytes.flatMap { try? PropertyValue(canonicalBytes: [UInt8]($0)) } }
-    /// How a person writes it again, once what was in the way is gone; nil: it is not known.
+    /// How a person writes it again, once what was in the way is gone, as it is typed into a shell; nil: its value is
+    /// not kept.
     public var recovery: String?
+    /// What `nephos kv set --former` calls the value.
+    package static let former = "refused"
     /// Read as a value only for whoever asks: a status is made often.
     var bytes: Data?
 }
@@ -215,26 +218,26 @@ extension LocalStore {
     /// (``StoreTransaction/forgetAdopted(_:)``): so nothing is lost by a limit, nor with an account that is left
     /// before.
     ///
-    /// - Returns: The keys that are offered, also those that were before and still wait.
+    /// - Returns: What is offered, also what was before and still waits.
     func adoptSignedOutContent(
         app: AppID, writer: Int64, now: Timestamp, makeID: () -> OperationID
-    ) throws(CloudError) -> [ItemName] {
+    ) throws(CloudError) -> [KeyValueItem] {
         try write { database in
             guard let session = try Facts(database).session, session.signedIn else {
                 throw CloudError(.notSignedIn, "Sign in first.")
             }
             let from = StoreTransaction(database, .signedOut(app: app))
             let to = StoreTransaction(database, Self.scope(of: app, session: session))
-            var keys: [ItemName] = []
+            var offered: [KeyValueItem] = []
             for var item in try from.items() where item.value != nil {
-                keys.append(item.key)
+                offered.append(item)
                 item.deviceID = session.deviceID
                 item.sequence = 0
                 guard try !to.isWaiting(item) else { continue }
                 try to.clearRefusal(item.key)
                 try to.append([item], id: makeID(), writer: writer, now: now)
             }
-            return keys
+            return offered
         }
     }
 }

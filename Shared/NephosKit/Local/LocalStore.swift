@@ -12,6 +12,8 @@ package final class LocalStore: Sendable {
     private let database: any DatabaseWriter
     /// Nil: it lives in memory.
     private let path: String?
+    /// The folder that it is in; nil: none.
+    var home: String? { path.map { String($0[..<($0.lastIndex(of: "/") ?? $0.startIndex)]) } }
     /// Why nothing can be written, since it was opened; nil: it can.
     private let unwritable: CloudError?
     /// Names the database among all that may be found under its path, now and later. Nil: it is a copy in memory, of

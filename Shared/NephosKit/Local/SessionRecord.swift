@@ -71,7 +71,7 @@ public struct SessionRecord: Codable, Hashable, Sendable {
         guard wasCopied == true else { return CloudError(.deviceRevoked, "This device was revoked. Sign in again.") }
         return CloudError(
             .deviceRevoked,
-            "This device's sign-in came from two places, so it was ended for both. Sign in again, which makes a new key.",
+            "This device's sign-in came from two places, so it was ended for both. Sign in again.",
             details: ["reason": "copied"])
     }
 

@@ -215,7 +215,7 @@ extension CloudError {
     /// itself.
     public static let deviceCopied = CloudError(
         .deviceRevoked,
-        "This device's sign-in came from two places, so it was ended for both. Sign in again, which makes a new key.",
+        "This device's sign-in came from two places, so it was ended for both. Sign in again.",
         details: ["reason": "copied"])
     /// The account was closed for good.
     public static let accountClosed = CloudError(.notAuthenticated, "The account was closed.")

@@ -1,6 +1,5 @@
 import Foundation
 import NephosCore
-import NephosKit
 
 // Values as JSON with their types: a real always has a point or an exponent, an
 // integer never. `JSONEncoder` knows neither. `PropertyValue(json:)` reads it.
@@ -11,10 +10,10 @@ extension PropertyValue {
     /// What JSON lacks is an object with one key: `{"$date": "2026-01-31T12:00:00.000Z"}` (finer
     /// if the date is), `{"$data": base64}`, `{"$real": "inf"}`. A dictionary that looks like one of
     /// these goes into `{"$dictionary": ...}`.
-    var json: String {
+    package var typedJSON: String {
         var text = ""
         write(to: &text)
-        return printableJSON(text)
+        return text
     }
 
     private func write(to text: inout String) {

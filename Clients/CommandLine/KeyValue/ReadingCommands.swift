@@ -1,0 +1,153 @@
+import ArgumentParser
+import NephosCore
+import NephosKit
+
+extension KeyValueCommand {
+    struct Get: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Print a key's value, from this device's copy.",
+            discussion: """
+                Exit code 2: there is no such key. Exit code 6: not known yet, nothing has been fetched. Exit code 4: \
+                nobody is signed in, and no such key was set here since.
+                """)
+
+        @Argument(help: "The key.") var key: String
+        @OptionGroup var store: StoreOptions
+        @Flag(help: "Ask the server for changes first.") var fresh = false
+        @OptionGroup var network: ReadOptions
+        @Flag(help: "The bytes of a string or of data as they are, with nothing added.") var raw = false
+        @OptionGroup var output: OutputOptions
+
+        func validate() throws {
+            guard !fresh || !network.offline else {
+                throw ValidationError("--fresh asks the server, and --offline does not. Give one of them.")
+            }
+        }
+
+        func run() async throws {
+            try await store.withStore(within: network.duration) { store, session in
+                var result = try store.read(key)
+                // A device that has never fetched knows nothing; one fetch answers it.
+                if fresh || (result == .notDownloadedYet && !network.offline) {
+                    try await store.waitUntilCurrent(timeout: network.duration, isImpatient: true)
+                    result = try store.read(key)
+                }
+                guard let value = result.value else {
+                    _ = try session.requireAccount()
+                    throw result == .notDownloadedYet
+                        ? CloudError(.storeOutOfStep, "This device has not fetched the store yet. Use: nephos kv sync")
+                        : CloudError(.unknownItem, "The store has no such key.", details: ["key": key])
+                }
+                if raw { return try StandardOutput.write(try value.rawBytes) }
+                try output.print(
+                    ["key": .string(key), "type": .string(value.typeName), "value": value], text: value.text)
+            }
+        }
+    }
+
+    struct List: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "List the store, from this device's copy.",
+            discussion: "Waits for the first download. Exit code 6: it has not finished in time. \(signedOut)")
+
+        @OptionGroup var store: StoreOptions
+        @OptionGroup var network: ReadOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() async throws {
+            try await store.withStore(within: network.duration) { store, session in
+                let values = try await KeyValueCommand.values(of: store, session, network)
+                let rows = values.sorted { $0.key < $1.key }.map { key, value in
+                    [key.rawValue, value.typeName, Self.shortened(printable(value.text, keepsLines: false))]
+                }
+                try output.print(
+                    .dictionary(values),
+                    text: rows.isEmpty ? "The store is empty." : table(["KEY", "TYPE", "VALUE"], rows))
+            }
+        }
+
+        private static func shortened(_ text: String) -> String {
+            text.count > 60 ? text.prefix(59) + "…" : text
+        }
+    }
+
+    struct Export: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Print the store as a JSON object.",
+            discussion: "Waits for the first download. Exit code 6: it has not finished in time. \(signedOut)")
+
+        @OptionGroup var store: StoreOptions
+        @OptionGroup var network: ReadOptions
+        // It prints JSON in any case; this says how an error is printed.
+        @OptionGroup var output: OutputOptions
+
+        func run() async throws {
+            try await store.withStore(within: network.duration) { store, session in
+                let values = try await KeyValueCommand.values(of: store, session, network)
+                try StandardOutput.write(PropertyValue.dictionary(values).json + "\n")
+            }
+        }
+    }
+
+    struct History: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "What was overwritten or lost a conflict, newest first.")
+
+        @Argument(help: "The key (default: all).") var key: String?
+        @Option(help: "At most so many, up to 1000.") var limit = 20
+        @OptionGroup var store: StoreOptions
+        @OptionGroup var wait: WaitOptions
+        @OptionGroup var output: OutputOptions
+
+        func validate() throws {
+            guard 1...1000 ~= limit else { throw ValidationError("--limit is from 1 to 1000.") }
+        }
+
+        func run() async throws {
+            try await store.withStore(within: wait.duration) { store, session in
+                // First, so that a server that is away is waited for once.
+                let entries = try await store.history(forKey: key, limit: limit, timeout: wait.duration)
+                let names = Dictionary(
+                    ((try? await session.devices(timeout: wait.duration)) ?? []).map { ($0.id, $0.name) }
+                ) { first, _ in first }
+                func name(_ device: DeviceID) -> String { names[device] ?? device.rawValue }
+                let cells = entries.map { entry in
+                    [
+                        describe(entry.item.timestamp.time), entry.item.key.rawValue, name(entry.item.deviceID),
+                        entry.lostConflict ? "lost to \(name(entry.winnerDevice))" : "overwritten",
+                        entry.item.value?.text ?? (entry.damaged ? "(damaged)" : "(deleted)"),
+                    ]
+                }
+                let rows = entries.map { entry in
+                    var row: [ItemName: PropertyValue] = [
+                        "key": .string(entry.item.key.rawValue),
+                        "written_at": .integer(Int64(clamping: entry.item.timestamp.time.milliseconds)),
+                        "device": .string(entry.item.deviceID.rawValue), "lost_conflict": .boolean(entry.lostConflict),
+                        "winner_device": .string(entry.winnerDevice.rawValue),
+                    ]
+                    row["value"] = entry.item.value
+                    if entry.damaged { row["damaged"] = true }
+                    return PropertyValue.dictionary(row)
+                }
+                try output.print(
+                    .array(rows),
+                    text: rows.isEmpty
+                        ? "Nothing was overwritten." : table(["WRITTEN", "KEY", "BY", "WHAT", "VALUE"], cells))
+            }
+        }
+    }
+
+    private static let signedOut = "Exit code 4: nobody is signed in, and nothing was set here since."
+
+    /// All that there is, once it has been downloaded.
+    ///
+    /// - Throws: ``CloudError`` `.notSignedIn` when there is nothing because nobody is: that is no empty store.
+    private static func values(
+        of store: KeyValueStore, _ session: Session, _ network: ReadOptions
+    ) async throws -> [ItemName: PropertyValue] {
+        try await store.waitUntilDownloaded(timeout: network.offline ? .zero : network.duration)
+        let values = try store.values()
+        if values.isEmpty { _ = try session.requireAccount() }
+        return values
+    }
+}

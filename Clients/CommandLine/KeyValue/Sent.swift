@@ -1,0 +1,63 @@
+import NephosCore
+import NephosKit
+
+/// Waits for the server's word on a change, and says how it went.
+enum Sent {
+    private struct Report: Encodable {
+        var state: String
+        var keys: [String]
+        /// Of a deletion: the keys that this device had not. Whether anybody else had, it does not know.
+        var notOnThisDevice: [String]?
+        /// Of what was offered: the keys of which the account has something newer.
+        var superseded: [String]?
+        var token: String?
+        var reason: String?
+    }
+
+    /// - Parameters:
+    ///   - done: What was done here.
+    ///   - whenSent: What became of it, once the server has said that; nil: as it was done.
+    /// - Throws: ``CloudError`` `.quotaExceeded` or another refusal.
+    static func wait(
+        _ store: KeyValueStore, keys: [String], unknown: [String] = [], network: KeyValueCommand.NetworkOptions,
+        output: OutputOptions, done: String, whenSent: (() throws -> (superseded: [String], text: String))? = nil
+    ) async throws {
+        var report = Report(state: "queued", keys: keys, notOnThisDevice: unknown.isEmpty ? nil : unknown)
+        if network.offline {
+            let isSignedOut = try await store.status().problem?.code == .notSignedIn
+            let next = isSignedOut ? "After a sign-in nephos kv adopt offers it." : "It is sent later."
+            return try output.print(report, text: "\(done) It is kept here. \(next)")
+        }
+        do {
+            try await store.waitUntilSent(timeout: network.duration, isImpatient: true)
+        } catch {
+            guard ExitStatus.of(error) == .unreachable else {
+                // It waits for a person, who has to hear of it.
+                report.state = "blocked"
+                try output.print(report, text: "\(done) It is kept on this device.")
+                throw error
+            }
+            let cause = try await store.status().problem ?? error
+            let reason = cause.code == .deadlineExceeded ? cause.details["reason"] : nil
+            report.reason = reason ?? Standing.words(cause)
+            var lines = ["\(done) It is kept on this device: \(report.reason ?? "")"]
+            // A server that has another key is not the one that this device knows, however often it is asked.
+            if cause.details["reason"] != Self.otherKey {
+                lines.append("The next command that reaches the server sends it, or nephos watch while it runs.")
+            }
+            return try output.print(report, text: lines.joined(separator: "\n"))
+        }
+        let status = try await store.status()
+        if let refused = status.refused.first(where: { keys.contains($0.key.rawValue) }) {
+            throw refused.error
+        }
+        report.state = "sent"
+        report.token = status.head.description
+        let outcome = try whenSent?()
+        report.superseded = outcome.flatMap { $0.superseded.isEmpty ? nil : $0.superseded }
+        try output.print(report, text: outcome?.text ?? done)
+    }
+
+    /// As the connection names it.
+    private static let otherKey = "server_key"
+}
