@@ -35,6 +35,25 @@ struct LaterCompletionTests {
         #expect(!house.identityEngine.isHolding)
     }
 
+    /// What is counted by time would else be counted as if it had come before what had its turn before it.
+    @Test func whatWaitedForItsTurnHasTheTimeOfIt() throws {
+        let house = try TestHouse()
+        let client = try house.client()
+        house.bus.settle()
+        house.identityEngine.holds = true
+        for name in ["a", "b"] {
+            client.send(createAccount(name)) { _ in }
+            house.bus.settle()
+        }
+        var turns: [Timestamp] = []
+        for _ in 0..<2 {
+            house.bus.run(for: .seconds(1))
+            turns.append(house.bus.clock.now)
+            house.identityEngine.goOn()
+        }
+        #expect(house.identity.times == turns)
+    }
+
     @Test func aRepeatOfWhatIsUnderWayIsCarriedOutOnce() throws {
         let house = try TestHouse()
         let client = try house.client()

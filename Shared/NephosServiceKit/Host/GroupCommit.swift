@@ -199,6 +199,8 @@ final class GroupCommit {
         if let deadline = item.deadline, deadline < time {
             throw CloudError.late
         }
+        // It may have waited since it came, and others that came later may have had their turn before it.
+        item.context.now = group.now
         if let principal = item.principal,
             let reply = try group.reply(
                 to: item.context.id, by: principal, request: item.context.fingerprint)

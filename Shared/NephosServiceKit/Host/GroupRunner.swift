@@ -344,7 +344,6 @@ final class GroupRunner {
             case .success(let prepared):
                 item.work = .prepared(method, result: prepared.value)
                 item.outcome = .pending
-                item.context.now = loop.wallClock.now
                 enqueue(item)
             case .failure(let error):
                 item.outcome = .failure(CloudError(wrapping: error))

@@ -21,6 +21,8 @@ final class GroupTransaction: HandlerTransaction {
     private(set) var commitActions: [() -> Void] = []
     private var notices: [OutgoingEvent] = []
     let isShortOfRoom: Bool
+    /// When it began.
+    let now: Timestamp
     private let feed: Feed
 
     init(
@@ -28,6 +30,7 @@ final class GroupTransaction: HandlerTransaction {
         cache: FeedCache = FeedCache(), isShortOfRoom: Bool = false
     ) {
         self.isShortOfRoom = isShortOfRoom
+        self.now = now
         feed = Feed(over: transaction, at: now, operations: operations, cache: cache)
     }
 

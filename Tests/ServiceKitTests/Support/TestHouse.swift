@@ -17,6 +17,8 @@ final class NotebookService: CloudService {
     private(set) var restarts: [Int] = []
     private(set) var preparations = 0
     private(set) var runs = 0
+    /// What their contexts said the time was.
+    private(set) var times: [Timestamp] = []
     /// Bytes that what is told of a new account has besides.
     var eventBytes = 0
     /// Handling an event throws while this is set.
@@ -37,8 +39,10 @@ final class NotebookService: CloudService {
     static let scope = ScopeName(account, "directory")
 
     func register(on router: inout Router) {
-        router.write(WireCreateAccount.self, access: .anyone, bytesMax: 1024) { [unowned self] request, _, group in
+        router.write(WireCreateAccount.self, access: .anyone, bytesMax: 1024) {
+            [unowned self] request, context, group in
             runs += 1
+            times.append(context.now)
             if request.accountName == "refused" { throw CloudError(.invalidArguments, "Refused.") }
             let change = try write(request.accountName, [1], group)
             if request.accountName == "half" { throw CloudError(.constraintViolation, "Too late.") }

@@ -23,12 +23,11 @@ enum AttemptRule {
     /// - Throws: ``CloudError`` `.requestRateLimited` with the time to wait; the attempt then does not count.
     static func begin(after count: Count?, at now: Timestamp) throws(CloudError) -> Count {
         guard let count, now.since(count.last) <= memory else { return Count(attempts: 1, last: now) }
-        // An attempt that is long still to come was counted by a clock that was ahead and has been put right. When it
-        // was, nobody can say: so one more is free, rather than none until that time. One that is soon to come need not
-        // be: requests wait for their turn, and bring along the time of their arrival.
-        if count.attempts >= free, count.last.since(now) <= delayMax {
+        // An attempt that is still to come was counted by a clock that was ahead and has been put right. When it was,
+        // nobody can say: so one more is free, rather than none until that time.
+        if count.attempts >= free, count.last <= now {
             let wait = min(delay * (1 << min(count.attempts - free, 30)), delayMax)
-            let remaining = wait - max(.zero, now.since(count.last))
+            let remaining = wait - now.since(count.last)
             guard remaining <= .zero else {
                 throw CloudError(
                     .requestRateLimited,
