@@ -15,30 +15,24 @@ struct StoreOpener: Sendable {
         case value(key: ItemName, MergeRule.Stamp)
         case digestKey
 
-        /// What it is bound to. It is made for every write: so byte by byte, and not of texts.
+        /// What it is bound to. It is made for every write: so of bytes, and not of texts.
         func context(in scope: ScopeName) -> [UInt8] {
-            let (owner, path) = (scope.owner.rawValue.utf8, scope.path.utf8)
             var context: [UInt8] = []
+            context.reserveCapacity(256)
             // Neither account ids nor store ids have a slash.
-            let slash = UInt8(ascii: "/")
+            context.append(contentsOf: scope.owner.rawValue.utf8)
+            context.append(UInt8(ascii: "/"))
+            context.append(contentsOf: scope.path.utf8)
             switch self {
             case .value(let key, let stamp):
-                let (device, key) = (stamp.device.rawValue.utf8, key.utf8)
-                context.reserveCapacity(owner.count + path.count + device.count + key.count + 32)
-                context.append(contentsOf: owner)
-                context.append(slash)
-                context.append(contentsOf: path)
+                let device = stamp.device.rawValue.utf8
                 context.append(contentsOf: "/value/".utf8)
                 withUnsafeBytes(of: stamp.timestamp.rawValue.bigEndian) { context.append(contentsOf: $0) }
                 // Whoever wrote it has named the device, and the key: with its length, only one reading is left.
                 withUnsafeBytes(of: UInt32(clamping: device.count).bigEndian) { context.append(contentsOf: $0) }
                 context.append(contentsOf: device)
-                context.append(contentsOf: key)
-            case .digestKey:
-                context.append(contentsOf: owner)
-                context.append(slash)
-                context.append(contentsOf: path)
-                context.append(contentsOf: "/digest".utf8)
+                context.append(contentsOf: key.utf8)
+            case .digestKey: context.append(contentsOf: "/digest".utf8)
             }
             return context
         }
