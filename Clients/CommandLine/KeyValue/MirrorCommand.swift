@@ -35,15 +35,20 @@ extension KeyValueCommand {
                 try await waitForDownload(store)
                 let mirror = DefaultsMirror(store: store, path: file, deletesMany: deleteMany, prefers: prefers)
                 let (begun, beginning) = AsyncStream.makeStream(of: Void.self)
-                try await withThrowingTaskGroup(of: Void.self) { group in
-                    group.addTask { try await mirror.run { beginning.yield() } }
+                try await withThrowingTaskGroup(of: Bool.self) { group in
+                    group.addTask {
+                        try await mirror.run { beginning.yield() }
+                        return true
+                    }
                     group.addTask {
                         for await _ in begun {
                             try StandardOutput.line("Mirroring \(file). End with Ctrl-C.")
                             try await tell(of: store.scope)
                         }
+                        return false
                     }
-                    try await group.next()
+                    // Until the mirror has ended, or what there is to say cannot be said.
+                    while let isOver = try await group.next(), !isOver {}
                     group.cancelAll()
                 }
             }
@@ -65,10 +70,8 @@ extension KeyValueCommand {
                 let lines = ["\(WatchCommand.time) \(standing.line)"] + standing.notes.map { "  \($0)" }
                 try StandardOutput.line(lines.joined(separator: "\n"))
             }
-            do { try await looking.run() } catch is CloudError {
-                // The mirror ends with it, and says what became of the file.
-                try await Task.sleep(for: .seconds(3600))
-            }
+            // The mirror ends for the same reason, and says what became of the file.
+            do { try await looking.run() } catch is CloudError {}
         }
 
         /// How long one attempt may take, which nothing can cancel, until it is said what is waited for.
