@@ -436,9 +436,9 @@ package struct ContentOptions: Sendable {
 
 /// Carries a value into a closure that the in-process transport runs at once, on this thread.
 // Unchecked: a simulation has one thread.
-final class Unshared<Value>: @unchecked Sendable {
-    let value: Value
-    init(_ value: Value) { self.value = value }
+package final class Unshared<Value>: @unchecked Sendable {
+    package let value: Value
+    package init(_ value: Value) { self.value = value }
 }
 
 struct WeakEngine {

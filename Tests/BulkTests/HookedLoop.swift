@@ -1,5 +1,6 @@
 import NephosBus
 import NephosCore
+import NephosSimulation
 
 /// A loop that does something between the moment at which messages are taken from a reply socket and the one at which
 /// they are handled: what other threads may do then.
@@ -18,10 +19,7 @@ final class HookedLoop: BusLoop {
         func stop() { inner.stop() }
     }
 
-    // Unchecked: a simulation has one thread.
-    private struct Unshared<Value>: @unchecked Sendable { let value: Value }
-
-    var handle: any LoopHandle { Handle(inner: loop.handle, loop: Unshared(value: self)) }
+    var handle: any LoopHandle { Handle(inner: loop.handle, loop: Unshared(self)) }
     var monotonicNow: Duration { loop.monotonicNow }
     var wallClock: any WallClock { loop.wallClock }
 
