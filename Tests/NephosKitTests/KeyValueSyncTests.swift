@@ -101,6 +101,58 @@ import Testing
         let scope = try #require(device.store.scope)
         #expect(try device.local.read { try StoreTransaction($0, scope).item("k") } == nil)
         #expect(try device.state().digest == device.cloud.digest)
+        // Nor is it lost: what was brought back does not have it.
+        device.loop.advance(.seconds(1))
+        #expect(device.cloud.items["k"]?.value == 2)
+        #expect(try device.store.status().isInSync)
+    }
+
+    @Test(arguments: [true, false])
+    func aDeletionWhoseAnswerAListingOvertakesIsRememberedWithItsOwnTime(isOfAnOldEpoch: Bool) throws {
+        let device = try Device.ready()
+        try device.store.set("mine", forKey: "a")
+        device.loop.advance(.milliseconds(200))
+        // Other devices' writes that this one never sees.
+        device.cloud.write("a", "unseen", at: device.now)
+        device.cloud.write("b", "unseen", at: device.now)
+        let backup = device.cloud.items
+        let sequence = device.cloud.head.sequence
+        device.loop.advance(.milliseconds(10))
+        device.cloud.lossy = ["PushKeys"]
+        for key: ItemName in ["a", "b"] { try device.store.set(nil, forKey: key) }
+        device.loop.advance(.milliseconds(200))
+        #expect(device.cloud.items.values.allSatisfy { $0.value == nil })
+        var listings = 0
+        device.cloud.overrides["ReadChanges"] = { request in
+            guard (try? request.body.decode(WireReadChanges.self))?.after.sequence != 0 else {
+                listings += 1
+                return nil
+            }
+            return .failure(CloudError(.changeTokenExpired, "Too old."))
+        }
+        func bringBack() {
+            device.cloud.overrides = [:]
+            let answers = device.cloud.answers
+            device.cloud.restore(to: backup, sequence: sequence)
+            // The first answer is still on its way.
+            if isOfAnOldEpoch { device.cloud.answers = answers }
+            device.cloud.deliver { $0.heads = [device.cloud.scopeHead] }
+            device.loop.advance(.seconds(2))
+        }
+        device.store.pull()
+        device.loop.advance(.milliseconds(200))
+        #expect(listings == 1)
+        #expect(try device.store.status().pending.count == 2)
+        if isOfAnOldEpoch { bringBack() }
+        device.cloud.lossy = []
+        device.loop.advance(.seconds(30))
+        if !isOfAnOldEpoch {
+            #expect(try device.store.status().isInSync)
+            bringBack()
+        }
+        #expect(device.cloud.items.mapValues(\.value) == ["a": nil, "b": nil])
+        #expect(try device.store.dictionary().isEmpty)
+        #expect(try device.store.status().isInSync)
     }
 
     @Test func aFetchEndsAfterAllThatItBrought() throws {

@@ -28,7 +28,8 @@ final class ScriptedCloud {
     var digestKey: [UInt8] = Array(repeating: 7, count: 16)
     var lifetime: UInt64 = 3_600_000
     private var tokenCount = 0
-    private var answers: [OperationID: Frame] = [:]
+    /// What repeats get.
+    var answers: [OperationID: Frame] = [:]
 
     func requests(_ method: String) -> [RequestEnvelope] { requests.filter { $0.method == method } }
 
@@ -145,7 +146,9 @@ final class ScriptedCloud {
         var reply = WireReadChangesReply()
         reply.token = WireChangeToken(head)
         reply.complete = after.sequence == 0
-        reply.items = items.values.filter { $0.sequence > after.sequence || reply.complete }.map(WireKeyValueItem.init)
+        // A listing has what there is; only what comes after a token has the deletions.
+        let listed = items.values.filter { reply.complete ? $0.value != nil : $0.sequence > after.sequence }
+        reply.items = listed.map(WireKeyValueItem.init)
         reply.digest = Data(digest.bytes)
         reply.digestKey = Data(digestKey)
         reply.epochStart = epochStart

@@ -51,21 +51,51 @@ extension KeyValueModel {
             for write in writes { before[write.key] = .some(try store.visible(write.key)) }
             try store.removePending(operation.position)
             try StoreTransaction(rows.database, .signedOut(app: app)).forgetAdopted(writes)
-            guard isCurrent else { return nil }
             for (write, outcome) in zip(writes, reply.outcomes) {
                 let item = try Self.stored(write, outcome, token: token)
+                guard isCurrent else {
+                    try self.takeUp(item, in: store, &state)
+                    continue
+                }
                 // Where nothing was stored, the timestamp is still this device's own.
                 if outcome.superseded || outcome.hasCurrent {
                     try Facts(rows.database).withClock { $0.observe(item.timestamp) }
                 }
                 // What is not above the head is here already, or was deleted since: a late answer must not bring it
                 // back.
-                guard item.sequence > state.head.sequence else { continue }
+                guard item.sequence > state.head.sequence else {
+                    if item.value == nil { try Self.remember(item, in: store, &state) }
+                    continue
+                }
                 if let mine = try store.item(item.key), mine.sequence > item.sequence { continue }
                 try store.put(item, &state)
             }
             return try Self.news(before, in: store)
         }
+    }
+
+    /// A listing that was made after a deletion, and came before its answer, shows no more than that the key is gone:
+    /// the deletion itself is remembered, with its own time, or an older value would come back from an old copy.
+    private static func remember(_ deletion: KeyValueItem, in store: StoreTransaction, _ state: inout ScopeState) throws
+    {
+        guard let mine = try store.item(deletion.key) else { return try store.put(deletion, &state) }
+        guard mine.value == nil, deletion.wins(over: mine) else { return }
+        try store.put(deletion, &state)
+    }
+
+    /// What was stored in an epoch that is over, which this copy is not of any more: the service that was brought back
+    /// may lack it. If the copy has neither it nor what is newer, it is offered.
+    private func takeUp(_ item: KeyValueItem, in store: StoreTransaction, _ state: inout ScopeState) throws {
+        let mine = try store.item(item.key)
+        if let mine {
+            guard item.wins(over: mine) else { return }
+        } else if item.value == nil {
+            var item = item
+            // Before everything in the history that is followed now.
+            item.sequence = 0
+            return try store.put(item, &state)
+        }
+        try offer([item], in: store)
     }
 
     /// A timestamp that the server has cut back tells its time.

@@ -108,7 +108,7 @@ final class KeyValueModel: ScopeModel {
     }
 
     /// Queues what the server has lost, as its writer wrote it and when.
-    private func offer(_ items: [KeyValueItem], in store: StoreTransaction) throws {
+    func offer(_ items: [KeyValueItem], in store: StoreTransaction) throws {
         for transaction in PullRules.transactions(items) {
             let writes = try transaction.filter { item in
                 guard let waiting = try store.pendingWrite(item.key)?.write else { return true }

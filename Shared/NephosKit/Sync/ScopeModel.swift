@@ -175,7 +175,8 @@ struct PushReceipt {
     var winner: UInt64 = 0
     /// Takes the operation's content out of the model's tables, and puts what it has become in.
     ///
-    /// - Parameter isCurrent: False: the reply is from before a restore, and the feed tells what became of it.
+    /// - Parameter isCurrent: False: the reply is of an epoch that is over. What the copy, which is of a later one,
+    ///   lacks of it is to be offered again.
     /// - Returns: What the app is told.
     var store: (_ isCurrent: Bool, _ state: inout ScopeState) throws -> ChangeNotification?
 }
