@@ -8,14 +8,14 @@ import Testing
 @Suite(.serialized) struct LostDataTests {
     /// What becomes of key-value's database, and what its log says then.
     private enum Loss: String, CaseIterable {
-        case oldCopy, cutLog, emptyWithLog, emptyWithoutLog
+        case oldCopy, cutLog, damagedLog, emptyWithLog, emptyWithoutLog
 
         /// Without a word the log stays, which is copied into the database when a service ends.
-        var isKilled: Bool { self == .cutLog || self == .emptyWithLog }
+        var isKilled: Bool { [.cutLog, .damagedLog, .emptyWithLog].contains(self) }
 
         var said: String {
             switch self {
-            case .oldCopy, .cutLog: "The database is an old copy"
+            case .oldCopy, .cutLog, .damagedLog: "The database is an old copy"
             case .emptyWithLog, .emptyWithoutLog: "The database is lost"
             }
         }
@@ -43,6 +43,13 @@ import Testing
             // To its header: all that the file holds was copied there before, and is whole.
             try #require(bytes(log) > 32 + 24 + 4096)
             try #require(truncate(log, 32) == 0)
+        case .damagedLog:
+            try #require(bytes(log) > 32 + 24 + 4096)
+            // The check of its header.
+            let file = try #require(FileHandle(forUpdatingAtPath: log))
+            try file.seek(toOffset: 24)
+            try file.write(contentsOf: [UInt8](repeating: 0xa5, count: 8))
+            try file.close()
         case .emptyWithLog:
             try #require(bytes(log) > 0)
             try #require(truncate(database, 0) == 0)

@@ -83,6 +83,12 @@ import Testing
             #expect(try await second.run("verify").output.contains("  bad: damagedOnServer\n"))
             #expect(try await second.run("verify", "--json").output.contains(#"{"bad":"damagedOnServer"}"#))
             #expect(try await second.run("kv", "sync", "--json").output.contains("out_of_step"))
+            // The operator finds it in the log.
+            let log = FileManager.default.contents(atPath: house.deployment + "/log/keyvalue.log") ?? Data()
+            let said = String(decoding: log, as: UTF8.self).split(separator: "\n").filter {
+                $0.contains("A stored value is damaged")
+            }
+            #expect(said.count == 1 && said.allSatisfy { $0.contains("store=") && $0.contains("sequence=") }, "\(said)")
             let damaged = try await watch(second, until: "out of step")
             #expect(!damaged.contains("in sync"), "\(damaged)")
         }

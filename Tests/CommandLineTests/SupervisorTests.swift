@@ -43,7 +43,8 @@ import Testing
             }
             #expect(try await nephos.run("down").status == 0)
             nephos.environment["NEPHOS_MEMORY_BYTES_MAX"] = "1000"
-            let up = try await nephos.run("up", "--timeout", "5")
+            // It ends as soon as one of them could not start twice.
+            let up = try await nephos.run("up", "--timeout", "120")
             #expect(up.status != 0 && (up.output + up.errors).contains("at least 268435456 bytes"), "\(up)")
         }
     }

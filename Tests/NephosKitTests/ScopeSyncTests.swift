@@ -257,7 +257,9 @@ import Testing
             #expect(
                 sync.page(whole).first
                     == .apply(
-                        PulledPages(last: whole, isStaged: false, after: .zero, isListing: true, isComparing: true)))
+                        PulledPages(
+                            last: whole, isStaged: false, after: .zero, isListing: true, isComparing: true,
+                            known: token(5))))
             let actions = sync.applied(AppliedPages(head: token(5), digestAgrees: false), wasListing: true)
             #expect(sync.problem?.code == .storeOutOfStep)
             pauses.append(try #require(pause(actions, .comparison)))

@@ -15,6 +15,8 @@ final class ScriptedCloud {
     var requests: [RequestEnvelope] = []
     /// Answers instead of the model: nil: let the model answer; a failure or a frame otherwise.
     var overrides: [String: (RequestEnvelope) -> Result<Frame, CloudError>?] = [:]
+    /// What the model's answers say instead; under "Delivery", what deliveries do.
+    var lies: [String: (Frame) -> Frame] = [:]
     /// Methods whose answers get lost.
     var lossy: Set<String> = []
     /// One way.
@@ -43,7 +45,7 @@ final class ScriptedCloud {
 
     func answer(_ request: RequestEnvelope, on socket: ScriptedSocket) {
         requests.append(request)
-        let result = overrides[request.method]?(request) ?? model(request)
+        let result = overrides[request.method]?(request) ?? model(request).map(lies[request.method] ?? { $0 })
         guard !lossy.contains(request.method) else { return }
         socket.deliver(ReplyEnvelope(id: request.id, result: result, budget: budget))
     }
@@ -140,7 +142,7 @@ final class ScriptedCloud {
 
     private func pull(_ request: WireReadChanges) throws -> WireReadChangesReply {
         let after = ChangeToken(request.after)
-        guard after == .zero || after.epoch == head.epoch else {
+        guard after.sequence == 0 || after.epoch == head.epoch && after.sequence <= head.sequence else {
             throw CloudError(.changeTokenExpired, "Fetch everything.")
         }
         var reply = WireReadChangesReply()
@@ -187,7 +189,7 @@ final class ScriptedCloud {
         var delivery = WireDelivery()
         delivery.notifications = notifications
         edit(&delivery)
-        let frame = Frame(encoding: delivery)
+        let frame = lies["Delivery", default: { $0 }](Frame(encoding: delivery))
         for socket in sockets where socket.isOpen && socket.endpoint == "tcp://subscriptions" {
             socket.deliver(ReplyEnvelope(id: nil, result: .success(frame)))
         }

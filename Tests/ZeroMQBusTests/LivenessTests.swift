@@ -35,7 +35,19 @@ struct LivenessTests {
 
     /// Else whoever connects and says nothing that libzmq would tell of holds a descriptor for half a minute.
     @Test func aHandshakeMayTakeFiveSecondsOnEverySocket() throws {
-        let times = Log<Int32>()
+        #expect(try options([ZMQ_HANDSHAKE_IVL]) == Array(repeating: [5000], count: 4))
+    }
+
+    /// However long one would wait for it: nothing is to be sent, no answer waited for, and none promised.
+    @Test func noSocketHasHeartbeatsOfLibzmq() throws {
+        let names = [ZMQ_HEARTBEAT_IVL, ZMQ_HEARTBEAT_TTL, ZMQ_HEARTBEAT_TIMEOUT]
+        // The last follows the first where it is not set.
+        #expect(try options(names).map { [$0[0], $0[1], max(0, $0[2])] } == Array(repeating: [0, 0, 0], count: 4))
+    }
+
+    /// What libzmq says of options of one socket of each kind.
+    private func options(_ names: [Int32]) throws -> [[Int32]] {
+        let found = Log<[Int32]>()
         let keys = try transport.makeKeyPair()
         let loop = try transport.startLoop(named: "four") { loop in
             let endpoint = "tcp://127.0.0.1:*"
@@ -50,14 +62,17 @@ struct LivenessTests {
             ) { _ in }
             for socket in [reply, publisher, request, subscriber] as [AnyObject] {
                 guard let core = (socket as? any LoopSocket)?.core else { continue }
-                var time: Int32 = 0
-                var size = MemoryLayout<Int32>.size
-                zmq_getsockopt(core.pointer, ZMQ_HANDSHAKE_IVL, &time, &size)
-                times.add(time)
+                found.add(
+                    names.map { name in
+                        var value: Int32 = .min
+                        var size = MemoryLayout<Int32>.size
+                        zmq_getsockopt(core.pointer, name, &value, &size)
+                        return value
+                    })
             }
         }
         defer { loop.stop() }
-        #expect(times.all == [5000, 5000, 5000, 5000])
+        return found.all
     }
 
     // A PING of libzmq's ends a process that has stopped reading a connection.

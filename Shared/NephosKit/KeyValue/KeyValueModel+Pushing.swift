@@ -122,7 +122,7 @@ extension KeyValueModel {
             if !outcome.current.deviceID.isEmpty { item.deviceID = DeviceID(outcome.current.deviceID) }
             item.sequence = outcome.current.sequence
         }
-        if item.sequence == 0 { item.sequence = token.sequence }
+        item.sequence = item.sequence == 0 ? token.sequence : min(item.sequence, token.sequence)
         return item
     }
 

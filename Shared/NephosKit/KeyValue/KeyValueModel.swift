@@ -48,16 +48,17 @@ final class KeyValueModel: ScopeModel {
         let local = try store.items()
         var theirs = PulledState(
             token: pulled.token, complete: pulled.isListing, epochStart: pulled.epochStart,
-            comparing: pulled.isComparing)
+            comparing: pulled.isComparing, isOtherHistory: pulled.isOtherHistory)
         for change in pulled.changes {
             // What cannot be read here does not keep the rest away, and what is here under its name stays: it is not
             // gone, only newer than this release. The digest tells that something is missing, and `verify` what.
-            guard let item = try? KeyValueItem(WireKeyValueItem(serializedBytes: change.body)) else {
+            guard var item = try? KeyValueItem(WireKeyValueItem(serializedBytes: change.body)) else {
                 guard var mine = local.first(where: { $0.key.rawValue == change.item }) else { continue }
                 mine.sequence = min(mine.sequence, pulled.token.sequence)
                 theirs.items.append(mine)
                 continue
             }
+            item.sequence = min(item.sequence, pulled.token.sequence)
             if change.damaged { theirs.damaged.append(item) } else { theirs.items.append(item) }
         }
         guard let plan = PullRules.plan(theirs, local: local, head: state.head, now: engine.now) else { return nil }
@@ -91,7 +92,8 @@ final class KeyValueModel: ScopeModel {
         let store = StoreTransaction(rows)
         var items: [KeyValueItem] = []
         for change in segment.changes {
-            guard let item = try? KeyValueItem(WireKeyValueItem(serializedBytes: change.body)) else { return nil }
+            guard var item = try? KeyValueItem(WireKeyValueItem(serializedBytes: change.body)) else { return nil }
+            item.sequence = min(item.sequence, segment.token.sequence)
             items.append(item)
         }
         var before: [ItemName: KeyValueItem?] = [:]

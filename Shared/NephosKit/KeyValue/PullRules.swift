@@ -12,6 +12,8 @@ struct PulledState {
     var damaged: [KeyValueItem] = []
     /// At one and the same head the digests differed: nothing that is here is taken for known there.
     var comparing = false
+    /// What is here was told of another history, though of one epoch.
+    var isOtherHistory = false
 }
 
 /// What a pull does to the local items.
@@ -32,7 +34,7 @@ enum PullRules {
     ///
     /// - Parameter now: For the age of deletions.
     static func plan(_ pulled: PulledState, local: [KeyValueItem], head: ChangeToken, now: Timestamp) -> PullPlan? {
-        let restored = head.epoch != 0 && pulled.token.epoch != head.epoch
+        let restored = head.epoch != 0 && (pulled.token.epoch != head.epoch || pulled.isOtherHistory)
         guard pulled.complete || !restored else { return nil }
         let mine = byName(local)
         let theirs = byName(pulled.items)

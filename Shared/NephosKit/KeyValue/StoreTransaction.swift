@@ -42,8 +42,11 @@ struct StoreTransaction {
     }
 
     func greatestSequence() throws -> UInt64 {
+        // They are kept bit for bit, so that those of 2^63 and more are negative.
         let greatest = try Int64.fetchOne(
-            cached("SELECT max(sequence) FROM items WHERE account = ?1 AND store = ?2"), arguments: [account, store])
+            cached(
+                "SELECT coalesce(max(CASE WHEN sequence < 0 THEN sequence END), max(sequence)) "
+                    + "FROM items WHERE account = ?1 AND store = ?2"), arguments: [account, store])
         return UInt64(bitPattern: greatest ?? 0)
     }
 

@@ -16,7 +16,7 @@ struct FeedSegment: Equatable {
         case seen
         /// Something before it is missing.
         case ahead
-        /// Belongs to another epoch.
+        /// Belongs to another epoch, or leads nowhere.
         case foreign
     }
 
@@ -34,6 +34,7 @@ struct FeedSegment: Equatable {
     func position(at head: ChangeToken) -> Position {
         if token.epoch != head.epoch { return .foreign }
         if token.sequence <= head.sequence { return .seen }
+        if previous > token.sequence { return .foreign }
         return previous <= head.sequence ? .next : .ahead
     }
 }

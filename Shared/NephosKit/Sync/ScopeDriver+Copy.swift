@@ -21,20 +21,23 @@ extension ScopeDriver {
             changes = try rows.staged(by: reader)
             try rows.clearStage(of: reader)
         }
+        // What was told before, or is told now, is not so. What the server has, all of it, is what counts.
+        let isBehind = state.synced && pages.areBehind && token.epoch == state.head.epoch
+        if isBehind, !pages.isListing { return AppliedPages(needsEverything: true) }
         // Another process, or a notification, was quicker.
         if state.synced, !pages.isListing, token.epoch == state.head.epoch, token.sequence < state.head.sequence {
             return AppliedPages(head: state.head)
         }
         let pulled = PulledChanges(
             changes: changes, token: token, isListing: pages.isListing, isComparing: pages.isComparing,
-            epochStart: last.epochStart, info: last.info)
+            isOtherHistory: isBehind, epochStart: isBehind ? token.sequence : last.epochStart, info: last.info)
         try setDigestKey([UInt8](last.digestKey), in: rows, &state)
         // What is incremental continues `after`, and nothing else; and never one history with another.
         let isOther = state.head.epoch != 0 && token.epoch != state.head.epoch
         guard pages.isListing || !isOther && (!state.synced || state.head >= pages.after),
             let merged = try model.merge(pulled, in: rows, &state)
         else { return AppliedPages(needsEverything: true) }
-        state.head = token.epoch == state.head.epoch && state.head > token ? state.head : token
+        state.head = !isBehind && token.epoch == state.head.epoch && state.head > token ? state.head : token
         state.synced = true
         try rows.save(state)
         var applied = AppliedPages(head: state.head, damaged: merged.damaged)
@@ -73,7 +76,8 @@ extension ScopeDriver {
     /// Takes in that an operation was accepted.
     func accept(_ operation: OutboxOperation, _ reply: Frame, in rows: ScopeTransaction) throws -> SettledPush {
         guard try rows.isWaiting(operation) else { return .elsewhere }
-        guard let receipt = try model.receipt(reply, of: operation, in: rows) else { return .unusable }
+        guard let receipt = try model.receipt(reply, of: operation, in: rows), receipt.isPossible
+        else { return .unusable }
         var state = try rows.state()
         let token = receipt.token
         guard token.epoch <= state.head.epoch, receipt.winner <= state.head.sequence else { return .pullFirst }

@@ -208,7 +208,10 @@ final class ScopeDriver {
 
     private func perform(_ action: ScopeSync.Action) {
         switch action {
-        case .find: attempt({ try self.here() }, { self.sync.found($0.head) }, { self.sync.pullFailed($0) })
+        case .find:
+            attempt(
+                { try self.read { (try $0.state().head, try self.model.greatestSequence(in: $0)) } },
+                { self.sync.found($0, greatest: $1) }, { self.sync.pullFailed($0) })
         case .compare(let server):
             attempt(
                 { try self.here(server) },
@@ -305,12 +308,12 @@ final class ScopeDriver {
         return try engine.local.write { try body(ScopeTransaction($0, scope)) }
     }
 
-    private func here(_ server: ServerHead? = nil) throws(CloudError) -> Standing {
+    private func here(_ server: ServerHead) throws(CloudError) -> Standing {
         try read { rows in
             let state = try rows.state()
             return Standing(
                 head: state.head, isSynced: state.synced,
-                differs: try differs(state, from: server?.digest ?? [], in: rows))
+                differs: try differs(state, from: server.digest, in: rows))
         }
     }
 

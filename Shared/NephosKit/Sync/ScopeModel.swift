@@ -151,6 +151,8 @@ struct PulledChanges {
     var isListing: Bool
     /// At one and the same head the digests differed: nothing that is here is taken for known there.
     var isComparing: Bool
+    /// What is here was told of another history than the one that was pulled.
+    var isOtherHistory = false
     /// How far the history that was pulled and the one that this device knows are the same.
     var epochStart: UInt64
     /// What the service says of the scope besides.
@@ -173,6 +175,8 @@ struct PushReceipt {
     /// The greatest sequence of what won over it; 0: nothing did. What was not fetched yet may be part of a
     /// transaction, and taken alone would show half of that.
     var winner: UInt64 = 0
+    /// Whether any service could have answered so.
+    var isPossible: Bool { token.epoch > 0 && max(previousSequence, winner) <= token.sequence }
     /// Takes the operation's content out of the model's tables, and puts what it has become in.
     ///
     /// - Parameter isCurrent: False: the reply is of an epoch that is over. What the copy, which is of a later one,

@@ -102,8 +102,11 @@ extension ScopeSync {
     // MARK: Reading pages
 
     /// Where this device's copy is.
-    mutating func found(_ head: ChangeToken) -> [Action] {
+    ///
+    /// - Parameter greatest: The greatest sequence of an item, which may be beyond it.
+    mutating func found(_ head: ChangeToken, greatest: UInt64 = 0) -> [Action] {
         guard isPulling else { return [] }
+        known = ChangeToken(epoch: head.epoch, sequence: max(head.sequence, greatest))
         let reading = ChangesReading(
             .scope(scope), of: owner?.rawValue ?? "", after: wantsEverything ? .zero : head, held: head)
         self.reading = reading
@@ -127,7 +130,8 @@ extension ScopeSync {
                     .apply(
                         PulledPages(
                             last: page, isStaged: reading.pageCount > 0, after: reading.after,
-                            isListing: reading.isListing, isComparing: reading.isListing && comparisons > 0))
+                            isListing: reading.isListing, isComparing: reading.isListing && comparisons > 0,
+                            known: known))
                 ]
             }
             guard reading.pageCount <= options.pagesMax, reading.byteCount <= options.readingBytesMax else {

@@ -94,19 +94,25 @@ extension ScopeSync {
 
     /// What became of an operation that was accepted.
     mutating func settled(_ operation: OutboxOperation, as settled: SettledPush, at now: Moment) -> [Action] {
+        if settled != .pullFirst { pullsFirst[operation.position] = nil }
         switch settled {
         case .elsewhere, .stored(_, .seen): return [.tellNews]
         case .stored(let segment, .next): return [.tellNews] + absorbAhead(at: segment.token)
         case .stored(_, .foreign): return [.tellNews] + pull()
         case .stored(let segment, .ahead): return [.tellNews] + keep(segment)
         case .pullFirst:
+            pullsFirst[operation.position, default: 0] += 1
+            // The first pull may have begun before the answer. One that began after it brings all that can be meant.
+            guard pullsFirst[operation.position, default: 0] <= 2 else {
+                return [.tellNews] + pushFailed(operation, Self.misfit, at: now)
+            }
             awaitsPull = true
             return [.tellNews] + pull()
-        case .unusable:
-            let error = CloudError(.internalError, "The server's answer does not fit the request.")
-            return pushFailed(operation, error, at: now)
+        case .unusable: return pushFailed(operation, Self.misfit, at: now)
         }
     }
+
+    private static let misfit = CloudError(.internalError, "The server's answer does not fit the request.")
 
     private mutating func pushFailed(_ failed: OutboxOperation, _ error: CloudError, at now: Moment) -> [Action] {
         let outcome = PushRules.outcome(

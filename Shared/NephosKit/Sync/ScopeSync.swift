@@ -110,6 +110,8 @@ struct ScopeSync {
     var reading: ChangesReading?
     /// The same, with the page that is being staged.
     var staging: ChangesReading?
+    /// How far this device knew the server to have come when it began to read.
+    var known = ChangeToken.zero
     /// Failures in a row.
     var failures = 0
     /// Pulls begun, and the last of them that was applied. They count on beyond an end: who waits for one goes on
@@ -123,6 +125,8 @@ struct ScopeSync {
     /// The server was restored, or has newer writes than this device knows: what to do with a push is only known after
     /// a pull.
     var awaitsPull = false
+    /// How often in a row, by an operation's position.
+    var pullsFirst: [Int64: Int] = [:]
 
     // Who waits, by the number that names them; beyond an end, too
     var waiters: [Int: ScopeWaiter] = [:]
@@ -266,6 +270,14 @@ struct PulledPages: Equatable {
     var isListing: Bool
     /// The digests differed: nothing that is here is taken for known there.
     var isComparing: Bool
+    /// How far this device knew the server to have come when it began to read: a server never goes back within an
+    /// epoch, and so one of the two, this or the pages' token, is not so.
+    var known = ChangeToken.zero
+
+    var areBehind: Bool {
+        let token = ChangeToken(last.token)
+        return token.epoch == known.epoch && token.sequence < known.sequence
+    }
 }
 
 /// What became of pages that were brought in.
