@@ -23,6 +23,8 @@ final class BulkDoor {
     /// whoever asked for it, but a frame may be taken from the socket before that was heard.
     private var early: [Incoming] = []
     private static let earlyMax = 512
+    /// Of one key: as much as a device's credit lets it send before it has an answer, and nobody's room but its own.
+    private static let earlyOfKeyMax = 64
 
     /// - Parameter room: For content that was sent and is not stored yet.
     /// - Throws: ``CloudError`` `.configurationInvalid` for an address that cannot be bound.
@@ -121,13 +123,18 @@ final class BulkDoor {
         do throws(CloudError) {
             let kind = try frame.kind(contentBytesMax: BulkLimits.chunkBytesMax)
             guard let ticket = tickets.find(frame.ticket, of: one.peer.publicKey, now: now) else {
-                if mayBeEarly, early.count < Self.earlyMax { return wait(with: one) }
+                if mayBeEarly, hasRoomForEarly(of: one.peer) { return wait(with: one) }
                 throw Self.noTicket
             }
             try take(frame, kind, under: ticket, of: one.peer)
         } catch {
             refuse(frame, of: one.peer, error)
         }
+    }
+
+    private func hasRoomForEarly(of peer: Peer) -> Bool {
+        early.count < Self.earlyMax
+            && early.count(where: { $0.peer.publicKey == peer.publicKey }) < Self.earlyOfKeyMax
     }
 
     private func wait(with one: Incoming) {

@@ -122,6 +122,40 @@ import Testing
         #expect(try first.store?.status().refused.map(\.value) == [large])
     }
 
+    // Also not for what is not sent yet, nor where both are refused, nor when it is adopted once more.
+    @Test func whatIsAdoptedLaterIsOlder() throws {
+        let cloud = try TestCloud(seed: 6)
+        defer { cloud.close() }
+        let (first, other) = (try cloud.addDevice(), try cloud.addDevice())
+        #expect(cloud.settle())
+        func large(_ letter: String) -> PropertyValue { .string(String(repeating: letter, count: 600_000)) }
+        try first.signOut()
+        try first.store?.set(large("o"), forKey: "a")
+        try first.signIn(as: TestCloud.accountName)
+        #expect(cloud.settle())
+        first.setOffline(true)
+        try first.store?.set(large("n"), forKey: "a")
+        #expect(try first.store?.adoptSignedOutContent() == ["a"])
+        #expect(first.values == ["a": large("n")])
+        try other.store?.set(large("b"), forKey: "b")
+        cloud.network.run(for: .seconds(2))
+        func sendAndBeRefused() throws {
+            first.setOffline(false)
+            #expect(cloud.network.run(within: .seconds(120)) { (try? first.store?.status().pending.isEmpty) == true })
+            cloud.network.run(for: .seconds(2))
+            #expect(try first.store?.status().refused.map(\.value) == [large("n")])
+        }
+        try sendAndBeRefused()
+        #expect(try first.store?.adoptSignedOutContent() == ["a"])
+        #expect(try first.store?.status().refused.map(\.value) == [large("n")])
+        try sendAndBeRefused()
+        // What is written now is newer than all of them.
+        try first.store?.set(1, forKey: "a")
+        #expect(try first.store?.status().refused.isEmpty == true)
+        #expect(cloud.settle())
+        #expect(other.values["a"] == 1)
+    }
+
     // The server ends the other's subscription for it, before the one that signs out has saved that.
     @Test(arguments: 1...6) func aSignOutInOneProcessIsNoRevocationInAnother(_ seed: UInt64) throws {
         let cloud = try TestCloud(seed: seed)

@@ -53,6 +53,38 @@ import Testing
         }
     }
 
+    @Test func anEditThatTheServerRefusesIsSaid() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let second = try await house.anotherDevice("second")
+            let file = house.folder + "/defaults.json"
+            let large = String(repeating: "x", count: 600_000)
+            #expect(try await house.person.run("kv", "set", "k", "1").status == 0)
+            let mirror = try house.person.start(["kv", "mirror", file])
+            let (notifications, keyValue) = (try house.holder(.notifications), try house.holder(.keyValue))
+            defer { for pid in [mirror.pid, notifications, keyValue] { kill(pid, SIGCONT) } }
+            try await eventually("it mirrors") { content(file).contains("\"k\" : 1") }
+
+            // The room goes to another device, of which this one cannot hear before it has taken the edit.
+            for pid in [mirror.pid, notifications] { kill(pid, SIGSTOP) }
+            try write(large, to: house.folder + "/large")
+            #expect(try await second.run("kv", "set", "theirs", "--from", house.folder + "/large").status == 0)
+            kill(keyValue, SIGSTOP)
+            try write(#"{"k": 1, "mine": ""# + large + #""}"#, to: file)
+            kill(mirror.pid, SIGCONT)
+            var taken = false
+            let deadline = ContinuousClock.now + .seconds(30)
+            while !taken, ContinuousClock.now < deadline {
+                taken = try await house.person.run("kv", "get", "mine", "--offline").status == 0
+            }
+            #expect(taken)
+            for pid in [notifications, keyValue] { kill(pid, SIGCONT) }
+            try await eventually("it says so") { mirror.output.contains("refused") && mirror.output.contains("mine") }
+            mirror.signal(SIGINT)
+            _ = await mirror.outcome()
+        }
+    }
+
     @Test func aFileThatIsCutOrBrokenWhileTheMirrorRunsEndsItAndDeletesNothing() async throws {
         try await withHousehold { house in
             try await house.begin()

@@ -171,7 +171,7 @@ class History: SeededHistory {
         let text = "\(device.name)/\(counter)"
         try store.write(keys.map { LocalWrite(key: $0, value: deleting ? nil : .string(text)) })
         for key in keys {
-            let pending = try device.local.read { try StoreTransaction($0, scope).pendingWrite(key)?.write }
+            let pending = try device.local.read { try StoreTransaction($0, scope).pendingWrite(key) }
             guard let pending else { throw Violation("An accepted write is not in the queue") }
             written[session.accountID, default: [:]][key, default: []].append(Written(item: pending, at: now))
         }

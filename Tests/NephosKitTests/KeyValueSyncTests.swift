@@ -77,7 +77,9 @@ import Testing
         let old = device.cloud.head
         // The answer to this push was kept from before a restore, of which the device has heard meanwhile.
         device.cloud.overrides["PushKeys"] = { request in
-            guard let push = try? request.body.decode(WirePushKeys.self) else { return nil }
+            guard let push = try? request.body.decode(WirePushKeys.self), push.head.epoch == old.epoch else {
+                return nil
+            }
             var reply = WirePushKeysReply()
             reply.token = WireChangeToken(ChangeToken(epoch: old.epoch, sequence: old.sequence + 7))
             reply.previousSequence = old.sequence
@@ -86,24 +88,36 @@ import Testing
                 outcome.current.key = write.key
                 outcome.current.timestamp = write.timestamp
                 outcome.current.sequence = old.sequence + 7
+                guard write.key == "lost" else { return outcome }
+                // To a value that is too long for a reply.
+                outcome.superseded = true
+                outcome.valueOmitted = true
+                outcome.current.timestamp += 1
+                outcome.current.deviceID = "dev_other"
+                outcome.current.sequence = old.sequence
                 return outcome
             }
             return .success(Frame(encoding: reply))
         }
+        // It was sent before that, and is answered after it.
+        device.cloud.lossy = ["PushKeys"]
+        try device.store.write(["k", "l", "lost"].map { LocalWrite(key: $0, value: 2) })
+        device.loop.advance(.milliseconds(200))
         device.cloud.restore(to: device.cloud.items, sequence: old.sequence)
         device.cloud.deliver { $0.heads = [device.cloud.scopeHead] }
         device.loop.advance(.seconds(1))
         #expect(try device.state().head.epoch == old.epoch + 1)
-        try device.store.set(2, forKey: "k")
-        device.loop.advance(.milliseconds(20))
-        device.cloud.overrides = [:]
+        device.cloud.lossy = []
+        let sent = device.cloud.requests("PushKeys").count
+        while device.cloud.requests("PushKeys").count == sent { device.loop.advance(.milliseconds(1)) }
         #expect(try device.state().head == device.cloud.head)
         let scope = try #require(device.store.scope)
         #expect(try device.local.read { try StoreTransaction($0, scope).item("k") } == nil)
         #expect(try device.state().digest == device.cloud.digest)
-        // Nor is it lost: what was brought back does not have it.
+        // Nor is it lost: what was brought back does not have it. Together, as it was written.
         device.loop.advance(.seconds(1))
-        #expect(device.cloud.items["k"]?.value == 2)
+        #expect(device.cloud.items.mapValues(\.value) == ["first": 1, "k": 2, "l": 2, "lost": 2])
+        #expect(Set(["k", "l", "lost"].map { device.cloud.items[$0]?.sequence }).count == 1)
         #expect(try device.store.status().isInSync)
     }
 

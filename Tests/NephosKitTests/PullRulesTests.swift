@@ -75,7 +75,7 @@ import Testing
         let restored = try plan([item("a", 1, at: 1, sequence: 3)], local: [tombstone, other])
         #expect(restored.offers == [tombstone])
         // Before everything in the new history.
-        #expect(restored.puts.first { $0.key == "b" }?.sequence == 0)
+        #expect(restored.puts.first { $0.key == "b" }?.sequence == PullRules.before)
         // A full pull of the same history forgets none either, but those that are too old.
         let old = KeyValueItem(
             key: "c", value: nil, timestamp: HybridTimestamp(now.advanced(by: .zero - .seconds(91 * 86_400))),

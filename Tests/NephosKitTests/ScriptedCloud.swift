@@ -150,6 +150,7 @@ final class ScriptedCloud {
         reply.complete = after.sequence == 0
         // A listing has what there is; only what comes after a token has the deletions.
         let listed = items.values.filter { reply.complete ? $0.value != nil : $0.sequence > after.sequence }
+            .sorted { $0.sequence < $1.sequence }
         reply.items = listed.map(WireKeyValueItem.init)
         reply.digest = Data(digest.bytes)
         reply.digestKey = Data(digestKey)

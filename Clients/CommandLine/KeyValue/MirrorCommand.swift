@@ -58,7 +58,7 @@ extension KeyValueCommand {
         private func tell(of scope: Scope) async throws {
             let said = Said(scope, isOneOfMany: false)
             let hasTrouble = Mutex(false)
-            let looking = Looking(scope: scope, said: said) { status, failure in
+            let looking = Looking(scope: scope, said: said, saysEachLook: true) { status, failure in
                 let standing = Standing(status, failure: failure)
                 guard said.isNews(standing, isInOrder: false) else { return }
                 let isWorthALine = hasTrouble.withLock { hasTrouble in

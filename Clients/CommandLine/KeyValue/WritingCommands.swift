@@ -51,7 +51,10 @@ extension KeyValueCommand {
             _ = try session.requireAccount()
             var found: PropertyValue?
             if former == RefusedWrite.former {
-                found = try await store.status().refused.first { $0.key.rawValue == key }?.value
+                let refused = try await store.status().refused
+                // By bytes, as the line that names it was printed; else as it may be typed.
+                let named = refused.first { $0.key == ItemName(key) } ?? refused.first { $0.key.rawValue == key }
+                found = named?.value
             } else {
                 let history = try await store.history(
                     forKey: key, limit: Self.historyMax, timeout: network.duration)

@@ -51,51 +51,50 @@ extension KeyValueModel {
             for write in writes { before[write.key] = .some(try store.visible(write.key)) }
             try store.removePending(operation.position)
             try StoreTransaction(rows.database, .signedOut(app: app)).forgetAdopted(writes)
+            var lost: [KeyValueItem] = []
             for (write, outcome) in zip(writes, reply.outcomes) {
                 let item = try Self.stored(write, outcome, token: token)
-                guard isCurrent else {
-                    try self.takeUp(item, in: store, &state)
-                    continue
-                }
                 // Where nothing was stored, the timestamp is still this device's own.
                 if outcome.superseded || outcome.hasCurrent {
                     try Facts(rows.database).withClock { $0.observe(item.timestamp) }
                 }
+                let mine = try store.item(item.key)
+                guard isCurrent else {
+                    // Of an epoch that is over: the service that was brought back may lack it. What had won over it is
+                    // its own writer's to offer; its value may be left out here.
+                    var told = outcome.superseded ? write : item
+                    told.sequence = token.sequence
+                    if Self.hasToBeRemembered(told, where: mine) {
+                        told.sequence = min(PullRules.before, state.head.sequence)
+                        try store.put(told, &state)
+                    } else if mine.map({ told.wins(over: $0) }) ?? true {
+                        lost.append(told)
+                    }
+                    continue
+                }
+                // What has won is not above the head: it is here, or was replaced since.
+                guard !outcome.superseded else { continue }
                 // What is not above the head is here already, or was deleted since: a late answer must not bring it
                 // back.
                 guard item.sequence > state.head.sequence else {
-                    if item.value == nil { try Self.remember(item, in: store, &state) }
+                    if Self.hasToBeRemembered(item, where: mine) { try store.put(item, &state) }
                     continue
                 }
-                if let mine = try store.item(item.key), mine.sequence > item.sequence { continue }
+                if let mine, mine.sequence > item.sequence { continue }
                 try store.put(item, &state)
             }
+            try self.offer(lost, in: store)
             return try Self.news(before, in: store)
         }
     }
 
-    /// A listing that was made after a deletion, and came before its answer, shows no more than that the key is gone:
-    /// the deletion itself is remembered, with its own time, or an older value would come back from an old copy.
-    private static func remember(_ deletion: KeyValueItem, in store: StoreTransaction, _ state: inout ScopeState) throws
-    {
-        guard let mine = try store.item(deletion.key) else { return try store.put(deletion, &state) }
-        guard mine.value == nil, deletion.wins(over: mine) else { return }
-        try store.put(deletion, &state)
-    }
-
-    /// What was stored in an epoch that is over, which this copy is not of any more: the service that was brought back
-    /// may lack it. If the copy has neither it nor what is newer, it is offered.
-    private func takeUp(_ item: KeyValueItem, in store: StoreTransaction, _ state: inout ScopeState) throws {
-        let mine = try store.item(item.key)
-        if let mine {
-            guard item.wins(over: mine) else { return }
-        } else if item.value == nil {
-            var item = item
-            // Before everything in the history that is followed now.
-            item.sequence = 0
-            return try store.put(item, &state)
-        }
-        try offer([item], in: store)
+    /// Whether the copy does not tell of this deletion: a listing that was made after it, and came before its answer,
+    /// shows no more than that the key is gone. It is remembered with its own time, or an older value would come back
+    /// from an old copy.
+    private static func hasToBeRemembered(_ item: KeyValueItem, where mine: KeyValueItem?) -> Bool {
+        guard item.value == nil else { return false }
+        guard let mine else { return true }
+        return mine.value == nil && item.wins(over: mine)
     }
 
     /// A timestamp that the server has cut back tells its time.
@@ -149,7 +148,14 @@ extension KeyValueModel {
     func refusals(in rows: ScopeTransaction) throws -> [RefusedWrite] {
         try StoreTransaction(rows).refusals().map { refused in
             var refused = refused
-            refused.recovery = refused.value.map { command(setting: refused.key, to: $0, former: RefusedWrite.former) }
+            // A status is made often, and a long value need not be read for it.
+            if let bytes = refused.bytes, bytes.count > Self.typedMax {
+                refused.recovery = command(lookingUp: refused.key, former: RefusedWrite.former)
+            } else {
+                refused.recovery = refused.value.map {
+                    command(setting: refused.key, to: $0, former: RefusedWrite.former)
+                }
+            }
             return refused
         }
     }
@@ -162,11 +168,14 @@ extension KeyValueModel {
     /// - Parameter former: What `--former` calls it.
     func command(setting key: ItemName, to value: PropertyValue, former: String) -> String {
         let (type, text) = ShellCommand.typed(value)
-        guard text.utf8.count <= Self.typedMax else {
-            return "nephos kv set\(options) --former=\(former) " + ShellCommand.arguments([key.rawValue])
-        }
+        guard text.utf8.count <= Self.typedMax else { return command(lookingUp: key, former: former) }
         return "nephos kv set\(options) --type=\(type) " + ShellCommand.arguments([key.rawValue, text])
     }
+
+    private func command(lookingUp key: ItemName, former: String) -> String {
+        "nephos kv set\(options) --former=\(former) " + ShellCommand.arguments([key.rawValue])
+    }
+
     /// The same, of its deletion.
     func command(deleting key: ItemName) -> String {
         "nephos kv delete\(options) " + ShellCommand.arguments([key.rawValue])

@@ -112,10 +112,7 @@ final class KeyValueModel: ScopeModel {
     /// Queues what the server has lost, as its writer wrote it and when.
     func offer(_ items: [KeyValueItem], in store: StoreTransaction) throws {
         for transaction in PullRules.transactions(items) {
-            let writes = try transaction.filter { item in
-                guard let waiting = try store.pendingWrite(item.key)?.write else { return true }
-                return waiting.timestamp != item.timestamp || waiting.deviceID != item.deviceID
-            }
+            let writes = try transaction.filter { try !store.isWaiting($0) }
             guard !writes.isEmpty else { continue }
             try store.append(
                 writes, id: engine.makeOperationID(), writer: engine.writer, now: engine.now)

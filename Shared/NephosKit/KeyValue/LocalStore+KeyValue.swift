@@ -234,7 +234,7 @@ extension LocalStore {
                 item.deviceID = session.deviceID
                 item.sequence = 0
                 guard try !to.isWaiting(item) else { continue }
-                try to.clearRefusal(item.key)
+                try to.clearRefusal(item.key, upTo: item.timestamp)
                 try to.append([item], id: makeID(), writer: writer, now: now)
             }
             return offered

@@ -29,6 +29,9 @@ enum PullRules {
     /// How long a deletion is remembered beyond the listing that it is not in, and how many of them.
     static let tombstoneRetention: Duration = .seconds(90 * 24 * 3600)
     static let tombstonesMax = 4096
+    /// The sequence of a deletion that is remembered from an earlier history: nothing in the present one is older. 0 is
+    /// of a deletion that was inferred.
+    static let before: UInt64 = 1
 
     /// Nil: these changes cannot be applied to what is here; fetch everything.
     ///
@@ -83,7 +86,8 @@ enum PullRules {
             }
         }
         let oldest = HybridTimestamp(now.advanced(by: .zero - tombstoneRetention))
-        plan.puts += remembered(tombstones.filter { $0.timestamp > oldest } + absent, restored: restored)
+        plan.puts += remembered(
+            tombstones.filter { $0.timestamp > oldest } + absent, restored: restored, head: pulled.token)
         return plan
     }
 
@@ -99,11 +103,13 @@ enum PullRules {
 
     /// The newest deletions: a key that comes back from an old copy, or from a
     /// device that missed its deletion, is deleted again by whoever remembers.
-    private static func remembered(_ tombstones: [KeyValueItem], restored: Bool) -> [KeyValueItem] {
+    private static func remembered(
+        _ tombstones: [KeyValueItem], restored: Bool, head: ChangeToken
+    ) -> [KeyValueItem] {
         tombstones.sorted { $0.timestamp > $1.timestamp }.prefix(tombstonesMax).map { item in
             var item = item
             // Before everything in the history that is followed from now on.
-            if restored { item.sequence = 0 }
+            if restored { item.sequence = min(item.sequence, before, head.sequence) }
             return item
         }
     }

@@ -88,20 +88,25 @@ struct StoreTransaction {
         ).map(Self.item)
     }
 
-    /// The newest pending write of this key, and where it stands.
-    func pendingWrite(_ key: ItemName) throws -> (position: Int64, write: KeyValueItem)? {
+    /// The newest pending write of this key: what is queued later need not be newer, it may be adopted, or offered
+    /// again.
+    func pendingWrite(_ key: ItemName) throws -> KeyValueItem? {
         try Row.fetchOne(
             cached(
-                "SELECT key, value, timestamp, device, 0 AS sequence, position FROM pending_writes "
-                    + "WHERE account = ?1 AND store = ?2 AND key = ?3 ORDER BY position DESC LIMIT 1"),
+                "SELECT key, value, timestamp, device, 0 AS sequence FROM pending_writes "
+                    + "WHERE account = ?1 AND store = ?2 AND key = ?3 "
+                    + "ORDER BY timestamp DESC, device DESC, position DESC LIMIT 1"),
             arguments: [account, store, key.rawValue]
-        ).map { ($0["position"], try Self.item($0)) }
+        ).map(Self.item)
     }
 
-    /// The newest operation with this key, if it has never been sent and has no other key: a later write may take its
+    /// The last operation with this key, if it has never been sent and has no other key: a later write may take its
     /// place.
     func coalescible(_ key: ItemName) throws -> Int64? {
-        guard let position = try pendingWrite(key)?.position else { return nil }
+        let last = try Int64.fetchOne(
+            cached("SELECT max(position) FROM pending_writes WHERE account = ?1 AND store = ?2 AND key = ?3"),
+            arguments: [account, store, key.rawValue])
+        guard let position = last else { return nil }
         let may = try Bool.fetchOne(
             cached(
                 "SELECT state = 'unsent' AND (SELECT count(*) FROM pending_writes WHERE position = ?1) = 1 "
@@ -178,7 +183,7 @@ struct StoreTransaction {
     /// has and what waits to be sent.
     func visible(_ key: ItemName) throws -> KeyValueItem? {
         let item = try item(key)
-        guard let write = try pendingWrite(key)?.write else { return item }
+        guard let write = try pendingWrite(key) else { return item }
         guard let item, item.wins(over: write) else { return write }
         return item
     }
@@ -189,7 +194,7 @@ struct StoreTransaction {
         let writes = try Row.fetchCursor(
             cached(
                 "SELECT key, value, timestamp, device, 0 AS sequence FROM pending_writes "
-                    + "WHERE account = ?1 AND store = ?2 ORDER BY position"),
+                    + "WHERE account = ?1 AND store = ?2 ORDER BY timestamp, device, position"),
             arguments: [account, store])
         while let row = try writes.next() {
             let write = try Self.item(row)
@@ -205,9 +210,10 @@ struct StoreTransaction {
         var sizes: [ItemName: Int] = [:]
         let rows = try Row.fetchCursor(
             cached(
-                "SELECT key, length(value) AS size, 0 AS position FROM items WHERE account = ?1 AND store = ?2 "
-                    + "UNION ALL SELECT key, length(value), position FROM pending_writes "
-                    + "WHERE account = ?1 AND store = ?2 ORDER BY 3"),
+                "SELECT key, length(value) AS size, 0 AS pending, timestamp, device, 0 AS position FROM items "
+                    + "WHERE account = ?1 AND store = ?2 "
+                    + "UNION ALL SELECT key, length(value), 1, timestamp, device, position FROM pending_writes "
+                    + "WHERE account = ?1 AND store = ?2 ORDER BY 3, 4, 5, 6"),
             arguments: [account, store])
         while let row = try rows.next() { sizes[ItemName(row["key"])] = row["size"] as Int? }
         for key in keys { sizes[key] = nil }
@@ -219,15 +225,17 @@ struct StoreTransaction {
     /// Of the values of refused writes, in one store.
     private static let refusedBytesMax = 4 << 20
 
+    /// Lists these as refused, each unless a newer write of its key is.
     func recordRefusal(_ writes: [KeyValueItem], _ error: CloudError, now: Timestamp) throws {
         let error = StoredError.encode(error)
         for write in writes {
             try cached(
-                "INSERT INTO refused (account, store, key, refused_at, error, value) VALUES (?1, ?2, ?3, ?4, ?5, ?6) "
-                    + "ON CONFLICT (account, store, key) DO UPDATE SET refused_at = ?4, error = ?5, value = ?6"
+                "INSERT INTO refused (account, store, key, refused_at, error, value, timestamp) "
+                    + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (account, store, key) DO UPDATE "
+                    + "SET refused_at = ?4, error = ?5, value = ?6, timestamp = ?7 WHERE timestamp <= ?7"
             ).execute(arguments: [
                 account, store, write.key.rawValue, Int64(bitPattern: now.milliseconds), error,
-                write.value.map { Data($0.canonicalBytes) },
+                write.value.map { Data($0.canonicalBytes) }, Int64(bitPattern: write.timestamp.rawValue),
             ])
         }
         var bytes = 0
@@ -244,9 +252,10 @@ struct StoreTransaction {
         }
     }
 
-    func clearRefusal(_ key: ItemName) throws {
-        try cached("DELETE FROM refused WHERE account = ?1 AND store = ?2 AND key = ?3")
-            .execute(arguments: [account, store, key.rawValue])
+    /// - Parameter timestamp: What is newer stays listed.
+    func clearRefusal(_ key: ItemName, upTo timestamp: HybridTimestamp = HybridTimestamp(rawValue: .max)) throws {
+        try cached("DELETE FROM refused WHERE account = ?1 AND store = ?2 AND key = ?3 AND timestamp <= ?4")
+            .execute(arguments: [account, store, key.rawValue, Int64(clamping: timestamp.rawValue)])
     }
 
     /// - Parameter keys: Nil: all.

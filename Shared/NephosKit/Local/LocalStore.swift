@@ -13,7 +13,7 @@ package final class LocalStore: Sendable {
     /// Nil: it lives in memory.
     private let path: String?
     /// The folder that it is in; nil: none.
-    var home: String? { path.map { String($0[..<($0.lastIndex(of: "/") ?? $0.startIndex)]) } }
+    var home: String? { path.map { URL(fileURLWithPath: $0).deletingLastPathComponent().path } }
     /// Why nothing can be written, since it was opened; nil: it can.
     private let unwritable: CloudError?
     /// Names the database among all that may be found under its path, now and later. Nil: it is a copy in memory, of
@@ -246,6 +246,9 @@ enum LocalSchema {
         }
         migrator.registerMigration("3: scopes of every service") { database in
             try database.execute(sql: Self.scopes)
+        }
+        migrator.registerMigration("4: when refused writes were written") { database in
+            try database.execute(sql: "ALTER TABLE refused ADD COLUMN timestamp INTEGER NOT NULL DEFAULT 0")
         }
         return migrator
     }

@@ -81,10 +81,16 @@ extension ScopeDriver {
         var state = try rows.state()
         let token = receipt.token
         guard token.epoch <= state.head.epoch, receipt.winner <= state.head.sequence else { return .pullFirst }
-        try rows.removeOperation(at: operation.position)
         let isCurrent = token.epoch == state.head.epoch
+        // Whoever was shown an epoch does not answer from an earlier one: where this device is, is not so.
+        guard isCurrent || operation.head.epoch != state.head.epoch else { return .pullFirst }
+        try rows.removeOperation(at: operation.position)
         let news = try receipt.store(isCurrent, &state)
-        guard isCurrent else { return .elsewhere }
+        guard isCurrent else {
+            try rows.save(state)
+            try tell(news, at: state.head, in: rows)
+            return .elsewhere
+        }
         let segment = FeedSegment(previous: receipt.previousSequence, token: token, changes: [])
         // The first push into an empty scope: its digest key comes with the next pull.
         let position = state.digestKey.isEmpty ? .foreign : segment.position(at: state.head)
