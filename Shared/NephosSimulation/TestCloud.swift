@@ -94,6 +94,7 @@ package final class TestCloud {
     /// Ends everything. A cloud that is not closed stays in memory.
     package func close() {
         for device in devices { device.stop() }
+        for guest in guests { guest.engine.value?.stop() }
         network.close()
         for disk in disks.values { disk.engine.close() }
     }
