@@ -84,18 +84,23 @@ public final class Transfers {
         }
         let work = ChunkWork(
             store: store, snapshots: host.snapshots, roomKeptBytes: configuration.roomKeptBytes)
-        let own = LoopBound(self, to: host.loop)
+        let own = LoopBound(Own(transfers: self), to: host.loop)
         let main = host.loop.handle
         bulk = try BulkLoop(
             on: transport, named: "\(service) bulk", endpoint: endpoint, keys: host.keys,
             work: work, roomBytes: configuration.roomBytes
         ) { batch, done in
-            main.execute { loop in own.withValue(on: loop) { $0.commit(batch, done) } }
+            main.execute { loop in own.withValue(on: loop) { $0.transfers?.commit(batch, done) } }
         }
         removal.start()
         let upkeep = SegmentUpkeep(self, work)
         self.upkeep = upkeep
         upkeep.start()
+    }
+
+    /// As its loop of content knows it, which it keeps itself.
+    private struct Own {
+        weak var transfers: Transfers?
     }
 
     public func stop() {

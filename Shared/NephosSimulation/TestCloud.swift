@@ -53,6 +53,8 @@ package final class TestCloud {
     private var separated: [(Set<String>, Set<String>)] = []
     /// Services that are to be there.
     private(set) var running: Set<ServiceName> = []
+    /// How far the wall clocks of the services' machines are ahead.
+    private var clockOffsets: [ServiceName: Duration] = [:]
 
     /// Starts the services, and creates the account that the devices sign in to.
     ///
@@ -94,6 +96,7 @@ package final class TestCloud {
     /// Ends everything. A cloud that is not closed stays in memory.
     package func close() {
         for device in devices { device.stop() }
+        for guest in guests { guest.engine.value?.stop() }
         network.close()
         for disk in disks.values { disk.engine.close() }
     }
@@ -109,6 +112,12 @@ package final class TestCloud {
         network.crash(service.rawValue)
         // A process has all of its loops, or none.
         network.crash("\(service) bulk")
+    }
+
+    /// Sets how far a service's wall clock is ahead, also when it is started again.
+    package func setClockOffset(of service: ServiceName, _ offset: Duration) {
+        clockOffsets[service] = offset
+        network.setClockOffset(service.rawValue, offset)
     }
 
     /// Lets no message pass between devices and services, besides those that were separated before.
@@ -141,7 +150,10 @@ package final class TestCloud {
                     service, seed: $0, subscriberQueueMax: subscriberQueueMax, content: content, transport: transport)
             }
         let made = Unshared(HostHolder())
+        let (clock, clockOffset) = (Unshared(network), clockOffsets[service] ?? .zero)
         _ = try transport.startLoop(named: service.rawValue) { loop in
+            // It begins with the clock that its machine has.
+            clock.value.setClockOffset(service.rawValue, clockOffset)
             bound.value.late = nil
             if case .later(let delay) = storageTurns {
                 bound.value.late = LateTurns(on: loop, upTo: delay, seed: seed ^ 0x1a7e)

@@ -78,7 +78,8 @@ import Testing
     }
 
     // What the holder found out a while ago is no answer to somebody who begins to wait now.
-    @Test func whatWasCuredIsTriedAnewForWhoeverBeginsToWait() throws {
+    @Test(arguments: [ScopeWaiter.Goal.sent, nil])
+    func whatWasCuredIsTriedAnewForWhoeverBeginsToWait(_ goal: ScopeWaiter.Goal?) throws {
         let cloud = try TestCloud(seed: 8)
         defer { cloud.close() }
         let processes = try makeHome(cloud)
@@ -89,19 +90,20 @@ import Testing
             request.locked = isLocked
             try cloud.operate("LockAccount", request, as: WireLockAccountReply.self)
         }
+        func found() throws -> CloudError.Code? { try processes[0].store?.status().problem?.code }
         try setLocked(true)
         try processes[1].store?.set(.integer(1), forKey: "a")
+        processes[0].store?.pull()
         cloud.network.run(for: .seconds(20))
         #expect(try processes[1].store?.status().pending.count == 1)
         try setLocked(false)
         cloud.network.run(for: .milliseconds(100))
-        let sent = try wait(processes[1], .sent, within: .seconds(30))
-        let current = try wait(processes[1], nil, within: .seconds(30))
-        #expect(cloud.network.run(within: .seconds(10)) { sent() != nil && current() != nil })
-        #expect(throws: Never.self) {
-            try sent()?.get()
-            try current()?.get()
-        }
+        // Nobody has said that it was cured.
+        #expect(try found() == .accountTemporarilyUnavailable)
+        let outcome = try wait(processes[1], goal, within: .seconds(30))
+        #expect(cloud.network.run(within: .seconds(10)) { outcome() != nil })
+        #expect(throws: Never.self) { try outcome()?.get() }
+        #expect(try found() == nil)
     }
 
     @Test(arguments: 1...10) func aGuestTakesOverAtOnce(_ seed: UInt64) throws {
@@ -127,6 +129,34 @@ import Testing
         try processes[0].start()
         #expect(cloud.settle())
         #expect(processes[0].engine?.home.role == .guest)
+    }
+
+    @Test func whoeverWaitsInAProcessThatEndsIsToldAndTheOthersWaitOn() throws {
+        let cloud = try TestCloud(seed: 9)
+        defer { cloud.close() }
+        let processes = try makeHome(cloud, 3)
+        #expect(cloud.settle())
+        processes[0].setOffline(true)
+        for process in processes { try process.store?.set(.string(process.name), forKey: ItemName(process.name)) }
+        let waits = try processes.map {
+            try (wait($0, nil, within: .seconds(60)), wait($0, .sent, within: .seconds(60)))
+        }
+        cloud.network.run(for: .seconds(1))
+        func codes(_ process: Int) -> [CloudError.Code?] {
+            [waits[process].0(), waits[process].1()].map { result in
+                if case .failure(let error) = result { error.code } else { nil }
+            }
+        }
+        // A guest, and then the holder.
+        for ending in [2, 0] {
+            processes[ending].stop()
+            #expect(codes(ending) == [.operationCancelled, .operationCancelled])
+            cloud.network.run(for: .seconds(1))
+            #expect(waits[1].0() == nil && waits[1].1() == nil)
+        }
+        processes[1].setOffline(false)
+        #expect(cloud.network.run(within: .seconds(50)) { waits[1].0() != nil && waits[1].1() != nil })
+        #expect(codes(1) == [nil, nil])
     }
 
     @Test func aHolderThatDoesNotAnswerIsDoneWithout() throws {

@@ -57,9 +57,9 @@ final class ForgetfulHistory: History {
     }
 }
 
-/// One seeded history: devices write, lose their connection, restart, have wrong clocks that are put right or wronger,
-/// and pass from one account to another; some homes have two processes; services crash, and their clocks are set
-/// back; messages are lost, repeated and overtaken. Then everything heals.
+/// One seeded history: devices write, lose their connection, restart, have wrong clocks (in some from the start) that
+/// are put right or wronger, and pass from one account to another; some homes have two processes; services crash, and
+/// their clocks are set back; messages are lost, repeated and overtaken. Then everything heals.
 class History: SeededHistory {
     static let steps = 20...60
     static let pauses: ClosedRange<Int64> = 0...300
@@ -106,18 +106,22 @@ class History: SeededHistory {
         let deviceCount = 2 + Int.random(in: 0..<4, using: &generator)
         hasSwitches = flip(0.3)
         if hasSwitches { try cloud.createAccount(Self.accounts[1]) }
+        let beginsWithWrongClocks = flip(0.2)
         for _ in 0..<deviceCount {
             let isShared = flip(0.15)
-            let device = try cloud.addDevice(isShared: isShared, isJoined: isShared && flip(0.7))
+            let isWrong = beginsWithWrongClocks && flip(0.6)
+            let device = try cloud.addDevice(
+                clockOffset: isWrong ? Self.wrongClocks.randomElement(using: &generator) ?? .zero : .zero,
+                isShared: isShared, isJoined: isShared && flip(0.7))
             if isShared { try cloud.addProcess(of: device) }
         }
         cloud.network.faults = Faults(
             latency: .microseconds(200)...(.milliseconds(20)), loss: chance(0.05), duplication: chance(0.05),
             reordering: chance(0.1))
-        for device in cloud.devices where flip(0.3) {
+        for device in cloud.devices where !beginsWithWrongClocks && flip(0.3) {
             device.setClockOffset(.milliseconds(Int64.random(in: -30_000...30_000, using: &generator)))
         }
-        hasWrongClocks = flip(0.4)
+        hasWrongClocks = beginsWithWrongClocks || flip(0.25)
         setsBack = flip(0.2)
     }
 
@@ -133,7 +137,7 @@ class History: SeededHistory {
     private func setServerClockBack() {
         let offset = Duration.seconds(flip(0.3) ? 0 : Int64.random(in: 30...600, using: &generator))
         setBack = max(setBack, offset)
-        cloud.network.setClockOffset(ServiceName.keyValue.rawValue, .zero - offset)
+        cloud.setClockOffset(of: .keyValue, .zero - offset)
     }
 
     func step() throws {

@@ -54,6 +54,12 @@ final class SessionCloud {
         run(for: .seconds(1))
     }
 
+    /// How many wait for a session.
+    var waiterCount: Int { simulation.waiterCount }
+
+    /// Ends the cloud before its sessions.
+    func closeCloud() { simulation.close() }
+
     /// Lets this much time pass.
     func run(for duration: Duration) { simulation.advance(by: duration) }
 

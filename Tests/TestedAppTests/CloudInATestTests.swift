@@ -226,3 +226,29 @@ import Testing
         try await cloud.settle()
     }
 }
+
+/// A test of an app makes many clouds, and closes each or lets it go.
+@Suite struct LettingGoTests {
+    @Test(arguments: [true, false])
+    func aCloudThatNobodyHoldsIsGone(_ isClosed: Bool) async throws {
+        weak var session: Session?
+        // Held by all that is in the cloud.
+        weak var faults: FaultPlan?
+        try await {
+            let cloud = try await TestCloud()
+            faults = cloud.faults
+            let opened = try await cloud.openSession(account: "anna")
+            session = opened
+            try opened.keyValueStore().set("x", forKey: "k")
+            try await cloud.settle()
+            if isClosed {
+                opened.close()
+                cloud.close()
+            }
+        }()
+        // Whatever the cloud's own thread does last.
+        for _ in 0..<5000 where session != nil || faults != nil { try await Task.sleep(for: .milliseconds(1)) }
+        #expect(session == nil)
+        #expect(faults == nil)
+    }
+}

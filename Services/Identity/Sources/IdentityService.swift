@@ -21,7 +21,7 @@ public final class IdentityService: CloudService {
 
     /// What there is only once the host has started the service.
     struct Running {
-        var runtime: any ServiceRuntime
+        unowned var runtime: any ServiceRuntime
         /// The first key that signs, from the secret file.
         var firstSigner: TokenSigner
         /// As the database has them; nil: to be read.

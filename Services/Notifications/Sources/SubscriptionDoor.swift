@@ -42,7 +42,7 @@ final class SubscriptionDoor {
     /// Deliveries that one connection has not taken, in bytes, before it counts as lagging.
     private static let unsentBytesPerConnectionMax = 2 << 20
 
-    let host: any ServiceRuntime
+    unowned let host: any ServiceRuntime
     let configuration: NotificationsConfiguration
     var table = SubscriptionTable()
     var heads = HeadCache()

@@ -207,6 +207,8 @@ public final class SimulatedNetwork: @unchecked Sendable {
         loops = [:]
         queue = EventQueue()
         underWay = []
+        waiting = [:]
+        judge = nil
     }
 
     func isCut(_ one: String, _ other: String) -> Bool {

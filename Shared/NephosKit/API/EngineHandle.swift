@@ -6,7 +6,7 @@ import Synchronization
 final class EngineHandle: Sendable {
     private let handle: any LoopHandle
     private let engine: LoopBound<DeviceEngine>
-    private let stopped = Mutex(false)
+    private let waiters = Waiters()
     private let clock: any WallClock
     private let serverTime: ServerTime
     private let writer: Int64
@@ -55,48 +55,97 @@ final class EngineHandle: Sendable {
     }
 
     /// Starts something on the loop and waits for its completion.
+    ///
+    /// - Throws: ``CloudError``, also `.operationCancelled`: the engine was stopped, before or meanwhile.
     func perform<Value: Sendable>(
         _ start: @escaping @Sendable (DeviceEngine, @escaping @Sendable (Result<Value, CloudError>) -> Void) -> Void
     ) async throws(CloudError) -> Value {
         let result = await withCheckedContinuation {
             (continuation: CheckedContinuation<Result<Value, CloudError>, Never>) in
-            let once = Once(continuation, handle)
-            handle.execute { [engine] loop in
-                engine.withValue(on: loop) { engine in
-                    if engine.stopped { return once.resume(.failure(Once<Value>.closed)) }
-                    start(engine) { once.resume($0) }
+            let once = Once(continuation, handle, waiters)
+            let isOpen = waiters.add(once)
+            if isOpen {
+                handle.execute { [engine] loop in
+                    engine.withValue(on: loop) { engine in
+                        if engine.stopped { return once.end() }
+                        start(engine) { once.resume($0) }
+                    }
                 }
             }
             handle.waiterCame()
+            if !isOpen { once.end() }
         }
         return try result.get()
     }
 
+    /// Ends the engine's work, and all waiting for it: those who wait are told before anything else is done.
     func stop() {
-        let first = stopped.withLock { stopped in
-            defer { stopped = true }
-            return !stopped
-        }
-        guard first else { return }
+        guard waiters.end() else { return }
         execute { $0.stop() }
         handle.stop()
     }
 }
 
-/// A continuation that is resumed exactly once, also when the loop stops and
-/// drops what would have resumed it.
-private final class Once<Value: Sendable>: Sendable {
-    private let continuation: Mutex<CheckedContinuation<Result<Value, CloudError>, Never>?>
-    private let handle: any LoopHandle
+/// Somebody off the loop who waits for it.
+private protocol Waiting: AnyObject, Sendable {
+    /// There is nothing to wait for any more.
+    func end()
+}
 
-    static var closed: CloudError { CloudError(.operationCancelled, "The session is closed.") }
-
-    init(_ continuation: CheckedContinuation<Result<Value, CloudError>, Never>, _ handle: any LoopHandle) {
-        self.continuation = Mutex(continuation)
-        self.handle = handle
+/// All who wait for an engine. What is to resume them may be kept by somebody who never comes to it once the engine
+/// has stopped; here they are found by whoever stops it.
+private final class Waiters: Sendable {
+    private struct Place {
+        weak var waiting: (any Waiting)?
     }
 
-    deinit { resume(.failure(Self.closed)) }
+    private struct State {
+        var places: [ObjectIdentifier: Place] = [:]
+        var isOver = false
+    }
+
+    private let state = Mutex(State())
+
+    /// - Returns: False: there is nothing to wait for any more.
+    func add(_ waiting: any Waiting) -> Bool {
+        state.withLock { state in
+            if !state.isOver { state.places[ObjectIdentifier(waiting)] = Place(waiting: waiting) }
+            return !state.isOver
+        }
+    }
+
+    func remove(_ name: ObjectIdentifier) { state.withLock { _ = $0.places.removeValue(forKey: name) } }
+
+    /// - Returns: Whether it was the first time.
+    func end() -> Bool {
+        let (isFirst, waiting) = state.withLock { state in
+            defer { state = State(isOver: true) }
+            return (!state.isOver, state.places.values.compactMap(\.waiting))
+        }
+        for waiting in waiting { waiting.end() }
+        return isFirst
+    }
+}
+
+/// A continuation that is resumed exactly once, also when the engine stops, or the loop drops what would have resumed
+/// it.
+private final class Once<Value: Sendable>: Waiting {
+    private let continuation: Mutex<CheckedContinuation<Result<Value, CloudError>, Never>?>
+    private let handle: any LoopHandle
+    private let waiters: Waiters
+
+    init(
+        _ continuation: CheckedContinuation<Result<Value, CloudError>, Never>, _ handle: any LoopHandle,
+        _ waiters: Waiters
+    ) {
+        self.continuation = Mutex(continuation)
+        self.handle = handle
+        self.waiters = waiters
+    }
+
+    deinit { end() }
+
+    func end() { resume(.failure(DeviceEngine.closed)) }
 
     func resume(_ result: Result<Value, CloudError>) {
         let waiting = continuation.withLock { continuation in
@@ -104,35 +153,49 @@ private final class Once<Value: Sendable>: Sendable {
             return continuation
         }
         guard let waiting else { return }
+        waiters.remove(ObjectIdentifier(self))
         handle.waiterLeft()
         waiting.resume(returning: result)
     }
 }
 
 /// Hands each element to everyone who listens. A listener that lags keeps the
-/// newest ``bufferMax`` elements.
+/// newest ``bufferMax`` elements. Once it has finished, there is nothing to listen to.
 final class Broadcast<Element: Sendable>: Sendable {
+    private struct State {
+        var listeners: [UInt64: AsyncStream<Element>.Continuation] = [:]
+        var isFinished = false
+    }
+
     static var bufferMax: Int { 10_000 }
-    private let listeners = Mutex<[UInt64: AsyncStream<Element>.Continuation]>([:])
+    private let state = Mutex(State())
     private let nextID = Atomic<UInt64>(0)
 
     func subscribe() -> AsyncStream<Element> {
         let id = nextID.wrappingAdd(1, ordering: .relaxed).newValue
         let (stream, continuation) = AsyncStream.makeStream(
             of: Element.self, bufferingPolicy: .bufferingNewest(Self.bufferMax))
-        listeners.withLock { $0[id] = continuation }
         continuation.onTermination = { [weak self] _ in
             // Taken out first and released after, since its release may run foreign code.
-            _ = self?.listeners.withLock { $0.removeValue(forKey: id) }
+            _ = self?.state.withLock { $0.listeners.removeValue(forKey: id) }
         }
+        let isFinished = state.withLock { state in
+            if !state.isFinished { state.listeners[id] = continuation }
+            return state.isFinished
+        }
+        if isFinished { continuation.finish() }
         return stream
     }
 
     func send(_ element: Element) {
-        for listener in listeners.withLock({ Array($0.values) }) { listener.yield(element) }
+        for listener in state.withLock({ Array($0.listeners.values) }) { listener.yield(element) }
     }
 
     func finish() {
-        for listener in listeners.withLock({ Array($0.values) }) { listener.finish() }
+        let last = state.withLock { state in
+            defer { state = State(isFinished: true) }
+            return Array(state.listeners.values)
+        }
+        for listener in last { listener.finish() }
     }
 }

@@ -93,10 +93,11 @@ public final class Session: Sendable {
             details: details)
     }
 
-    deinit { engine.stop() }
+    deinit { close() }
 
-    /// Ends the session's work. What waits stays on disk and is sent by the
-    /// next session of this home.
+    /// Ends the session's work. What waits to be sent stays on disk and is sent by the
+    /// next session of this home. Whoever waits for a call, or makes one from now on, gets ``CloudError``
+    /// `.operationCancelled`, and streams of events end.
     public func close() {
         engine.stop()
         events.finish()

@@ -285,7 +285,6 @@ extension DeviceEngine {
             // What the server has ended it does not take back.
             try secrets.reserveRoom()
             var isOver = false
-            var timer: (any LoopTimer)?
             func end(isTold: Bool) {
                 guard !isOver else { return }
                 isOver = true
@@ -298,10 +297,11 @@ extension DeviceEngine {
                 }
             }
             let start = loop.monotonicNow
-            // A connection may have to be made, and a token to be renewed; on a long way each takes its time.
+            // A connection may have to be made, and a token to be renewed; on a long way each takes its time. Nobody
+            // keeps the timer: it would keep itself, and all that waits for it, once the loop is gone.
             func check(after pause: Duration) {
-                timer = loop.schedule(after: pause) { [weak self] in
-                    guard let self, !stopped else { return }
+                loop.schedule(after: pause) { [weak self] in
+                    guard let self, !stopped, !isOver else { return }
                     let now = loop.monotonicNow
                     // What it said before, it did not say to this.
                     let heard = clients[.identity]?.lastHeard.flatMap { $0 >= start ? $0 : nil }
@@ -317,7 +317,6 @@ extension DeviceEngine {
                 .identity, WireSignOut(), as: WireSignOutReply.self, app: session.defaultApp,
                 timeout: limit, endsWhenRefused: true
             ) { result, _ in
-                timer?.cancel()
                 end(isTold: Self.isSignedOut(result))
             }
         } catch {

@@ -123,15 +123,18 @@ package final class DeviceEngine {
         for scope in scopes { scope.begin() }
     }
 
-    /// Closes all connections. What waits stays on disk.
+    /// Closes all connections. What waits to be sent stays on disk; whoever waits for a scope is told, and answers that
+    /// come later are not heard.
     package func stop() {
         stopped = true
         home.end()
         tokens.stop()
         router.stop()
-        for scope in scopes { scope.end() }
+        for scope in scopes { scope.stop() }
         closeClients()
     }
+
+    static let closed = CloudError(.operationCancelled, "The session is closed.")
 
     /// The sync of this app's key-value store; begins to follow it.
     package func keyValue(_ app: AppID) -> KeyValueSync {

@@ -54,8 +54,10 @@ final class TokenKeeper {
         rest = nil
     }
 
+    /// Nobody hears of a token any more.
     func stop() {
         if isLocking { unlock() }
+        waiting = []
     }
 
     /// Whatever has failed may be tried again at once.

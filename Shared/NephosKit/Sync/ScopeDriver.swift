@@ -83,6 +83,12 @@ final class ScopeDriver {
         scope = nil
     }
 
+    /// Ends for good, and so does all waiting.
+    func stop() {
+        end()
+        for number in sync.waiters.keys.sorted() { endWaiter(number, .failure(DeviceEngine.closed)) }
+    }
+
     /// Begins anew, by itself or by another process of the home.
     func restart() {
         end()
