@@ -33,7 +33,14 @@ package struct SmallDisk {
 
     package func setReadOnly() throws { try Self.run("mount", ["-o", "remount,ro", folder]) }
 
-    package func empty() throws { try FileManager.default.removeItem(atPath: junk) }
+    package func empty() throws { try remove(junk) }
+
+    /// Gives back the room of a file. A program that another test has started meanwhile may have inherited its
+    /// descriptor, and a file that somebody has open keeps its room; an empty one has none.
+    package func remove(_ file: String) throws {
+        guard truncate(file, 0) == 0 else { throw Failed() }
+        try FileManager.default.removeItem(atPath: file)
+    }
 
     private static func run(_ program: String, _ arguments: [String]) throws {
         let process = Process()

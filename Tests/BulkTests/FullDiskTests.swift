@@ -19,7 +19,7 @@ import Testing
         try Data(count: bytes).write(to: URL(fileURLWithPath: disk.folder + "/taken"))
     }
 
-    private func give(_ disk: SmallDisk) throws { try FileManager.default.removeItem(atPath: disk.folder + "/taken") }
+    private func give(_ disk: SmallDisk) throws { try disk.remove(disk.folder + "/taken") }
 
     private func send(_ number: Int, _ mover: TestBulk, _ house: BulkHouse, upload id: UInt8) throws -> BulkFrame? {
         mover.clear()
