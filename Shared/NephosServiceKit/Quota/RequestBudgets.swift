@@ -176,6 +176,8 @@ final class TokenBuckets<Key: Hashable> {
     private let perCall: Int64
     private let fullBucket: Int64
     private var fullAt: [Key: Int64] = [:]
+    /// Where the key asked for last lies, which is asked for again at once: comparing costs less than hashing.
+    private var latest: (key: Key, place: [Key: Int64].Index)?
     /// Keys that are remembered.
     var count: Int { fullAt.count }
 
@@ -190,15 +192,31 @@ final class TokenBuckets<Key: Hashable> {
     func wait(_ key: Key, now: Duration) -> Duration {
         guard capacity > 0 else { return .zero }
         let now = now.nanoseconds
-        return .nanoseconds(max(0, (fullAt[key] ?? 0) - now) + perCall - fullBucket)
+        let full = place(of: key).map { fullAt.values[$0] } ?? 0
+        return .nanoseconds(max(0, full - now) + perCall - fullBucket)
+    }
+
+    /// Where the key's bucket lies, until another one comes or goes.
+    private func place(of key: Key) -> [Key: Int64].Index? {
+        if let latest, latest.key == key { return latest.place }
+        guard let place = fullAt.index(forKey: key) else { return nil }
+        latest = (key, place)
+        return place
     }
 
     /// Takes some, or gives some back. What remains; nil when there is no limit.
     func take(_ key: Key, _ count: Int, now: Duration) -> Budget? {
         guard capacity > 0 else { return nil }
-        if fullAt.count >= Self.keysMax, fullAt[key] == nil { makeRoom(now.nanoseconds) }
         let now = now.nanoseconds
-        let left = fullBucket - Self.fill(&fullAt[key, default: 0], by: perCall * Int64(count), now)
+        let time = perCall * Int64(count)
+        let left: Int64
+        if let place = place(of: key) {
+            left = fullBucket - Self.fill(&fullAt.values[place], by: time, now)
+        } else {
+            latest = nil
+            if fullAt.count >= Self.keysMax { makeRoom(now) }
+            left = fullBucket - Self.fill(&fullAt[key, default: 0], by: time, now)
+        }
         return Budget(capacity: capacity, remaining: max(0, Int(left / perCall)), refill: refill)
     }
 
