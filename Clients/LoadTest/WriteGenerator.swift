@@ -2,6 +2,7 @@ import Foundation
 import NephosBus
 import NephosCore
 import NephosWire
+import NephosZeroMQ
 import Synchronization
 
 /// What a run of writers does.
@@ -60,12 +61,15 @@ final class WriteGenerator {
     /// Pushes whose times are kept; more in flight are not sent but fail.
     private static let ringSize = 1 << 17
     private static let drainMax: Duration = .seconds(5)
+    private static let patience: Duration = .seconds(15)
 
     private let loop: any BusLoop
     private let plan: WritePlan
     private let outcome: WriteOutcome
     private var figures = WriteOutcome.Figures()
-    private var sockets: [any RequestSocket] = []
+    /// All connections. One socket for each would wake this loop, which has the writers of all devices, for every
+    /// message: that is no device's cost, and on the same cores it is taken from the service.
+    private var lines: MultiRequestSocket?
     private var subscription: (any RequestSocket)?
     private var isSubscribed = false
     /// Each writer's push with the access token, for a connection that has not carried it yet, and without.
@@ -81,7 +85,9 @@ final class WriteGenerator {
     private var window: (start: UInt64, end: UInt64) = (.max, .max)
     private var nextIntended: UInt64 = 0
     private var arrivals = 0.0
-    private var connected = 0
+    /// Connections that have been heard from, and how many these are.
+    private var isUp: [Bool]
+    private var upCount = 0
     private var ended = false
 
     init(loop: any BusLoop, plan: WritePlan, outcome: WriteOutcome) throws {
@@ -90,6 +96,7 @@ final class WriteGenerator {
         self.outcome = outcome
         stamps = Array(repeating: 0, count: plan.writers)
         carried = Array(repeating: false, count: plan.devices.count)
+        isUp = carried
         templates = try (0..<plan.writers).map { writer in
             func template(byDigest: Bool) throws -> PushTemplate {
                 try PushTemplate(
@@ -98,12 +105,11 @@ final class WriteGenerator {
             }
             return (try template(byDigest: false), try template(byDigest: true))
         }
-        for (place, device) in plan.devices.enumerated() {
-            sockets.append(
-                try loop.makeRequestSocket(
-                    RequestSocketOptions(
-                        endpoints: [plan.keyValue.endpoint], serverKey: plan.keyValue.key, keys: device.keys)
-                ) { [unowned self] in answered($0, on: place) })
+        let lines = try MultiRequestSocket.open(on: loop) { [unowned self] in answered($0) }
+        self.lines = lines
+        for device in plan.devices {
+            _ = try lines.connect(
+                to: plan.keyValue.endpoint, serverKey: plan.keyValue.key, keys: device.keys)
         }
         if let subscriber = plan.subscriber {
             subscription = try loop.makeRequestSocket(
@@ -113,7 +119,7 @@ final class WriteGenerator {
             ) { [unowned self] in delivered($0) }
             subscribe(tries: 500)
         } else {
-            connect(tries: 500)
+            connect()
         }
     }
 
@@ -134,19 +140,23 @@ final class WriteGenerator {
         loop.schedule(after: .milliseconds(50)) { [self] in subscribe(tries: tries - 1) }
     }
 
-    /// Each connection has to be up before the first push: sending tells.
-    private func connect(tries: Int) {
-        guard tries > 0 else { return fail("A connection was not made.") }
-        while let socket = sockets.dropFirst(connected).first {
+    /// Each connection has to be up before the first push: an answer tells.
+    private func connect() {
+        for line in plan.devices.indices {
             let request = RequestEnvelope(
                 method: "CheckHealth", id: PushID.foreign(at: loop.wallClock.now), body: Frame([]))
-            guard socket.send(request.encoded()) == .sent else {
-                loop.schedule(after: .milliseconds(10)) { [self] in connect(tries: tries - 1) }
-                return
-            }
-            connected += 1
+            _ = lines?.send(request.encoded(), on: line)
         }
-        begin()
+        loop.schedule(after: Self.patience) { [self] in
+            if upCount < isUp.count { fail("A connection was not made.") }
+        }
+    }
+
+    private func noteUp(_ line: Int) {
+        guard !isUp[line] else { return }
+        isUp[line] = true
+        upCount += 1
+        if upCount == isUp.count { begin() }
     }
 
     private func begin() {
@@ -214,12 +224,12 @@ final class WriteGenerator {
         stamps[writer] = max(stamps[writer] + 1, time.milliseconds << 16)
         let id = PushID(number: number, writer: writer)
         let operation = id.operation(at: time)
-        let place = writer % sockets.count
+        let line = writer % carried.count
         let frame =
-            carried[place]
+            carried[line]
             ? templates[writer].later.frame(id: operation, timestamp: stamps[writer], number: number)
             : templates[writer].first.frame(id: operation, timestamp: stamps[writer], number: number)
-        guard sockets[place].send([frame]) == .sent else {
+        guard lines?.send([frame], on: line) == .sent else {
             if plan.rate == nil {
                 loop.schedule(after: .milliseconds(1)) { [self] in push(writer, intended: intended) }
             }
@@ -233,16 +243,18 @@ final class WriteGenerator {
 
     private func isCounted(_ intended: UInt64) -> Bool { intended >= window.start && intended < window.end }
 
-    private func answered(_ messages: [Message], on place: Int) {
+    private func answered(_ messages: [(line: Int, message: Message)]) {
         let now = monotonicNanoseconds()
         var count = 0
-        for message in messages {
+        for (line, message) in messages {
             guard let first = message.first else { continue }
             first.withUnsafeBytes { bytes in
-                guard case .answer(let number, let writer, let failed) = ScannedReply(bytes), writer < plan.writers
+                let reply = ScannedReply(bytes)
+                if case .other(failed: false) = reply { return noteUp(line) }
+                guard case .answer(let number, let writer, let failed) = reply, writer < plan.writers
                 else { return }
                 inFlight -= 1
-                carried[place] = !failed
+                carried[line] = !failed
                 let intended = times[Int(number) & (Self.ringSize - 1)]
                 if failed {
                     figures.failures += 1
@@ -280,7 +292,7 @@ final class WriteGenerator {
                     guard !failed else { return fail("The subscription was refused.") }
                     guard !isSubscribed else { return }
                     isSubscribed = true
-                    connect(tries: 500)
+                    connect()
                 }
             }
         }

@@ -193,7 +193,7 @@ extension ReplyEnvelope {
                     $0.number(3, UInt64(clamping: budget.refill.nanoseconds / 1000))
                 }
             }
-            return Frame(writer.take())
+            return Frame(taking: &writer)
         }
     }
 

@@ -1,3 +1,5 @@
+public import NephosWire
+
 /// One frame of a message: bytes that are never copied on the way, whoever owns them.
 ///
 /// The owner is what the transport received the bytes into (a `zmq_msg_t`, an
@@ -35,11 +37,18 @@ extension Frame: Equatable {
     }
 }
 
+extension Frame {
+    /// A frame of what was written last; the writer begins anew.
+    public init(taking writer: inout FieldWriter) { self.init(storage: writer.handOver()) }
+}
+
 /// What owns a frame's bytes. They must not change while the storage lives.
 public protocol FrameStorage: AnyObject, Sendable {
     var count: Int { get }
     func withUnsafeBytes<Result>(_ body: (UnsafeRawBufferPointer) throws -> Result) rethrows -> Result
 }
+
+extension FieldBytes: FrameStorage {}
 
 private final class ArrayStorage: FrameStorage {
     private let array: [UInt8]

@@ -53,6 +53,34 @@ extension String {
         }
     }
 
+    /// Whether these are its bytes.
+    public func hasBytes(_ bytes: UnsafeRawBufferPointer) -> Bool {
+        withBytes { own in
+            guard own.count == bytes.count else { return false }
+            guard let ownStart = own.baseAddress, let start = bytes.baseAddress else { return true }
+            return memcmp(ownStart, start, own.count) == 0
+        }
+    }
+
+    /// Whether it begins with the same bytes as the other text.
+    func beginsWithBytes(of other: String) -> Bool {
+        withBytes { own in
+            other.withBytes { prefix in
+                guard own.count >= prefix.count else { return false }
+                guard let ownStart = own.baseAddress, let start = prefix.baseAddress else { return true }
+                return memcmp(ownStart, start, prefix.count) == 0
+            }
+        }
+    }
+
+    /// Whether one of its bytes is this one.
+    func hasByte(_ byte: UInt8) -> Bool {
+        withBytes { own in
+            guard let start = own.baseAddress else { return false }
+            return memchr(start, Int32(byte), own.count) != nil
+        }
+    }
+
     /// Whether it comes first in the order of bytes, which is also that of Unicode's code points.
     @usableFromInline
     func precedesByBytes(_ other: String) -> Bool {

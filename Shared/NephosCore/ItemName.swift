@@ -17,7 +17,7 @@ public struct ItemName: ByteName, ExpressibleByStringInterpolation {
         guard !isEmpty else {
             throw CloudError(.invalidArguments, "A name must not be empty.", details: ["argument": "key"])
         }
-        guard !utf8.contains(0) else {
+        guard !rawValue.hasByte(0) else {
             throw CloudError(
                 .invalidArguments, "A name must not have the character NUL.", details: ["argument": "key"])
         }

@@ -14,5 +14,5 @@ public struct Owner: Identifier {
     /// The account, unless it is an app.
     public var account: AccountID? { isApp ? nil : AccountID(rawValue) }
     public var app: AppID? { isApp ? AppID(String(rawValue.dropFirst(Self.appPrefix.count))) : nil }
-    public var isApp: Bool { rawValue.utf8.starts(with: Self.appPrefix.utf8) }
+    public var isApp: Bool { rawValue.beginsWithBytes(of: Self.appPrefix) }
 }

@@ -23,11 +23,14 @@ final class ItemCache {
     // Two generations instead of an order of use: when the young one is full, the old one is forgotten.
     private var young: [Key: Entry] = [:]
     private var old: [Key: Entry] = [:]
+    /// Where the young one asked for last lies. Whoever changes an item has asked for it before, and comparing costs
+    /// less than hashing.
+    private var latest: (key: Key, place: [Key: Entry].Index)?
 
     /// What is known of the item; nil: nothing.
     func entry(_ scope: Int64, _ name: ItemName) -> Entry? {
         let key = Key(scope: scope, name: name)
-        if let entry = young[key] { return entry }
+        if let place = place(of: key) { return young.values[place] }
         guard let entry = old[key] else { return nil }
         insert(entry, key)
         return entry
@@ -43,22 +46,38 @@ final class ItemCache {
     func remove(_ scope: Int64, _ name: ItemName) { remove(Key(scope: scope, name: name)) }
 
     func drop(partition: Int) {
+        latest = nil
         young = young.filter { Feed.partition(ofScopeWithID: $0.key.scope) != partition }
         old = old.filter { Feed.partition(ofScopeWithID: $0.key.scope) != partition }
     }
 
     func removeAll() {
+        latest = nil
         young.removeAll(keepingCapacity: true)
         old.removeAll()
     }
 
+    /// Where the item lies among the young ones, until another one comes or goes.
+    private func place(of key: Key) -> [Key: Entry].Index? {
+        if let latest, latest.key == key { return latest.place }
+        guard let place = young.index(forKey: key) else { return nil }
+        latest = (key, place)
+        return place
+    }
+
     private func remove(_ key: Key) {
+        latest = nil
         young[key] = nil
         old[key] = nil
     }
 
     private func insert(_ entry: Entry, _ key: Key) {
-        if young.count >= Self.generationMax, young[key] == nil {
+        if let place = place(of: key) {
+            young.values[place] = entry
+            return
+        }
+        latest = nil
+        if young.count >= Self.generationMax {
             old = young
             young = [:]
         }

@@ -1,5 +1,11 @@
 public import NephosCore
 
+#if canImport(Musl)
+    private import Musl
+#else
+    private import Glibc
+#endif
+
 /// Appends protobuf fields to bytes.
 ///
 /// Only for the few messages that are encoded for every write: the generated
@@ -7,27 +13,32 @@ public import NephosCore
 /// What it writes is what the generated code would (`EncodingTests`): fields
 /// in the order of their numbers, and none for zero and empty.
 public struct FieldWriter: Sendable {
-    /// What was written, and room for what comes next: each field is put into it at once, and not byte by byte.
-    @usableFromInline var storage: [UInt8]
+    /// Each field is put into its room at once, and not byte by byte.
+    private var fields: FieldBytes
     /// How many bytes were written.
     public private(set) var count = 0
 
     private static let growth = 64
     private static let varintBytesMax = 10
-    private static let copiedMax = 16 << 10
+    private static let nothing = FieldBytes(capacity: 0)
 
-    public init(reserving count: Int = 0) { storage = [UInt8](repeating: 0, count: count) }
+    public init(reserving count: Int = 0) { fields = count > 0 ? FieldBytes(capacity: count) : Self.nothing }
 
-    /// Hands over what was written, and begins anew.
+    /// A copy of what was written; begins anew.
     public mutating func take() -> [UInt8] {
-        defer {
-            storage = []
-            count = 0
-        }
-        // To cut an array costs more than to copy a small one.
-        guard count > Self.copiedMax else { return Array(storage[..<count]) }
-        storage.removeLast(storage.count - count)
-        return storage
+        let fields = handOver()
+        return fields.withUnsafeBytes { [UInt8]($0) }
+    }
+
+    /// Hands over what was written, where it is; begins anew.
+    public mutating func handOver() -> FieldBytes {
+        // A copy of this writer may have written to the same room, and further.
+        if !isKnownUniquelyReferenced(&fields) { makeRoom(for: 0) }
+        let written = fields
+        written.count = count
+        fields = Self.nothing
+        count = 0
+        return written
     }
 
     public mutating func number(_ field: UInt8, _ value: UInt64) {
@@ -74,6 +85,21 @@ public struct FieldWriter: Sendable {
         insertLength(at: start)
     }
 
+    /// A nested message, but for one that turns out to have more than so many bytes.
+    ///
+    /// - Returns: Its bytes, if it was written.
+    public mutating func message(_ field: UInt8, ofAtMost countMax: Int, _ body: (inout FieldWriter) -> Void) -> Int? {
+        let start = begin(field)
+        body(&self)
+        let length = count - start
+        guard length <= countMax else {
+            count = start - 1
+            return nil
+        }
+        insertLength(at: start)
+        return length
+    }
+
     public mutating func token(_ field: UInt8, _ token: ChangeToken) {
         message(field) {
             $0.number(1, token.epoch)
@@ -101,7 +127,7 @@ public struct FieldWriter: Sendable {
 
     /// Fields that were written apart.
     public mutating func append(_ fields: FieldWriter) {
-        fields.storage.withUnsafeBytes { append(UnsafeRawBufferPointer(rebasing: $0[..<fields.count])) }
+        withExtendedLifetime(fields.fields) { append(UnsafeRawBufferPointer(start: $0.bytes, count: fields.count)) }
     }
 
     // MARK: Parts
@@ -119,14 +145,15 @@ public struct FieldWriter: Sendable {
     ///   - body: Writes, and returns how much.
     @inline(__always)
     private mutating func write(_ countMax: Int, _ body: (UnsafeMutablePointer<UInt8>) -> Int) {
-        if storage.count - count < countMax {
-            storage.append(contentsOf: repeatElement(0, count: max(countMax, storage.count, Self.growth)))
-        }
-        let place = count
-        count += storage.withUnsafeMutableBufferPointer { storage in
-            // There is room for it, and so there is an address.
-            storage.baseAddress.map { body($0 + place) } ?? 0
-        }
+        if fields.capacity - count < countMax || !isKnownUniquelyReferenced(&fields) { makeRoom(for: countMax) }
+        count += body(fields.bytes + count)
+    }
+
+    /// Moves what was written to where there is room; by this a copy of a writer gets bytes of its own.
+    private mutating func makeRoom(for countMax: Int) {
+        let old = fields
+        fields = FieldBytes(capacity: count + max(countMax, count, Self.growth))
+        fields.bytes.update(from: old.bytes, count: count)
     }
 
     @inline(__always)
@@ -168,5 +195,27 @@ public struct FieldWriter: Sendable {
             UnsafeMutableRawPointer(message + width).copyMemory(from: message, byteCount: length)
             return Self.varint(UInt64(length), to: message)
         }
+    }
+}
+
+/// What a ``FieldWriter`` has written.
+// Unchecked, both times: a writer changes it only while nobody else holds it.
+public final class FieldBytes: @unchecked Sendable {
+    fileprivate let bytes: UnsafeMutablePointer<UInt8>
+    fileprivate let capacity: Int
+    @exclusivity(unchecked) public fileprivate(set) var count = 0
+
+    fileprivate init(capacity: Int) {
+        // Swift's own allocation asks for an alignment, which costs three times as much.
+        guard let memory = malloc(max(1, capacity)) else { fatalError("There is no memory left.") }
+        bytes = memory.assumingMemoryBound(to: UInt8.self)
+        self.capacity = capacity
+    }
+
+    deinit { free(bytes) }
+
+    /// Valid during the call.
+    public func withUnsafeBytes<Result>(_ body: (UnsafeRawBufferPointer) throws -> Result) rethrows -> Result {
+        try body(UnsafeRawBufferPointer(start: bytes, count: count))
     }
 }

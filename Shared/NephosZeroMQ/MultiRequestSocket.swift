@@ -16,6 +16,8 @@ public final class MultiRequestSocket: LoopSocket {
     private unowned let loop: ZeroMQLoop
     private var handler: (([(line: Int, message: Message)]) -> Void)?
     private var count = 0
+    /// The name of the line that was received from last.
+    private let lineFrame = ReceivedFrame()
 
     /// Opens the socket, as yet without lines.
     ///
@@ -72,14 +74,19 @@ public final class MultiRequestSocket: LoopSocket {
     }
 
     func receiveReady() -> Bool {
-        // The line's name, and the reply.
-        let messages = core.receiveBatch(max: Self.batchMax, frames: 2)
-        guard !messages.isEmpty else { return false }
-        let batch = messages.compactMap { message in
-            message[0].withUnsafeBytes(Self.line).map { (line: $0, message: Array(message.dropFirst())) }
+        var batch: [(line: Int, message: Message)] = []
+        var received = 0
+        var byteCount = 0
+        while received < Self.batchMax, byteCount < SocketCore.batchBytesMax,
+            let message = core.receive(after: lineFrame)
+        {
+            received += 1
+            byteCount += core.wireBytes
+            guard message.count == 1, let line = lineFrame.withUnsafeBytes(Self.line) else { continue }
+            batch.append((line, message))
         }
-        handler?(batch)
-        return true
+        if !batch.isEmpty { handler?(batch) }
+        return received > 0
     }
 
     // Not a zero first: those names are libzmq's own.

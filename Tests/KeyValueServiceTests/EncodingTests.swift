@@ -32,7 +32,7 @@ import Testing
                 .accepted(key: "a", stamp), .unchanged(stored), .superseded(by: stored, value: value, isOmitted: false),
                 .superseded(by: stored, value: nil, isOmitted: true),
             ])
-        let wire = try same(reply.encoded(), WirePushKeysReply.self)
+        let wire = try same(reply.frame().bytes, WirePushKeysReply.self)
         #expect(ChangeToken(wire.token) == reply.token)
         #expect(wire.previousSequence == 299)
         #expect(wire.outcomes.map(\.superseded) == [false, false, true, true])
@@ -64,16 +64,44 @@ import Testing
                 ChangedKey(
                     key: "large", stamp: stamp,
                     value: PropertyValue.string(String(repeating: "x", count: 5000)).canonicalBytes),
+                // The value alone would go along; its item has more bytes than may.
+                ChangedKey(
+                    key: "nearly", stamp: stamp,
+                    value: PropertyValue.string(String(repeating: "x", count: 1010)).canonicalBytes),
                 ChangedKey(key: "gone", stamp: stamp, value: nil),
             ], by: change, context)
         let wire = try same(event.notification.bytes, WireNotification.self)
         #expect(wire.service == "keyvalue" && wire.scope == "store" && wire.deviceID == "dev_1")
         #expect(ChangeToken(wire.token) == change.token && wire.previousSequence == 6)
-        #expect(wire.changes.map(\.item) == ["small", "large", "gone"])
-        #expect(wire.changes.map(\.deleted) == [false, false, true])
-        #expect(wire.changes.map(\.body.isEmpty) == [false, true, false])
+        #expect(wire.changes.map(\.item) == ["small", "large", "nearly", "gone"])
+        #expect(wire.changes.map(\.deleted) == [false, false, false, true])
+        #expect(wire.changes.map(\.body.isEmpty) == [false, true, true, false])
         let small = try same([UInt8](wire.changes[0].body), WireKeyValueItem.self)
         #expect(small.key == "small" && small.sequence == 7 && small.value.integer == 0 && small.hasValue)
         #expect(OperationID(bytes: wire.operationID) == context.id)
+    }
+
+    @Test func aCopyOfAWriterWritesForItself() {
+        var writer = FieldWriter(reserving: 64)
+        writer.text(1, "both")
+        var copy = writer
+        writer.text(2, "one")
+        copy.text(2, "two")
+        let handed = writer.handOver()
+        writer.text(1, "later")
+        #expect(handed.withUnsafeBytes { [UInt8]($0) } == [10, 4] + Array("both".utf8) + [18, 3] + Array("one".utf8))
+        #expect(copy.take() == [10, 4] + Array("both".utf8) + [18, 3] + Array("two".utf8))
+        #expect(copy.take() == [])
+    }
+
+    /// What takes the place of the first has as many bytes.
+    @Test(
+        arguments: [[0xf0, 0x9f, 0x98], [0xff], [0xc0, 0xaf], [0xed, 0xa0, 0x80], [0x61, 0xe2, 0x82]] as [[UInt8]])
+    func whatIsNoUTF8IsNoText(bytes: [UInt8]) throws {
+        #expect(throws: FieldReader.Malformed.self) {
+            try bytes.withUnsafeBytes { try FieldReader($0).text(0..<bytes.count) }
+        }
+        let whole = Array("\u{fffd}e\u{301}\0".utf8)
+        #expect(try whole.withUnsafeBytes { try FieldReader($0).text(0..<whole.count) }.utf8.elementsEqual(whole))
     }
 }

@@ -27,7 +27,7 @@ struct BudgetTests {
     }
 
     @Test func aDevicesBudgetRunsOutAndRefills() throws {
-        var budgets = budgets(device: 3)
+        let budgets = budgets(device: 3)
         let remaining = try (0..<3).map { _ in try budgets.take(caller("a"), now: .zero)?.remaining }
         #expect(remaining == [2, 1, 0])
         let error = refusal { _ = try budgets.take(caller("a"), now: .zero) }
@@ -39,7 +39,7 @@ struct BudgetTests {
     }
 
     @Test func anAccountsDevicesShareItsBudget() throws {
-        var budgets = budgets(device: 3, account: 4)
+        let budgets = budgets(device: 3, account: 4)
         for device in ["a", "b", "c", "d"] { _ = try budgets.take(caller(device), now: .zero) }
         let error = refusal { _ = try budgets.take(caller("e"), now: .zero) }
         #expect(error?.details["budget"] == "account")
@@ -49,13 +49,13 @@ struct BudgetTests {
     }
 
     @Test func zeroMeansNoLimit() throws {
-        var budgets = budgets(device: 0)
+        let budgets = budgets(device: 0)
         for _ in 0..<100 { #expect(try budgets.take(caller("a"), now: .zero) == nil) }
     }
 
     /// Each of them has taken one, so that none can be forgotten as one that has a full bucket.
     @Test func freshKeysForgiveNobodysDebts() {
-        var buckets = TokenBuckets<Int>(.init(capacity: 10, refillPerSecond: 1))
+        let buckets = TokenBuckets<Int>(.init(capacity: 10, refillPerSecond: 1))
         _ = buckets.take(-1, 1000, now: .zero)
         for key in 0..<TokenBuckets<Int>.keysMax * 5 / 2 { _ = buckets.take(key, 1, now: .zero) }
         #expect(buckets.count <= TokenBuckets<Int>.keysMax)

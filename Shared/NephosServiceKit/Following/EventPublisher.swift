@@ -64,17 +64,17 @@ struct EventPublisher {
                 }()
             append(event, to: &batches[place].events)
             if batches[place].events.count >= Self.batchBytesMax {
-                send(batches[place].events.take(), of: event.partition)
+                send(&batches[place].events, of: event.partition)
             }
         }
         for place in batches.indices where batches[place].events.count > 0 {
-            send(batches[place].events.take(), of: batches[place].partition)
+            send(&batches[place].events, of: batches[place].partition)
         }
         for (partition, head) in effects.heads { heads[partition] = head }
     }
 
-    private func send(_ events: [UInt8], of partition: Int) {
-        socket.publish([topics[partition], Frame(events)])
+    private func send(_ events: inout FieldWriter, of partition: Int) {
+        socket.publish([topics[partition], Frame(taking: &events)])
     }
 
     /// Repeats all heads in one frame, a `ReadPositionsReply`; also while there are none, as a sign of life.
@@ -88,7 +88,7 @@ struct EventPublisher {
             }
         }
         beat.number(2, epoch)
-        socket.publish([headsTopic, Frame(beat.take())])
+        socket.publish([headsTopic, Frame(taking: &beat)])
     }
 
     private func append(_ outgoing: OutgoingEvent, to batch: inout FieldWriter) {

@@ -179,7 +179,7 @@ struct ReadChanges {
             writer.data(6, digestKey)
             writer.number(7, page.commonEnd)
             writer.data(8, info)
-            return Frame(writer.take())
+            return Frame(taking: &writer)
         }
     }
 }

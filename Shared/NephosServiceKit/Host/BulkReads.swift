@@ -41,7 +41,7 @@ struct BulkReads {
 
     /// Whether the item may join a group now.
     mutating func admit(_ item: GroupItem) -> Admission {
-        if case .submission = item.work { return .joins }
+        guard item.method != nil else { return .joins }
         let connection = item.context.peer.connection
         guard let behind = parked[connection] else {
             guard item.isBulk else { return .joins }

@@ -64,9 +64,9 @@ final class Door {
 
     /// - Returns: False when it needs storage.
     private func answerDirectly(_ item: GroupItem) -> Bool {
-        guard case .request(let method, let body) = item.work, case .direct(let direct) = method.way else {
-            return false
-        }
+        guard let method = item.method, method.isDirect, case .direct(let direct) = method.way,
+            case .request(_, let body) = item.work
+        else { return false }
         do {
             try direct(body, item.context) { [weak self] result, rows in
                 item.cost.rows += rows

@@ -29,7 +29,7 @@ final class Gate {
     /// Who the bearers of tokens are; heeds what identity has said.
     var verifier: TokenVerifier
     let publishedBudgets: BudgetConfiguration
-    private var budgets: RequestBudgets
+    private let budgets: RequestBudgets
     private var strangers: StrangerBudget
     private let servicePeers: Set<PublicKey>
     /// Notifications' keys.

@@ -192,7 +192,7 @@ final class GroupCommit {
     private func outcome(
         of item: GroupItem, in group: GroupTransaction, at time: Duration, _ effects: inout GroupEffects
     ) throws -> GroupItem.Outcome {
-        if case .submission(let body) = item.work {
+        if item.method == nil, case .submission(let body) = item.work {
             try body(group)
             return .success(Self.nothing)
         }

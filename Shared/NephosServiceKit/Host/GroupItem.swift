@@ -25,6 +25,8 @@ final class GroupItem {
     }
 
     var work: Work
+    /// Of a request. Here too: to look into the work is to copy all of it.
+    let method: Router.Method?
     var context: RequestContext
     var mutates: Bool
     /// Who the reply is stored for; nil: it is not stored.
@@ -48,17 +50,10 @@ final class GroupItem {
     var completion: ((CloudError?) -> Void)?
 
     /// Whether it may read so much that it does so off the loop.
-    var isBulk: Bool {
-        if case .request(let method, _) = work, case .bulk = method.way { true } else { false }
-    }
+    var isBulk: Bool { method?.isBulk ?? false }
 
     /// The method's name, for the log.
-    var name: String {
-        switch work {
-        case .request(let method, _), .prepared(let method, _): method.name
-        case .submission: "submission"
-        }
-    }
+    var name: String { method?.name ?? "submission" }
 
     init(
         work: Work, context: RequestContext, mutates: Bool, budget: Budget? = nil, principal: String? = nil,
@@ -66,6 +61,10 @@ final class GroupItem {
         completion: ((CloudError?) -> Void)? = nil
     ) {
         self.work = work
+        switch work {
+        case .request(let method, _), .prepared(let method, _): self.method = method
+        case .submission: method = nil
+        }
         self.context = context
         self.mutates = mutates
         self.budget = budget

@@ -288,7 +288,7 @@ final class GroupRunner {
     }
 
     private func finish(_ item: GroupItem) {
-        if case .submission = item.work {
+        guard item.method != nil else {
             if case .failure(let error) = item.outcome {
                 if item.completion == nil { logger.error("Work of the service failed", error) }
                 item.completion?(error)
@@ -311,12 +311,8 @@ final class GroupRunner {
 
     /// Which operation's long work this is; nil: it has none.
     private func preparation(_ item: GroupItem) -> Operation? {
-        switch item.work {
-        case .request(let method, _), .prepared(let method, _):
-            guard case .prepared = method.way else { return nil }
-            return Operation(id: item.context.id, principal: item.context.principal)
-        case .submission: return nil
-        }
+        guard let method = item.method, method.isPrepared else { return nil }
+        return Operation(id: item.context.id, principal: item.context.principal)
     }
 
     /// Whether this is not the repeat of a request whose long work is being done.

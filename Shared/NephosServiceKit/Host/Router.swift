@@ -200,6 +200,9 @@ public struct Router {
         /// Whether it is carried out while the disk is full.
         let makesRoom: Bool
         let way: Way
+        let isBulk: Bool
+        let isPrepared: Bool
+        let isDirect: Bool
 
         init(
             name: String, access: Access, mutates: Bool, remembersReply: Bool, idsAge: Bool, bytesMax: Int,
@@ -215,6 +218,9 @@ public struct Router {
             self.makesRoom = makesRoom
             self.rows = rows
             self.way = way
+            isBulk = if case .bulk = way { true } else { false }
+            isPrepared = if case .prepared = way { true } else { false }
+            isDirect = if case .direct = way { true } else { false }
         }
     }
 

@@ -106,9 +106,9 @@ public struct BudgetConfiguration: Hashable, Sendable {
 
 /// The budgets of all callers of one service.
 struct RequestBudgets {
-    private var devices: TokenBuckets<DeviceID>
-    private var accounts: TokenBuckets<AccountID>
-    private var storedReplies: TokenBuckets<AccountID>
+    private let devices: TokenBuckets<DeviceID>
+    private let accounts: TokenBuckets<AccountID>
+    private let storedReplies: TokenBuckets<AccountID>
 
     init(_ configuration: BudgetConfiguration) {
         devices = TokenBuckets(configuration.device)
@@ -124,7 +124,7 @@ struct RequestBudgets {
     /// Takes a request from the caller's budgets, which must have one call left; it may cost more than that.
     ///
     /// - Returns: What remains of the scarcer one; nil when there is no limit.
-    mutating func take(_ caller: Caller, cost: Int = 1, now: Duration) throws(Exhausted) -> Budget? {
+    func take(_ caller: Caller, cost: Int = 1, now: Duration) throws(Exhausted) -> Budget? {
         if let exhausted = exhausted(caller, now: now) { throw exhausted }
         return settle(caller, by: cost, now: now)
     }
@@ -143,7 +143,7 @@ struct RequestBudgets {
         return wait > .zero ? storedReplies.exhausted("stored replies", wait: wait) : nil
     }
 
-    mutating func noteStoredReplies(_ caller: Caller, units: Int, now: Duration) {
+    func noteStoredReplies(_ caller: Caller, units: Int, now: Duration) {
         guard units > 0 else { return }
         _ = storedReplies.take(caller.account, units, now: now)
     }
@@ -152,7 +152,7 @@ struct RequestBudgets {
     ///
     /// - Returns: What remains of the scarcer budget; nil when there is no limit.
     @discardableResult
-    mutating func settle(_ caller: Caller, by calls: Int, now: Duration) -> Budget? {
+    func settle(_ caller: Caller, by calls: Int, now: Duration) -> Budget? {
         let device = devices.take(caller.device, calls, now: now)
         let account = accounts.take(caller.account, calls, now: now)
         guard let device, let account else { return device ?? account }
@@ -163,7 +163,9 @@ struct RequestBudgets {
 /// Token buckets, each kept as the time at which it will be full again (the
 /// generic cell rate algorithm, ITU-T I.371). One that is in debt is full later
 /// than an empty one.
-struct TokenBuckets<Key: Hashable> {
+///
+/// An object: it is asked for every request, and to ask part of a structure would be to copy it.
+final class TokenBuckets<Key: Hashable> {
     /// Keys remembered at once. Buckets that are full again need no memory.
     static var keysMax: Int { 100_000 }
 
@@ -174,6 +176,8 @@ struct TokenBuckets<Key: Hashable> {
     private let perCall: Int64
     private let fullBucket: Int64
     private var fullAt: [Key: Int64] = [:]
+    /// Where the key asked for last lies, which is asked for again at once: comparing costs less than hashing.
+    private var latest: (key: Key, place: [Key: Int64].Index)?
     /// Keys that are remembered.
     var count: Int { fullAt.count }
 
@@ -188,15 +192,31 @@ struct TokenBuckets<Key: Hashable> {
     func wait(_ key: Key, now: Duration) -> Duration {
         guard capacity > 0 else { return .zero }
         let now = now.nanoseconds
-        return .nanoseconds(max(0, (fullAt[key] ?? 0) - now) + perCall - fullBucket)
+        let full = place(of: key).map { fullAt.values[$0] } ?? 0
+        return .nanoseconds(max(0, full - now) + perCall - fullBucket)
+    }
+
+    /// Where the key's bucket lies, until another one comes or goes.
+    private func place(of key: Key) -> [Key: Int64].Index? {
+        if let latest, latest.key == key { return latest.place }
+        guard let place = fullAt.index(forKey: key) else { return nil }
+        latest = (key, place)
+        return place
     }
 
     /// Takes some, or gives some back. What remains; nil when there is no limit.
-    mutating func take(_ key: Key, _ count: Int, now: Duration) -> Budget? {
+    func take(_ key: Key, _ count: Int, now: Duration) -> Budget? {
         guard capacity > 0 else { return nil }
-        if fullAt.count >= Self.keysMax, fullAt[key] == nil { makeRoom(now.nanoseconds) }
         let now = now.nanoseconds
-        let left = fullBucket - Self.fill(&fullAt[key, default: 0], by: perCall * Int64(count), now)
+        let time = perCall * Int64(count)
+        let left: Int64
+        if let place = place(of: key) {
+            left = fullBucket - Self.fill(&fullAt.values[place], by: time, now)
+        } else {
+            latest = nil
+            if fullAt.count >= Self.keysMax { makeRoom(now) }
+            left = fullBucket - Self.fill(&fullAt[key, default: 0], by: time, now)
+        }
         return Budget(capacity: capacity, remaining: max(0, Int(left / perCall)), refill: refill)
     }
 
@@ -217,7 +237,7 @@ struct TokenBuckets<Key: Hashable> {
 
     /// Forgets whoever has a full bucket; if that is not enough, those who are nearest to one. Thousands of fresh keys
     /// do not forgive anybody's debts.
-    private mutating func makeRoom(_ now: Int64) {
+    private func makeRoom(_ now: Int64) {
         fullAt = fullAt.filter { $0.value > now }
         if fullAt.count >= Self.keysMax { fullAt.forgetEarliest() }
     }

@@ -8,8 +8,8 @@ internal import NephosCore
 /// the caller is told so once a second, and otherwise not answered at all: to
 /// look at such a request costs less than to refuse it.
 struct StrangerBudget {
-    private var requests: TokenBuckets<PublicKey>
-    private var warnings = TokenBuckets<PublicKey>(BudgetConfiguration.Limit(capacity: 1, refillPerSecond: 1))
+    private let requests: TokenBuckets<PublicKey>
+    private let warnings = TokenBuckets<PublicKey>(BudgetConfiguration.Limit(capacity: 1, refillPerSecond: 1))
     /// Looked up for every request only while some key has an empty bucket.
     private var exhausted: [PublicKey: Duration] = [:]
     private static let exhaustedMax = 10_000

@@ -63,6 +63,8 @@ public final class OwnerKeys {
     /// Opened keys. Emptied when full: opening one again costs microseconds.
     private var cache: [Owner: OwnerKey] = [:]
     private let cacheMax: Int
+    /// Of the cached ones the one asked for last, and most likely next: comparing costs less than hashing.
+    private var latest: (owner: Owner, key: OwnerKey)?
 
     /// Those whose key was made in ``maker``. They are not cached until that
     /// has ended: if it is rolled back, the key does not exist.
@@ -138,7 +140,11 @@ public final class OwnerKeys {
     /// - Throws: ``CloudError`` `.storageFailure` when it cannot be opened, and that need not be for damage: the master
     ///   key that wrapped it is not among the secrets, or does not open what it has sealed.
     public func standing(of owner: Owner, in transaction: any Transaction) throws -> Standing {
-        if let key = cache[owner] { return .whole(key) }
+        if let latest, latest.owner == owner { return .whole(latest.key) }
+        if let key = cache[owner] {
+            latest = (owner, key)
+            return .whole(key)
+        }
         guard let row = try row(of: owner, in: transaction) else { return .none }
         guard let key = opened(row) else {
             try checkDamaged(row, in: transaction)
@@ -200,6 +206,7 @@ public final class OwnerKeys {
     /// Destroys the owner's key, and with it all that was sealed for the owner.
     func destroy(_ owner: Owner, in transaction: any Transaction) throws {
         cache[owner] = nil
+        latest = nil
         try transaction.execute(Self.delete, [.text(owner.rawValue)])
         try transaction.execute(Self.deleteDamaged, [.text(owner.rawValue)])
     }
@@ -207,6 +214,7 @@ public final class OwnerKeys {
     /// Forgets what is known of one partition: somebody else may write to it.
     func drop(partition: Int) {
         cache = cache.filter { !$0.key.mayLie(in: partition) }
+        latest = nil
         made = made.filter { !$0.mayLie(in: partition) }
     }
 

@@ -14,12 +14,10 @@ struct ChangedKey {
     /// Canonical; nil: deleted.
     var value: [UInt8]?
 
-    /// The encoded `KeyValueItem`.
-    func encoded(sequence: UInt64) -> [UInt8] {
-        var writer = FieldWriter(reserving: key.utf8.count + (value?.count ?? 0) + 64)
+    /// A `KeyValueItem`.
+    func write(sequence: UInt64, to writer: inout FieldWriter) {
         writer.item(
             key: key, timestamp: stamp.timestamp, deviceID: stamp.device, sequence: sequence, canonicalValue: value)
-        return writer.take()
     }
 }
 
@@ -45,19 +43,21 @@ enum KeyValueEvents {
         writer.text(6, device.rawValue)
         var bytesLeft = itemsBytesMax
         for item in items {
-            let body = item.encoded(sequence: change.token.sequence)
             writer.message(7) {
                 $0.text(1, item.key.rawValue)
                 $0.flag(2, item.value == nil)
-                guard body.count <= min(itemBytesMax, bytesLeft) else { return }
-                $0.data(3, body)
-                bytesLeft -= body.count
+                // With a value like that it is too large anyway.
+                guard item.value?.count ?? 0 <= min(itemBytesMax, bytesLeft) else { return }
+                let written = $0.message(3, ofAtMost: min(itemBytesMax, bytesLeft)) {
+                    item.write(sequence: change.token.sequence, to: &$0)
+                }
+                bytesLeft -= written ?? 0
             }
         }
         writer.operation(8, context.id)
         writer.mark(9, of: change.digest)
         writer.text(10, change.scope.owner.rawValue)
-        return OutgoingEvent(change, notification: Frame(writer.take()))
+        return OutgoingEvent(change, notification: Frame(taking: &writer))
     }
 
     /// The keys that a refused push offered, for the device that offered them. Stores nothing.

@@ -43,7 +43,7 @@ extension KeyValueService {
             try push.check(configuration.limits)
             let reply = try push.write(context)
             try keepClock(transaction)
-            guard reply.isWorthKeeping else { return Frame(reply.encoded()) }
+            guard reply.isWorthKeeping else { return reply.frame() }
             return try StoredReplies.remember(reply, to: context, of: store)
         } catch let violation as QuotaViolation {
             transaction.publishRegardless(try KeyValueEvents.quotaViolation(violation.keys, in: store, context))
@@ -316,8 +316,16 @@ struct PushReply {
             outcomes: request.writes.map { .accepted(key: $0.key, Push.stamp(of: $0, by: caller)) })
     }
 
+    /// The encoded reply.
+    func frame() -> Frame {
+        var fields = fields()
+        return Frame(taking: &fields)
+    }
+
+    /// The reply's fields.
+    ///
     /// - Parameter isToBeStored: True: the keys' names and the winners' values are left out.
-    func encoded(isToBeStored: Bool = false) -> [UInt8] {
+    func fields(isToBeStored: Bool = false) -> FieldWriter {
         var writer = FieldWriter(reserving: 32 + outcomes.count * 96)
         writer.token(1, token)
         writer.number(2, previousSequence)
@@ -339,7 +347,7 @@ struct PushReply {
                 }
             }
         }
-        return writer.take()
+        return writer
     }
 }
 

@@ -98,9 +98,11 @@ struct PushRequest {
     /// - Throws: ``CloudError`` `.malformedRequest`, what a value throws that is
     ///   none, or `.limitExceeded` when too much of it is not canonical.
     func canonical() throws(CloudError) -> PushRequest {
+        let others = writes.indices.filter { writes[$0].value?.withUnsafeBytes(CanonicalForm.has) == false }
+        guard !others.isEmpty else { return self }
         var push = self
-        for index in writes.indices {
-            guard let value = writes[index].value, !value.withUnsafeBytes(CanonicalForm.has) else { continue }
+        for index in others {
+            guard let value = writes[index].value else { continue }
             push.reshapedBytes += value.count
             guard push.reshapedBytes <= PushLimits.uncanonicalBytesMax else {
                 throw CloudError(

@@ -53,22 +53,23 @@ enum StoredReplies {
         guard count == request.writes.count else { throw CloudError.operationReused }
         let present = try store.transaction.token(token.sequence, in: store.partition)
         if present == token { token = present }
-        return Frame(
-            PushReply.asOffered(request, by: caller, token: token, previousSequence: previousSequence).encoded())
+        return PushReply.asOffered(request, by: caller, token: token, previousSequence: previousSequence).frame()
     }
 
     /// Returns the reply as it is sent.
     static func remember(_ reply: PushReply, to context: RequestContext, of store: KeyStore) throws -> Frame {
         let principal = try context.requireCaller().device.rawValue
-        let bytes = reply.encoded()
         try store.transaction.remember(
             stored(reply), of: context.id, by: principal,
             request: context.fingerprint)
-        return Frame(bytes)
+        return reply.frame()
     }
 
     private static func stored(_ reply: PushReply) -> [UInt8] {
-        guard reply.isAsOffered else { return [plain] + reply.encoded(isToBeStored: true) }
+        guard reply.isAsOffered else {
+            var fields = reply.fields(isToBeStored: true)
+            return [plain] + fields.take()
+        }
         var writer = FieldWriter(reserving: 32)
         writer.number(1, reply.token.epoch)
         writer.number(2, reply.token.sequence)

@@ -33,26 +33,26 @@ struct DeliveryBatch {
             let isOwn = notification.device == device
             return notification.reason == .quotaViolationChange ? isOwn : !isOwn
         }
-        return Self.frames(of: told).map { ReplyEnvelope(id: nil, result: .success(Frame($0))).encoded() }
+        return Self.frames(of: told).map { ReplyEnvelope(id: nil, result: .success($0)).encoded() }
     }
 
     /// Encoded deliveries. What a service has published goes on as it is.
-    private static func frames(of notifications: [ServiceEvent.Notification]) -> [[UInt8]] {
-        var frames: [[UInt8]] = []
+    private static func frames(of notifications: [ServiceEvent.Notification]) -> [Frame] {
+        var frames: [Frame] = []
         var current = FieldWriter()
         var count = 0
         for notification in notifications {
             let encoded = fitting(notification)
             let isFull = count == notificationsPerFrameMax || current.count + encoded.count + 8 > frameBytesMax
             if isFull, count > 0 {
-                frames.append(current.take())
+                frames.append(Frame(taking: &current))
                 count = 0
             }
             if count == 0 { current = FieldWriter(reserving: encoded.count + 8) }
             encoded.withUnsafeBytes { current.data(1, $0, isPresent: true) }
             count += 1
         }
-        if count > 0 { frames.append(current.take()) }
+        if count > 0 { frames.append(Frame(taking: &current)) }
         return frames
     }
 
