@@ -74,12 +74,13 @@ import Testing
 
     @Test func whoeverWaitsForACloudThatIsClosedIsTold() async throws {
         let house = try SessionCloud()
-        house.cloud.crash(.keyValue)
         let session = try await house.openSignedIn()
+        house.cloud.network.setOffline("device-0", true)
         let store = try session.keyValueStore()
         let waiting = Task { try await store.ready(timeout: .seconds(300)) }
         let call = Task { _ = try await session.devices(timeout: .seconds(300)) }
         while house.waiterCount < 2 { try await Task.sleep(for: .milliseconds(1)) }
+        house.run(for: .seconds(1))
         house.closeCloud()
         #expect(await #expect(throws: CloudError.self) { try await waiting.value }?.code == .operationCancelled)
         #expect(await #expect(throws: CloudError.self) { try await call.value }?.code == .operationCancelled)
