@@ -227,43 +227,4 @@ import Testing
         #expect(cloud.items["own"]?.value == 5)
         try expectInStep(device)
     }
-
-    /// Bits that are other ones, and ends that are missing, in whatever comes.
-    @Test(arguments: 0..<60 as Range<UInt64>) func damagedAnswersAndDeliveriesEndNoDevice(_ seed: UInt64) throws {
-        let cloud = ScriptedCloud()
-        cloud.head = ChangeToken(epoch: 2, sequence: 7)
-        // Tokens are renewed under way.
-        cloud.lifetime = 30_000
-        let device = try Device.ready(cloud)
-        var random = SplitMix64(seed: seed)
-        func damaged(_ frame: Frame) -> Frame {
-            var bytes = frame.bytes
-            for _ in 0..<Int.random(in: 0...3, using: &random) where !bytes.isEmpty {
-                let index = Int.random(in: bytes.indices, using: &random)
-                switch Int.random(in: 0..<4, using: &random) {
-                case 0: bytes.removeLast(bytes.count - index)
-                case 1: bytes[index] = 0xff
-                default: bytes[index] ^= 1 << UInt8.random(in: 0..<8, using: &random)
-                }
-            }
-            return Frame(bytes)
-        }
-        for method in ["ReadChanges", "PushKeys", "Subscribe", "RefreshToken", "Delivery"] {
-            cloud.lies[method] = damaged
-        }
-        for round in 0..<40 {
-            // What was damaged may say that a store has no room for anything.
-            try? device.store.set(.integer(Int64(round)), forKey: ItemName("own\(round % 5)"))
-            cloud.deliver([cloud.write("n", .integer(Int64(round)), at: device.now)]) {
-                $0.heartbeat = true
-                $0.scopeCount = 1
-                $0.heads = [cloud.scopeHead]
-            }
-            device.loop.advance(.seconds(2))
-        }
-        #expect(cloud.requests.count <= 2000)
-        // Those that happen to say that the device has been turned away are believed.
-        guard device.engine.session?.signedIn == true, device.engine.session?.revoked == false else { return }
-        try expectInStep(device)
-    }
 }
