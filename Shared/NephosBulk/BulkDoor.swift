@@ -22,9 +22,10 @@ final class BulkDoor {
     /// Frames under tickets that are not known. They are looked at once more: a ticket is told to this loop before
     /// whoever asked for it, but a frame may be taken from the socket before that was heard.
     private var early: [Incoming] = []
-    private static let earlyMax = 512
-    /// Of one key: as much as a device's credit lets it send before it has an answer, and nobody's room but its own.
-    private static let earlyOfKeyMax = 64
+    private static let earlyMax = 8192
+    /// Of one key: as many as a device's credit lets it send before it has an answer, and nobody's room but its own.
+    private static let earlyOfKeyMax = BulkLimits.creditBytes / BulkLimits.chunkBytesMin
+    private var earlyOfKeys: [PublicKey: Int] = [:]
 
     /// - Parameter room: For content that was sent and is not stored yet.
     /// - Throws: ``CloudError`` `.configurationInvalid` for an address that cannot be bound.
@@ -133,12 +134,12 @@ final class BulkDoor {
     }
 
     private func hasRoomForEarly(of peer: Peer) -> Bool {
-        early.count < Self.earlyMax
-            && early.count(where: { $0.peer.publicKey == peer.publicKey }) < Self.earlyOfKeyMax
+        early.count < Self.earlyMax && earlyOfKeys[peer.publicKey, default: 0] < Self.earlyOfKeyMax
     }
 
     private func wait(with one: Incoming) {
         early.append(one)
+        earlyOfKeys[one.peer.publicKey, default: 0] += 1
         guard early.count == 1 else { return }
         // After everything that was given to the loop until now.
         let door = LoopBound(self, to: loop)
@@ -148,6 +149,7 @@ final class BulkDoor {
     private func takeEarly() {
         let frames = early
         early = []
+        earlyOfKeys = [:]
         let now = loop.monotonicNow
         for one in frames { take(one, now: now, mayBeEarly: false) }
         goOn()

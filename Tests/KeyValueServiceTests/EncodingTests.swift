@@ -94,12 +94,26 @@ import Testing
         #expect(copy.take() == [])
     }
 
+    /// Anybody may send it, and as often as frames come.
+    @Test(arguments: [2, 4]) func fourMebibytesThatAreNoTextCostNoTime(field: UInt8) {
+        // The field, and its length as a varint.
+        let bytes = [field << 3 | 2, 0x80, 0x80, 0x80, 0x02] + Array(repeating: 0xff, count: 4 << 20)
+        let time = ContinuousClock().measure {
+            #expect(throws: RequestEnvelope.Rejection.self) { try RequestEnvelope(decoding: [Frame(bytes)]) }
+        }
+        #expect(time < .milliseconds(100))
+    }
+
     /// What takes the place of the first has as many bytes.
     @Test(
         arguments: [[0xf0, 0x9f, 0x98], [0xff], [0xc0, 0xaf], [0xed, 0xa0, 0x80], [0x61, 0xe2, 0x82]] as [[UInt8]])
     func whatIsNoUTF8IsNoText(bytes: [UInt8]) throws {
         #expect(throws: FieldReader.Malformed.self) {
             try bytes.withUnsafeBytes { try FieldReader($0).text(0..<bytes.count) }
+        }
+        let long = Array(repeating: UInt8(ascii: "x"), count: 1000) + bytes
+        #expect(throws: FieldReader.Malformed.self) {
+            try long.withUnsafeBytes { try FieldReader($0).text(0..<long.count) }
         }
         let whole = Array("\u{fffd}e\u{301}\0".utf8)
         #expect(try whole.withUnsafeBytes { try FieldReader($0).text(0..<whole.count) }.utf8.elementsEqual(whole))

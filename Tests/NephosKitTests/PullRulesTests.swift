@@ -43,6 +43,13 @@ import Testing
         #expect(plan.puts.filter { $0.key != "deleted" } == theirs)
     }
 
+    @Test func whatIsKeptBesideADamagedValueHasNoPlaceOfAnotherHistory() throws {
+        let mine = item("a", 1, at: 1, sequence: 20)
+        let kept = try plan([], local: [mine], damaged: [item("a", nil, at: 2, sequence: 7, device: "dev_b")])
+        #expect(kept.offers.isEmpty)
+        #expect(kept.puts.map(\.value) == [1] && kept.puts.map(\.sequence) == [7])
+    }
+
     @Test func aDeletionOfWhichOnlyTheAbsenceWasSeenIsRemembered() throws {
         let value = item("a", 1, at: 1, sequence: 3)
         let kept = try plan([], local: [value]).puts

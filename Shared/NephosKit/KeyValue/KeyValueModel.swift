@@ -53,7 +53,7 @@ final class KeyValueModel: ScopeModel {
             // What cannot be read here does not keep the rest away, and what is here under its name stays: it is not
             // gone, only newer than this release. The digest tells that something is missing, and `verify` what.
             guard var item = try? KeyValueItem(WireKeyValueItem(serializedBytes: change.body)) else {
-                guard var mine = local.first(where: { $0.key.rawValue == change.item }) else { continue }
+                guard var mine = local.first(where: { $0.key == ItemName(change.item) }) else { continue }
                 mine.sequence = min(mine.sequence, pulled.token.sequence)
                 theirs.items.append(mine)
                 continue

@@ -65,8 +65,10 @@ enum PullRules {
                 }
             } else if let other = damaged[item.key] {
                 guard !other.wins(over: item) else {
-                    // Neither is the newer value here, nor is the older one gone.
-                    if pulled.complete { plan.puts.append(item) }
+                    // Neither is the newer value here, nor is the older one gone. In another history its place is none.
+                    var held = item
+                    if restored { held.sequence = min(item.sequence, other.sequence) }
+                    if pulled.complete { plan.puts.append(held) }
                     continue
                 }
                 var held = item

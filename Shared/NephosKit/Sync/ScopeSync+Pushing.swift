@@ -47,6 +47,10 @@ extension ScopeSync {
     ) -> [Action] {
         // What waits no more, another process has dealt with.
         let succeeded = waiting.isEmpty ? localSucceeded(.collect, .freeze, .settle) : localSucceeded(.collect)
+        if !pullsFirst.isEmpty {
+            let positions = Set(waiting.map(\.position))
+            pullsFirst = pullsFirst.filter { positions.contains($0.key) }
+        }
         let (chosen, pause) = outbox.choose(from: waiting, at: now)
         let wait: [Action] = succeeded + (pause.map { [.wait(.push, max($0, .milliseconds(1)))] } ?? [])
         guard !chosen.isEmpty else { return wait }
@@ -104,7 +108,7 @@ extension ScopeSync {
             pullsFirst[operation.position, default: 0] += 1
             // The first pull may have begun before the answer. One that began after it brings all that can be meant.
             guard pullsFirst[operation.position, default: 0] <= 2 else {
-                return [.tellNews] + pushFailed(operation, Self.misfit, at: now)
+                return [.tellNews] + pushFailed(operation, Self.misfit, at: now) + pull()
             }
             awaitsPull = true
             return [.tellNews] + pull()

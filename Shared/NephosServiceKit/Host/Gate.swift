@@ -26,6 +26,9 @@ final class Gate {
         case ignored
     }
 
+    /// No method has a longer name.
+    private static let methodBytesMax = 64
+
     /// Who the bearers of tokens are; heeds what identity has said.
     var verifier: TokenVerifier
     let publishedBudgets: BudgetConfiguration
@@ -100,7 +103,10 @@ final class Gate {
     ) throws(Refusal) -> GroupItem {
         var exhausted: Budget?
         do throws(CloudError) {
-            guard let method = methods[envelope.method], method.name.hasSameBytes(as: envelope.method) else {
+            // What is long is not looked up: to hash a text of megabytes takes a while.
+            guard envelope.method.utf8.count <= Self.methodBytesMax, let method = methods[envelope.method],
+                method.name.hasSameBytes(as: envelope.method)
+            else {
                 throw CloudError(.unknownMethod, "This service has no such method.")
             }
             guard envelope.body.count <= method.bytesMax else {
