@@ -22,5 +22,11 @@ public final class FileLock: Sendable {
         guard flock(descriptor, LOCK_EX | LOCK_NB) == 0 else { throw held }
     }
 
-    deinit { if descriptor >= 0 { close(descriptor) } }
+    /// Given back by its name, not only by closing: a program that is being started at this moment has the descriptor
+    /// too, until it begins.
+    deinit {
+        guard descriptor >= 0 else { return }
+        flock(descriptor, LOCK_UN)
+        close(descriptor)
+    }
 }

@@ -94,7 +94,11 @@ final class UnixHomeWay: HomeWay {
     func leave() {
         // First, so that whoever sees the connection end can have it. The socket's name stays: the next holder replaces
         // it, and removed here it might be the next holder's.
-        if let lock { close(lock) }
+        // By its name too: a program that is being started has the descriptor until it begins.
+        if let lock {
+            flock(lock, LOCK_UN)
+            close(lock)
+        }
         lock = nil
         descriptors.end()
     }

@@ -227,7 +227,11 @@ package final class SecretFile: SecretStore {
 
     package func unlock() {
         lock.withLock { descriptor in
-            if let opened = descriptor { close(opened) }
+            // By its name too: a program that is being started has the descriptor until it begins.
+            if let opened = descriptor {
+                flock(opened, LOCK_UN)
+                close(opened)
+            }
             descriptor = nil
         }
     }
