@@ -98,8 +98,8 @@ let package = Package(
         shared("NephosWire", ["NephosCore", protobuf]),
         shared("NephosBus", ["NephosCore", "NephosWire", heap, protobuf]),
         shared("NephosZeroMQ", ["NephosBus", "NephosCore", "CZeroMQ", "CSodium", heap, logging]),
-        shared("NephosStorage", ["NephosCore", "CSQLiteShim", grdb, sqlite, logging]),
-        shared("NephosContent", ["NephosCore", "NephosStorage", crypto]),
+        shared("NephosStorage", ["NephosCore", "NephosFiles", "CSQLiteShim", grdb, sqlite, logging]),
+        shared("NephosContent", ["NephosCore", "NephosFiles", "NephosStorage", crypto]),
         shared(
             "NephosServiceKit",
             [
@@ -174,7 +174,7 @@ let package = Package(
                     "NephosContent", "NephosStorage", "NephosBus", "NephosWire", "NephosCore", protobuf,
                 ]),
             tests("ZeroMQBusTests", ["NephosZeroMQ", "NephosBus", "NephosCore", "CZeroMQ"]),
-            tests("StorageTests", ["NephosStorage", "NephosCore", sqlite]),
+            tests("StorageTests", ["NephosStorage", "NephosFiles", "NephosCore", sqlite]),
             tests(
                 "BulkTests",
                 [

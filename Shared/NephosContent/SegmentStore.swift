@@ -1,4 +1,5 @@
 public import NephosCore
+internal import NephosFiles
 public import NephosStorage
 private import Synchronization
 
@@ -39,12 +40,14 @@ public final class SegmentStore: BlobStore {
         faults: @escaping DiskFaults
     ) throws {
         self.folder = folder
-        lock = try FileLock(
-            folder + "/.lock", unusable: { DiskFailure(number: $0).cloudError },
-            held: CloudError(
+        do { lock = try FileLock(folder + "/.lock") } catch .held {
+            throw CloudError(
                 .storageFailure,
                 "Another process has this folder of content open. Stop it first: one process writes to it at a time.",
-                details: ["folder": folder]))
+                details: ["folder": folder])
+        } catch .unusable(let number) {
+            throw DiskFailure(number: number).cloudError
+        }
         let disk = SegmentFolder(path: folder, openFilesMax: openFilesMax, faults: faults)
         self.disk = disk
         partitions = (0..<partitionCount).map {

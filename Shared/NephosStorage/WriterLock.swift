@@ -1,4 +1,5 @@
 internal import NephosCore
+internal import NephosFiles
 
 #if canImport(Musl)
     internal import Musl
@@ -14,18 +15,17 @@ final class WriterLock {
     private let lock: FileLock
 
     init(database path: String) throws {
-        lock = try FileLock(
-            path + ".lock",
-            unusable: { number in
-                CloudError(
-                    .storageFailure,
-                    "The database file cannot be written. Its directory must exist and belong to the service's user.",
-                    details: ["file": path, "errno": String(number)])
-            },
-            held: CloudError(
+        do { lock = try FileLock(path + ".lock") } catch .held {
+            throw CloudError(
                 .storageFailure,
                 "Another process has this database open. Stop it first: one process writes to a database at a time.",
-                details: ["file": path]))
+                details: ["file": path])
+        } catch .unusable(let number) {
+            throw CloudError(
+                .storageFailure,
+                "The database file cannot be written. Its directory must exist and belong to the service's user.",
+                details: ["file": path, "errno": String(number)])
+        }
     }
 
     /// Creates the database file, readable by its owner only, unless it is there.

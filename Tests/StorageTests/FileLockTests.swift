@@ -1,15 +1,8 @@
 import Foundation
-import NephosCore
-import NephosStorage
+import NephosFiles
 import Testing
 
 @Suite struct FileLockTests {
-    private static let held = CloudError(.storageFailure, "Held.")
-
-    private func lock(_ path: String) throws -> FileLock {
-        try FileLock(path, unusable: { _ in CloudError(.internalError, "Unusable.") }, held: Self.held)
-    }
-
     /// The descriptor that this process has of a file.
     private func descriptor(of path: String) throws -> Int32 {
         let names = try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd")
@@ -25,12 +18,20 @@ import Testing
             URL(fileURLWithPath: NSTemporaryDirectory()).resolvingSymlinksInPath().path
             + "/nephos-lock-" + UUID().uuidString
         defer { unlink(path) }
-        var first: FileLock? = try lock(path)
+        var first: FileLock? = try FileLock(path)
         let copy = dup(try descriptor(of: path))
         defer { close(copy) }
-        #expect(throws: Self.held) { try lock(path) }
+        #expect(throws: FileLock.Failure.self) { try FileLock(path) }
         withExtendedLifetime(first) {}
         first = nil
-        _ = try lock(path)
+        _ = try FileLock(path)
+    }
+
+    @Test func aLinkIsNotFollowed() throws {
+        let path = NSTemporaryDirectory() + "/nephos-lock-" + UUID().uuidString
+        try FileManager.default.createSymbolicLink(atPath: path, withDestinationPath: path + "-elsewhere")
+        defer { unlink(path) }
+        #expect(throws: FileLock.Failure.self) { try FileLock(path) }
+        #expect(!FileManager.default.fileExists(atPath: path + "-elsewhere"))
     }
 }

@@ -2,6 +2,7 @@ import Foundation
 import Glibc
 import NephosBus
 import NephosCore
+import NephosFiles
 import Synchronization
 
 /// A lock file in the home, and beside it a local socket of the one that has the lock.
@@ -13,7 +14,7 @@ final class UnixHomeWay: HomeWay {
     private let loop: any BusLoop
     private let descriptors: HomeDescriptors
     var onEvent: (HomeEvent) -> Void = { _ in }
-    private var lock: Int32?
+    private var lock: FileLock?
     private var isReading = false
 
     /// - Parameters:
@@ -26,21 +27,13 @@ final class UnixHomeWay: HomeWay {
     }
 
     func join() -> HomeJoin {
-        // Not one that is named in a link that somebody else made.
-        let opened = open(home + "/engine.lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600)
-        guard opened >= 0 else { return .impossible }
-        guard flock(opened, LOCK_EX | LOCK_NB) == 0 else {
-            let number = errno
-            close(opened)
-            guard number == EWOULDBLOCK || number == EINTR else { return .impossible }
-            return connectToHolder()
-        }
-        // A lock without anybody who listens would keep the others waiting.
-        guard read(), let listener = listen() else {
-            close(opened)
+        let taken: FileLock
+        do { taken = try FileLock(home + "/engine.lock") } catch .held { return connectToHolder() } catch {
             return .impossible
         }
-        lock = opened
+        // A lock without anybody who listens would keep the others waiting.
+        guard read(), let listener = listen() else { return .impossible }
+        lock = taken
         descriptors.listen(on: listener)
         return .holds
     }
@@ -94,11 +87,6 @@ final class UnixHomeWay: HomeWay {
     func leave() {
         // First, so that whoever sees the connection end can have it. The socket's name stays: the next holder replaces
         // it, and removed here it might be the next holder's.
-        // By its name too: a program that is being started has the descriptor until it begins.
-        if let lock {
-            flock(lock, LOCK_UN)
-            close(lock)
-        }
         lock = nil
         descriptors.end()
     }

@@ -127,7 +127,7 @@ package final class SecretFile: SecretStore {
     private static let suffix = ".secret.json"
     private let home: String
     private let lockPath: String
-    private let lock = Mutex<Int32?>(nil)
+    private let lock = Mutex<FileLock?>(nil)
     /// Called before a file is written.
     private let fault: (@Sendable (String) throws -> Void)?
 
@@ -204,17 +204,12 @@ package final class SecretFile: SecretStore {
     }
 
     package func tryLock() throws(CloudError) -> Bool {
-        try lock.withLock { descriptor throws(CloudError) in
-            guard descriptor == nil else { return false }
-            let opened = open(lockPath, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
-            guard opened >= 0 else { throw unlockable(errno) }
-            guard flock(opened, LOCK_EX | LOCK_NB) == 0 else {
-                let number = errno
-                close(opened)
-                if number == EWOULDBLOCK || number == EINTR { return false }
+        try lock.withLock { lock throws(CloudError) in
+            guard lock == nil else { return false }
+            do throws(FileLock.Failure) { lock = try FileLock(lockPath) } catch {
+                guard case .unusable(let number) = error else { return false }
                 throw unlockable(number)
             }
-            descriptor = opened
             return true
         }
     }
@@ -226,13 +221,6 @@ package final class SecretFile: SecretStore {
     }
 
     package func unlock() {
-        lock.withLock { descriptor in
-            // By its name too: a program that is being started has the descriptor until it begins.
-            if let opened = descriptor {
-                flock(opened, LOCK_UN)
-                close(opened)
-            }
-            descriptor = nil
-        }
+        lock.withLock { $0 = nil }
     }
 }
