@@ -51,41 +51,60 @@ extension KeyValueModel {
             for write in writes { before[write.key] = .some(try store.visible(write.key)) }
             try store.removePending(operation.position)
             try StoreTransaction(rows.database, .signedOut(app: app)).forgetAdopted(writes)
-            var lost: [KeyValueItem] = []
+            var told: [(write: KeyValueItem, isSuperseded: Bool, item: KeyValueItem)] = []
             for (write, outcome) in zip(writes, reply.outcomes) {
                 let item = try Self.stored(write, outcome, token: token)
                 // Where nothing was stored, the timestamp is still this device's own.
                 if outcome.superseded || outcome.hasCurrent {
                     try Facts(rows.database).withClock { $0.observe(item.timestamp) }
                 }
-                let mine = try store.item(item.key)
-                guard isCurrent else {
-                    // Of an epoch that is over: the service that was brought back may lack it. What had won over it is
-                    // its own writer's to offer; its value may be left out here.
-                    var told = outcome.superseded ? write : item
-                    told.sequence = token.sequence
-                    if Self.hasToBeRemembered(told, where: mine) {
-                        told.sequence = min(PullRules.before, state.head.sequence)
-                        try store.put(told, &state)
-                    } else if mine.map({ told.wins(over: $0) }) ?? true {
-                        lost.append(told)
-                    }
-                    continue
-                }
-                // What has won is not above the head: it is here, or was replaced since.
-                guard !outcome.superseded else { continue }
-                // What is not above the head is here already, or was deleted since: a late answer must not bring it
-                // back.
-                guard item.sequence > state.head.sequence else {
-                    if Self.hasToBeRemembered(item, where: mine) { try store.put(item, &state) }
-                    continue
-                }
-                if let mine, mine.sequence > item.sequence { continue }
-                try store.put(item, &state)
+                told.append((write, outcome.superseded, item))
             }
-            try self.offer(lost, in: store)
+            if isCurrent {
+                // What has won is not above the head: it is here, or was replaced since.
+                try Self.bringIn(told.filter { !$0.isSuperseded }.map(\.item), in: store, &state)
+            } else {
+                // What had won is its own writer's to offer; its value may be left out here.
+                try self.takeUp(told.map { $0.isSuperseded ? $0.write : $0.item }, at: token, in: store, &state)
+            }
             return try Self.news(before, in: store)
         }
+    }
+
+    /// What the server has stored, in this copy's epoch.
+    private static func bringIn(
+        _ items: [KeyValueItem], in store: StoreTransaction, _ state: inout ScopeState
+    ) throws {
+        for item in items {
+            let mine = try store.item(item.key)
+            // What is not above the head is here already, or was deleted since: a late answer must not bring it back.
+            if item.sequence > state.head.sequence {
+                if mine.map({ $0.sequence <= item.sequence }) ?? true { try store.put(item, &state) }
+            } else if hasToBeRemembered(item, where: mine) {
+                try store.put(item, &state)
+            }
+        }
+    }
+
+    /// What the server had taken in an epoch that is over, and the one that was brought back may lack: where the copy,
+    /// which is of that one, has nothing newer, it is offered, together as it was written.
+    ///
+    /// - Parameter token: Of the answer.
+    private func takeUp(
+        _ items: [KeyValueItem], at token: ChangeToken, in store: StoreTransaction, _ state: inout ScopeState
+    ) throws {
+        var lost: [KeyValueItem] = []
+        for var item in items {
+            let mine = try store.item(item.key)
+            if Self.hasToBeRemembered(item, where: mine) {
+                item.sequence = min(PullRules.before, state.head.sequence)
+                try store.put(item, &state)
+            } else if mine.map({ item.wins(over: $0) }) ?? true {
+                item.sequence = token.sequence
+                lost.append(item)
+            }
+        }
+        try offer(lost, in: store)
     }
 
     /// Whether the copy does not tell of this deletion: a listing that was made after it, and came before its answer,
