@@ -26,9 +26,6 @@ final class Gate {
         case ignored
     }
 
-    /// No method has a longer name.
-    private static let methodBytesMax = 64
-
     /// Who the bearers of tokens are; heeds what identity has said.
     var verifier: TokenVerifier
     let publishedBudgets: BudgetConfiguration
@@ -104,7 +101,7 @@ final class Gate {
         var exhausted: Budget?
         do throws(CloudError) {
             // What is long is not looked up: to hash a text of megabytes takes a while.
-            guard envelope.method.utf8.count <= Self.methodBytesMax, let method = methods[envelope.method],
+            guard envelope.method.utf8.count <= Router.nameBytesMax, let method = methods[envelope.method],
                 method.name.hasSameBytes(as: envelope.method)
             else {
                 throw CloudError(.unknownMethod, "This service has no such method.")

@@ -225,6 +225,8 @@ public struct Router {
     }
 
     private(set) var methods: [String: Method] = [:]
+    /// Bytes of a method's name, at most.
+    static let nameBytesMax = 64
 
     public init() {}
 
@@ -385,6 +387,7 @@ public struct Router {
         _ way: Way
     ) {
         let name = Self.name(of: request)
+        precondition(name.utf8.count <= Self.nameBytesMax, "A longer name is never looked up.")
         methods[name] = Method(
             name: name, access: access, mutates: mutates, remembersReply: remembersReply, idsAge: idsAge,
             bytesMax: bytesMax, reserves: reserves, makesRoom: makesRoom, rows: rows, way: way)
