@@ -52,7 +52,8 @@ public struct FieldReader {
     /// A field's text.
     public func text(_ range: Range<Int>) throws(Malformed) -> String {
         let bytes = bytes(range)
-        // To replace what is wrong in a long text takes its sender nothing, and whoever reads it a second.
+        // To repair a long text that is none costs seconds of a service, and its sender nothing: it is given up at the
+        // first wrong byte.
         guard bytes.count <= Self.shortBytes else {
             guard let text = String(validating: bytes, as: UTF8.self) else { throw Malformed() }
             return text

@@ -153,7 +153,7 @@ public struct FieldWriter: Sendable {
     private mutating func makeRoom(for countMax: Int) {
         let old = fields
         fields = FieldBytes(capacity: count + max(countMax, count, Self.growth))
-        fields.bytes.update(from: old.bytes, count: count)
+        withExtendedLifetime(old) { fields.bytes.update(from: $0.bytes, count: count) }
     }
 
     @inline(__always)
@@ -206,7 +206,8 @@ public final class FieldBytes: @unchecked Sendable {
     @exclusivity(unchecked) public fileprivate(set) var count = 0
 
     fileprivate init(capacity: Int) {
-        // Swift's own allocation asks for an alignment, which costs three times as much.
+        // Swift's own allocation asks for an alignment, which costs three times as much. It ends the process too when
+        // there is no memory.
         guard let memory = malloc(max(1, capacity)) else { fatalError("There is no memory left.") }
         bytes = memory.assumingMemoryBound(to: UInt8.self)
         self.capacity = capacity
@@ -216,6 +217,6 @@ public final class FieldBytes: @unchecked Sendable {
 
     /// Valid during the call.
     public func withUnsafeBytes<Result>(_ body: (UnsafeRawBufferPointer) throws -> Result) rethrows -> Result {
-        try body(UnsafeRawBufferPointer(start: bytes, count: count))
+        try withExtendedLifetime(self) { try body(UnsafeRawBufferPointer(start: $0.bytes, count: $0.count)) }
     }
 }
