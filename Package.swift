@@ -111,7 +111,10 @@ let package = Package(
         shared("NephosServiceEntry", ["NephosServiceKit", "NephosZeroMQ", "NephosCore", argumentParser]),
         shared(
             "NephosBulk",
-            ["NephosServiceKit", "NephosContent", "NephosStorage", "NephosBus", "NephosWire", "NephosCore"]),
+            [
+                "NephosServiceKit", "NephosChunks", "NephosContent", "NephosStorage", "NephosBus", "NephosWire",
+                "NephosCore",
+            ]),
         shared(
             "NephosKit",
             ["NephosBus", "NephosWire", "NephosCore", "NephosFiles", "NephosZeroMQ", crypto, grdb, protobuf, logging]),
@@ -130,7 +133,8 @@ let package = Package(
         + service("Identity", product: "nephos-identity", storing + [crypto, cryptoExtras])
         + service("KeyValue", product: "nephos-keyvalue", storing)
         + service(
-            "Documents", product: "nephos-documents", ["NephosBulk", "NephosContent", "NephosStorage", "NephosBus"],
+            "Documents", product: "nephos-documents",
+            ["NephosBulk", "NephosContent", "NephosStorage", "NephosBus", "NephosWire", crypto, protobuf],
             entry: ["NephosZeroMQ"])
         + service("Records", product: "nephos-records")
         + service("Notifications", product: "nephos-notifications", storing)
@@ -199,6 +203,12 @@ let package = Package(
                 [
                     "NephosKeyValue", "NephosSimulation", "NephosServiceKit", "NephosStorage", "NephosBus",
                     "NephosWire", "NephosCore", crypto, protobuf,
+                ]),
+            tests(
+                "DocumentsServiceTests",
+                [
+                    "NephosSimulation", "NephosServiceKit", "NephosKit", "NephosBulk", "NephosContent", "NephosStorage",
+                    "NephosBus", "NephosWire", "NephosCore", protobuf,
                 ]),
             tests("CommandLineTests", ["NephosServiceKit", "NephosSimulation", "NephosCore", grdb]),
             // A service and its device model, as small as they can be.

@@ -31,6 +31,10 @@ enum HoldStore {
         """
         SELECT 1 FROM content_holds WHERE partition_number = ?1 AND owner = ?2 AND chunk = ?3 AND upload = ?4
         """)
+    private static let selectCounted = SQL(
+        """
+        SELECT counted FROM content_holds WHERE partition_number = ?1 AND owner = ?2 AND chunk = ?3 AND upload = ?4
+        """)
     private static let selectAny = SQL(
         "SELECT 1 FROM content_holds WHERE partition_number = ?1 AND owner = ?2 AND chunk = ?3 LIMIT 1")
     private static let selectUpload = SQL(
@@ -62,6 +66,24 @@ enum HoldStore {
     ) throws {
         try transaction.execute(
             insert, place.values + [.blob(chunk.bytes), .blob(upload.bytes), .integer(Int64(counted))])
+    }
+
+    static func isHeld(_ chunk: ChunkID, at place: Place, in transaction: any ReadTransaction) throws -> Bool {
+        try transaction.first(selectAny, place.values + [.blob(chunk.bytes)]) { _ in true } ?? false
+    }
+
+    /// Takes a chunk from an upload: something else keeps it from now on.
+    ///
+    /// - Returns: What it counted in the upload's room.
+    static func take(
+        _ chunk: ChunkID, from upload: ReservationID, at place: Place, in transaction: any Transaction
+    ) throws -> UInt64 {
+        let key = place.values + [.blob(chunk.bytes), .blob(upload.bytes)]
+        let counted = try transaction.first(selectCounted, key) {
+            UInt64(clamping: min($0.integer(0), Int64(BulkLimits.chunkBytesMax)))
+        }
+        try transaction.execute(delete, key)
+        return counted ?? 0
     }
 
     /// Removes some of what an upload holds.

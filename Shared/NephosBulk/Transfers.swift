@@ -45,7 +45,8 @@ public final class Transfers {
     }
 
     /// The tables, for the service's ``CloudService/migrations``.
-    public static let migrations = ContentSchema.migrations + [HoldStore.migration, WrittenStore.migration]
+    public static let migrations =
+        ContentSchema.migrations + [HoldStore.migration, WrittenStore.migration, UseStore.migration]
 
     let store: any BlobStore
     let configuration: Configuration
@@ -55,6 +56,9 @@ public final class Transfers {
     private(set) var bulk: BulkLoop?
     lazy var removal = UploadRemoval(self)
     private var upkeep: SegmentUpkeep?
+    private lazy var endings = SteppedWork("Removing content that nothing uses", every: configuration.sweepInterval) {
+        [unowned self] in try endSome(in: $0)
+    }
 
     /// - Parameters:
     ///   - store: For this service alone.
@@ -93,6 +97,7 @@ public final class Transfers {
             main.execute { loop in own.withValue(on: loop) { $0.transfers?.commit(batch, done) } }
         }
         removal.start()
+        endings.start(host)
         let upkeep = SegmentUpkeep(self, work)
         self.upkeep = upkeep
         upkeep.start()
@@ -149,6 +154,38 @@ public final class Transfers {
     /// - Returns: Whether there may be more.
     public func removeRemains(of account: AccountID, in transaction: any HandlerTransaction) throws -> Bool {
         try removal.removeRemains(of: account, in: transaction)
+    }
+
+    // MARK: What contents rest on
+
+    /// What a container's contents rest on.
+    ///
+    /// - Parameters:
+    ///   - app: For whom in the ledger counts what is added; and of which device.
+    public func uses(
+        of scope: ScopeName, app: AppID, device: DeviceID, now: Timestamp, in transaction: any HandlerTransaction
+    ) throws -> ContentUses {
+        guard let host else { throw CloudError(.serviceUnavailable, "The service is starting.") }
+        return ContentUses(scope, ledger: host.storage, app: app, device: device, now: now, in: transaction)
+    }
+
+    /// Contents were given back: what nothing uses any more is removed from now on.
+    public func removeSoon() { endings.beginSoon() }
+
+    /// Chunks and nodes of one step. A node ends up to 512 uses.
+    private static let endingsStep = 16
+
+    private func endSome(in transaction: any HandlerTransaction) throws -> Bool {
+        let some = try UseStore.endings(limit: Self.endingsStep, in: transaction)
+        for (owner, container, part) in some {
+            let scope = ScopeName(owner, ItemName(container))
+            try uses(
+                of: scope, app: AppID(""), device: DeviceID(""),
+                now: host?.loop.wallClock.now ?? Timestamp(milliseconds: 0),
+                in: transaction
+            ).end(part)
+        }
+        return some.count == Self.endingsStep
     }
 
     // MARK: Letting in

@@ -80,7 +80,10 @@ final class UploadRemoval {
         }
         let place = HoldStore.Place(account)
         let removed = try HoldStore.remove(of: upload.id, at: place, limit: Self.step, in: transaction)
-        try ChunkIndex.remove(removed.unheld, of: place.owner, in: place.partition, in: transaction)
+        let unused = try removed.unheld.filter {
+            try UseStore.containers(using: UseStore.Part(id: $0), at: place, in: transaction).isEmpty
+        }
+        try ChunkIndex.remove(unused, of: place.owner, in: place.partition, in: transaction)
         try host.storage.empty(upload, by: removed.counted, isEmpty: !removed.hasMore, in: transaction)
         return true
     }
@@ -117,7 +120,8 @@ final class UploadRemoval {
         let holds = try HoldStore.removeAll(at: place, limit: Self.step, in: transaction)
         let chunks = try ChunkIndex.removeAll(
             of: place.owner, in: place.partition, limit: Self.step, in: transaction)
+        let uses = try UseStore.removeAll(at: place, limit: Self.step, in: transaction)
         try WrittenStore.remove(at: place, in: transaction)
-        return holds || chunks
+        return holds || chunks || uses
     }
 }

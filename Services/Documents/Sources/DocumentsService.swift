@@ -5,27 +5,114 @@ internal import NephosContent
 public import NephosCore
 public import NephosServiceKit
 public import NephosStorage
+internal import NephosWire
 
-/// Files and folders of ubiquity containers. So far it moves content: chunks that devices send and fetch, which belong
-/// to their uploads until there are documents.
+/// Files and folders of ubiquity containers.
+///
+/// Each container that an app lists is a scope; an item is its name, its place and what its content is, and moves with
+/// one small change. Contents rest on chunks, which devices send and fetch beside their requests (``Transfers``).
+///
+/// On the loop only.
 public final class DocumentsService: CloudService {
     public let name = ServiceName.documents
-    public let migrations = Transfers.migrations
+    public let migrations = Transfers.migrations + DocumentsMigrations.all
 
-    private let transfers: Transfers
+    let transfers: Transfers
+    private var keys: OwnerKeys?
+    private let digestKeys = DigestKeys()
+    private(set) weak var runtime: (any ServiceRuntime)?
+    private(set) lazy var removals = SteppedWork("Removing items", every: .seconds(60)) { [unowned self] in
+        try removeSome(in: $0)
+    }
 
     public init(_ transfers: Transfers) { self.transfers = transfers }
 
-    public func register(on router: inout Router) { transfers.register(on: &router) }
-    public func start(_ host: any ServiceRuntime) throws { try transfers.start(host, as: name) }
+    public func register(on router: inout Router) {
+        transfers.register(on: &router)
+        // A device may have slept over one, for as long as it likes: versions know their own again.
+        router.write(
+            WireApplyChanges.self, bytesMax: Self.requestBytesMax, idsAge: false, makesRoom: true
+        ) { [unowned self] in try applyChanges($0, $1, $2) }
+        router.read(WireFindMissing.self, bytesMax: 256 << 10) { [unowned self] in try findMissing($0, $1, $2) }
+        router.read(WireReadNodes.self) { [unowned self] in try readNodes($0, $1, $2) }
+        router.read(WireListVersions.self) { [unowned self] in try listVersions($0, $1, $2) }
+    }
+
+    /// Bytes of a batch: the contents that go with their items, names and attributes, and manifest nodes.
+    static let requestBytesMax = 4 << 20
+
+    public func start(_ host: any ServiceRuntime) throws {
+        keys = host.ownerKeys
+        runtime = host
+        try transfers.start(host, as: name)
+        removals.start(host)
+    }
+
     public func stop() { transfers.stop() }
     public func learned(_ fact: DirectoryFact) { transfers.learned(fact) }
 
-    public func drop(partition: Int) { transfers.drop(partition: partition) }
+    public func drop(partition: Int) {
+        digestKeys.drop(partition: partition)
+        transfers.drop(partition: partition)
+    }
 
     public func removeRemains(of account: AccountID, in transaction: any HandlerTransaction) throws -> Bool {
-        try transfers.removeRemains(of: account, in: transaction)
+        let rows = try ContainerRows.removeRemains(of: account, limit: 500, in: transaction)
+        let content = try transfers.removeRemains(of: account, in: transaction)
+        return rows || content
     }
+
+    // MARK: Containers
+
+    /// The container of a request, if its caller may see it.
+    ///
+    /// - Throws: ``CloudError`` `.missingEntitlement`, alike for a container that is not the app's and one that does not
+    ///   exist.
+    func openContainer(
+        _ container: String, _ caller: Caller, _ transaction: any HandlerTransaction
+    ) throws -> Container {
+        try openContainer(ScopeName(caller.account, ItemName(container)), caller, transaction)
+    }
+
+    private func openContainer(
+        _ scope: ScopeName, _ caller: Caller, _ transaction: any HandlerTransaction
+    ) throws -> Container {
+        guard scope.owner == Owner(caller.account), caller.entitlements.include(scope.path, of: name) else {
+            throw CloudError(
+                .missingEntitlement, "The app has no such container. Ask for one that the app lists.")
+        }
+        return try self.container(scope, transaction)
+    }
+
+    func container(_ scope: ScopeName, _ transaction: any HandlerTransaction) throws -> Container {
+        guard let keys else { throw CloudError(.serviceUnavailable, "The service is starting.") }
+        return Container(scope: scope, transaction: transaction, keys: keys, digestKeys: digestKeys)
+    }
+
+    func contentUses(
+        _ scope: ScopeName, _ caller: Caller, _ now: Timestamp, _ transaction: any HandlerTransaction
+    ) throws -> ContentUses {
+        try transfers.uses(of: scope, app: caller.app, device: caller.device, now: now, in: transaction)
+    }
+
+    public func presenter(
+        of scope: ScopeName, for caller: Caller, in transaction: any HandlerTransaction
+    ) throws -> any ScopePresenter {
+        let container = try openContainer(scope, caller, transaction)
+        return ContainerPresenter(opener: try container.opener(), setting: try container.setting())
+    }
+
+    public func found(_ damage: ScopeDamage, in scope: ScopeName) {
+        runtime?.count("items.damaged", by: damage.items.count)
+        runtime?.report(
+            "Stored items of a container are damaged",
+            details: [
+                "account": scope.owner.rawValue, "container": scope.path.rawValue,
+                "items": damage.items.prefix(10).map(\.name.rawValue).joined(separator: " "),
+            ])
+    }
+
+    // MARK: By itself
 
     /// The service as it runs by itself: with segment files in the folder `content` of its data.
     ///

@@ -93,6 +93,36 @@ extension StorageLedger {
         }
     }
 
+    /// Takes bytes out of a reservation that stay charged: something keeps what was stored in it.
+    ///
+    /// - Parameters:
+    ///   - bytes: Of what it is filled with.
+    ///   - app: Who keeps it.
+    public func keep(
+        _ bytes: UInt64, of reservation: Reservation, app: AppID, device: DeviceID,
+        in transaction: any HandlerTransaction
+    ) throws {
+        var reservation = reservation
+        let bytes = min(bytes, reservation.filled)
+        reservation.filled -= bytes
+        reservation.bytes -= bytes
+        try ReservationStore.save(reservation, in: transaction)
+        try move(
+            bytes, of: reservation.owner, from: (reservation.app, reservation.device), to: (app, device),
+            in: transaction)
+    }
+
+    /// Counts bytes for another app and device of the same owner.
+    public func move(
+        _ bytes: UInt64, of owner: Owner, from old: (app: AppID, device: DeviceID),
+        to new: (app: AppID, device: DeviceID), in transaction: any HandlerTransaction
+    ) throws {
+        guard bytes > 0, old != new else { return }
+        let bytes = Int64(clamping: bytes)
+        try LedgerStore.addUsed(-bytes, of: owner, app: old.app, device: old.device, in: transaction)
+        try LedgerStore.addUsed(bytes, of: owner, app: new.app, device: new.device, in: transaction)
+    }
+
     /// Ends it with what was committed: so much stays charged, and the rest is given back.
     public func settle(
         _ reservation: Reservation, keeping bytes: UInt64, in transaction: any HandlerTransaction

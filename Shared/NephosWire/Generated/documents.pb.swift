@@ -283,9 +283,21 @@ public nonisolated struct WireApplyChanges: Sendable {
   /// The upload that has stored the chunks which the container did not have. Empty: none.
   public var transferID: Data = Data()
 
+  /// The head that the device has read up to, with its check: so a service that came back from an old copy finds out.
+  public var head: WireChangeToken {
+    get {_head ?? WireChangeToken()}
+    set {_head = newValue}
+  }
+  /// Returns true if `head` has been explicitly set.
+  public var hasHead: Bool {self._head != nil}
+  /// Clears the value of `head`. Subsequent reads from it will return its default value.
+  public mutating func clearHead() {self._head = nil}
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
+
+  fileprivate var _head: WireChangeToken? = nil
 }
 
 public nonisolated struct WireDocumentChange: Sendable {
@@ -1037,7 +1049,7 @@ nonisolated extension WireTrashNote: SwiftProtobuf.Message, SwiftProtobuf._Messa
 
 nonisolated extension WireApplyChanges: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ApplyChanges"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{1}changes\0\u{1}nodes\0\u{3}transfer_id\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{1}changes\0\u{1}nodes\0\u{3}transfer_id\0\u{1}head\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1049,12 +1061,17 @@ nonisolated extension WireApplyChanges: SwiftProtobuf.Message, SwiftProtobuf._Me
       case 2: try { try decoder.decodeRepeatedMessageField(value: &self.changes) }()
       case 3: try { try decoder.decodeRepeatedBytesField(value: &self.nodes) }()
       case 4: try { try decoder.decodeSingularBytesField(value: &self.transferID) }()
+      case 5: try { try decoder.decodeSingularMessageField(value: &self._head) }()
       default: break
       }
     }
   }
 
   public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
     if !self.container.isEmpty {
       try visitor.visitSingularStringField(value: self.container, fieldNumber: 1)
     }
@@ -1067,6 +1084,9 @@ nonisolated extension WireApplyChanges: SwiftProtobuf.Message, SwiftProtobuf._Me
     if !self.transferID.isEmpty {
       try visitor.visitSingularBytesField(value: self.transferID, fieldNumber: 4)
     }
+    try { if let v = self._head {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 5)
+    } }()
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -1075,6 +1095,7 @@ nonisolated extension WireApplyChanges: SwiftProtobuf.Message, SwiftProtobuf._Me
     if lhs.changes != rhs.changes {return false}
     if lhs.nodes != rhs.nodes {return false}
     if lhs.transferID != rhs.transferID {return false}
+    if lhs._head != rhs._head {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

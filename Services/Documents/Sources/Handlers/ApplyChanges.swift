@@ -1,0 +1,99 @@
+internal import Foundation
+internal import NephosBulk
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
+
+extension DocumentsService {
+    /// Changes a container: all of the batch or nothing.
+    ///
+    /// - Throws: ``CloudError`` `.missingEntitlement`, `.invalidArguments`, `.limitExceeded`, `.alreadyExists` (a name or
+    ///   an id is taken), `.unknownItem`, `.constraintViolation` (something has changed since the device looked),
+    ///   `.quotaExceeded`. Nothing was changed then, and the details name the item.
+    func applyChanges(
+        _ request: WireApplyChanges, _ context: RequestContext, _ transaction: any HandlerTransaction
+    ) throws -> WireApplyChangesReply {
+        let caller = try context.requireCaller()
+        let container = try openContainer(request.container, caller, transaction)
+        if case .lost(_, isNews: true) = try transaction.judge(
+            ChangeToken(request.head), in: container.scope.partition)
+        {
+            throw CloudError.oldCopy
+        }
+        try check(request, transaction)
+        let setting = try container.setting()
+        let batch = Batch(
+            container, setting?.rule ?? .folded,
+            by: Batch.Writer(app: caller.app, device: caller.device, now: context.now))
+        for change in request.changes { try batch.apply(change) }
+        let uses = try contentUses(container.scope, caller, context.now, transaction)
+        try uses.take(
+            batch.versions.map { UsedContent($0.content) }, nodes: request.nodes.map { [UInt8]($0) },
+            from: Self.upload(request.transferID, caller.account))
+        return try write(batch, uses, caller, context)
+    }
+
+    /// What can be refused by its shape is, before anything is read.
+    private func check(_ request: WireApplyChanges, _ transaction: any HandlerTransaction) throws {
+        guard request.changes.count <= DocumentLimits.changesMax, !request.changes.isEmpty || !request.nodes.isEmpty
+        else {
+            throw CloudError(
+                .limitExceeded, "A batch has 1 to \(DocumentLimits.changesMax) changes. Divide it.",
+                details: ["maximum": "\(DocumentLimits.changesMax)"])
+        }
+        guard request.nodes.reduce(0, { $0 + $1.count }) <= DocumentLimits.nodesBytesMax else {
+            throw CloudError(
+                .limitExceeded, "The manifest nodes of a batch are too large. Send some of them before.",
+                details: ["bytes_max": "\(DocumentLimits.nodesBytesMax)"])
+        }
+        // While the disk is full only what makes room is taken.
+        guard !transaction.isShortOfRoom || request.changes.allSatisfy(\.makesRoom) else { throw CloudError.diskFull }
+    }
+
+    private func write(
+        _ batch: Batch, _ uses: ContentUses, _ caller: Caller, _ context: RequestContext
+    ) throws -> WireApplyChangesReply {
+        let container = batch.container
+        var reply = WireApplyChangesReply()
+        guard !batch.changed.isEmpty else {
+            let head = try container.head()
+            reply.token = WireChangeToken(head.token)
+            reply.previousSequence = head.token.sequence
+            return reply
+        }
+        let digestKey = try container.madeSetting().digestKey
+        try batch.writeRows()
+        let old = try batch.takeOldVersions().map { UsedContent($0) }
+        try uses.giveBack(old)
+        if !old.isEmpty { container.transaction.afterCommit { [transfers] in transfers.removeSoon() } }
+        let items = try batch.encoded()
+        let change = try container.transaction.put(
+            container.scope, items.map { try $0.stored(in: container, digestKey: digestKey) })
+        container.transaction.publish(DocumentEvents.changed(items, by: change, device: caller.device, context.id))
+        if !batch.removed.isEmpty { container.transaction.afterCommit { [weak self] in self?.removals.beginSoon() } }
+        reply.token = WireChangeToken(change.token)
+        reply.previousSequence = change.previousSequence
+        reply.items = items.map { $0.wire(at: change.token.sequence) }
+        return reply
+    }
+
+    /// Nil: none is named.
+    private static func upload(_ id: Data, _ account: AccountID) throws(CloudError) -> ReservationID? {
+        guard !id.isEmpty else { return nil }
+        guard let id = ReservationID(bytes: id) else {
+            throw CloudError(.invalidArguments, "A transfer's id has 16 bytes.", details: ["argument": "transfer_id"])
+        }
+        return id
+    }
+}
+
+extension WireDocumentChange {
+    /// Whether it is carried out while the disk is full.
+    fileprivate var makesRoom: Bool {
+        switch kind {
+        case .trash, .remove, .resolve: true
+        default: false
+        }
+    }
+}

@@ -1,0 +1,61 @@
+internal import Foundation
+internal import NephosBulk
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
+
+/// What devices ask about besides changes.
+extension DocumentsService {
+    func findMissing(
+        _ request: WireFindMissing, _ context: RequestContext, _ transaction: any HandlerTransaction
+    ) throws -> WireFindMissingReply {
+        let caller = try context.requireCaller()
+        let container = try openContainer(request.container, caller, transaction)
+        let ids = try Self.chunks(request.ids, max: DocumentLimits.missingMax)
+        var reply = WireFindMissingReply()
+        reply.missing = try contentUses(container.scope, caller, context.now, transaction).missing(ids)
+            .map { UInt32($0) }
+        return reply
+    }
+
+    /// - Throws: ``CloudError`` `.unknownItem`: the container has one of them not.
+    func readNodes(
+        _ request: WireReadNodes, _ context: RequestContext, _ transaction: any HandlerTransaction
+    ) throws -> WireReadNodesReply {
+        let caller = try context.requireCaller()
+        let container = try openContainer(request.container, caller, transaction)
+        let uses = try contentUses(container.scope, caller, context.now, transaction)
+        var reply = WireReadNodesReply()
+        reply.nodes = try Self.chunks(request.ids, max: DocumentLimits.nodesReadMax).map { Data(try uses.node($0)) }
+        return reply
+    }
+
+    private static func chunks(_ ids: [Data], max: Int) throws(CloudError) -> [ChunkID] {
+        guard ids.count <= max else {
+            throw CloudError(.limitExceeded, "Too many ids at once. Divide them.", details: ["maximum": "\(max)"])
+        }
+        var chunks: [ChunkID] = []
+        for id in ids {
+            guard let chunk = ChunkID(bytes: [UInt8](id)) else {
+                throw CloudError(.invalidArguments, "A chunk's id has 32 bytes.", details: ["argument": "ids"])
+            }
+            chunks.append(chunk)
+        }
+        return chunks
+    }
+
+    /// - Throws: ``CloudError`` `.unknownItem`.
+    func listVersions(
+        _ request: WireListVersions, _ context: RequestContext, _ transaction: any HandlerTransaction
+    ) throws -> WireListVersionsReply {
+        let caller = try context.requireCaller()
+        let container = try openContainer(request.container, caller, transaction)
+        guard let id = ItemID(bytes: request.item), try container.item(id) != nil else {
+            throw CloudError(.unknownItem, "The container has no such item.")
+        }
+        var reply = WireListVersionsReply()
+        reply.versions = try container.versions(of: id)
+        return reply
+    }
+}

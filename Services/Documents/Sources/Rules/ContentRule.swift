@@ -1,0 +1,84 @@
+internal import NephosCore
+internal import NephosWire
+
+/// What a content of a request has to be like.
+enum ContentRule {
+    /// - Throws: ``CloudError`` `.invalidArguments`, `.limitExceeded`.
+    static func check(_ content: WireDocumentContent, of kind: WireItemKind) throws(CloudError) {
+        try checkVersion([UInt8](content.version), "version")
+        if !content.base.isEmpty { try checkVersion([UInt8](content.base), "base") }
+        guard content.length <= DocumentLimits.contentBytesMax else {
+            throw CloudError(
+                .limitExceeded, "The content is too long.",
+                details: ["bytes_max": "\(DocumentLimits.contentBytesMax)"])
+        }
+        if content.length <= UInt64(DocumentLimits.inlineBytesMax) {
+            guard content.inline.count == Int(content.length), content.root.isEmpty, content.depth == 0 else {
+                throw malformed("A content of up to \(DocumentLimits.inlineBytesMax) bytes goes with its item, whole.")
+            }
+        } else {
+            guard content.inline.isEmpty, content.root.count == ChunkID.byteCount else {
+                throw malformed("A content of more than \(DocumentLimits.inlineBytesMax) bytes is named by its root.")
+            }
+        }
+        guard kind != .link || (1...DocumentLimits.linkBytesMax).contains(Int(clamping: content.length)) else {
+            throw malformed("A link leads to a path of 1 to \(DocumentLimits.linkBytesMax) bytes.")
+        }
+    }
+
+    static func checkVersion(_ version: [UInt8], _ argument: String) throws(CloudError) {
+        guard version.count == ItemID.byteCount else {
+            throw CloudError(
+                .invalidArguments, "A version is named by 16 bytes that the device chooses.",
+                details: ["argument": argument])
+        }
+    }
+
+    private static func malformed(_ message: String) -> CloudError {
+        CloudError(.invalidArguments, message, details: ["argument": "content"])
+    }
+
+    /// Whether two versions have the same bytes: then neither is lost.
+    static func haveEqualBytes(_ left: WireDocumentContent, _ right: WireDocumentContent) -> Bool {
+        left.length == right.length && left.inline == right.inline && left.root == right.root
+            && left.depth == right.depth
+    }
+}
+
+/// What attributes have to be like.
+enum AttributeRule {
+    /// - Throws: ``CloudError`` `.limitExceeded`.
+    static func check(_ attributes: WireItemAttributes) throws(CloudError) {
+        let extended = attributes.extended
+        let bytes = extended.reduce(0) { $0 + $1.key.utf8.count + $1.value.count }
+        guard bytes <= DocumentLimits.attributeBytesMax, extended.count <= DocumentLimits.attributeCountMax,
+            !extended.keys.contains("")
+        else {
+            throw CloudError(
+                .limitExceeded, "The item's extended attributes are too large or too many, or one has no name.",
+                details: [
+                    "bytes_max": "\(DocumentLimits.attributeBytesMax)",
+                    "count_max": "\(DocumentLimits.attributeCountMax)",
+                ])
+        }
+        let tags = attributes.tags
+        guard tags.count <= DocumentLimits.tagCountMax,
+            tags.allSatisfy({ (1...DocumentLimits.tagBytesMax).contains($0.utf8.count) })
+        else {
+            throw CloudError(
+                .limitExceeded, "The item's tags are too long or too many.",
+                details: [
+                    "bytes_max": "\(DocumentLimits.tagBytesMax)", "count_max": "\(DocumentLimits.tagCountMax)",
+                ])
+        }
+    }
+
+    /// Each by itself, so that two devices which set different ones both have what they set.
+    static func merge(_ change: WireSetAttributes, into attributes: inout WireItemAttributes) {
+        if change.hasCreated { attributes.created = change.created }
+        if change.hasExecutable { attributes.executable = change.executable }
+        for (name, value) in change.extended { attributes.extended[name] = value.isEmpty ? nil : value }
+        if change.hasTags { attributes.tags = change.tags.tags }
+        if change.hasFavouriteRank { attributes.favouriteRank = change.favouriteRank }
+    }
+}

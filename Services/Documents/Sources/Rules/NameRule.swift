@@ -1,0 +1,56 @@
+internal import Foundation
+internal import NephosCore
+
+/// How names of a container clash. It is fixed for ever when the container is first written to, and stored with it.
+enum NameRule: UInt8 {
+    /// Equal bytes.
+    case bytes = 1
+    /// Equal after Unicode's canonical composition and lower case, each scalar by itself. What is stored is the key
+    /// that a name had when it was given, so that a later table of Unicode changes no name that is there.
+    case folded = 2
+
+    /// The bytes that two names share if they clash.
+    func key(of name: [UInt8]) -> [UInt8] {
+        switch self {
+        case .bytes: return name
+        case .folded:
+            // Bytes that are no text are compared as they are.
+            guard let text = String(validating: name, as: UTF8.self) else { return name }
+            let lower = text.unicodeScalars.reduce(into: "") { $0 += $1.properties.lowercaseMapping }
+            return [UInt8](lower.precomposedStringWithCanonicalMapping.utf8)
+        }
+    }
+
+    /// - Throws: ``CloudError`` `.invalidArguments`.
+    static func check(_ name: [UInt8]) throws(CloudError) {
+        let isSound =
+            (1...DocumentLimits.nameBytesMax).contains(name.count) && !name.contains(0)
+            && !name.contains(UInt8(ascii: "/")) && name != [UInt8](".".utf8) && name != [UInt8]("..".utf8)
+        guard isSound else {
+            throw CloudError(
+                .invalidArguments,
+                "A name has 1 to 255 bytes without '/' and NUL, and is not '.' or '..'. Choose another.",
+                details: ["argument": "name", "bytes_max": "\(DocumentLimits.nameBytesMax)"])
+        }
+    }
+
+    /// The name with a number before its extension: `a.txt`, `a 2.txt`, `a 3.txt`.
+    ///
+    /// - Parameter number: 2 or more.
+    static func numbered(_ name: [UInt8], _ number: Int) -> [UInt8] {
+        let mark = [UInt8](" \(number)".utf8)
+        // A name that begins with its only dot has no extension.
+        let dot = name.lastIndex(of: UInt8(ascii: ".")).flatMap { $0 > name.startIndex ? $0 : nil } ?? name.endIndex
+        var stem = Array(name[..<dot])
+        let rest = name[dot...].count <= 32 ? Array(name[dot...]) : []
+        if rest.isEmpty { stem = name }
+        // What does not fit is cut before a character.
+        let room = DocumentLimits.nameBytesMax - mark.count - rest.count
+        if stem.count > room {
+            var end = room
+            while end > 0, stem[end] & 0xc0 == 0x80 { end -= 1 }
+            stem.removeSubrange(end...)
+        }
+        return stem + mark + rest
+    }
+}

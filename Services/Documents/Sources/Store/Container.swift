@@ -1,0 +1,137 @@
+internal import Crypto
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
+private import SwiftProtobuf
+
+/// One container within a group's transaction: its items opened, and the rows beside them.
+final class Container {
+    let scope: ScopeName
+    let transaction: any HandlerTransaction
+    private let keys: OwnerKeys
+    private let digestKeys: DigestKeys
+    /// Of names in ``ContainerRows``: the owner's, for containers alone.
+    private var nameKey: [UInt8]?
+    let rows: ContainerRows
+
+    init(scope: ScopeName, transaction: any HandlerTransaction, keys: OwnerKeys, digestKeys: DigestKeys) {
+        self.scope = scope
+        self.transaction = transaction
+        self.keys = keys
+        self.digestKeys = digestKeys
+        rows = ContainerRows(scope, in: transaction)
+    }
+
+    func head() throws -> ScopeHead { try transaction.head(scope) }
+
+    // MARK: Keys
+
+    /// Opens what is sealed, also off the loop.
+    func opener() throws -> ContainerOpener {
+        ContainerOpener(scope: scope, key: try keys.existingKey(of: scope.owner, in: transaction))
+    }
+
+    /// Makes the owner's key if need be: a write.
+    private func ownerKey() throws -> OwnerKey { try keys.key(of: scope.owner, in: transaction) }
+
+    func seal(_ bytes: [UInt8], as place: ContainerOpener.Place) throws -> [UInt8] {
+        try ownerKey().seal(bytes, boundTo: place.context(in: scope)).bytes
+    }
+
+    /// How the container's names clash, and what its digests are made with; nil: nothing was ever written to it.
+    func setting() throws -> Setting? {
+        let metadata = try head().metadata
+        guard let first = metadata.first else { return nil }
+        guard let rule = NameRule(rawValue: first) else {
+            throw CloudError(
+                .incompatibleVersion, "The container's names follow a rule that this version does not know. Upgrade.")
+        }
+        let opener = try opener()
+        let key = try digestKeys.key(of: scope, sealed: metadata) {
+            try opener.open(Array(metadata.dropFirst()), as: .digestKey)
+        }
+        return Setting(rule: rule, digestKey: key)
+    }
+
+    /// The same; makes it at the first write.
+    func madeSetting() throws -> Setting {
+        if let setting = try setting() { return setting }
+        let key = DigestKeys.random()
+        let rule = NameRule.folded
+        try transaction.setMetadata(scope, [rule.rawValue] + seal(key, as: .digestKey))
+        return Setting(rule: rule, digestKey: key)
+    }
+
+    struct Setting {
+        var rule: NameRule
+        var digestKey: [UInt8]
+    }
+
+    /// What stands for a name in a folder, by the container's rule: 16 bytes that tell nothing of it.
+    func key(of name: [UInt8], by rule: NameRule) throws -> [UInt8] {
+        let secret: [UInt8]
+        if let nameKey { secret = nameKey } else { secret = try ownerKey().derived(for: "nephos document names") }
+        nameKey = secret
+        let code = HMAC<SHA256>.authenticationCode(for: rule.key(of: name), using: SymmetricKey(data: secret))
+        return Array(code.prefix(16))
+    }
+
+    // MARK: Items
+
+    /// - Returns: Nil: there is none, or it was removed.
+    /// - Throws: ``CloudError`` `.internalError`: it is damaged.
+    func item(_ id: ItemID) throws -> WireDocumentItem? {
+        guard let stored = try transaction.item(scope, id.name), !stored.deleted else { return nil }
+        return try WireDocumentItem(serializedBytes: opener().open(stored.body, as: .item(stored.name)))
+    }
+
+    /// The item's versions, the newest first. One that is damaged is left out.
+    func versions(of id: ItemID) throws -> [WireDocumentContent] {
+        let opener = try opener()
+        return try rows.versions(of: id, limit: DocumentLimits.versionsMax + 1).compactMap { version in
+            try? WireDocumentContent(serializedBytes: opener.open(version.sealed, as: .version(id, version.id)))
+        }
+    }
+
+    /// Whether the id was ever used; nobody uses it again.
+    func wasUsed(_ id: ItemID) throws -> Bool { try transaction.item(scope, id.name) != nil }
+}
+
+/// Opens what one container has sealed.
+struct ContainerOpener: Sendable {
+    let scope: ScopeName
+    /// Nil when nothing was ever sealed for the owner, or its key was destroyed.
+    let key: OwnerKey?
+
+    /// What sealed bytes are; they open only as that.
+    enum Place {
+        case item(ItemName)
+        case version(ItemID, [UInt8])
+        case digestKey
+
+        func context(in scope: ScopeName) -> [UInt8] {
+            // Neither owners nor containers have a slash but that of an app's own.
+            let start = [UInt8]("documents/\(scope.owner.rawValue)/\(scope.path.rawValue)/".utf8)
+            switch self {
+            case .item(let name): return start + [UInt8]("item/".utf8) + [UInt8](name.utf8)
+            case .version(let item, let version): return start + [UInt8]("version/".utf8) + item.bytes + version
+            case .digestKey: return start + [UInt8]("digest".utf8)
+            }
+        }
+    }
+
+    func open(_ sealed: [UInt8], as place: Place) throws(CloudError) -> [UInt8] {
+        guard let key else {
+            throw CloudError(.internalError, "The account's key is gone, and what it sealed with it.")
+        }
+        return try key.open(Sealed(bytes: sealed), boundTo: place.context(in: scope))
+    }
+}
+
+/// The item's share in its container's digest.
+extension SetDigest {
+    init(ofItem name: ItemName, body: [UInt8], key: [UInt8]) {
+        self.init(ofItem: key + [UInt8](name.utf8) + [0] + body)
+    }
+}

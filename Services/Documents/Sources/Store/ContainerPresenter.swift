@@ -1,0 +1,35 @@
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
+private import SwiftProtobuf
+
+/// A container as devices read it: its items opened.
+struct ContainerPresenter: ScopePresenter {
+    let opener: ContainerOpener
+    let setting: Container.Setting?
+
+    var digestKey: [UInt8] { setting?.digestKey ?? [] }
+
+    /// A `DocumentItem`.
+    func write(_ item: FeedItem, to body: inout FieldWriter) throws -> PresentedItem {
+        guard !item.deleted else { return PresentedItem() }
+        do {
+            let opened = try opener.open(item.body, as: .item(item.name))
+            body.append(encoded: opened)
+            return PresentedItem(digest: SetDigest(ofItem: item.name, body: opened, key: digestKey))
+        } catch let error where error.code == .internalError {
+            return PresentedItem(isDamaged: true)
+        }
+    }
+
+    /// A `ContainerInfo`.
+    func info(_ head: ScopeHead) throws -> [UInt8] {
+        var info = WireContainerInfo()
+        info.nameRule = UInt32((setting?.rule ?? .folded).rawValue)
+        info.itemCount = UInt32(clamping: head.liveCount)
+        info.itemCountMax = UInt32(DocumentLimits.itemCountMax)
+        info.folderCountMax = UInt32(DocumentLimits.folderCountMax)
+        return try info.serializedBytes()
+    }
+}

@@ -1,0 +1,187 @@
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+
+/// The rows beside a container's items.
+struct ContainerRows {
+    private let place: [SQLValue]
+    private let transaction: any HandlerTransaction
+
+    init(_ scope: ScopeName, in transaction: any HandlerTransaction) {
+        place = [.integer(Int64(scope.partition)), .text(scope.owner.rawValue), .text(scope.path.rawValue)]
+        self.transaction = transaction
+    }
+
+    private static let key = "partition_number = ?1 AND owner = ?2 AND container = ?3"
+
+    // MARK: Names
+
+    private static let selectPlace = SQL(
+        "SELECT item FROM document_places WHERE \(key) AND folder = ?4 AND name_key = ?5")
+    private static let insertPlace = SQL(
+        """
+        INSERT INTO document_places (partition_number, owner, container, folder, name_key, item)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+        """)
+    private static let deletePlace = SQL("DELETE FROM document_places WHERE \(key) AND folder = ?4 AND name_key = ?5")
+
+    /// The item that a name of a folder is.
+    func item(in folder: ItemID, called nameKey: [UInt8]) throws -> ItemID? {
+        try transaction.first(Self.selectPlace, place + [.blob(folder.bytes), .blob(nameKey)]) {
+            ItemID(bytes: $0.blob(0))
+        } ?? nil
+    }
+
+    func set(_ item: ItemID?, in folder: ItemID, called nameKey: [UInt8]) throws {
+        let values = place + [.blob(folder.bytes), .blob(nameKey)]
+        try transaction.execute(Self.deletePlace, values)
+        if let item { try transaction.execute(Self.insertPlace, values + [.blob(item.bytes)]) }
+    }
+
+    // MARK: Folders
+
+    private static let selectCount = SQL("SELECT item_count FROM document_folders WHERE \(key) AND folder = ?4")
+    private static let saveCount = SQL(
+        """
+        INSERT INTO document_folders (partition_number, owner, container, folder, item_count) VALUES (?1, ?2, ?3, ?4, ?5)
+        ON CONFLICT (partition_number, owner, container, folder) DO UPDATE SET item_count = excluded.item_count
+        """)
+    private static let deleteCount = SQL("DELETE FROM document_folders WHERE \(key) AND folder = ?4")
+
+    func count(of folder: ItemID) throws -> Int {
+        try transaction.first(Self.selectCount, place + [.blob(folder.bytes)]) { Int($0.integer(0)) } ?? 0
+    }
+
+    func setCount(_ count: Int, of folder: ItemID) throws {
+        if count > 0 {
+            try transaction.execute(Self.saveCount, place + [.blob(folder.bytes), .integer(Int64(count))])
+        } else {
+            try transaction.execute(Self.deleteCount, place + [.blob(folder.bytes)])
+        }
+    }
+
+    private static let insertChild = SQL(
+        """
+        INSERT INTO document_children (partition_number, owner, container, folder, item) VALUES (?1, ?2, ?3, ?4, ?5)
+        ON CONFLICT (partition_number, owner, container, folder, item) DO NOTHING
+        """)
+    private static let deleteChild = SQL("DELETE FROM document_children WHERE \(key) AND folder = ?4 AND item = ?5")
+    private static let selectChildren = SQL(
+        "SELECT item FROM document_children WHERE \(key) AND folder = ?4 AND item > ?5 ORDER BY item LIMIT ?6")
+
+    func addChild(_ item: ItemID, of folder: ItemID) throws {
+        try transaction.execute(Self.insertChild, place + [.blob(folder.bytes), .blob(item.bytes)])
+    }
+
+    func removeChild(_ item: ItemID, of folder: ItemID) throws {
+        try transaction.execute(Self.deleteChild, place + [.blob(folder.bytes), .blob(item.bytes)])
+    }
+
+    /// - Parameter last: Those behind it; nil: from the first one.
+    func children(of folder: ItemID, after last: ItemID? = nil, limit: Int) throws -> [ItemID] {
+        try transaction.all(
+            Self.selectChildren,
+            place + [.blob(folder.bytes), .blob(last?.bytes ?? []), .integer(Int64(limit))]
+        ) { ItemID(bytes: $0.blob(0)) }.compactMap { $0 }
+    }
+
+    // MARK: Versions
+
+    private static let selectVersion = SQL(
+        "SELECT 1 FROM document_versions WHERE \(key) AND item = ?4 AND version = ?5")
+    private static let insertVersion = SQL(
+        """
+        INSERT INTO document_versions (partition_number, owner, container, item, version, number, sealed)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+        """)
+    private static let selectVersions = SQL(
+        """
+        SELECT version, number, sealed FROM document_versions WHERE \(key) AND item = ?4
+        ORDER BY number DESC LIMIT ?5
+        """)
+    private static let deleteVersion = SQL("DELETE FROM document_versions WHERE \(key) AND item = ?4 AND version = ?5")
+
+    struct Version {
+        var id: [UInt8]
+        var number: Int64
+        var sealed: [UInt8]
+    }
+
+    func hasVersion(_ version: [UInt8], of item: ItemID) throws -> Bool {
+        try transaction.first(Self.selectVersion, place + [.blob(item.bytes), .blob(version)]) { _ in true } ?? false
+    }
+
+    func add(_ version: Version, of item: ItemID) throws {
+        try transaction.execute(
+            Self.insertVersion,
+            place + [.blob(item.bytes), .blob(version.id), .integer(version.number), .blob(version.sealed)])
+    }
+
+    /// The newest first.
+    func versions(of item: ItemID, limit: Int = .max) throws -> [Version] {
+        try transaction.all(Self.selectVersions, place + [.blob(item.bytes), .integer(Int64(limit))]) {
+            Version(id: $0.blob(0), number: $0.integer(1), sealed: $0.blob(2))
+        }
+    }
+
+    func removeVersion(_ version: [UInt8], of item: ItemID) throws {
+        try transaction.execute(Self.deleteVersion, place + [.blob(item.bytes), .blob(version)])
+    }
+
+    // MARK: Removals
+
+    private static let insertRemoval = SQL(
+        """
+        INSERT INTO document_removals (partition_number, owner, container, folder) VALUES (?1, ?2, ?3, ?4)
+        ON CONFLICT (partition_number, owner, container, folder) DO NOTHING
+        """)
+    private static let deleteRemoval = SQL("DELETE FROM document_removals WHERE \(key) AND folder = ?4")
+
+    func addRemoval(of folder: ItemID) throws {
+        try transaction.execute(Self.insertRemoval, place + [.blob(folder.bytes)])
+    }
+
+    func endRemoval(of folder: ItemID) throws {
+        try transaction.execute(Self.deleteRemoval, place + [.blob(folder.bytes)])
+    }
+
+    private static let selectRemoval = SQL(
+        """
+        SELECT owner, container, folder FROM document_removals ORDER BY partition_number, owner, container, folder LIMIT 1
+        """)
+
+    /// A folder whose items are still to be removed.
+    static func nextRemoval(in transaction: any ReadTransaction) throws -> (scope: ScopeName, folder: ItemID)? {
+        try transaction.first(selectRemoval) { row in
+            ItemID(bytes: row.blob(2)).map {
+                (ScopeName(Owner(rawValue: row.text(0)), ItemName(row.text(1))), $0)
+            }
+        } ?? nil
+    }
+
+    // MARK: The end of an account
+
+    private static let remains = [
+        ("places", "folder, name_key"), ("folders", "folder"), ("children", "folder, item"),
+        ("versions", "item, version"), ("removals", "folder"),
+    ].map { table, columns in
+        SQL(
+            """
+            DELETE FROM document_\(table) WHERE partition_number = ?1 AND owner = ?2 AND (container, \(columns)) IN (
+                SELECT container, \(columns) FROM document_\(table)
+                WHERE partition_number = ?1 AND owner = ?2 LIMIT ?3)
+            """)
+    }
+
+    /// Removes some of what an account leaves.
+    ///
+    /// - Returns: Whether there may be more.
+    static func removeRemains(of account: AccountID, limit: Int, in transaction: any HandlerTransaction) throws -> Bool
+    {
+        let owner = Owner(account)
+        let values: [SQLValue] = [
+            .integer(Int64(ScopeName(owner, "").partition)), .text(owner.rawValue), .integer(Int64(limit)),
+        ]
+        return try remains.reduce(false) { try transaction.execute($1, values) > 0 || $0 }
+    }
+}

@@ -1,0 +1,70 @@
+internal import NephosStorage
+
+/// The service's own tables, all keyed by owner and container; items themselves lie in the feed.
+///
+/// - `document_places`: which item a name of a folder is, by a keyed hash of the name as the container compares it.
+///   Items in the trash have none.
+/// - `document_folders`: how many items a folder has, those in the trash not counted.
+/// - `document_children`: which items a folder has, those in the trash too: what is removed with it.
+/// - `document_versions`: contents that were committed, sealed. They never change.
+/// - `document_removals`: folders whose items are still to be removed.
+enum DocumentsMigrations {
+    static let all = [
+        Migration(
+            name: "documents-001",
+            statements: [
+                """
+                CREATE TABLE document_places (
+                    partition_number BIGINT NOT NULL,
+                    owner TEXT NOT NULL,
+                    container TEXT NOT NULL,
+                    folder BLOB NOT NULL,
+                    name_key BLOB NOT NULL,
+                    item BLOB NOT NULL,
+                    PRIMARY KEY (partition_number, owner, container, folder, name_key)) WITHOUT ROWID
+                """,
+                """
+                CREATE TABLE document_folders (
+                    partition_number BIGINT NOT NULL,
+                    owner TEXT NOT NULL,
+                    container TEXT NOT NULL,
+                    folder BLOB NOT NULL,
+                    item_count BIGINT NOT NULL,
+                    PRIMARY KEY (partition_number, owner, container, folder)) WITHOUT ROWID
+                """,
+                """
+                CREATE TABLE document_children (
+                    partition_number BIGINT NOT NULL,
+                    owner TEXT NOT NULL,
+                    container TEXT NOT NULL,
+                    folder BLOB NOT NULL,
+                    item BLOB NOT NULL,
+                    PRIMARY KEY (partition_number, owner, container, folder, item)) WITHOUT ROWID
+                """,
+                """
+                CREATE TABLE document_versions (
+                    partition_number BIGINT NOT NULL,
+                    owner TEXT NOT NULL,
+                    container TEXT NOT NULL,
+                    item BLOB NOT NULL,
+                    version BLOB NOT NULL,
+                    -- Rises with each version of an item.
+                    number BIGINT NOT NULL,
+                    sealed BLOB NOT NULL,
+                    PRIMARY KEY (partition_number, owner, container, item, version))
+                """,
+                """
+                CREATE INDEX document_versions_by_number
+                ON document_versions (partition_number, owner, container, item, number)
+                """,
+                """
+                CREATE TABLE document_removals (
+                    partition_number BIGINT NOT NULL,
+                    owner TEXT NOT NULL,
+                    container TEXT NOT NULL,
+                    folder BLOB NOT NULL,
+                    PRIMARY KEY (partition_number, owner, container, folder)) WITHOUT ROWID
+                """,
+            ])
+    ]
+}

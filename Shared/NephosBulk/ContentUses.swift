@@ -1,0 +1,242 @@
+internal import NephosChunks
+internal import NephosContent
+public import NephosCore
+public import NephosServiceKit
+internal import NephosStorage
+
+/// What one container's contents rest on, within a group's transaction: chunks, and the nodes of their manifests.
+///
+/// A reference is counted when a node is stored, for each of its children, and when a content is committed, for its root
+/// alone. So a commit, a copy or an end of a content changes one count, and what follows from it is done in steps.
+public struct ContentUses {
+    private let store: UseStore
+    private let ledger: StorageLedger
+    private let transaction: any HandlerTransaction
+    private let app: AppID
+    private let device: DeviceID
+    private let now: Timestamp
+
+    /// - Parameters:
+    ///   - app: On whose account in the ledger counts what is added; and of which device.
+    init(
+        _ scope: ScopeName, ledger: StorageLedger, app: AppID, device: DeviceID, now: Timestamp,
+        in transaction: any HandlerTransaction
+    ) {
+        store = UseStore(
+            place: HoldStore.Place(owner: scope.owner, partition: scope.partition), container: scope.path.rawValue,
+            transaction: transaction)
+        self.ledger = ledger
+        self.transaction = transaction
+        self.app = app
+        self.device = device
+        self.now = now
+    }
+
+    // MARK: Reading
+
+    /// Positions of those that the container lacks. What other containers have counts for nothing: an app learns
+    /// nothing of them.
+    public func missing(_ ids: [ChunkID]) throws -> [Int] {
+        try ids.indices.filter {
+            try (store.use(of: UseStore.Part(id: ids[$0]))?.count ?? 0) == 0 && store.node(ids[$0]) == nil
+        }
+    }
+
+    /// - Throws: ``CloudError`` `.unknownItem`: the container has no such node.
+    public func node(_ id: ChunkID) throws -> [UInt8] {
+        guard let bytes = try store.nodeBytes(id) else {
+            throw CloudError(.unknownItem, "The container has no such manifest node.")
+        }
+        return bytes
+    }
+
+    // MARK: Taking
+
+    /// Begins to use contents. Decides before it writes.
+    ///
+    /// - Parameters:
+    ///   - nodes: Manifest nodes that the container may lack, children first. Each is named by another or by a content.
+    ///   - upload: What has stored the chunks that the container did not use; what was charged to its room is from now
+    ///     on charged to them.
+    /// - Throws: ``CloudError`` `.invalidArguments`: a node is malformed, or not named; `.unknownItem`: a chunk or a node
+    ///   that is named is not there, or is not as long as was said; `.quotaExceeded`. Nothing was changed then.
+    public func take(_ contents: [UsedContent], nodes: [[UInt8]], from upload: ReservationID?) throws {
+        let inline = contents.reduce(0) { $0 + ($1.isInline ? $1.length : 0) }
+        guard !nodes.isEmpty || contents.contains(where: { !$0.isInline }) else {
+            return try ledger.charge(inline, to: store.place.owner, app: app, device: device, in: transaction)
+        }
+        var taking = try Taking(nodes, store, upload: upload.map { try requireUpload($0) })
+        for content in contents where !content.isInline { try taking.add(content) }
+        try taking.checkNodes()
+        let nodeBytes = taking.newNodes.reduce(UInt64(0)) { $0 + UInt64($1.bytes.count) }
+        try ledger.charge(inline + nodeBytes, to: store.place.owner, app: app, device: device, in: transaction)
+        try write(taking)
+    }
+
+    private func requireUpload(_ id: ReservationID) throws -> Reservation {
+        guard let reservation = try ledger.reservation(id, of: store.place.owner, in: transaction),
+            !reservation.hasEnded(at: now)
+        else { throw CloudError.uploadHasEnded }
+        return reservation
+    }
+
+    private func write(_ taking: Taking) throws {
+        for node in taking.newNodes {
+            try store.add(node.bytes, as: node.id, level: node.level, length: node.length)
+        }
+        var moved: UInt64 = 0
+        for (part, count) in taking.uses {
+            var use = try store.use(of: part) ?? UseStore.Use(count: 0, counted: 0, app: app, device: device)
+            if use.count == 0, use.counted == 0 {
+                (use.app, use.device) = (app, device)
+                if part.isNode {
+                    use.counted = taking.bytes(ofNew: part.id)
+                } else if let upload = taking.upload, try store.other(using: part) == nil {
+                    use.counted = try HoldStore.take(part.id, from: upload.id, at: store.place, in: transaction)
+                    moved += use.counted
+                }
+            }
+            use.count += count
+            try store.set(use, of: part)
+        }
+        if let upload = taking.upload, moved > 0 {
+            try ledger.keep(moved, of: upload, app: app, device: device, in: transaction)
+        }
+    }
+
+    // MARK: Giving back
+
+    /// Ends the use of contents. What rests on them follows in steps.
+    public func giveBack(_ contents: [UsedContent]) throws {
+        for content in contents {
+            guard !content.isInline else {
+                try ledger.release(
+                    content.length, of: store.place.owner, app: content.app, device: content.device, in: transaction)
+                continue
+            }
+            try giveBack(UseStore.Part(id: content.root, isNode: content.depth > 0))
+        }
+    }
+
+    private func giveBack(_ part: UseStore.Part) throws {
+        guard var use = try store.use(of: part) else { return }
+        use.count = max(0, use.count - 1)
+        try store.set(use, of: part)
+        if use.count == 0 { try store.addEnding(of: part) }
+    }
+
+    /// Carries out the end of a chunk or a node that nothing uses any more.
+    func end(_ part: UseStore.Part) throws {
+        try store.endEnding(of: part)
+        // It may be in use again.
+        guard let use = try store.use(of: part), use.count == 0 else { return }
+        try store.set(nil, of: part)
+        let owner = store.place.owner
+        if part.isNode {
+            // A damaged one keeps what it names.
+            if let bytes = try store.nodeBytes(part.id), let node = try? ManifestNode(of: bytes) {
+                for child in node.children { try giveBack(UseStore.Part(id: child.id, isNode: node.level > 0)) }
+            }
+            try store.removeNode(part.id)
+        } else if let other = try store.other(using: part) {
+            // It stays, and counts there from now on.
+            guard use.counted > 0, var heir = try other.use(of: part) else { return }
+            heir.counted = use.counted
+            try other.set(heir, of: part)
+            return try ledger.move(
+                use.counted, of: owner, from: (use.app, use.device), to: (heir.app, heir.device), in: transaction)
+        }
+        try ledger.release(use.counted, of: owner, app: use.app, device: use.device, in: transaction)
+        guard !part.isNode, try !HoldStore.isHeld(part.id, at: store.place, in: transaction) else { return }
+        try ChunkIndex.remove([part.id], of: owner, in: store.place.partition, in: transaction)
+    }
+}
+
+/// What is to be used from now on, while it is decided.
+private struct Taking {
+    struct Node {
+        var id: ChunkID
+        var bytes: [UInt8]
+        var level: Int
+        var length: UInt64
+    }
+
+    let upload: Reservation?
+    /// How many uses of each chunk and node come.
+    private(set) var uses: [UseStore.Part: Int64] = [:]
+    private(set) var newNodes: [Node] = []
+    private var known: [ChunkID: (level: Int, length: UInt64)] = [:]
+    private let store: UseStore
+
+    init(_ nodes: [[UInt8]], _ store: UseStore, upload: Reservation?) throws {
+        self.store = store
+        self.upload = upload
+        for bytes in nodes {
+            let id = bytes.withUnsafeBytes { ChunkID(hashing: $0) }
+            guard known[id] == nil, try store.node(id) == nil else { continue }
+            let node = try ManifestNode(of: bytes)
+            for child in node.children {
+                if node.level == 0 {
+                    try requireChunk(child.id, length: child.length)
+                } else {
+                    try requireNode(child.id, level: Int(node.level) - 1, length: child.length)
+                }
+                uses[UseStore.Part(id: child.id, isNode: node.level > 0), default: 0] += 1
+            }
+            known[id] = (Int(node.level), node.length)
+            newNodes.append(Node(id: id, bytes: bytes, level: Int(node.level), length: node.length))
+        }
+    }
+
+    mutating func add(_ content: UsedContent) throws {
+        if content.depth == 0 {
+            try requireChunk(content.root, length: content.length)
+        } else {
+            try requireNode(content.root, level: content.depth - 1, length: content.length)
+        }
+        uses[UseStore.Part(id: content.root, isNode: content.depth > 0), default: 0] += 1
+    }
+
+    func bytes(ofNew node: ChunkID) -> UInt64 { UInt64(newNodes.first { $0.id == node }?.bytes.count ?? 0) }
+
+    /// A node that nothing names would lie there for ever.
+    func checkNodes() throws {
+        guard newNodes.allSatisfy({ uses[UseStore.Part(id: $0.id, isNode: true)] != nil }) else {
+            throw CloudError(
+                .invalidArguments, "A manifest node is named by no content of the batch, and by no other node.",
+                details: ["argument": "nodes"])
+        }
+    }
+
+    private func requireNode(_ id: ChunkID, level: Int, length: UInt64) throws {
+        guard let node = try known[id] ?? store.node(id), node.level == level, node.length == length else {
+            throw CloudError(
+                .unknownItem, "A manifest node that the content rests on is missing, or is another than was said.",
+                details: ["chunk": Self.hex(id)])
+        }
+    }
+
+    /// It has to be used by the container, or stored by the upload: what is elsewhere in the account is sent again.
+    private func requireChunk(_ id: ChunkID, length: UInt64) throws {
+        let place = store.place
+        let isThere =
+            try store.use(of: UseStore.Part(id: id)).map { $0.count > 0 } ?? false
+            || upload.map { try HoldStore.has(id, for: $0.id, at: place, in: store.transaction) } ?? false
+        guard isThere, let chunk = try ChunkIndex.find(id, of: place.owner, in: place.partition, in: store.transaction),
+            UInt64(max(0, chunk.place.length - ChunkSealer.overhead)) == length
+        else {
+            throw CloudError(
+                .unknownItem, "A chunk that the content rests on was not stored, or is not as long as was said.",
+                details: ["chunk": Self.hex(id)])
+        }
+    }
+
+    private static func hex(_ id: ChunkID) -> String {
+        let digits = [UInt8]("0123456789abcdef".utf8)
+        return String(decoding: id.bytes.flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] }, as: UTF8.self)
+    }
+}
+
+extension ManifestNode {
+    fileprivate init(of bytes: [UInt8]) throws { self = try bytes.withUnsafeBytes { try ManifestNode(decoding: $0) } }
+}

@@ -1,0 +1,210 @@
+internal import NephosContent
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+
+/// The rows of what contents rest on.
+///
+/// - `content_uses`: how often a container uses a chunk or a manifest node: by the contents whose root it is, and by the
+///   nodes that name it. What an owner has in several containers is counted on the plan in one of them.
+/// - `content_nodes`: manifest nodes. They lie here and not among the chunks, so that what a content rests on is
+///   counted without a read of content.
+/// - `content_endings`: what nothing uses any more, until that is carried out.
+struct UseStore {
+    static let migration = Migration(
+        name: "bulk-003-uses",
+        statements: [
+            """
+            CREATE TABLE content_uses (
+                partition_number BIGINT NOT NULL,
+                owner TEXT NOT NULL,
+                chunk BLOB NOT NULL,
+                -- 1: a manifest node; the same bytes may be a chunk too.
+                is_node BIGINT NOT NULL,
+                container TEXT NOT NULL,
+                use_count BIGINT NOT NULL,
+                -- Bytes that it counts on the plan here; 0: it does in another container.
+                counted BIGINT NOT NULL,
+                app TEXT NOT NULL,
+                device TEXT NOT NULL,
+                PRIMARY KEY (partition_number, owner, chunk, is_node, container)) WITHOUT ROWID
+            """,
+            """
+            CREATE TABLE content_nodes (
+                partition_number BIGINT NOT NULL,
+                owner TEXT NOT NULL,
+                container TEXT NOT NULL,
+                id BLOB NOT NULL,
+                node_level BIGINT NOT NULL,
+                length BIGINT NOT NULL,
+                node BLOB NOT NULL,
+                PRIMARY KEY (partition_number, owner, container, id))
+            """,
+            """
+            CREATE TABLE content_endings (
+                partition_number BIGINT NOT NULL,
+                owner TEXT NOT NULL,
+                container TEXT NOT NULL,
+                id BLOB NOT NULL,
+                is_node BIGINT NOT NULL,
+                PRIMARY KEY (partition_number, owner, container, id, is_node)) WITHOUT ROWID
+            """,
+        ])
+
+    /// A chunk, or a manifest node.
+    struct Part: Hashable {
+        var id: ChunkID
+        var isNode = false
+
+        var values: [SQLValue] { [.blob(id.bytes), .integer(isNode ? 1 : 0)] }
+    }
+
+    struct Use {
+        var count: Int64
+        var counted: UInt64
+        var app: AppID
+        var device: DeviceID
+    }
+
+    let place: HoldStore.Place
+    let container: String
+    let transaction: any Transaction
+
+    private static let key = "partition_number = ?1 AND owner = ?2"
+    private static let select = SQL(
+        """
+        SELECT use_count, counted, app, device FROM content_uses
+        WHERE \(key) AND chunk = ?3 AND is_node = ?4 AND container = ?5
+        """)
+    private static let selectAny = SQL(
+        "SELECT container FROM content_uses WHERE \(key) AND chunk = ?3 AND is_node = ?4 ORDER BY container LIMIT 2")
+    private static let save = SQL(
+        """
+        INSERT INTO content_uses (partition_number, owner, chunk, is_node, container, use_count, counted, app, device)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+        ON CONFLICT (partition_number, owner, chunk, is_node, container) DO UPDATE SET
+            use_count = excluded.use_count, counted = excluded.counted, app = excluded.app, device = excluded.device
+        """)
+    private static let delete = SQL(
+        "DELETE FROM content_uses WHERE \(key) AND chunk = ?3 AND is_node = ?4 AND container = ?5")
+
+    func use(of part: Part) throws -> Use? {
+        try transaction.first(Self.select, place.values + part.values + [.text(container)]) {
+            Use(
+                count: $0.integer(0), counted: UInt64(clamping: $0.integer(1)), app: AppID($0.text(2)),
+                device: DeviceID($0.text(3)))
+        }
+    }
+
+    func set(_ use: Use?, of part: Part) throws {
+        let key = place.values + part.values + [.text(container)]
+        guard let use else { return _ = try transaction.execute(Self.delete, key) }
+        try transaction.execute(
+            Self.save,
+            key + [
+                .integer(use.count), .integer(Int64(clamping: use.counted)), .text(use.app.rawValue),
+                .text(use.device.rawValue),
+            ])
+    }
+
+    /// Containers that use it, two of them.
+    static func containers(
+        using part: Part, at place: HoldStore.Place, in transaction: any ReadTransaction
+    ) throws -> [String] {
+        try transaction.all(selectAny, place.values + part.values) { $0.text(0) }
+    }
+
+    /// Another container that uses it.
+    func other(using part: Part) throws -> UseStore? {
+        try Self.containers(using: part, at: place, in: transaction).first { $0 != container }.map {
+            UseStore(place: place, container: $0, transaction: transaction)
+        }
+    }
+
+    // MARK: Nodes
+
+    private static let selectNode = SQL(
+        "SELECT node_level, length FROM content_nodes WHERE \(key) AND container = ?3 AND id = ?4")
+    private static let selectNodeBytes = SQL(
+        "SELECT node FROM content_nodes WHERE \(key) AND container = ?3 AND id = ?4")
+    private static let insertNode = SQL(
+        """
+        INSERT INTO content_nodes (partition_number, owner, container, id, node_level, length, node)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+        """)
+    private static let deleteNode = SQL("DELETE FROM content_nodes WHERE \(key) AND container = ?3 AND id = ?4")
+
+    private func nodeKey(_ id: ChunkID) -> [SQLValue] { place.values + [.text(container), .blob(id.bytes)] }
+
+    func node(_ id: ChunkID) throws -> (level: Int, length: UInt64)? {
+        try transaction.first(Self.selectNode, nodeKey(id)) {
+            (level: Int($0.integer(0)), length: UInt64(clamping: $0.integer(1)))
+        }
+    }
+
+    func nodeBytes(_ id: ChunkID) throws -> [UInt8]? {
+        try transaction.first(Self.selectNodeBytes, nodeKey(id)) { $0.blob(0) }
+    }
+
+    func add(_ bytes: [UInt8], as id: ChunkID, level: Int, length: UInt64) throws {
+        try transaction.execute(
+            Self.insertNode,
+            nodeKey(id) + [.integer(Int64(level)), .integer(Int64(clamping: length)), .blob(bytes)])
+    }
+
+    func removeNode(_ id: ChunkID) throws { try transaction.execute(Self.deleteNode, nodeKey(id)) }
+
+    // MARK: Endings
+
+    private static let insertEnding = SQL(
+        """
+        INSERT INTO content_endings (partition_number, owner, container, id, is_node) VALUES (?1, ?2, ?3, ?4, ?5)
+        ON CONFLICT (partition_number, owner, container, id, is_node) DO NOTHING
+        """)
+    private static let deleteEnding = SQL(
+        "DELETE FROM content_endings WHERE \(key) AND container = ?3 AND id = ?4 AND is_node = ?5")
+    private static let selectEndings = SQL(
+        """
+        SELECT owner, container, id, is_node FROM content_endings
+        ORDER BY partition_number, owner, container, id, is_node LIMIT ?1
+        """)
+
+    func addEnding(of part: Part) throws {
+        try transaction.execute(Self.insertEnding, place.values + [.text(container)] + part.values)
+    }
+
+    func endEnding(of part: Part) throws {
+        try transaction.execute(Self.deleteEnding, place.values + [.text(container)] + part.values)
+    }
+
+    static func endings(
+        limit: Int, in transaction: any ReadTransaction
+    ) throws -> [(owner: Owner, container: String, part: Part)] {
+        try transaction.all(selectEndings, [.integer(Int64(limit))]) { row in
+            ChunkID(bytes: row.blob(2)).map {
+                (Owner(rawValue: row.text(0)), row.text(1), Part(id: $0, isNode: row.integer(3) != 0))
+            }
+        }.compactMap { $0 }
+    }
+
+    // MARK: The end of an account
+
+    private static let remains = [
+        ("uses", "chunk, is_node, container"), ("nodes", "container, id"), ("endings", "container, id, is_node"),
+    ].map { table, columns in
+        SQL(
+            """
+            DELETE FROM content_\(table) WHERE partition_number = ?1 AND owner = ?2 AND (\(columns)) IN (
+                SELECT \(columns) FROM content_\(table) WHERE partition_number = ?1 AND owner = ?2 LIMIT ?3)
+            """)
+    }
+
+    /// Removes some of an owner's.
+    ///
+    /// - Returns: Whether there may be more.
+    static func removeAll(at place: HoldStore.Place, limit: Int, in transaction: any Transaction) throws -> Bool {
+        try remains.reduce(false) {
+            try transaction.execute($1, place.values + [.integer(Int64(limit))]) > 0 || $0
+        }
+    }
+}

@@ -1,0 +1,35 @@
+public import NephosCore
+public import NephosWire
+
+/// A content that a service keeps for an owner: what its version says of it.
+public struct UsedContent: Hashable, Sendable {
+    /// Bytes.
+    public var length: UInt64
+    /// Whether it lies in its version, and no chunk is needed.
+    public var isInline: Bool
+    /// The id of the only chunk, or of the manifest's first node.
+    public var root: ChunkID
+    /// Levels of nodes above the chunks.
+    public var depth: Int
+    public var app: AppID
+    public var device: DeviceID
+
+    public init(
+        length: UInt64, isInline: Bool, root: ChunkID, depth: Int, app: AppID, device: DeviceID
+    ) {
+        self.length = length
+        self.isInline = isInline
+        self.root = root
+        self.depth = depth
+        self.app = app
+        self.device = device
+    }
+
+    /// - Parameter content: As it was committed.
+    public init(_ content: WireDocumentContent) {
+        self.init(
+            length: content.length, isInline: content.root.isEmpty,
+            root: ChunkID(bytes: [UInt8](content.root)) ?? .none, depth: Int(content.depth),
+            app: AppID(content.appID), device: DeviceID(content.deviceID))
+    }
+}

@@ -1,0 +1,35 @@
+/// Bounds of what a container holds. The same check runs on devices and in the service.
+public enum DocumentLimits {
+    /// Bytes of a name.
+    public static let nameBytesMax = 255
+    /// Folders above an item, the container's top among them.
+    public static let depthMax = 128
+    /// Items of a folder.
+    public static let folderCountMax = 100_000
+    /// Items of a container, those in the trash among them.
+    public static let itemCountMax = 2_000_000
+    /// Changes of one batch.
+    public static let changesMax = 500
+    /// Manifest nodes of one batch, in bytes.
+    public static let nodesBytesMax = 1 << 20
+    /// A content that goes with its item.
+    public static let inlineBytesMax = 4096
+    /// A content, in bytes.
+    public static let contentBytesMax: UInt64 = 16 << 40
+    /// The path that a symbolic link leads to, in bytes.
+    public static let linkBytesMax = 4095
+    /// Extended attributes of an item, names and values together, in bytes; and how many.
+    public static let attributeBytesMax = 32 << 10
+    public static let attributeCountMax = 64
+    /// Tags of an item, and bytes of one.
+    public static let tagCountMax = 32
+    public static let tagBytesMax = 128
+    /// Versions that are kept of an item's content.
+    public static let versionsMax = 100
+    /// Conflicts of an item that nobody has resolved.
+    public static let conflictsMax = 16
+    /// Ids that are asked about in one request.
+    public static let missingMax = 4096
+    /// Nodes that are read in one request.
+    public static let nodesReadMax = 32
+}

@@ -1,0 +1,65 @@
+/// Names an item of a container: 128 bits, chosen at random by the device that makes the item, and never used again.
+public struct ItemID: Hashable, Sendable, CustomStringConvertible {
+    public static let byteCount = 16
+    /// The folder that a container begins with: what lies in it is private to the app.
+    public static let top = ItemID(high: 0, low: 0)
+    /// `Documents` in it, which the person sees.
+    public static let documents = ItemID(high: 0, low: 1)
+
+    private let high: UInt64
+    private let low: UInt64
+
+    private init(high: UInt64, low: UInt64) {
+        self.high = high
+        self.low = low
+    }
+
+    /// - Returns: Nil if there are not 16 bytes.
+    public init?(bytes: some Collection<UInt8>) {
+        guard bytes.count == Self.byteCount else { return nil }
+        let words = bytes.reduce(into: (high: UInt64(0), low: UInt64(0))) { words, byte in
+            words.high = words.high << 8 | words.low >> 56
+            words.low = words.low << 8 | UInt64(byte)
+        }
+        self.init(high: words.high, low: words.low)
+    }
+
+    /// From the name that the item has in its container's feed.
+    ///
+    /// - Returns: Nil if there are not 32 lowercase hexadecimal digits.
+    public init?(_ name: ItemName) {
+        guard name.utf8.count == 2 * Self.byteCount else { return nil }
+        var words = (high: UInt64(0), low: UInt64(0))
+        for digit in name.utf8 {
+            let value: UInt8
+            switch digit {
+            case UInt8(ascii: "0")...UInt8(ascii: "9"): value = digit - UInt8(ascii: "0")
+            case UInt8(ascii: "a")...UInt8(ascii: "f"): value = digit - UInt8(ascii: "a") + 10
+            default: return nil
+            }
+            words.high = words.high << 4 | words.low >> 60
+            words.low = words.low << 4 | UInt64(value)
+        }
+        self.init(high: words.high, low: words.low)
+    }
+
+    public static func random(using generator: inout some RandomNumberGenerator) -> ItemID {
+        ItemID(high: generator.next(), low: generator.next())
+    }
+
+    public var bytes: [UInt8] {
+        withUnsafeBytes(of: high.bigEndian) { [UInt8]($0) } + withUnsafeBytes(of: low.bigEndian) { [UInt8]($0) }
+    }
+
+    /// 32 lowercase hexadecimal digits: its name in the feed.
+    public var name: ItemName {
+        let digits = [UInt8]("0123456789abcdef".utf8)
+        return ItemName(
+            String(decoding: bytes.flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] }, as: UTF8.self))
+    }
+
+    public var description: String { name.rawValue }
+
+    /// Whether every container has it, without a row.
+    public var isBuiltIn: Bool { high == 0 && low <= 1 }
+}

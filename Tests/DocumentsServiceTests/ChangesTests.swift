@@ -1,0 +1,247 @@
+import Foundation
+import NephosBus
+import NephosCore
+import NephosSimulation
+import NephosWire
+import Testing
+
+/// Items are made, moved, changed and deleted, and nothing that somebody else has done meanwhile is lost.
+@Suite struct ChangesTests {
+    private let house: ContainerHouse
+    private let here: ContainerDevice
+    private let there: ContainerDevice
+
+    init() throws {
+        house = try ContainerHouse()
+        here = try house.device()
+        there = try house.device()
+    }
+
+    @Test func whatOneDeviceMakesTheOtherReads() throws {
+        let folder = try here.makeFolder("Letters")
+        let letter = try here.makeFile("to you.txt", in: folder, "Hello")
+        #expect(try there.names() == ["Letters": folder])
+        #expect(try there.names(in: folder) == ["to you.txt": letter])
+        let item = try there.item(letter)
+        #expect(item.content.text == "Hello")
+        #expect(item.content.deviceID == here.mover.device.rawValue && item.content.appID == ContainerHouse.app)
+        #expect(item.content.committed > 0)
+    }
+
+    @Test func aBatchIsDoneAsAWholeOrNotAtAll() throws {
+        let (first, second) = (ContainerDevice.makeID(), ContainerDevice.makeID())
+        expect(.alreadyExists) {
+            try here.apply([.create(first, "a", .inline("1")), .create(second, "A", .inline("2"))])
+        }
+        #expect(try here.list().isEmpty)
+        // Later changes of a batch see the earlier ones.
+        try here.apply([
+            .create(first, "folder"), .create(second, "a", in: first, .inline("1")), .place(second, "b", in: first),
+        ])
+        #expect(try there.names(in: first) == ["b": second])
+    }
+
+    @Test func aRepeatAfterAnyTimeIsNoConflictAndChangesNothing() throws {
+        let id = ContainerDevice.makeID()
+        let create = WireDocumentChange.create(id, "a", .inline("1"))
+        try here.apply([create])
+        let first = try here.item(id).content
+        let replace = WireDocumentChange.replace(id, .inline("2", base: first.version))
+        let move = WireDocumentChange.place(id, "b", in: .documents)
+        try here.apply([replace, move])
+        // Under other request ids, of which nobody has stored a reply: as after a week.
+        let before = try here.list()
+        let device = try house.device()
+        for change in [create, replace, move] { try device.apply([change]) }
+        #expect(try device.list() == before)
+        #expect(before[id]?.content.text == "2" && before[id]?.conflicts.isEmpty == true)
+    }
+
+    @Test func unequalContentsFromOneBaseAreBothKept() throws {
+        let id = try here.makeFile("a", "base")
+        let base = try here.item(id).content.version
+        try here.apply([.replace(id, .inline("mine", base: base))])
+        try there.apply([.replace(id, .inline("yours", base: base))])
+        var item = try here.item(id)
+        #expect(item.content.text == "mine")
+        #expect(item.conflicts.map(\.text) == ["yours"])
+        #expect(item.conflicts.first?.base == base && item.conflicts.first?.deviceID == there.mover.device.rawValue)
+        // Equal bytes are never a conflict.
+        try there.apply([.replace(id, .inline("mine", base: base)), .replace(id, .inline("yours", base: base))])
+        #expect(try here.item(id) == item)
+        expect(.constraintViolation) {
+            try there.apply([.replace(id, .inline("third", base: base), failOnConflict: true)])
+        }
+        try there.apply([.resolve(id, item.conflicts.map(\.version))])
+        item = try here.item(id)
+        #expect(item.conflicts.isEmpty)
+        #expect(try here.versions(of: id).map(\.text) == ["yours", "mine", "base"])
+    }
+
+    @Test func aMoveAndAnEditDoNotConflict() throws {
+        let id = try here.makeFile("a", "1")
+        let item = try here.item(id)
+        let folder = try here.makeFolder("folder")
+        try there.apply([.place(id, "b", in: folder, base: item.placeVersion)])
+        try here.apply([.replace(id, .inline("2", base: item.content.version))])
+        let now = try there.item(id)
+        #expect(now.content.text == "2" && now.conflicts.isEmpty && ItemID(bytes: now.parent) == folder)
+        // Of two moves from one place the second is told.
+        expect(.constraintViolation) { try here.apply([.place(id, "c", in: .documents, base: item.placeVersion)]) }
+    }
+
+    @Test(arguments: [("a.txt", "A.TXT"), ("é", "e\u{301}"), ("Straße", "STRAßE")])
+    func namesThatThePersonCannotTellApartClash(_ first: String, _ second: String) throws {
+        try here.makeFile(first)
+        expect(.alreadyExists) { try there.makeFile(second) }
+        let id = ContainerDevice.makeID()
+        let change = WireDocumentChange.create(id, Data(second.utf8), in: .documents, .inline("x"), clash: .rename)
+        try there.apply([change])
+        #expect(try here.names().count == 2)
+        // Bytes are kept.
+        #expect(try here.item(id).name.starts(with: Data(second.utf8.prefix(1))))
+    }
+
+    @Test func aThirdOfANameGetsTheNextNumber() throws {
+        var names: [Data] = []
+        for _ in 0..<3 {
+            let id = ContainerDevice.makeID()
+            try here.apply([.create(id, "letter.txt", .inline("x"), clash: .rename)])
+            names.append(try here.item(id).name)
+        }
+        #expect(names.map { String(decoding: $0, as: UTF8.self) } == ["letter.txt", "letter 2.txt", "letter 3.txt"])
+        let long = String(repeating: "ä", count: 127)
+        for _ in 0..<2 { try here.apply([.create(ContainerDevice.makeID(), long, .inline("x"), clash: .rename)]) }
+        #expect(try here.names().keys.contains(String(repeating: "ä", count: 126) + " 2"))
+    }
+
+    @Test(arguments: ["", ".", "..", "a/b", "a\u{0}b", String(repeating: "x", count: 256)])
+    func impossibleNamesAreRefused(_ name: String) throws {
+        expect(.invalidArguments) { try here.makeFile(name) }
+        #expect(try here.list().isEmpty)
+    }
+
+    @Test func namesThatAreNoTextAreKept() throws {
+        let id = ContainerDevice.makeID()
+        let name = Data([0xff, 0xfe, 0x41])
+        try here.apply([.create(id, name, in: .documents, .inline("x"))])
+        #expect(try there.item(id).name == name)
+        expect(.alreadyExists) {
+            try there.apply([.create(ContainerDevice.makeID(), name, in: .documents, .inline("x"))])
+        }
+    }
+
+    @Test func everyContainerHasDocumentsAndNobodyMakesAnother() throws {
+        expect(.alreadyExists) { try here.makeFolder("documents", in: .top) }
+        expect(.invalidArguments) { try here.apply([.place(.documents, "d", in: .top)]) }
+        expect(.invalidArguments) { try here.apply([.trash(.top)]) }
+        #expect(try here.makeFolder("Documents", in: .documents) != .documents)
+    }
+
+    @Test func noFolderLiesInItself() throws {
+        let outer = try here.makeFolder("outer")
+        let inner = try here.makeFolder("inner", in: outer)
+        expect(.constraintViolation) { try here.apply([.place(outer, "x", in: inner)]) }
+        expect(.constraintViolation) { try here.apply([.place(outer, "x", in: outer)]) }
+        // Also by two moves of one batch.
+        let other = try here.makeFolder("other")
+        expect(.constraintViolation) {
+            try here.apply([.place(other, "x", in: inner), .place(outer, "y", in: other)])
+        }
+        #expect(try here.names().keys.sorted() == ["other", "outer"])
+    }
+
+    @Test func foldersLieNoDeeperThanIsStated() throws {
+        var folder = ItemID.documents
+        var changes: [WireDocumentChange] = []
+        for _ in 1..<DocumentLimits.depthMax {
+            let id = ContainerDevice.makeID()
+            changes.append(.create(id, "d", in: folder))
+            folder = id
+        }
+        try here.apply(changes)
+        try here.makeFile("deep", in: folder)
+        let last = try here.makeFolder("last", in: folder)
+        expect(.limitExceeded) { try here.makeFile("deeper", in: last) }
+    }
+
+    @Test func filesHaveNoItems() throws {
+        let file = try here.makeFile("a")
+        expect(.unknownItem) { try here.makeFile("b", in: file) }
+        expect(.unknownItem) { try here.makeFile("b", in: ContainerDevice.makeID()) }
+    }
+
+    @Test func attributesMergeSingly() throws {
+        let id = try here.makeFile("a")
+        try here.apply([
+            .attributes(id) {
+                $0.executable = true
+                $0.extended = ["user.a": Data([1]), "user.b": Data([2])]
+            }
+        ])
+        try there.apply([
+            .attributes(id) {
+                $0.favouriteRank = 7
+                $0.tags.tags = ["red"]
+                $0.extended = ["user.b": Data(), "user.c": Data([3])]
+            }
+        ])
+        let attributes = try here.item(id).attributes
+        #expect(attributes.executable && attributes.favouriteRank == 7 && attributes.tags == ["red"])
+        #expect(attributes.extended == ["user.a": Data([1]), "user.c": Data([3])])
+        expect(.limitExceeded) { try here.apply([.attributes(id) { $0.extended = ["x": Data(count: 32 << 10)] }]) }
+        expect(.limitExceeded) { try here.apply([.attributes(id) { $0.tags.tags = [""] }]) }
+    }
+
+    @Test func anIdIsNeverUsedAgain() throws {
+        let id = try here.makeFile("a")
+        expect(.alreadyExists) { try there.apply([.create(id, "b", .inline("other"))]) }
+        try here.apply([.trash(id), .remove(id)])
+        expect(.unknownItem) { try there.apply([.create(id, "b", .inline("other"))]) }
+        // To remove what is gone is done already.
+        try there.apply([.remove(id)])
+    }
+
+    @Test func oneContainerKnowsNothingOfAnother() throws {
+        let id = try here.makeFile("a")
+        let other = try house.device(app: "T.other")
+        expect(.missingEntitlement) { _ = try other.list() }
+        other.container = "T.elsewhere"
+        expect(.unknownItem) { try other.apply([.trash(id)]) }
+        other.container = "there is none"
+        expect(.missingEntitlement) { _ = try other.list() }
+        // Apps that list the same one share it.
+        (here.container, other.container) = ("T.shared", "T.shared")
+        try here.makeFile("shared")
+        #expect(try other.names().keys.sorted() == ["shared"])
+        // Accounts do not.
+        try house.cloud.createAccount("guest")
+        let guest = try house.device(account: "guest")
+        guest.container = "T.shared"
+        #expect(try guest.list().isEmpty)
+    }
+
+    @Test func contentsThatAreNoneAreRefused() throws {
+        let id = ContainerDevice.makeID()
+        let wrong: [(inout WireDocumentContent) -> Void] = [
+            { $0.version = Data([1]) }, { $0.base = Data([1]) }, { $0.length = 5 }, { $0.inline = Data() },
+            { $0.root = Data(count: 32) }, { $0.depth = 1 }, { $0.length = .max },
+            {
+                $0.length = 5000
+                $0.inline = Data(count: 5000)
+            },
+        ]
+        for change in wrong {
+            var content = WireDocumentContent.inline("text")
+            change(&content)
+            #expect(throws: CloudError.self) { try here.apply([.create(id, "a", content)]) }
+        }
+        // What nobody has stored is no content.
+        var content = WireDocumentContent()
+        content.version = Data(ContainerDevice.makeID().bytes)
+        content.length = 5000
+        content.root = Data(count: 32)
+        expect(.unknownItem) { try here.apply([.create(id, "a", content)]) }
+        #expect(try here.list().isEmpty)
+    }
+}

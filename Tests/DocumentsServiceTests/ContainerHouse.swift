@@ -1,0 +1,224 @@
+import Foundation
+import NephosBulk
+import NephosBus
+import NephosContent
+import NephosCore
+import NephosKit
+import NephosServiceKit
+import NephosSimulation
+import NephosWire
+import SwiftProtobuf
+import Testing
+
+/// A cloud with an app that has containers, and devices that change them.
+final class ContainerHouse {
+    static let app = "T.letters"
+    static let container = "T.letters"
+
+    let cloud: TestCloud
+    private let folder: String
+
+    init(seed: UInt64 = 1, log: LogLines? = nil) throws {
+        folder = NSTemporaryDirectory() + "container-tests-\(UUID().uuidString)"
+        try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+        cloud = try TestCloud(
+            seed: seed, content: ContentOptions(store: try SegmentStore(folder: folder, segmentBytesMax: 1 << 20)),
+            logger: log?.logger)
+        try createApp(Self.app, [Self.container, "T.shared"])
+        try createApp("T.other", ["T.elsewhere", "T.shared"])
+    }
+
+    private func createApp(_ id: String, _ containers: [String]) throws {
+        var app = WireApp()
+        app.appID = id
+        app.containerIds = containers
+        try cloud.createApp(app)
+    }
+
+    deinit {
+        cloud.close()
+        try? FileManager.default.removeItem(atPath: folder)
+    }
+
+    func device(app: String = ContainerHouse.app, account: String = TestCloud.accountName) throws -> ContainerDevice {
+        ContainerDevice(self, try TestBulk(of: cloud, account: account, app: app))
+    }
+}
+
+/// A device that changes containers, at documents' real door.
+final class ContainerDevice {
+    let mover: TestBulk
+    private let house: ContainerHouse
+    var container = ContainerHouse.container
+
+    init(_ house: ContainerHouse, _ mover: TestBulk) {
+        self.house = house
+        self.mover = mover
+    }
+
+    // MARK: Requests
+
+    @discardableResult
+    func call<Request: SwiftProtobuf.Message, Reply: SwiftProtobuf.Message>(
+        _ method: String, _ request: Request, as reply: Reply.Type
+    ) throws -> Reply {
+        try mover.client.call(
+            method, request, at: .requests(.documents), accessToken: mover.accessToken, as: reply)
+    }
+
+    @discardableResult
+    func apply(
+        _ changes: [WireDocumentChange], nodes: [[UInt8]] = [], upload: [UInt8] = []
+    ) throws -> WireApplyChangesReply {
+        var request = WireApplyChanges()
+        request.container = container
+        request.changes = changes
+        request.nodes = nodes.map { Data($0) }
+        request.transferID = Data(upload)
+        return try call("ApplyChanges", request, as: WireApplyChangesReply.self)
+    }
+
+    /// Everything in the container, by id.
+    func list() throws -> [ItemID: WireDocumentItem] {
+        var request = WireReadChanges()
+        request.scope = container
+        let reply = try call("ReadChanges", request, as: WireReadChangesReply.self)
+        var items: [ItemID: WireDocumentItem] = [:]
+        var digest = SetDigest.empty
+        for change in reply.changes where !change.deleted {
+            let id = try #require(ItemID(ItemName(change.item)))
+            items[id] = try WireDocumentItem(serializedBytes: change.body)
+            digest.add(
+                SetDigest(ofItem: [UInt8](reply.digestKey) + [UInt8](change.item.utf8) + [0] + [UInt8](change.body)))
+        }
+        #expect(reply.digest.isEmpty && items.isEmpty || Data(digest.bytes) == reply.digest)
+        return items
+    }
+
+    /// What the folder holds, by name.
+    func names(in folder: ItemID = .documents) throws -> [String: ItemID] {
+        let items = try list().filter { !$0.value.hasTrash && ItemID(bytes: $0.value.parent) == folder }
+        return Dictionary(items.map { (String(decoding: $0.value.name, as: UTF8.self), $0.key) }) { $1 }
+    }
+
+    func item(_ id: ItemID) throws -> WireDocumentItem { try #require(try list()[id]) }
+
+    func versions(of id: ItemID) throws -> [WireDocumentContent] {
+        var request = WireListVersions()
+        request.container = container
+        request.item = Data(id.bytes)
+        return try call("ListVersions", request, as: WireListVersionsReply.self).versions
+    }
+
+    // MARK: Changes
+
+    /// Makes a folder.
+    @discardableResult
+    func makeFolder(_ name: String, in folder: ItemID = .documents) throws -> ItemID {
+        let id = Self.makeID()
+        try apply([.create(id, name, in: folder)])
+        return id
+    }
+
+    /// Makes a file with these bytes.
+    @discardableResult
+    func makeFile(_ name: String, in folder: ItemID = .documents, _ text: String = "text") throws -> ItemID {
+        let id = Self.makeID()
+        try apply([.create(id, name, in: folder, .inline(text))])
+        return id
+    }
+
+    static func makeID() -> ItemID {
+        var generator = SystemRandomNumberGenerator()
+        return ItemID.random(using: &generator)
+    }
+}
+
+extension WireDocumentContent {
+    static func inline(_ text: String, base: Data = Data(), version: ItemID = ContainerDevice.makeID()) -> Self {
+        var content = WireDocumentContent()
+        content.version = Data(version.bytes)
+        content.base = base
+        content.inline = Data(text.utf8)
+        content.length = UInt64(text.utf8.count)
+        return content
+    }
+
+    var text: String { String(decoding: inline, as: UTF8.self) }
+}
+
+extension WireDocumentChange {
+    private static func make(_ item: ItemID, _ set: (inout WireDocumentChange) -> Void) -> Self {
+        var change = WireDocumentChange()
+        change.item = Data(item.bytes)
+        set(&change)
+        return change
+    }
+
+    /// - Parameter content: Nil: it is a folder.
+    static func create(
+        _ id: ItemID, _ name: String, in folder: ItemID = .documents, _ content: WireDocumentContent? = nil,
+        clash: WireNameClash = .refuse, place: ItemID = ContainerDevice.makeID()
+    ) -> Self {
+        create(id, Data(name.utf8), in: folder, content, clash: clash, place: place)
+    }
+
+    static func create(
+        _ id: ItemID, _ name: Data, in folder: ItemID, _ content: WireDocumentContent? = nil,
+        clash: WireNameClash = .refuse, place: ItemID = ContainerDevice.makeID()
+    ) -> Self {
+        make(id) {
+            $0.create.kind = content == nil ? .folder : .file
+            $0.create.parent = Data(folder.bytes)
+            $0.create.name = name
+            $0.create.placeVersion = Data(place.bytes)
+            if let content { $0.create.content = content }
+            $0.create.clash = clash
+        }
+    }
+
+    static func replace(_ id: ItemID, _ content: WireDocumentContent, failOnConflict: Bool = false) -> Self {
+        make(id) {
+            $0.replace.content = content
+            $0.replace.failOnConflict = failOnConflict
+        }
+    }
+
+    static func place(
+        _ id: ItemID, _ name: String, in folder: ItemID, base: Data = Data(), clash: WireNameClash = .refuse,
+        place: ItemID = ContainerDevice.makeID()
+    ) -> Self {
+        make(id) {
+            $0.place.parent = Data(folder.bytes)
+            $0.place.name = Data(name.utf8)
+            $0.place.placeVersion = Data(place.bytes)
+            $0.place.base = base
+            $0.place.clash = clash
+        }
+    }
+
+    static func trash(_ id: ItemID, base: Data = Data(), seen: UInt64 = 0) -> Self {
+        make(id) {
+            $0.trash.batch = Data(ContainerDevice.makeID().bytes)
+            $0.trash.base = base
+            $0.trash.seenSequence = seen
+        }
+    }
+
+    static func restore(_ id: ItemID, clash: WireNameClash = .refuse) -> Self { make(id) { $0.restore.clash = clash } }
+    static func remove(_ id: ItemID) -> Self { make(id) { $0.remove = WireRemoveItem() } }
+    static func resolve(_ id: ItemID, _ versions: [Data]) -> Self { make(id) { $0.resolve.versions = versions } }
+    static func attributes(_ id: ItemID, _ set: (inout WireSetAttributes) -> Void) -> Self {
+        make(id) { set(&$0.attributes) }
+    }
+}
+
+/// Expects a typed error.
+func expect(_ code: CloudError.Code, _ body: () throws -> Void, _ location: SourceLocation = #_sourceLocation) {
+    do {
+        try body()
+        Issue.record("Nothing was thrown.", sourceLocation: location)
+    } catch {
+        #expect((error as? CloudError)?.code == code, "\(error)", sourceLocation: location)
+    }
+}
