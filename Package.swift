@@ -210,8 +210,8 @@ let package = Package(
             tests(
                 "DocumentsServiceTests",
                 [
-                    "NephosSimulation", "NephosServiceKit", "NephosKit", "NephosBulk", "NephosContent", "NephosStorage",
-                    "NephosBus", "NephosWire", "NephosCore", protobuf,
+                    "NephosSimulation", "NephosServiceKit", "NephosKit", "NephosBulk", "NephosContent", "NephosChunks",
+                    "NephosStorage", "NephosBus", "NephosWire", "NephosCore", protobuf,
                 ]),
             tests("CommandLineTests", ["NephosServiceKit", "NephosSimulation", "NephosCore", grdb]),
             // A service and its device model, as small as they can be.

@@ -56,6 +56,9 @@ final class ContainerDevice {
         self.mover = mover
     }
 
+    /// Lets time pass until it holds, for two minutes at most.
+    func run(until condition: () -> Bool) { _ = house.cloud.network.run(within: .seconds(120), until: condition) }
+
     // MARK: Requests
 
     @discardableResult

@@ -14,6 +14,8 @@ public final class SteppedWork {
     private let step: (any HandlerTransaction) throws -> Bool
     private weak var host: (any ServiceRuntime)?
     private var isRunning = false
+    /// It was called for while the last step was under way, which may have looked before.
+    private var wasCalled = false
 
     /// - Parameters:
     ///   - name: What an operator reads when it fails, such as "Removing folders".
@@ -42,6 +44,7 @@ public final class SteppedWork {
 
     /// There is something to do.
     public func beginSoon() {
+        wasCalled = true
         guard !isRunning, let host else { return }
         isRunning = true
         run(host)
@@ -49,6 +52,7 @@ public final class SteppedWork {
 
     private func run(_ host: any ServiceRuntime) {
         var hasMore = false
+        wasCalled = false
         host.submit { [weak self] in
             hasMore = try self?.step($0) ?? false
         } then: { [weak self, weak host] failure in
@@ -56,7 +60,7 @@ public final class SteppedWork {
             if let failure {
                 host.report("\(name) has failed. It is tried again later", details: ["error": failure.code.description])
             }
-            guard failure == nil, hasMore else {
+            guard failure == nil, hasMore || wasCalled else {
                 isRunning = false
                 return
             }

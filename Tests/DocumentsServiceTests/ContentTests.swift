@@ -1,0 +1,296 @@
+import Foundation
+import NephosBulk
+import NephosBus
+import NephosChunks
+import NephosCore
+import NephosKit
+import NephosSimulation
+import NephosStorage
+import NephosWire
+import Testing
+
+/// Contents rest on chunks and nodes: nothing that is in use goes, nothing that is not stays, and the plan counts what
+/// is there, once.
+@Suite struct ContentTests {
+    private let house: ContainerHouse
+    private let here: ContainerDevice
+
+    init() throws {
+        house = try ContainerHouse()
+        here = try house.device()
+    }
+
+    @Test func aLongContentRestsOnWhatWasStored() throws {
+        let bytes = TestContent(seed: 1, chunks: [100_000, 70_000, 200_000])
+        let id = ContainerDevice.makeID()
+        try here.put(bytes, as: [.create(id, "a", bytes.content())])
+        let item = try here.item(id)
+        #expect(item.content.length == 370_000 && item.content.depth == 1)
+        #expect(try here.missing(bytes.ids).isEmpty)
+        #expect(try house.used() == Int64(370_000 + bytes.nodes.reduce(0) { $0 + $1.count }))
+        #expect(try here.nodes([Data(bytes.root.bytes)]) == bytes.nodes)
+        #expect(try house.counts() == Counts(chunks: 3, uses: 4, nodes: 1))
+    }
+
+    @Test func aContentOfOneChunkHasNoNode() throws {
+        let bytes = TestContent(seed: 1, chunks: [100_000])
+        let id = ContainerDevice.makeID()
+        try here.put(bytes, as: [.create(id, "a", bytes.content())])
+        #expect(try here.item(id).content.depth == 0)
+        #expect(try house.used() == 100_000)
+        #expect(try house.counts() == Counts(chunks: 1, uses: 1, nodes: 0))
+    }
+
+    /// What is there already is neither sent nor counted again, and stays until the last that rests on it has gone.
+    @Test func whatTwoContentsShareIsThereOnceUntilBothAreGone() throws {
+        let first = TestContent(seed: 1, chunks: [100_000, 70_000])
+        let second = TestContent(seed: 1, chunks: [100_000, 70_000, 50_000])
+        let (one, two) = (ContainerDevice.makeID(), ContainerDevice.makeID())
+        try here.put(first, as: [.create(one, "a", first.content())])
+        #expect(try here.missing(second.ids) == [2])
+        try here.put(second, as: [.create(two, "b", second.content())])
+        let nodes = Int64((first.nodes + second.nodes).reduce(0) { $0 + $1.count })
+        #expect(try house.used() == 220_000 + nodes)
+        try here.apply([.trash(one), .remove(one)])
+        house.cloud.network.run(for: .seconds(5))
+        #expect(try house.counts() == Counts(chunks: 3, uses: 4, nodes: 1))
+        #expect(try house.used() == 220_000 + Int64(second.nodes[0].count))
+        try here.apply([.trash(two), .remove(two)])
+        house.cloud.network.run(for: .seconds(5))
+        #expect(try house.counts() == Counts(chunks: 0, uses: 0, nodes: 0))
+        #expect(try house.used() == 0)
+    }
+
+    @Test func aTreeOfNodesGoesLevelByLevel() throws {
+        // More chunks than a node takes: two levels.
+        let bytes = TestContent(seed: 2, chunks: Array(repeating: 5000, count: 700))
+        let id = ContainerDevice.makeID()
+        try here.put(bytes, as: [.create(id, "a", bytes.content())])
+        #expect(try here.item(id).content.depth == 2)
+        #expect(bytes.nodes.count > 2)
+        #expect(try house.counts() == Counts(chunks: 700, uses: 700 + bytes.nodes.count, nodes: bytes.nodes.count))
+        try here.apply([.trash(id), .remove(id)])
+        house.cloud.network.run(for: .seconds(20))
+        #expect(try house.counts() == Counts(chunks: 0, uses: 0, nodes: 0))
+        #expect(try house.used() == 0)
+    }
+
+    @Test func anUploadThatEndsTakesNothingThatIsInUse() throws {
+        let bytes = TestContent(seed: 1, chunks: [100_000, 70_000])
+        let id = ContainerDevice.makeID()
+        let upload = try here.put(bytes, as: [.create(id, "a", bytes.content())])
+        // Stored in it and never committed.
+        let rest = TestContent(seed: 9, chunks: [60_000])
+        try here.store(rest, in: upload, bytes: 230_000)
+        try here.closeUpload(upload)
+        house.cloud.network.run(for: .seconds(5))
+        #expect(try house.counts() == Counts(chunks: 2, uses: 3, nodes: 1))
+        #expect(try house.used() == Int64(170_000 + bytes.nodes[0].count))
+        let mover = try here.mover.connect(BulkClient.Purpose())
+        let fetched = Fetched()
+        mover.fetch(bytes.ids[1]) { result in fetched.bytes = (try? result.get())?.withContent { [UInt8]($0) } }
+        house.cloud.network.run(for: .seconds(5))
+        #expect(fetched.bytes == bytes.chunks[1])
+    }
+
+    private final class Fetched { var bytes: [UInt8]? }
+
+    /// Nothing can be probed: what another app's container or another account has is sent again, and stored once.
+    @Test func whatIsElsewhereIsSentAgainAndCountedOnce() throws {
+        let bytes = TestContent(seed: 1, chunks: [100_000])
+        let id = ContainerDevice.makeID()
+        try here.put(bytes, as: [.create(id, "a", bytes.content())])
+        let other = try house.device(app: "T.other")
+        other.container = "T.elsewhere"
+        #expect(try other.missing(bytes.ids) == [0])
+        expect(.unknownItem) { try other.apply([.create(ContainerDevice.makeID(), "a", bytes.content())]) }
+        // In its upload it counts until that is closed.
+        try other.closeUpload(other.put(bytes, as: [.create(ContainerDevice.makeID(), "a", bytes.content())]))
+        #expect(try house.counts() == Counts(chunks: 1, uses: 2, nodes: 0))
+        house.cloud.network.run(for: .seconds(5))
+        #expect(try house.used() == 100_000)
+        // What it counted goes to the one that is left.
+        try here.apply([.trash(id), .remove(id)])
+        house.cloud.network.run(for: .seconds(5))
+        #expect(try house.counts() == Counts(chunks: 1, uses: 1, nodes: 0))
+        #expect(try house.used() == 100_000)
+        #expect(try other.list().count == 1)
+    }
+
+    @Test func whatIsSaidOfAContentHasToBeTrue() throws {
+        let bytes = TestContent(seed: 1, chunks: [100_000, 70_000])
+        let upload = try here.store(bytes)
+        let wrong: [(inout WireDocumentContent) -> Void] = [
+            { $0.length += 1 }, { $0.depth = 0 }, { $0.depth = 2 }, { $0.root = Data(bytes.ids[0].bytes) },
+            { $0.depth = .max },
+        ]
+        for change in wrong {
+            var content = bytes.content()
+            change(&content)
+            #expect(throws: CloudError.self) {
+                try here.apply(
+                    [.create(ContainerDevice.makeID(), "a", content)], nodes: bytes.nodes, upload: upload)
+            }
+        }
+        // A node that names what was never stored, or says another length of it; and one that nothing names.
+        let foreign = TestContent(seed: 3, chunks: [100_000, 70_000])
+        let longer = TestContent(ids: bytes.ids, lengths: [100_001, 70_000])
+        for other in [foreign, longer] {
+            expect(.unknownItem) {
+                try here.apply(
+                    [.create(ContainerDevice.makeID(), "a", other.content())], nodes: other.nodes, upload: upload)
+            }
+        }
+        expect(.invalidArguments) {
+            try here.apply([.create(ContainerDevice.makeID(), "a")], nodes: bytes.nodes, upload: upload)
+        }
+        expect(.invalidArguments) {
+            try here.apply(
+                [.create(ContainerDevice.makeID(), "a", bytes.content())], nodes: [[1, 2, 3]] + bytes.nodes,
+                upload: upload)
+        }
+        #expect(try here.list().isEmpty)
+        #expect(try house.counts() == Counts(chunks: 2, uses: 0, nodes: 0))
+        try here.apply([.create(ContainerDevice.makeID(), "a", bytes.content())], nodes: bytes.nodes, upload: upload)
+    }
+
+    @Test func oldVersionsGoAndWhatTheyRestOnGoesWithThem() throws {
+        let id = try here.makeFile("a", "0")
+        var version = try here.item(id).content.version
+        for number in 1...DocumentLimits.versionsMax + 5 {
+            let content = WireDocumentContent.inline("\(number)", base: version)
+            try here.apply([.replace(id, content)])
+            version = content.version
+        }
+        let versions = try here.versions(of: id)
+        #expect(versions.count == DocumentLimits.versionsMax)
+        #expect(versions.first?.text == "105" && versions.last?.text == "6")
+        #expect(try house.used() == Int64(versions.reduce(0) { $0 + $1.inline.count }))
+    }
+}
+
+/// What documents has in rows.
+struct Counts: Hashable {
+    var chunks: Int
+    var uses: Int
+    var nodes: Int
+}
+
+extension ContainerHouse {
+    func counts() throws -> Counts {
+        try cloud.storage(of: .documents).write { transaction in
+            func count(_ statement: SQL) throws -> Int { try transaction.first(statement) { Int($0.integer(0)) } ?? 0 }
+            return Counts(
+                chunks: try count(Self.selectChunks), uses: try count(Self.selectUses),
+                nodes: try count(Self.selectNodes))
+        }
+    }
+
+    private static let selectChunks = SQL("SELECT COUNT(*) FROM content_chunks")
+    private static let selectUses = SQL("SELECT COUNT(*) FROM content_uses")
+    private static let selectNodes = SQL("SELECT COUNT(*) FROM content_nodes")
+}
+
+/// A long content: chunks of random bytes, and the nodes above them.
+struct TestContent {
+    let chunks: [[UInt8]]
+    let ids: [ChunkID]
+    let nodes: [[UInt8]]
+    let root: ChunkID
+    let depth: Int
+    let length: Int
+
+    /// - Parameter seed: Of the first chunk; the others are random by it too, so that contents may share a beginning.
+    init(seed: UInt64, chunks lengths: [Int]) {
+        chunks = lengths.enumerated().map { index, length in
+            var generator = SplitMix64(seed: seed << 32 + UInt64(index))
+            return (0..<length).map { _ in UInt8.random(in: .min ... .max, using: &generator) }
+        }
+        ids = chunks.map { $0.withUnsafeBytes { ChunkID(hashing: $0) } }
+        (nodes, root, depth, length) = Self.list(ids, lengths)
+    }
+
+    /// Of chunks that are not told.
+    init(ids: [ChunkID], lengths: [Int]) {
+        chunks = []
+        self.ids = ids
+        (nodes, root, depth, length) = Self.list(ids, lengths)
+    }
+
+    private static func list(
+        _ ids: [ChunkID], _ lengths: [Int]
+    ) -> (nodes: [[UInt8]], root: ChunkID, depth: Int, length: Int) {
+        var nodes: [[UInt8]] = []
+        var builder = ManifestBuilder()
+        for (id, length) in zip(ids, lengths) {
+            nodes += (try? builder.append(id, length: length))?.map(\.bytes) ?? []
+        }
+        let (root, rest) = builder.finish()
+        nodes += rest.map(\.bytes)
+        return (nodes, root.id, Int(root.depth), Int(root.length))
+    }
+
+    func content(base: Data = Data()) -> WireDocumentContent {
+        var content = WireDocumentContent()
+        content.version = Data(ContainerDevice.makeID().bytes)
+        content.base = base
+        content.length = UInt64(length)
+        content.root = Data(root.bytes)
+        content.depth = UInt32(depth)
+        return content
+    }
+}
+
+extension ContainerDevice {
+    func missing(_ ids: [ChunkID]) throws -> [Int] {
+        var request = WireFindMissing()
+        request.container = container
+        request.ids = ids.map { Data($0.bytes) }
+        return try call("FindMissing", request, as: WireFindMissingReply.self).missing.map { Int($0) }
+    }
+
+    func nodes(_ ids: [Data]) throws -> [[UInt8]] {
+        var request = WireReadNodes()
+        request.container = container
+        request.ids = ids
+        return try call("ReadNodes", request, as: WireReadNodesReply.self).nodes.map { [UInt8]($0) }
+    }
+
+    /// Stores those of the chunks that the container lacks.
+    ///
+    /// - Returns: The upload.
+    @discardableResult
+    func store(_ content: TestContent, in upload: [UInt8] = makeID().bytes, bytes: UInt64? = nil) throws -> [UInt8] {
+        let missing = try self.missing(content.ids).map { content.chunks[$0] }
+        let room = UInt64(missing.reduce(0) { $0 + BulkLimits.counted($1.count) })
+        let client = try mover.connect(BulkClient.Purpose(upload: upload, uploadBytes: bytes ?? room))
+        let stored = Stored()
+        for chunk in missing {
+            client.store(bytes: chunk.count) { target in
+                target.copyBytes(from: chunk)
+                return chunk.withUnsafeBytes { ChunkID(hashing: $0) }
+            } then: { result in
+                if case .success = result { stored.count += 1 }
+            }
+        }
+        run(until: { stored.count == missing.count })
+        #expect(stored.count == missing.count)
+        return upload
+    }
+
+    private final class Stored { var count = 0 }
+
+    /// Stores what is missing, and commits; the upload stays open.
+    @discardableResult
+    func put(_ content: TestContent, as changes: [WireDocumentChange]) throws -> [UInt8] {
+        let upload = try store(content)
+        try apply(changes, nodes: content.nodes, upload: upload)
+        return upload
+    }
+
+    func closeUpload(_ upload: [UInt8]) throws {
+        var request = WireCloseTransfer()
+        request.transferID = Data(upload)
+        try call("CloseTransfer", request, as: WireCloseTransferReply.self)
+    }
+}
