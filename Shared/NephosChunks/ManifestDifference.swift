@@ -46,10 +46,10 @@ public struct ManifestDifference: Sendable {
         guard nodesLeft > 0 else {
             throw CloudError(.limitExceeded, "A manifest has more nodes than can be looked at in one go.")
         }
-        let step = reader.next()
+        let node = reader.needed
         try reader.take(bytes)
         nodesLeft -= 1
-        if case .node(let node) = step { known.insert(node) }
+        if let node { known.insert(node) }
     }
 
     /// Passes over the node that it needs, and all below it: the caller knows it, with this id, level and length.

@@ -41,7 +41,8 @@ public struct ManifestReader: Sendable {
 
     /// From the top node down.
     private var places: [Place] = []
-    private var needed: NodeReference?
+    /// What ``Step/node(_:)`` names.
+    private(set) var needed: NodeReference?
     /// The only chunk of a content that has no node.
     private var only: ManifestNode.Child?
     /// Where in the content the next child begins.

@@ -29,6 +29,17 @@ import Testing
         }
     }
 
+    @Test func theCodedFormsOfTheProtocolAreRead() throws {
+        let frame: [UInt8] = [
+            0x28, 0xb5, 0x2f, 0xfd, 0x20, 0x70, 0xad, 0, 0, 0x70, 0x68, 0x65, 0x6c, 0x6c, 0x6f, 0x2c, 0x20, 0x6e, 0x65,
+            0x70, 0x68, 0x6f, 0x73, 0x0a, 1, 0, 0x1f, 0xd3, 0x54, 2,
+        ]
+        let text = Array("hello, nephos\n".utf8)
+        #expect(try decoded([1] + frame) == [[UInt8]](repeating: text, count: 8).flatMap { $0 })
+        #expect(try decoded([0] + text) == text)
+        #expect(try encoded(text) == [0] + text)
+    }
+
     @Test func whatDoesNotGetAnEighthSmallerStaysAsItIs() throws {
         // So many bytes that do not compress, and zeros.
         func coding(random: Int) throws -> UInt8? {

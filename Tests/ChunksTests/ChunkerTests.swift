@@ -14,6 +14,21 @@ import Testing
         #expect(chunkLengths(content(5, count: 2 << 20)) == lengths)
     }
 
+    /// Of so many zeros and SplitMix64's bytes behind them, together 1 MiB: the last byte that may not end a chunk would
+    /// end one, the first that may does; the last before the normal size has a hash that is enough from then on, and
+    /// so has the first from there.
+    @Test(
+        arguments: [
+            (65_472, 149_940, [219_974, 339_900, 316_525, 172_177]),
+            (65_472, 493_623, [65_537, 234_392, 199_124, 211_917, 238_474, 99_132]),
+            (196_544, 29_585, [252_326, 293_864, 198_353, 214_927, 89_106]),
+            (196_544, 231_061, [196_609, 206_142, 224_981, 324_861, 95_983]),
+        ] as [(Int, UInt64, [Int])])
+    func theBordersAreThoseOfTheProtocol(zeros: Int, seed: UInt64, lengths: [Int]) {
+        let bytes = [UInt8](repeating: 0, count: zeros) + content(seed, count: 1 << 20 - zeros)
+        #expect(chunkLengths(bytes) == lengths)
+    }
+
     /// The straightforward reading of the protocol, a byte at a time.
     func plainLengths(_ bytes: [UInt8]) -> [Int] {
         var lengths: [Int] = []
@@ -34,7 +49,7 @@ import Testing
 
     @Test(arguments: [1, 2, 3] as [UInt64])
     func fourBytesAStepAreAsOneByOne(seed: UInt64) {
-        let bytes = content(seed, count: 8 << 20)
+        let bytes = content(seed, count: 4 << 20)
         #expect(chunkLengths(bytes) == plainLengths(bytes))
     }
 
@@ -50,7 +65,7 @@ import Testing
     }
 
     @Test func aCutAtEachPlaceOfThePiecesIsFound() {
-        // The first chunk's end is met with 0 to 7 bytes of a piece before it, and after it.
+        // The first chunk ends in the first piece, with it, or behind it.
         let bytes = content(5, count: 300_000)
         for piece in 254_610...254_625 {
             var first = true
@@ -74,10 +89,14 @@ import Testing
         let old = chunks(of: before)
         let new = chunks(of: [7] + before)
         #expect(Set(new.map(\.id)).subtracting(old.map(\.id)).count <= 2)
-        // As many as have three levels of nodes.
+        let nodes = try (Set(Tree(old).nodes.keys), Set(Tree(new).nodes.keys))
+        #expect(nodes.1.subtracting(nodes.0).count <= 2)
+        // So many chunks have three levels of nodes. One is put in before them, and then takes the place of the first.
         let many = list(12, count: 30_000)
-        let (oldTree, newTree) = (try Tree(many), try Tree(Array(new.prefix(1)) + many.dropFirst()))
-        #expect(oldTree.root.depth == 3)
-        #expect(Set(newTree.nodes.keys).subtracting(oldTree.nodes.keys).count == 3)
+        let tree = try Tree(many)
+        #expect(tree.root.depth == 3)
+        for other in [try Tree(new[..<1] + many), try Tree(new[..<1] + many[1...])] {
+            #expect(Set(other.nodes.keys).subtracting(tree.nodes.keys).count == 3)
+        }
     }
 }

@@ -72,7 +72,7 @@ struct Tree {
     /// In the order in which they came.
     var finished: [ManifestBuilder.Node] = []
 
-    init(_ chunks: [ManifestNode.Child]) throws {
+    init(_ chunks: some Sequence<ManifestNode.Child>) throws {
         var builder = ManifestBuilder()
         for chunk in chunks { finished += try builder.append(chunk.id, length: Int(chunk.length)) }
         let end = builder.finish()
@@ -130,4 +130,8 @@ func decoded(_ bytes: [UInt8]) throws -> ManifestNode { try bytes.withUnsafeByte
 func code(_ body: () throws -> Void) -> CloudError.Code? {
     do { try body() } catch { return (error as? CloudError)?.code }
     return nil
+}
+
+func hexadecimal(_ bytes: [UInt8]) -> String {
+    bytes.map { String($0 >> 4, radix: 16) + String($0 & 15, radix: 16) }.joined()
 }

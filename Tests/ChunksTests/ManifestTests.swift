@@ -40,6 +40,30 @@ import Testing
         #expect(again.finished == tree.finished)
     }
 
+    /// The ids are SHA-256 of 0, 1, 2 ... in 8 bytes, the lengths 65,537, 65,538 ...
+    @Test(
+        arguments: [
+            (513, "a66cc302fffa23b7bf0a0c1230e622b37f6e96f6bb9fa381648b5c198b525803", 2, 7),
+            (100_000, "c60b9e573b6177242e139a863027f5cca1a7ae1c45ab0292544f65244bd3ccd1", 3, 644),
+        ] as [(Int, String, UInt8, Int)])
+    func theTreesAreThoseOfTheProtocol(count: Int, root: String, depth: UInt8, nodes: Int) throws {
+        let tree = try Tree((0..<UInt64(count)).map { ManifestNode.Child(id: id($0), length: 65_537 + $0) })
+        #expect(hexadecimal(tree.root.id.bytes) == root)
+        #expect(tree.root.depth == depth)
+        #expect(tree.finished.count == nodes)
+    }
+
+    @Test func theTreeOfTheProtocolsBytesIsItsOwn() throws {
+        let chunks = chunks(of: content(5, count: 2 << 20))
+        #expect(
+            hexadecimal(try #require(chunks.first).id.bytes)
+                == "fb271128c6964627ab8df80d454b23b607eaf2d07d407015dfa94fb1ad61ec61")
+        let root = try Tree(chunks).root
+        #expect(hexadecimal(root.id.bytes) == "ed7896dfcd941aebb99a7d35b681a3f9ed3a36cbf768ff373dbc0824fe41e400")
+        #expect(root.depth == 1)
+        #expect(root.length == 2 << 20)
+    }
+
     @Test func childrenAreFinishedBeforeTheirParents() throws {
         let tree = try Tree(list(1, count: 20_000))
         var seen: Set<ChunkID> = []
@@ -77,8 +101,8 @@ import Testing
         #expect(tree.finished.count == 1)
     }
 
-    @Test func theLargestContentHasSixLevelsAtMost() throws {
-        // One id again and again, which ends a node at each 32nd: of so many chunks only the numbers are right here.
+    @Test func theMostChunksNeedNoLevelTooMany() {
+        // Each node but a level's last has as many children at least.
         var nodes = ManifestBuilder.chunksMax
         var levels = 0
         while nodes > 1 {
@@ -117,7 +141,7 @@ import Testing
         let tree = try Tree(list(seed, count: 3000))
         let all = try tree.read()
         var random = SplitMix64(seed: seed)
-        for _ in 0..<20 {
+        for _ in 0..<8 {
             let start = random.next() % tree.root.length
             #expect(try tree.read(from: start) == all.filter { $0.offset + UInt64($0.length) > start })
         }
@@ -165,6 +189,20 @@ import Testing
         // The same version again: nothing.
         var none = ManifestDifference(to: new.root, known: try new.references())
         #expect(none.next() == .end)
+    }
+
+    @Test func bytesThatNobodyAskedForChangeNothing() throws {
+        let tree = try Tree(list(9, count: 30))
+        let bytes = tree.finished[0].bytes
+        var difference = ManifestDifference(to: tree.root)
+        try bytes.withUnsafeBytes { try difference.take($0) }
+        #expect(code { try bytes.withUnsafeBytes { try difference.take($0) } } == .invalidArguments)
+        difference.skip()
+        guard case .chunk(let first) = difference.next() else {
+            Issue.record("A chunk comes next.")
+            return
+        }
+        #expect(first.offset == 0)
     }
 
     @Test func aKnownNodeThatIsSaidToBeLongerIsLookedAtAndRefused() throws {
