@@ -95,6 +95,7 @@ let package = Package(
         .systemLibrary(name: "CZeroMQ", path: "Shared/CZeroMQ"),
         shared("NephosCore", [crypto]),
         shared("NephosFiles"),
+        shared("NephosPredicates", ["NephosCore"]),
         shared("NephosWire", ["NephosCore", protobuf]),
         shared("NephosBus", ["NephosCore", "NephosWire", heap, protobuf]),
         shared("NephosZeroMQ", ["NephosBus", "NephosCore", "CZeroMQ", "CSodium", heap, logging]),
@@ -159,6 +160,7 @@ let package = Package(
             // As the tests of an app are: on the two products alone.
             tests("TestedAppTests", ["NephosKit", "NephosTestKit"]),
             tests("CoreTests", ["NephosSimulation", "NephosCore"]),
+            tests("PredicatesTests", ["NephosPredicates", "NephosCore"]),
             tests("BusTests", ["NephosBus", "NephosCore"]),
             tests(
                 "NotificationsServiceTests",
