@@ -25,15 +25,15 @@ struct LikePattern: Sendable {
     enum Problem: Error {
         case tooLong, endsWithEscape, pieceTooLong
 
-        func placed(at range: Range<Int>) -> PredicateError {
+        func placed(at range: Range<Int>) -> QueryPredicateError {
             switch self {
-            case .tooLong: PredicateError(.tooLarge, at: range, "A pattern of LIKE has at most 1024 bytes.")
+            case .tooLong: QueryPredicateError(.tooLarge, at: range, "A pattern of LIKE has at most 1024 bytes.")
             case .endsWithEscape:
-                PredicateError(
+                QueryPredicateError(
                     .literal, at: range,
                     "Expected *, ? or \\ after the last \\ of the pattern. A \\ itself is written \\\\\\\\.")
             case .pieceTooLong:
-                PredicateError(
+                QueryPredicateError(
                     .tooLarge, at: range,
                     "Between two stars of a pattern are at most 64 characters if ? is among them. Split it with AND.")
             }

@@ -71,17 +71,17 @@ struct PredicateLexer {
     /// The byte at which the next token is looked for.
     private(set) var place = 0
 
-    init(_ text: String) throws(PredicateError) {
+    init(_ text: String) throws(QueryPredicateError) {
         let count = text.utf8.count
         guard count <= PredicateLimits.textBytesMax else {
-            throw PredicateError(
+            throw QueryPredicateError(
                 .tooLarge, at: PredicateLimits.textBytesMax..<count,
                 "A predicate has at most 16384 bytes. Ask for less at once, or in several predicates.")
         }
         bytes = Array(text.utf8)
     }
 
-    mutating func next() throws(PredicateError) -> PredicateToken {
+    mutating func next() throws(QueryPredicateError) -> PredicateToken {
         while let byte = peek(), byte.isSpace { place += 1 }
         let start = place
         guard let byte = peek() else { return PredicateToken(kind: .end, range: start..<start) }
@@ -111,7 +111,7 @@ struct PredicateLexer {
     }
 
     /// The letters between brackets, after the opening one was read: what `[cd]` has.
-    mutating func foldingLetters() throws(PredicateError) -> Folding {
+    mutating func foldingLetters() throws(QueryPredicateError) -> Folding {
         var folding: Folding = []
         while let byte = peek(), byte.startsName {
             switch byte | 0x20 {
@@ -135,11 +135,12 @@ struct PredicateLexer {
         place + distance < bytes.count ? bytes[place + distance] : nil
     }
 
-    private func error(_ code: PredicateError.Code, _ range: Range<Int>, _ message: String) -> PredicateError {
-        PredicateError(code, at: range, message)
+    private func error(_ code: QueryPredicateError.Code, _ range: Range<Int>, _ message: String) -> QueryPredicateError
+    {
+        QueryPredicateError(code, at: range, message)
     }
 
-    private mutating func name() throws(PredicateError) -> FieldName {
+    private mutating func name() throws(QueryPredicateError) -> FieldName {
         let start = place
         while let byte = peek(), byte.continuesName || byte == UInt8(ascii: ".") { place += 1 }
         guard let name = FieldName(String(decoding: bytes[start..<place], as: UTF8.self)) else {
@@ -177,7 +178,7 @@ struct PredicateLexer {
         return symbol
     }
 
-    private func unexpected(_ byte: UInt8) -> PredicateError {
+    private func unexpected(_ byte: UInt8) -> QueryPredicateError {
         var end = place + 1
         while end < bytes.count, bytes[end] & 0xc0 == 0x80 { end += 1 }
         let message =
@@ -201,7 +202,7 @@ struct PredicateLexer {
 // MARK: Literals
 
 extension PredicateLexer {
-    private mutating func number() throws(PredicateError) -> PredicateValue {
+    private mutating func number() throws(QueryPredicateError) -> PredicateValue {
         let start = place
         place += 1
         skipDigits()
@@ -246,7 +247,7 @@ extension PredicateLexer {
         while let byte = peek(), byte.isDigit { place += 1 }
     }
 
-    private mutating func string() throws(PredicateError) -> String {
+    private mutating func string() throws(QueryPredicateError) -> String {
         let start = place
         let quote = bytes[place]
         place += 1
@@ -267,7 +268,7 @@ extension PredicateLexer {
             .literal, start..<bytes.count, "Expected the quote that ends this text: the same as it begins with.")
     }
 
-    private mutating func escape(into content: inout [UInt8]) throws(PredicateError) {
+    private mutating func escape(into content: inout [UInt8]) throws(QueryPredicateError) {
         let start = place
         place += 1
         let escaped = peek()
@@ -289,7 +290,7 @@ extension PredicateLexer {
     }
 
     /// The `{1f600}` of `\u{1f600}`.
-    private mutating func codePoint(from start: Int) throws(PredicateError) -> Unicode.Scalar {
+    private mutating func codePoint(from start: Int) throws(QueryPredicateError) -> Unicode.Scalar {
         var value: UInt32 = 0
         var width = 0
         if peek() == UInt8(ascii: "{") {
@@ -310,7 +311,7 @@ extension PredicateLexer {
     }
 
     /// What follows the `x`.
-    private mutating func data() throws(PredicateError) -> [UInt8] {
+    private mutating func data() throws(QueryPredicateError) -> [UInt8] {
         let start = place - 1
         let quote = bytes[place]
         place += 1

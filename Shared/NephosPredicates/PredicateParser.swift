@@ -16,12 +16,12 @@ struct PredicateParser {
     /// Of each leaf that has a field, in the order of the text.
     private(set) var places: [LeafPlaces] = []
 
-    init(_ text: String) throws(PredicateError) {
+    init(_ text: String) throws(QueryPredicateError) {
         lexer = try PredicateLexer(text)
         token = try lexer.next()
     }
 
-    mutating func parse() throws(PredicateError) -> PredicateNode {
+    mutating func parse() throws(QueryPredicateError) -> PredicateNode {
         if token.kind == .end {
             throw fail("Expected a predicate, such as name LIKE '*.pdf'. TRUEPREDICATE finds everything.")
         }
@@ -32,7 +32,7 @@ struct PredicateParser {
         return node
     }
 
-    private mutating func anyOf() throws(PredicateError) -> PredicateNode {
+    private mutating func anyOf() throws(QueryPredicateError) -> PredicateNode {
         var parts = [try allOf()]
         while token.kind == .keyword(.or) || token.kind == .symbol(.or) {
             try advance()
@@ -41,7 +41,7 @@ struct PredicateParser {
         return parts.count > 1 ? .any(parts) : parts[0]
     }
 
-    private mutating func allOf() throws(PredicateError) -> PredicateNode {
+    private mutating func allOf() throws(QueryPredicateError) -> PredicateNode {
         var parts = [try negated()]
         while token.kind == .keyword(.and) || token.kind == .symbol(.and) {
             try advance()
@@ -50,22 +50,21 @@ struct PredicateParser {
         return parts.count > 1 ? .all(parts) : parts[0]
     }
 
-    private mutating func negated() throws(PredicateError) -> PredicateNode {
+    private mutating func negated() throws(QueryPredicateError) -> PredicateNode {
         nodes += 1
         guard nodes <= PredicateLimits.nodesMax else {
             throw fail(as: .tooLarge, "A predicate has at most 1000 parts. IN {…} says many values in one.")
         }
         switch token.kind {
         case .keyword(.not), .symbol(.not):
-            return .not(try nested { parser throws(PredicateError) in try parser.negated() })
+            return .not(try nested { parser throws(QueryPredicateError) in try parser.negated() })
         case .symbol(.openParenthesis):
-            let opening = token.range
-            return try nested { parser throws(PredicateError) in
+            return try nested { parser throws(QueryPredicateError) in
                 let node = try parser.anyOf()
                 guard parser.token.kind == .symbol(.closeParenthesis) else {
-                    throw PredicateError(
+                    throw QueryPredicateError(
                         .syntax, at: parser.token.range,
-                        "Expected AND, OR, or the ) that closes the ( at column \(opening.lowerBound + 1).")
+                        "Expected AND, OR, or the ) of the last ( that is still open.")
                 }
                 try parser.advance()
                 return node
@@ -83,8 +82,8 @@ struct PredicateParser {
 
     /// What follows the token that opens a level.
     private mutating func nested(
-        _ body: (inout PredicateParser) throws(PredicateError) -> PredicateNode
-    ) throws(PredicateError) -> PredicateNode {
+        _ body: (inout PredicateParser) throws(QueryPredicateError) -> PredicateNode
+    ) throws(QueryPredicateError) -> PredicateNode {
         guard nesting < PredicateLimits.nestingMax else {
             throw fail(as: .tooLarge, "Parentheses and NOT go at most 32 deep. Leave out those that are not needed.")
         }
@@ -95,13 +94,13 @@ struct PredicateParser {
         return node
     }
 
-    private mutating func advance() throws(PredicateError) { token = try lexer.next() }
+    private mutating func advance() throws(QueryPredicateError) { token = try lexer.next() }
 
-    private func fail(as code: PredicateError.Code = .syntax, _ message: String) -> PredicateError {
-        PredicateError(code, at: token.range, message)
+    private func fail(as code: QueryPredicateError.Code = .syntax, _ message: String) -> QueryPredicateError {
+        QueryPredicateError(code, at: token.range, message)
     }
 
-    private mutating func expect(_ symbol: PredicateSymbol, _ message: String) throws(PredicateError) {
+    private mutating func expect(_ symbol: PredicateSymbol, _ message: String) throws(QueryPredicateError) {
         guard token.kind == .symbol(symbol) else { throw fail(message) }
         try advance()
     }
@@ -116,7 +115,7 @@ private typealias PlacedValue = (value: PredicateValue, range: Range<Int>)
 private typealias PlacedRelation = (relation: PredicateRelation, range: Range<Int>, folding: Folding)
 
 extension PredicateParser {
-    private mutating func comparison() throws(PredicateError) -> PredicateNode {
+    private mutating func comparison() throws(QueryPredicateError) -> PredicateNode {
         switch token.kind {
         case .keyword(.any), .keyword(.some):
             try advance()
@@ -134,7 +133,7 @@ extension PredicateParser {
             case "distance": return try distance()
             case "date": return try reversed((try date(), range))
             default:
-                throw PredicateError(
+                throw QueryPredicateError(
                     .syntax, at: range, "The only functions are date(\"…\"), point(…) and distance(field, point(…)).")
             }
         case .plainName(let name):
@@ -158,7 +157,7 @@ extension PredicateParser {
 
     private typealias PlacedField = (name: FieldName, range: Range<Int>)
 
-    private mutating func field(after message: String) throws(PredicateError) -> PlacedField {
+    private mutating func field(after message: String) throws(QueryPredicateError) -> PlacedField {
         let field: PlacedField
         switch token.kind {
         case .name(let name), .plainName(let name): field = (name, token.range)
@@ -171,7 +170,7 @@ extension PredicateParser {
     }
 
     /// What follows the field.
-    private mutating func comparison(of field: PlacedField, any: Bool) throws(PredicateError) -> PredicateNode {
+    private mutating func comparison(of field: PlacedField, any: Bool) throws(QueryPredicateError) -> PredicateNode {
         let relation = try relation(after: field)
         if token.kind == .keyword(.null) || token.kind == .keyword(.nil) {
             guard relation.relation == .equal || relation.relation == .notEqual, relation.folding.isEmpty, !any else {
@@ -188,7 +187,7 @@ extension PredicateParser {
             let opening = token.range
             operands = try list()
             guard operands.count == 2 else {
-                throw PredicateError(
+                throw QueryPredicateError(
                     .syntax, at: opening.lowerBound..<(operands.last?.range.upperBound ?? opening.upperBound),
                     "BETWEEN takes the two bounds, both included: BETWEEN {1, 5}.")
             }
@@ -198,7 +197,7 @@ extension PredicateParser {
     }
 
     /// A constant before the operator: `5 < size` is `size > 5`, and `'x' IN tags` is `tags CONTAINS 'x'`.
-    private mutating func reversed(_ value: PlacedValue) throws(PredicateError) -> PredicateNode {
+    private mutating func reversed(_ value: PlacedValue) throws(QueryPredicateError) -> PredicateNode {
         var relation = try relation(after: nil)
         switch relation.relation {
         case .equal, .notEqual: break
@@ -208,7 +207,7 @@ extension PredicateParser {
         case .greaterOrEqual: relation.relation = .lessOrEqual
         case .isIn: relation.relation = .contains
         default:
-            throw PredicateError(
+            throw QueryPredicateError(
                 .syntax, at: relation.range, "Before this operator goes the field, after it the value.")
         }
         let field = try field(after: "Expected a field to compare the value with.")
@@ -216,7 +215,7 @@ extension PredicateParser {
     }
 
     /// The operator with its modifiers.
-    private mutating func relation(after field: PlacedField?) throws(PredicateError) -> PlacedRelation {
+    private mutating func relation(after field: PlacedField?) throws(QueryPredicateError) -> PlacedRelation {
         let found: PredicateRelation
         switch token.kind {
         case .symbol(.equal): found = .equal
@@ -235,7 +234,7 @@ extension PredicateParser {
         case .name(let name) where name.rawValue.lowercased() == "matches":
             throw fail("There are no regular expressions; use LIKE, with * for any text and ? for one character.")
         case .name where ["all", "none"].contains(field?.name.rawValue.lowercased()):
-            throw PredicateError(
+            throw QueryPredicateError(
                 .syntax, at: field?.range ?? token.range,
                 "ALL and NONE are not part of the language. Write NOT ANY, with the opposite operator for ALL.")
         default:
@@ -253,24 +252,26 @@ extension PredicateParser {
     /// Checks what operators and operands alone can tell, without a schema.
     private mutating func leaf(
         _ field: PlacedField, _ placed: PlacedRelation, _ operands: [PlacedValue], any: Bool
-    ) throws(PredicateError) -> PredicateNode {
+    ) throws(QueryPredicateError) -> PredicateNode {
         var relation = placed.relation
         for (value, range) in operands {
             if !placed.folding.isEmpty, value.kind != .string {
-                throw PredicateError(.wrongType, at: range, "Expected a text in quotes: [c] and [d] are about letters.")
+                throw QueryPredicateError(
+                    .wrongType, at: range, "Expected a text in quotes: [c] and [d] are about letters.")
             }
             if value.kind != operands[0].value.kind {
-                throw PredicateError(.wrongType, at: range, "Expected a value of the same type as the first one.")
+                throw QueryPredicateError(.wrongType, at: range, "Expected a value of the same type as the first one.")
             }
             switch relation {
             case .beginsWith, .endsWith, .like:
                 guard case .string(let text) = value else {
-                    throw PredicateError(.wrongType, at: range, "Expected a text in quotes after this operator.")
+                    throw QueryPredicateError(.wrongType, at: range, "Expected a text in quotes after this operator.")
                 }
                 if relation == .like { try checkPattern(text, placed.folding, range) }
             case .less, .lessOrEqual, .greater, .greaterOrEqual, .between:
                 if value.kind == .data {
-                    throw PredicateError(.wrongType, at: range, "Bytes have no order. Compare them with ==, != or IN.")
+                    throw QueryPredicateError(
+                        .wrongType, at: range, "Bytes have no order. Compare them with ==, != or IN.")
                 }
             case .equal, .notEqual, .isIn, .contains: break
             }
@@ -282,7 +283,7 @@ extension PredicateParser {
             PredicateComparison(field.name, relation, operands.map(\.value), folding: placed.folding, any: any))
     }
 
-    private func checkPattern(_ text: String, _ folding: Folding, _ range: Range<Int>) throws(PredicateError) {
+    private func checkPattern(_ text: String, _ folding: Folding, _ range: Range<Int>) throws(QueryPredicateError) {
         do {
             _ = try LikePattern(text, folding: folding)
         } catch {
@@ -290,7 +291,7 @@ extension PredicateParser {
         }
     }
 
-    private mutating func fullText() throws(PredicateError) -> PredicateNode {
+    private mutating func fullText() throws(QueryPredicateError) -> PredicateNode {
         try advance()
         guard token.kind == .keyword(.contains) else {
             throw fail("Expected CONTAINS after self: self CONTAINS 'some words'.")
@@ -314,7 +315,7 @@ extension PredicateParser {
 // MARK: Values and functions
 
 extension PredicateParser {
-    private mutating func list() throws(PredicateError) -> [PlacedValue] {
+    private mutating func list() throws(QueryPredicateError) -> [PlacedValue] {
         try expect(.openBrace, "Expected { and the values, as in {1, 2, 3}.")
         var values: [PlacedValue] = []
         if token.kind == .symbol(.closeBrace) {
@@ -333,7 +334,7 @@ extension PredicateParser {
         return values
     }
 
-    private mutating func value() throws(PredicateError) -> PlacedValue {
+    private mutating func value() throws(QueryPredicateError) -> PlacedValue {
         let range = token.range
         switch token.kind {
         case .value(let value):
@@ -354,14 +355,14 @@ extension PredicateParser {
             return (value, range)
         default: break
         }
-        throw PredicateError(
+        throw QueryPredicateError(
             .syntax, at: range,
             "Expected a value: a text in quotes, a number, TRUE, FALSE, date(\"2026-01-31T12:00:00Z\") or x'00ff'. "
                 + "Fields are compared with values, not with one another.")
     }
 
     /// What follows the word `date`.
-    private mutating func date() throws(PredicateError) -> PredicateValue {
+    private mutating func date() throws(QueryPredicateError) -> PredicateValue {
         try expect(.openParenthesis, "Expected ( after date.")
         guard case .value(.string(let text)) = token.kind else {
             throw fail("Expected the date in quotes, as in date(\"2026-01-31T12:00:00Z\").")
@@ -378,7 +379,7 @@ extension PredicateParser {
     }
 
     /// What follows the word `distance`.
-    private mutating func distance() throws(PredicateError) -> PredicateNode {
+    private mutating func distance() throws(QueryPredicateError) -> PredicateNode {
         try expect(.openParenthesis, "Expected ( after distance.")
         let field = try field(after: "Expected the field that holds a location.")
         try expect(.comma, "Expected , and the place: distance(field, point(52.5, 13.4)).")
@@ -395,11 +396,11 @@ extension PredicateParser {
         let relation = try relation(after: nil)
         guard [.less, .lessOrEqual, .greater, .greaterOrEqual].contains(relation.relation), relation.folding.isEmpty
         else {
-            throw PredicateError(.syntax, at: relation.range, "A distance is compared with <, <=, > or >=.")
+            throw QueryPredicateError(.syntax, at: relation.range, "A distance is compared with <, <=, > or >=.")
         }
         let range = token.range
         guard let metres = try real(), metres >= 0 else {
-            throw PredicateError(.literal, at: range, "Expected the distance in metres, a number from 0.")
+            throw QueryPredicateError(.literal, at: range, "Expected the distance in metres, a number from 0.")
         }
         places.append(LeafPlaces(field: field.range, relation: relation.range, operands: [range]))
         return .distance(
@@ -408,15 +409,15 @@ extension PredicateParser {
                 metres: metres))
     }
 
-    private mutating func degrees(_ bound: Double, _ message: String) throws(PredicateError) -> Double {
+    private mutating func degrees(_ bound: Double, _ message: String) throws(QueryPredicateError) -> Double {
         let range = token.range
         guard let value = try real(), value.magnitude <= bound else {
-            throw PredicateError(.literal, at: range, message)
+            throw QueryPredicateError(.literal, at: range, message)
         }
         return value
     }
 
-    private mutating func real() throws(PredicateError) -> Double? {
+    private mutating func real() throws(QueryPredicateError) -> Double? {
         let value: Double
         switch token.kind {
         case .value(.integer(let integer)): value = Double(integer)

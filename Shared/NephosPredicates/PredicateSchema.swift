@@ -56,16 +56,16 @@ public struct PredicateSchema: Sendable {
 extension QueryPredicate {
     /// Checks that the schema has every field, and that each may be compared so.
     ///
-    /// - Throws: ``PredicateError`` `.unknownField` or `.wrongType`, for the first place of the text that the
+    /// - Throws: ``QueryPredicateError`` `.unknownField` or `.wrongType`, for the first place of the text that the
     ///   predicate was read from, or of ``description`` if a program made it.
-    public func check(against schema: PredicateSchema) throws(PredicateError) {
+    public func check(against schema: PredicateSchema) throws(QueryPredicateError) {
         var leaf = 0
         try check(root, against: schema, &leaf)
     }
 
     private func check(
         _ node: PredicateNode, against schema: PredicateSchema, _ leaf: inout Int
-    ) throws(PredicateError) {
+    ) throws(QueryPredicateError) {
         switch node {
         case .constant, .fullText: break
         case .and(let parts), .or(let parts):
@@ -75,7 +75,7 @@ extension QueryPredicate {
         case .distance(let distance):
             let (type, places) = try type(of: distance.field, in: schema, &leaf)
             guard type == .location else {
-                throw PredicateError(.wrongType, at: places.field, "Expected a field that holds a location.")
+                throw QueryPredicateError(.wrongType, at: places.field, "Expected a field that holds a location.")
             }
         case .comparison(let comparison):
             let (type, places) = try type(of: comparison.field, in: schema, &leaf)
@@ -85,11 +85,11 @@ extension QueryPredicate {
 
     private func type(
         of field: FieldName, in schema: PredicateSchema, _ leaf: inout Int
-    ) throws(PredicateError) -> (PredicateType, LeafPlaces) {
+    ) throws(QueryPredicateError) -> (PredicateType, LeafPlaces) {
         let places = leaf < places.count ? places[leaf] : LeafPlaces(field: 0..<0, relation: 0..<0, operands: [])
         leaf += 1
         if let type = schema.fields[field] { return (type, places) }
-        throw PredicateError(
+        throw QueryPredicateError(
             .unknownField, at: places.field,
             schema.nearest(to: field).map { "There is no such field. Did you mean \($0)?" }
                 ?? "There is no such field. Use one that the schema names.")
@@ -97,21 +97,21 @@ extension QueryPredicate {
 
     private func check(
         _ comparison: PredicateComparison, _ type: PredicateType, _ places: LeafPlaces
-    ) throws(PredicateError) {
+    ) throws(QueryPredicateError) {
         var compared = type
         if case .list(let element) = type {
             guard comparison.any || comparison.relation == .contains else {
-                throw PredicateError(
+                throw QueryPredicateError(
                     .wrongType, at: places.relation,
                     "This field holds a list. Write ANY before it, or CONTAINS after it.")
             }
             compared = element
         } else {
             if comparison.any {
-                throw PredicateError(.wrongType, at: places.field, "ANY goes before a field that holds a list.")
+                throw QueryPredicateError(.wrongType, at: places.field, "ANY goes before a field that holds a list.")
             }
             if comparison.relation == .contains, type != .string {
-                throw PredicateError(
+                throw QueryPredicateError(
                     .wrongType, at: places.relation, "CONTAINS is about parts of a text, or elements of a list.")
             }
         }
@@ -122,19 +122,19 @@ extension QueryPredicate {
                 default: false
                 }
             guard isEquality, comparison.folding.isEmpty else {
-                throw PredicateError(
+                throw QueryPredicateError(
                     .wrongType, at: places.relation,
                     "A reference is compared with ==, != or IN, without [c] and [d]; a list of them also with CONTAINS."
                 )
             }
         }
         guard let expected = compared.expected else {
-            throw PredicateError(
+            throw QueryPredicateError(
                 .wrongType, at: places.field,
                 "A location is compared by distance(field, point(latitude, longitude)) < metres.")
         }
         for (index, operand) in comparison.operands.enumerated() where operand.kind != expected.kind {
-            throw PredicateError(
+            throw QueryPredicateError(
                 .wrongType, at: index < places.operands.count ? places.operands[index] : places.relation,
                 expected.message)
         }

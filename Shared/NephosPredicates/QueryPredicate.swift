@@ -94,15 +94,15 @@ public struct QueryPredicate: Sendable {
 
     /// Reads a text.
     ///
-    /// - Throws: ``PredicateError`` with the place in the text, what was expected there, and the cure.
-    public init(parsing text: String) throws(PredicateError) {
+    /// - Throws: ``QueryPredicateError`` with the place in the text, what was expected there, and the cure.
+    public init(parsing text: String) throws(QueryPredicateError) {
         var parser = try PredicateParser(text)
         root = try parser.parse()
         description = PredicateWriter.text(of: root)
         source = text
         places = parser.places
         guard description.utf8.count <= PredicateLimits.textBytesMax else {
-            throw PredicateError(
+            throw QueryPredicateError(
                 .tooLarge, at: 0..<text.utf8.count,
                 "The canonical form of this predicate is longer than 16384 bytes. Ask for less at once.")
         }
@@ -110,15 +110,15 @@ public struct QueryPredicate: Sendable {
 
     /// A predicate made by a program; it is brought into normal form.
     ///
-    /// - Throws: ``PredicateError`` for what no text can say: beyond the limits, reals that are infinite or not a
+    /// - Throws: ``QueryPredicateError`` for what no text can say: beyond the limits, reals that are infinite or not a
     ///   number, operators with operands that they do not take. Its places are in the canonical text.
-    public init(_ root: PredicateNode) throws(PredicateError) {
+    public init(_ root: PredicateNode) throws(QueryPredicateError) {
         var nodesLeft = PredicateLimits.nodesMax
         let normal = try root.normalised(depthLeft: 2 * PredicateLimits.nestingMax + 2, nodesLeft: &nodesLeft)
         let text = PredicateWriter.text(of: normal)
         try self.init(parsing: text)
         guard self.root == normal else {
-            throw PredicateError(
+            throw QueryPredicateError(
                 .syntax, at: 0..<text.utf8.count,
                 "This predicate has operands that its operators do not take. Give each operator what its text takes.")
         }
@@ -132,15 +132,16 @@ extension QueryPredicate: Hashable, CustomStringConvertible {
 
 extension PredicateNode {
     /// `AND` and `OR` with their own kind taken in, and without those that have one part or none.
-    fileprivate func normalised(depthLeft: Int, nodesLeft: inout Int) throws(PredicateError) -> PredicateNode {
+    fileprivate func normalised(depthLeft: Int, nodesLeft: inout Int) throws(QueryPredicateError) -> PredicateNode {
         guard depthLeft > 0, nodesLeft > 0 else {
-            throw PredicateError(.tooLarge, at: 0..<0, "This predicate is too deep or has too many parts. Split it.")
+            throw QueryPredicateError(
+                .tooLarge, at: 0..<0, "This predicate is too deep or has too many parts. Split it.")
         }
         nodesLeft -= 1
         switch self {
         case .and(let parts), .or(let parts):
             guard parts.count <= PredicateLimits.nodesMax else {
-                throw PredicateError(.tooLarge, at: 0..<0, "This predicate has too many parts. Split it.")
+                throw QueryPredicateError(.tooLarge, at: 0..<0, "This predicate has too many parts. Split it.")
             }
             let joinsAll = if case .and = self { true } else { false }
             var normal: [PredicateNode] = []
@@ -152,7 +153,8 @@ extension PredicateNode {
             return .not(try part.normalised(depthLeft: depthLeft - 1, nodesLeft: &nodesLeft))
         case .comparison(let comparison):
             guard comparison.operands.count <= PredicateLimits.listMax else {
-                throw PredicateError(.tooLarge, at: 0..<0, "IN has more than 1000 values. Ask in several predicates.")
+                throw QueryPredicateError(
+                    .tooLarge, at: 0..<0, "IN has more than 1000 values. Ask in several predicates.")
             }
             return self
         case .constant, .isMissing, .isPresent, .fullText, .distance:

@@ -94,7 +94,7 @@ struct TestRecord: PredicateRecord {
         field("tags"): .list(.string), field("friends"): .list(.reference), field("owner.name"): .string,
     ])
 
-    static let wrong: [(String, PredicateError.Code, Range<Int>, String)] = [
+    static let wrong: [(String, QueryPredicateError.Code, Range<Int>, String)] = [
         ("TRUEPREDICATE AND nmae == 'x'", .unknownField, 18..<22, "mean name?"),
         ("Size == 1", .unknownField, 0..<4, "mean size?"),
         ("shred == TRUE", .unknownField, 0..<5, "mean shared?"),
@@ -121,10 +121,10 @@ struct TestRecord: PredicateRecord {
     ]
 
     @Test(arguments: wrong) func whatTheSchemaDoesNotAllowIsPointedAt(
-        _ text: String, _ code: PredicateError.Code, _ place: Range<Int>, _ message: String
+        _ text: String, _ code: QueryPredicateError.Code, _ place: Range<Int>, _ message: String
     ) throws {
         let predicate = try QueryPredicate(parsing: text)
-        let found = #expect(throws: PredicateError.self) { try predicate.check(against: Self.schema) }
+        let found = #expect(throws: QueryPredicateError.self) { try predicate.check(against: Self.schema) }
         #expect(found?.code == code)
         #expect(found?.range == place)
         #expect(found?.message.contains(message) == true, "\(found?.message ?? "")")
@@ -142,7 +142,7 @@ struct TestRecord: PredicateRecord {
 
     @Test func aPredicateOfAProgramIsPointedAtInItsCanonicalText() throws {
         let predicate = try QueryPredicate(.not(comparison("nam", .equal, .integer(1))))
-        let found = #expect(throws: PredicateError.self) { try predicate.check(against: Self.schema) }
+        let found = #expect(throws: QueryPredicateError.self) { try predicate.check(against: Self.schema) }
         #expect(found?.range == 4..<7)
     }
 }

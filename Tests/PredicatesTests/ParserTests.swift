@@ -15,7 +15,7 @@ func comparison(
     .comparison(PredicateComparison(field(name), relation, operands, folding: folding, any: any))
 }
 
-func error(of text: String) -> PredicateError? {
+func error(of text: String) -> QueryPredicateError? {
     do {
         _ = try QueryPredicate(parsing: text)
         return nil
@@ -115,7 +115,7 @@ func error(of text: String) -> PredicateError? {
         ("a ==", 4..<4, "Expected a value"),
         ("a == b", 5..<6, "not with one another"),
         ("a == 1 b == 2", 7..<8, "Expected AND, OR"),
-        ("(a == 1", 7..<7, "closes the ( at column 1"),
+        ("(a == 1", 7..<7, "still open"),
         ("a == 1)", 6..<7, "Expected AND, OR"),
         ("a == 'x", 5..<7, "quote that ends"),
         ("a == 'x\\q'", 7..<9, "After \\"),
@@ -176,6 +176,11 @@ func error(of text: String) -> PredicateError? {
         #expect(found?.rendered(in: text).split(separator: "\n").dropFirst() == ["    size > b·ig", "           ^"])
         #expect(found.map { $0.position(in: text).line } == 2)
         #expect(found.map { $0.position(in: text).column } == 10)
+    }
+
+    @Test func caretsStandUnderWideCharacters() {
+        let text = "'中文' < '가' AND b == 1"
+        #expect(error(of: text)?.rendered(in: text).hasSuffix("\n           ^^^^") == true)
     }
 
     @Test func aLongLineIsCutAroundTheError() throws {
@@ -252,11 +257,11 @@ func error(of text: String) -> PredicateError? {
                 PredicateDistance(
                     field("a"), from: PredicateLocation(latitude: 0, longitude: 0), .like, metres: 1)),
         ] {
-            #expect(throws: PredicateError.self) { try QueryPredicate(refused) }
+            #expect(throws: QueryPredicateError.self) { try QueryPredicate(refused) }
         }
         var deep = one
         for _ in 0..<1_000 { deep = .not(deep) }
-        #expect(throws: PredicateError.self) { try QueryPredicate(deep) }
+        #expect(throws: QueryPredicateError.self) { try QueryPredicate(deep) }
     }
 
     /// Both look alike, and a database tells them apart.

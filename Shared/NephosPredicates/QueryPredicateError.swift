@@ -3,7 +3,7 @@ public import NephosCore
 /// What is wrong with a predicate's text, and where.
 ///
 /// The message has nothing of the text itself, only of the language and of the schema, so that it may be logged.
-public struct PredicateError: Error, Hashable, Sendable {
+public struct QueryPredicateError: Error, Hashable, Sendable {
     public var code: Code
     /// Bytes of the text as UTF-8. Empty at the place where something is missing.
     public var range: Range<Int>
@@ -39,7 +39,7 @@ public struct PredicateError: Error, Hashable, Sendable {
     }
 }
 
-extension PredicateError {
+extension QueryPredicateError {
     /// What travels in a reply: `.limitExceeded` beyond a limit, else `.invalidArguments`.
     public var cloudError: CloudError {
         CloudError(
@@ -72,7 +72,9 @@ extension PredicateError {
         if before.count > around { before = ["…"] + before.suffix(around) }
         if after.count > around { after = after.prefix(around) + ["…"] }
         let middle = wrong.count > around ? wrong.prefix(around) + ["…"] : wrong
-        let carets = String(repeating: " ", count: before.count) + String(repeating: "^", count: max(1, middle.count))
+        let carets =
+            String(repeating: " ", count: Self.columns(before))
+            + String(repeating: "^", count: max(1, Self.columns(middle)))
         return "\(message)\n  \(String(before + middle + after))\n  \(carets)"
     }
 
@@ -84,6 +86,18 @@ extension PredicateError {
         let start = bytes[..<place].lastIndex(of: newline).map { $0 + 1 } ?? 0
         let end = bytes[place...].firstIndex(of: newline) ?? bytes.count
         return (line, start, end)
+    }
+
+    /// How many columns of a terminal they take: two for each wide character.
+    private static func columns(_ characters: [Character]) -> Int {
+        characters.reduce(0) { sum, character in
+            switch character.unicodeScalars.first?.value ?? 0 {
+            case 0x1100...0x115f, 0x2e80...0xa4cf, 0xac00...0xd7a3, 0xf900...0xfaff, 0xfe30...0xfe6f, 0xff00...0xff60,
+                0x1f300...0x1faff, 0x20000...0x3fffd:
+                sum + 2
+            default: sum + 1
+            }
+        }
     }
 
     private static func shown(_ bytes: ArraySlice<UInt8>) -> [Character] {
