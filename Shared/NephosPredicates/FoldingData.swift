@@ -101,8 +101,11 @@ extension FoldingData {
         var result: [UInt8] = []
         result.reserveCapacity(bytes.count)
         for scalar in scalars {
-            guard let scalar = Unicode.Scalar(scalar), let encoded = UTF8.encode(scalar) else { continue }
-            result.append(contentsOf: encoded)
+            if scalar < 0x80 {
+                result.append(UInt8(truncatingIfNeeded: scalar))
+            } else if let scalar = Unicode.Scalar(scalar), let encoded = UTF8.encode(scalar) {
+                result.append(contentsOf: encoded)
+            }
         }
         return result
     }
@@ -113,6 +116,11 @@ extension FoldingData {
         let withoutMarks = folding.contains(.diacriticInsensitive)
         let withoutCapitals = folding.contains(.caseInsensitive)
         func add(_ scalar: UInt32) {
+            if scalar < 0x80 {
+                let isCapital = withoutCapitals && (0x41...0x5a).contains(scalar)
+                scalars.append(isCapital ? scalar | 0x20 : scalar)
+                return
+            }
             let flags = flags(of: scalar)
             if withoutMarks, flags & Self.leftOut != 0 { return }
             let isCapital = withoutCapitals && flags & Self.hasSmallLetter != 0

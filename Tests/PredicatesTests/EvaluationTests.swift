@@ -37,7 +37,8 @@ struct TestRecord: PredicateRecord {
         ("name IN {'b', 'ete.pdf', 'a'}", false), ("name BETWEEN[cd] {'eta', 'etz'}", true),
         ("name BEGINSWITH 'Ét'", true), ("name BEGINSWITH[c] 'ÉT'", true), ("name ENDSWITH '.pdf'", false),
         ("name ENDSWITH[c] '.pdf'", true), ("name CONTAINS 't\u{e9}'", true), ("name CONTAINS[d] 'te'", true),
-        ("name CONTAINS ''", true), ("name BEGINSWITH ''", true), ("name ENDSWITH ''", true),
+        ("name CONTAINS ''", true), ("note CONTAINS 'tze, th'", true), ("name BEGINSWITH ''", true),
+        ("name ENDSWITH ''", true),
         ("name ENDSWITH 'a name that is longer'", false),
         // Exact, where a real is not.
         ("size == 9007199254740993", true), ("size == 9007199254740992.0", false), ("size > 9007199254740992.0", true),

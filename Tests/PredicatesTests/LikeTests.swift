@@ -16,6 +16,8 @@ private func matches(_ text: String, _ pattern: String, _ folding: Folding = [])
         ("a", "a*a", false), ("aba", "a*ba", true), ("aéb", "*?b", true), ("xay", "*a?", true), ("xa", "*a?", false),
         ("abab", "*?b*b", true), ("中文.txt", "*.txt", true), ("中文.txt", "??.txt", true), ("中文x", "*文?", true),
         ("a中b文c", "a*?b?*c", true), ("ab", "a*?*b", false), ("axb", "a*?*b", true), ("ab", "*a??*", false),
+        // The begin of the piece is within itself.
+        ("aaab", "*aab*", true), ("ababac", "*abac*", true), ("aaaab", "*a?ab*", true), ("ababab", "*ab?bc*", false),
     ])
     func theTableOfPatterns(_ text: String, _ pattern: String, _ expected: Bool) throws {
         #expect(try matches(text, pattern) == expected)

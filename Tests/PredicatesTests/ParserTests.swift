@@ -276,6 +276,11 @@ func error(of text: String) -> QueryPredicateError? {
         #expect(words[0] != words[1])
     }
 
+    @Test func theCanonicalTextCommandsNoTerminal() throws {
+        let predicate = try QueryPredicate(parsing: "a == '\u{1b}[31m\u{202e}\u{9b}'")
+        #expect(predicate.description == "a == '\\u{1b}[31m\\u{202e}\\u{9b}'")
+    }
+
     @Test func howItWasTypedDoesNotCount() throws {
         let typed = try QueryPredicate(parsing: "not (name like[dc] \"*.pdf\" or(5<size))&&x=nil")
         #expect(typed.description == "NOT (name LIKE[cd] '*.pdf' OR size > 5) AND x == NULL")
