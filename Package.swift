@@ -97,6 +97,7 @@ let package = Package(
         shared("NephosCore", [crypto]),
         shared("NephosFiles"),
         shared("NephosChunks", ["NephosCore", "CZstd"]),
+        shared("NephosPredicates", ["NephosCore"]),
         shared("NephosWire", ["NephosCore", protobuf]),
         shared("NephosBus", ["NephosCore", "NephosWire", heap, protobuf]),
         shared("NephosZeroMQ", ["NephosBus", "NephosCore", "CZeroMQ", "CSodium", heap, logging]),
@@ -165,6 +166,7 @@ let package = Package(
             // As the tests of an app are: on the two products alone.
             tests("TestedAppTests", ["NephosKit", "NephosTestKit"]),
             tests("CoreTests", ["NephosSimulation", "NephosCore"]),
+            tests("PredicatesTests", ["NephosPredicates", "NephosCore"]),
             tests("BusTests", ["NephosBus", "NephosCore"]),
             tests(
                 "NotificationsServiceTests",
