@@ -137,7 +137,10 @@ let package = Package(
         + service("KeyValue", product: "nephos-keyvalue", storing)
         + service(
             "Documents", product: "nephos-documents",
-            ["NephosBulk", "NephosContent", "NephosStorage", "NephosBus", "NephosWire", crypto, protobuf],
+            [
+                "NephosBulk", "NephosContent", "NephosPredicates", "NephosStorage", "NephosBus", "NephosWire", crypto,
+                protobuf,
+            ],
             entry: ["NephosZeroMQ"])
         + service("Records", product: "nephos-records")
         + service("Notifications", product: "nephos-notifications", storing)

@@ -1,6 +1,7 @@
 internal import NephosBus
 internal import NephosContent
 internal import NephosCore
+internal import NephosServiceKit
 internal import NephosStorage
 private import Synchronization
 
@@ -229,7 +230,20 @@ struct ChunkWork: Sendable {
     private func find(_ request: ChunkRequest) throws -> IndexedChunk? {
         let ticket = request.ticket
         return try snapshots.read {
-            try ChunkIndex.find(request.chunk, of: ticket.owner, in: ticket.partition, in: $0)
+            guard try mayFetch(request.chunk, ticket, in: $0) else { return nil }
+            return try ChunkIndex.find(request.chunk, of: ticket.owner, in: ticket.partition, in: $0)
+        }
+    }
+
+    /// Whether a content of the app's containers rests on the chunk, or one of the app's uploads has stored it. What else
+    /// the account has answers like what it has not: so nothing can be probed by its hash.
+    private func mayFetch(_ chunk: ChunkID, _ ticket: Ticket, in snapshot: any ReadTransaction) throws -> Bool {
+        let place = HoldStore.Place(owner: ticket.owner, partition: ticket.partition)
+        for container in ticket.containers where try UseStore.isUsed(chunk, by: container, at: place, in: snapshot) {
+            return true
+        }
+        return try HoldStore.uploads(of: chunk, at: place, in: snapshot).contains { upload in
+            try StorageLedger.app(ofReservation: upload, of: ticket.owner, in: snapshot) == ticket.app
         }
     }
 

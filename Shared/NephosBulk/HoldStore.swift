@@ -35,6 +35,8 @@ enum HoldStore {
         """
         SELECT counted FROM content_holds WHERE partition_number = ?1 AND owner = ?2 AND chunk = ?3 AND upload = ?4
         """)
+    private static let selectUploads = SQL(
+        "SELECT upload FROM content_holds WHERE partition_number = ?1 AND owner = ?2 AND chunk = ?3 LIMIT 64")
     private static let selectAny = SQL(
         "SELECT 1 FROM content_holds WHERE partition_number = ?1 AND owner = ?2 AND chunk = ?3 LIMIT 1")
     private static let selectUpload = SQL(
@@ -70,6 +72,14 @@ enum HoldStore {
 
     static func isHeld(_ chunk: ChunkID, at place: Place, in transaction: any ReadTransaction) throws -> Bool {
         try transaction.first(selectAny, place.values + [.blob(chunk.bytes)]) { _ in true } ?? false
+    }
+
+    /// Uploads that have stored a chunk, some of them.
+    static func uploads(
+        of chunk: ChunkID, at place: Place, in transaction: any ReadTransaction
+    ) throws -> [ReservationID] {
+        try transaction.all(selectUploads, place.values + [.blob(chunk.bytes)]) { ReservationID(bytes: $0.blob(0)) }
+            .compactMap { $0 }
     }
 
     /// Takes a chunk from an upload: something else keeps it from now on.

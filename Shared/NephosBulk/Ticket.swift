@@ -23,6 +23,8 @@ final class Ticket: Sendable {
     let account: AccountID
     let device: DeviceID
     let app: AppID
+    /// Which of the owner's containers the app lists: it fetches nothing of others.
+    let containers: Set<String>
     let owner: Owner
     let partition: Int
     let sealer: ChunkSealer
@@ -39,6 +41,7 @@ final class Ticket: Sendable {
         account = caller.account
         device = caller.device
         app = caller.app
+        containers = Set(caller.entitlements.containers.map(\.rawValue))
         self.owner = owner
         self.partition = partition
         self.sealer = sealer

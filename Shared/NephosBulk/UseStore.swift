@@ -107,6 +107,15 @@ struct UseStore {
             ])
     }
 
+    /// Whether a content of the container rests on the chunk.
+    static func isUsed(
+        _ chunk: ChunkID, by container: String, at place: HoldStore.Place, in transaction: any ReadTransaction
+    ) throws -> Bool {
+        try transaction.first(select, place.values + Part(id: chunk).values + [.text(container)]) {
+            $0.integer(0) > 0
+        } ?? false
+    }
+
     /// Containers that use it, two of them.
     static func containers(
         using part: Part, at place: HoldStore.Place, in transaction: any ReadTransaction

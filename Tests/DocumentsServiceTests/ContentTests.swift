@@ -86,14 +86,31 @@ import Testing
         house.cloud.network.run(for: .seconds(5))
         #expect(try house.counts() == Counts(chunks: 2, uses: 3, nodes: 1))
         #expect(try house.used() == Int64(170_000 + bytes.nodes[0].count))
-        let mover = try here.mover.connect(BulkClient.Purpose())
-        let fetched = Fetched()
-        mover.fetch(bytes.ids[1]) { result in fetched.bytes = (try? result.get())?.withContent { [UInt8]($0) } }
-        house.cloud.network.run(for: .seconds(5))
-        #expect(fetched.bytes == bytes.chunks[1])
+        #expect(try here.fetch(bytes.ids[1]) == bytes.chunks[1])
     }
 
-    private final class Fetched { var bytes: [UInt8]? }
+    /// An app fetches what its containers rest on, and what it has sent itself; another's chunk is none, hash or not.
+    @Test func anAppFetchesNothingOfAnothers() throws {
+        let bytes = TestContent(seed: 1, chunks: [100_000])
+        let id = ContainerDevice.makeID()
+        let other = try house.device(app: "T.other")
+        let upload = try here.store(bytes)
+        #expect(try here.fetch(bytes.ids[0]) == bytes.chunks[0])
+        #expect(throws: CloudError.self) { try other.fetch(bytes.ids[0]) }
+        try here.apply([.create(id, "a", bytes.content())], upload: upload)
+        #expect(try here.fetch(bytes.ids[0]) == bytes.chunks[0])
+        #expect(throws: CloudError.self) { try other.fetch(bytes.ids[0]) }
+        // Through a container that both list it is both's.
+        (here.container, other.container) = ("T.shared", "T.shared")
+        try here.put(bytes, as: [.create(ContainerDevice.makeID(), "a", bytes.content())])
+        #expect(try other.fetch(bytes.ids[0]) == bytes.chunks[0])
+        // And not for longer.
+        let shared = try other.names()["a"]
+        try other.apply([.trash(try #require(shared)), .remove(try #require(shared))])
+        house.cloud.network.run(for: .seconds(5))
+        #expect(throws: CloudError.self) { try other.fetch(bytes.ids[0]) }
+        #expect(try here.fetch(bytes.ids[0]) == bytes.chunks[0])
+    }
 
     /// Nothing can be probed: what another app's container or another account has is sent again, and stored once.
     @Test func whatIsElsewhereIsSentAgainAndCountedOnce() throws {
@@ -287,6 +304,17 @@ extension ContainerDevice {
         try apply(changes, nodes: content.nodes, upload: upload)
         return upload
     }
+
+    /// Fetches a chunk, outside any upload.
+    func fetch(_ chunk: ChunkID) throws -> [UInt8] {
+        let client = try mover.connect(BulkClient.Purpose())
+        let fetched = Fetched()
+        client.fetch(chunk) { fetched.result = $0 }
+        run(until: { fetched.result != nil })
+        return try #require(fetched.result).get().withContent { [UInt8]($0) }
+    }
+
+    private final class Fetched { var result: Result<BulkFrame, CloudError>? }
 
     func closeUpload(_ upload: [UInt8]) throws {
         var request = WireCloseTransfer()

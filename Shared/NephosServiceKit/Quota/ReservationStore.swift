@@ -55,7 +55,7 @@ enum ReservationStore {
     private static let deleteAll = SQL("DELETE FROM storage_reservations WHERE owner_id = ?1")
 
     static func find(
-        _ id: ReservationID, of owner: Owner, in transaction: any Transaction
+        _ id: ReservationID, of owner: Owner, in transaction: any ReadTransaction
     ) throws -> Reservation? {
         try transaction.first(select, [.text(owner.rawValue), .blob(id.bytes)], reservation) ?? nil
     }

@@ -57,6 +57,13 @@ extension StorageLedger {
         try ReservationStore.find(id, of: owner, in: transaction)
     }
 
+    /// Which app has a reservation; nil: there is none of this id.
+    public static func app(
+        ofReservation id: ReservationID, of owner: Owner, in transaction: any ReadTransaction
+    ) throws -> AppID? {
+        try ReservationStore.find(id, of: owner, in: transaction)?.app
+    }
+
     /// Notes that something was stored in it, which puts its end off.
     ///
     /// - Parameter bytes: No more than has room (``Reservation/bytes`` less ``Reservation/filled``).

@@ -1,12 +1,11 @@
-internal import Foundation
 internal import NephosCore
+internal import NephosPredicates
 
 /// How names of a container clash. It is fixed for ever when the container is first written to, and stored with it.
 enum NameRule: UInt8 {
     /// Equal bytes.
     case bytes = 1
-    /// Equal after Unicode's canonical composition and lower case, each scalar by itself. What is stored is the key
-    /// that a name had when it was given, so that a later table of Unicode changes no name that is there.
+    /// Equal after Unicode's canonical composition and without capitals, by version 1 of the folding table.
     case folded = 2
 
     /// The bytes that two names share if they clash.
@@ -16,8 +15,7 @@ enum NameRule: UInt8 {
         case .folded:
             // Bytes that are no text are compared as they are.
             guard let text = String(validating: name, as: UTF8.self) else { return name }
-            let lower = text.unicodeScalars.reduce(into: "") { $0 += $1.properties.lowercaseMapping }
-            return [UInt8](lower.precomposedStringWithCanonicalMapping.utf8)
+            return [UInt8](FoldingRule.v1.fold(text, .caseInsensitive).utf8)
         }
     }
 
