@@ -68,7 +68,6 @@ struct FoldingData: Sendable {
 
     private func simpleForm(of scalar: UInt32, _ folding: Folding) -> UInt32 {
         let joins = Self.isMark | Self.joinsPrevious
-        if flags(of: scalar) & (joins | Self.leftOut) != 0 { return 0 }
         if flags(of: scalar) == 0 { return scalar }
         let folded = fold([scalar], folding)
         return folded.count == 1 && folded[0] < 0x10000 && flags(of: folded[0]) & joins == 0 ? folded[0] : 0
