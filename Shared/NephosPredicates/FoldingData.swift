@@ -16,6 +16,12 @@ struct FoldingData: Sendable {
         0x670...0x670, 0x1ab0...0x1aff, 0x1dc0...0x1dff, 0x20d0...0x20ff, 0xfe20...0xfe2f,
     ]
 
+    /// Where ``simple`` ends: below are the letters of most scripts with capitals or accents.
+    private static let simpleEnd: UInt32 = 0x3000
+
+    /// For each folding, what a code point becomes by itself; common texts need no more. 0 where that is not a single
+    /// code point, of at most three bytes, that stays apart from its neighbours.
+    private var simple: [[UInt32]] = []
     private var flags = [UInt8](repeating: 0, count: Int(flagged))
     private var parts: [UInt32: [UInt32]] = [:]
     private var smallLetters: [UInt32: UInt32] = [:]
@@ -55,6 +61,16 @@ struct FoldingData: Sendable {
         // The second and third parts of Korean syllables.
         for part in UInt32(0x1161)...0x1175 { set(Self.joinsPrevious, part) }
         for part in UInt32(0x11a8)...0x11c2 { set(Self.joinsPrevious, part) }
+        simple = (0..<4).map { folding in
+            (0..<Self.simpleEnd).map { simpleForm(of: $0, Folding(rawValue: folding)) }
+        }
+    }
+
+    private func simpleForm(of scalar: UInt32, _ folding: Folding) -> UInt32 {
+        let joins = Self.isMark | Self.joinsPrevious
+        if flags(of: scalar) == 0 { return scalar }
+        let folded = fold([scalar], folding)
+        return folded.count == 1 && folded[0] < 0x10000 && flags(of: folded[0]) & joins == 0 ? folded[0] : 0
     }
 
     private mutating func set(_ flag: UInt8, _ scalar: UInt32) {
@@ -85,58 +101,101 @@ struct FoldingData: Sendable {
 extension FoldingData {
     /// The bytes of a well-formed text, folded.
     func folded(_ bytes: UnsafeBufferPointer<UInt8>, _ folding: Folding) -> [UInt8] {
-        var relevant = Self.takenApart | Self.isMark | Self.joinsPrevious
-        if folding.contains(.caseInsensitive) { relevant |= Self.hasSmallLetter }
-        if folding.contains(.diacriticInsensitive) { relevant |= Self.leftOut }
+        if let result = simplyFolded(bytes, folding) { return result }
+        var scalars: [UInt32] = []
+        scalars.reserveCapacity(bytes.count)
         var place = 0
         while place < bytes.count {
             let (scalar, next) = bytes.codePoint(at: place)
-            if flags(of: scalar) & relevant != 0 { break }
+            scalars.append(scalar)
             place = next
         }
-        if place == bytes.count { return Array(bytes) }
-        var scalars = takenApart(bytes, folding)
-        orderMarks(&scalars)
-        join(&scalars)
         var result: [UInt8] = []
         result.reserveCapacity(bytes.count)
-        for scalar in scalars {
-            if scalar < 0x80 {
-                result.append(UInt8(truncatingIfNeeded: scalar))
-            } else if let scalar = Unicode.Scalar(scalar), let encoded = UTF8.encode(scalar) {
-                result.append(contentsOf: encoded)
-            }
+        for scalar in fold(scalars, folding) {
+            guard let scalar = Unicode.Scalar(scalar), let encoded = UTF8.encode(scalar) else { continue }
+            result.append(contentsOf: encoded)
         }
         return result
     }
 
-    private func takenApart(_ bytes: UnsafeBufferPointer<UInt8>, _ folding: Folding) -> [UInt32] {
-        var scalars: [UInt32] = []
-        scalars.reserveCapacity(bytes.count)
+    /// Folds each code point by itself; nil if that is not how this text is folded.
+    private func simplyFolded(_ bytes: UnsafeBufferPointer<UInt8>, _ folding: Folding) -> [UInt8]? {
+        let relevant = ~Self.separates
+        let simple = simple[Int(folding.rawValue & 3)]
+        var isSimple = true
+        // ASCII stays ASCII, and nothing simple has more than three bytes: no text more than doubles.
+        let result = [UInt8](unsafeUninitializedCapacity: 2 * bytes.count) { result, count in
+            var place = 0
+            while place < bytes.count {
+                let (scalar, next) = bytes.codePoint(at: place)
+                if scalar < Self.simpleEnd {
+                    let folded = simple[Int(scalar)]
+                    guard folded != 0 || scalar == 0 else {
+                        isSimple = false
+                        return
+                    }
+                    Self.write(folded, to: result, &count)
+                } else {
+                    guard flags(of: scalar) & relevant == 0 else {
+                        isSimple = false
+                        return
+                    }
+                    for index in place..<next {
+                        result[count] = bytes[index]
+                        count += 1
+                    }
+                }
+                place = next
+            }
+        }
+        return isSimple ? result : nil
+    }
+
+    /// Writes a code point of at most three bytes, as all are to which `simple` leads.
+    private static func write(_ scalar: UInt32, to bytes: UnsafeMutableBufferPointer<UInt8>, _ count: inout Int) {
+        func put(_ byte: UInt32) {
+            bytes[count] = UInt8(truncatingIfNeeded: byte)
+            count += 1
+        }
+        if scalar < 0x80 {
+            put(scalar)
+        } else if scalar < 0x800 {
+            put(0xc0 | scalar >> 6)
+            put(0x80 | scalar & 0x3f)
+        } else {
+            put(0xe0 | scalar >> 12)
+            put(0x80 | scalar >> 6 & 0x3f)
+            put(0x80 | scalar & 0x3f)
+        }
+    }
+
+    private func fold(_ scalars: [UInt32], _ folding: Folding) -> [UInt32] {
+        var folded = takenApart(scalars, folding)
+        orderMarks(&folded)
+        join(&folded)
+        return folded
+    }
+
+    private func takenApart(_ scalars: [UInt32], _ folding: Folding) -> [UInt32] {
+        var result: [UInt32] = []
+        result.reserveCapacity(scalars.count)
         let withoutMarks = folding.contains(.diacriticInsensitive)
         let withoutCapitals = folding.contains(.caseInsensitive)
         func add(_ scalar: UInt32) {
-            if scalar < 0x80 {
-                let isCapital = withoutCapitals && (0x41...0x5a).contains(scalar)
-                scalars.append(isCapital ? scalar | 0x20 : scalar)
-                return
-            }
             let flags = flags(of: scalar)
             if withoutMarks, flags & Self.leftOut != 0 { return }
             let isCapital = withoutCapitals && flags & Self.hasSmallLetter != 0
-            scalars.append(isCapital ? smallLetters[scalar] ?? scalar : scalar)
+            result.append(isCapital ? smallLetters[scalar] ?? scalar : scalar)
         }
-        var place = 0
-        while place < bytes.count {
-            let (scalar, next) = bytes.codePoint(at: place)
-            place = next
+        for scalar in scalars {
             if flags(of: scalar) & Self.takenApart != 0, let parts = parts[scalar] {
                 for part in parts { add(part) }
             } else {
                 add(scalar)
             }
         }
-        return scalars
+        return result
     }
 
     /// Brings marks after one another into the order of their classes; those of one class stay as they are.

@@ -216,8 +216,11 @@ struct Oracle {
             if case .string(let text) = value { Array(FoldingRule.v1.fold(text, folding).utf8) } else { nil }
         }
         func order(_ operand: PredicateValue) -> Int? {
-            if let left = number(value), let right = number(operand) {
+            if case .real(let left) = value, case .real(let right) = operand {
                 return left == right ? 0 : left < right ? -1 : left > right ? 1 : nil
+            }
+            if let left = number(value), let right = number(operand) {
+                return left == right ? 0 : left < right ? -1 : 1
             }
             if let left = text(value), let right = text(operand) {
                 return left == right ? 0 : left.lexicographicallyPrecedes(right) ? -1 : 1
@@ -254,13 +257,17 @@ struct Oracle {
         }
     }
 
-    /// Exact: 64 bits of mantissa hold every integer and every real.
-    private func number(_ value: PredicateValue) -> Float80? {
+    /// Twice the whole part, and one more if there is a fraction: in exact order with every integer.
+    private func number(_ value: PredicateValue) -> Int128? {
         switch value {
-        case .boolean(let boolean): boolean ? 1 : 0
-        case .integer(let integer): Float80(integer)
-        case .real(let real): Float80(real)
-        default: nil
+        case .boolean(let boolean): return boolean ? 2 : 0
+        case .integer(let integer): return Int128(integer) * 2
+        case .real(let real) where real.isNaN: return nil
+        case .real(let real):
+            if real.magnitude > 0x1p64 { return real < 0 ? .min : .max }
+            let whole = real.rounded(.down)
+            return Int128(whole) * 2 + (real == whole ? 0 : 1)
+        default: return nil
         }
     }
 }
