@@ -55,10 +55,11 @@ public struct ContentUses {
     /// Begins to use contents. Decides before it writes.
     ///
     /// - Parameters:
-    ///   - nodes: Manifest nodes that the container may lack, children first. Each is named by another or by a content.
+    ///   - nodes: Manifest nodes that the container may lack, children first. One that neither another nor a content
+    ///     names belongs to the upload until then.
     ///   - upload: What has stored the chunks that the container did not use; what was charged to its room is from now
     ///     on charged to them.
-    /// - Throws: ``CloudError`` `.invalidArguments`: a node is malformed, or not named; `.unknownItem`: a chunk or a node
+    /// - Throws: ``CloudError`` `.invalidArguments`: a node is malformed, or neither named nor of an upload; `.unknownItem`: a chunk or a node
     ///   that is named is not there, or is not as long as was said; `.quotaExceeded`. Nothing was changed then.
     public func take(_ contents: [UsedContent], nodes: [[UInt8]], from upload: ReservationID?) throws {
         let inline = contents.reduce(0) { $0 + ($1.isInline ? $1.length : 0) }
@@ -83,6 +84,14 @@ public struct ContentUses {
     private func write(_ taking: Taking) throws {
         for node in taking.newNodes {
             try store.add(node.bytes, as: node.id, level: node.level, length: node.length)
+        }
+        for node in taking.unnamed {
+            guard let upload = taking.upload else { continue }
+            try HoldStore.add(
+                node: node.id, to: store.container, for: upload.id, at: store.place, in: transaction)
+            let part = UseStore.Part(id: node.id, isNode: true)
+            let counted = UInt64(node.bytes.count)
+            try store.set(UseStore.Use(count: 0, counted: counted, app: app, device: device), of: part)
         }
         var moved: UInt64 = 0
         for (part, count) in taking.uses {
@@ -199,11 +208,14 @@ private struct Taking {
 
     func bytes(ofNew node: ChunkID) -> UInt64 { UInt64(newNodes.first { $0.id == node }?.bytes.count ?? 0) }
 
+    /// Nodes that are ahead of what names them.
+    var unnamed: [Node] { newNodes.filter { uses[UseStore.Part(id: $0.id, isNode: true)] == nil } }
+
     /// A node that nothing names would lie there for ever.
     func checkNodes() throws {
-        guard newNodes.allSatisfy({ uses[UseStore.Part(id: $0.id, isNode: true)] != nil }) else {
+        guard upload != nil || unnamed.isEmpty else {
             throw CloudError(
-                .invalidArguments, "A manifest node is named by no content of the batch, and by no other node.",
+                .invalidArguments, "A manifest node is named by no content of the batch, by no other node, and goes with no upload.",
                 details: ["argument": "nodes"])
         }
     }
@@ -219,9 +231,8 @@ private struct Taking {
     /// It has to be used by the container, or stored by the upload: what is elsewhere in the account is sent again.
     private func requireChunk(_ id: ChunkID, length: UInt64) throws {
         let place = store.place
-        let isThere =
-            try store.use(of: UseStore.Part(id: id)).map { $0.count > 0 } ?? false
-            || upload.map { try HoldStore.has(id, for: $0.id, at: place, in: store.transaction) } ?? false
+        let isHeld = try upload.map { try HoldStore.has(id, for: $0.id, at: place, in: store.transaction) } ?? false
+        let isThere = try isHeld || store.use(of: UseStore.Part(id: id)).map { $0.count > 0 } ?? false
         guard isThere, let chunk = try ChunkIndex.find(id, of: place.owner, in: place.partition, in: store.transaction),
             UInt64(max(0, chunk.place.length - ChunkSealer.overhead)) == length
         else {

@@ -96,23 +96,49 @@ enum HoldStore {
         return counted ?? 0
     }
 
+    /// Notes that an upload has brought a manifest node to a container, which no content rests on yet.
+    static func add(
+        node: ChunkID, to container: String, for upload: ReservationID, at place: Place, in transaction: any Transaction
+    ) throws {
+        let name = node.bytes + [UInt8](container.utf8)
+        try transaction.execute(insert, place.values + [.blob(name), .blob(upload.bytes), .integer(0)])
+    }
+
     /// Removes some of what an upload holds.
     ///
-    /// - Returns: The bytes that counted, the chunks that nothing holds any more, and whether there may be more.
+    /// - Returns: What was removed.
     static func remove(
         of upload: ReservationID, at place: Place, limit: Int, in transaction: any Transaction
-    ) throws -> (counted: UInt64, unheld: [ChunkID], hasMore: Bool) {
+    ) throws -> Removed {
         let holds = try transaction.all(selectUpload, place.values + [.blob(upload.bytes), .integer(Int64(limit))]) {
             // A damaged number frees no more than a chunk has.
             (chunk: $0.blob(0), counted: UInt64(clamping: min($0.integer(1), Int64(BulkLimits.chunkBytesMax))))
         }
-        var unheld: [ChunkID] = []
+        var removed = Removed(counted: holds.reduce(0) { $0 + $1.counted }, hasMore: holds.count == limit)
         for hold in holds {
             try transaction.execute(delete, place.values + [.blob(hold.chunk), .blob(upload.bytes)])
             let isHeld = try transaction.first(selectAny, place.values + [.blob(hold.chunk)]) { _ in true } != nil
-            if !isHeld, let id = ChunkID(bytes: hold.chunk) { unheld.append(id) }
+            guard !isHeld, let id = ChunkID(bytes: Array(hold.chunk.prefix(ChunkID.byteCount))) else { continue }
+            if hold.chunk.count == ChunkID.byteCount {
+                removed.chunks.append(id)
+            } else {
+                let container = String(decoding: hold.chunk[ChunkID.byteCount...], as: UTF8.self)
+                removed.nodes.append((id, container))
+            }
         }
-        return (holds.reduce(0) { $0 + $1.counted }, unheld, holds.count == limit)
+        return removed
+    }
+
+    /// What an upload held.
+    struct Removed {
+        /// Bytes that counted in its room.
+        var counted: UInt64
+        /// Whether it may hold more.
+        var hasMore: Bool
+        /// Chunks that nothing holds any more.
+        var chunks: [ChunkID] = []
+        /// Nodes that nothing holds any more, and their containers.
+        var nodes: [(id: ChunkID, container: String)] = []
     }
 
     /// Removes some of an owner's.

@@ -80,10 +80,16 @@ final class UploadRemoval {
         }
         let place = HoldStore.Place(account)
         let removed = try HoldStore.remove(of: upload.id, at: place, limit: Self.step, in: transaction)
-        let unused = try removed.unheld.filter {
+        let unused = try removed.chunks.filter {
             try UseStore.containers(using: UseStore.Part(id: $0), at: place, in: transaction).isEmpty
         }
         try ChunkIndex.remove(unused, of: place.owner, in: place.partition, in: transaction)
+        for (id, container) in removed.nodes {
+            let part = UseStore.Part(id: id, isNode: true)
+            let store = UseStore(place: place, container: container, transaction: transaction)
+            if try store.use(of: part)?.count == 0 { try store.addEnding(of: part) }
+        }
+        if !removed.nodes.isEmpty { transaction.afterCommit { [transfers] in transfers.removeSoon() } }
         try host.storage.empty(upload, by: removed.counted, isEmpty: !removed.hasMore, in: transaction)
         return true
     }

@@ -10,8 +10,12 @@ public enum DocumentLimits {
     public static let itemCountMax = 2_000_000
     /// Changes of one batch.
     public static let changesMax = 500
-    /// Manifest nodes of one batch, in bytes.
-    public static let nodesBytesMax = 1 << 20
+    /// Manifest nodes of one batch, in bytes: of a content of 800 MB. Those of longer ones go ahead of it.
+    public static let nodesBytesMax = 128 << 10
+    /// Items and names that a service looks up for one batch.
+    public static let looksMax = 5000
+    /// How long something stays in the trash, and after that is removed for good.
+    public static let trashRetention: Duration = .seconds(30 * 24 * 3600)
     /// A content that goes with its item.
     public static let inlineBytesMax = 4096
     /// A content, in bytes.

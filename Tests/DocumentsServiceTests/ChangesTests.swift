@@ -165,6 +165,17 @@ import Testing
         expect(.limitExceeded) { try here.makeFile("deeper", in: last) }
     }
 
+    /// What has to be looked up for one batch is bounded, so that nobody waits for it.
+    @Test func oneBatchLooksUpNoMoreThanIsStated() throws {
+        func batch(_ count: Int) -> [WireDocumentChange] {
+            (0..<count).map { _ in .create(ContainerDevice.makeID(), "x", .inline("x"), clash: .rename) }
+        }
+        try here.apply(batch(50))
+        expect(.limitExceeded) { try here.apply(batch(500)) }
+        expect(.limitExceeded) { try here.apply(batch(501)) }
+        #expect(try here.list().count == 50)
+    }
+
     @Test func filesHaveNoItems() throws {
         let file = try here.makeFile("a")
         expect(.unknownItem) { try here.makeFile("b", in: file) }

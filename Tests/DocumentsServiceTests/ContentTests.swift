@@ -159,9 +159,6 @@ import Testing
             }
         }
         expect(.invalidArguments) {
-            try here.apply([.create(ContainerDevice.makeID(), "a")], nodes: bytes.nodes, upload: upload)
-        }
-        expect(.invalidArguments) {
             try here.apply(
                 [.create(ContainerDevice.makeID(), "a", bytes.content())], nodes: [[1, 2, 3]] + bytes.nodes,
                 upload: upload)
@@ -169,6 +166,28 @@ import Testing
         #expect(try here.list().isEmpty)
         #expect(try house.counts() == Counts(chunks: 2, uses: 0, nodes: 0))
         try here.apply([.create(ContainerDevice.makeID(), "a", bytes.content())], nodes: bytes.nodes, upload: upload)
+    }
+
+    /// Those of a very long content go ahead of it, and are the upload's until it comes.
+    @Test func nodesGoAheadOfTheirContent() throws {
+        let bytes = TestContent(seed: 2, chunks: Array(repeating: 5000, count: 700))
+        let (ahead, rest) = (Array(bytes.nodes.dropLast()), Array(bytes.nodes.suffix(1)))
+        let upload = try here.store(bytes)
+        expect(.invalidArguments) { try here.apply([], nodes: ahead) }
+        try here.apply([], nodes: ahead, upload: upload)
+        #expect(try here.missing([bytes.root]) == [0])
+        try here.closeUpload(upload)
+        house.cloud.network.run(for: .seconds(10))
+        #expect(try house.counts() == Counts(chunks: 0, uses: 0, nodes: 0))
+        #expect(try house.used() == 0)
+
+        let again = try here.store(bytes)
+        try here.apply([], nodes: ahead, upload: again)
+        try here.apply([.create(ContainerDevice.makeID(), "a", bytes.content())], nodes: rest, upload: again)
+        try here.closeUpload(again)
+        house.cloud.network.run(for: .seconds(10))
+        #expect(try house.counts() == Counts(chunks: 700, uses: 700 + bytes.nodes.count, nodes: bytes.nodes.count))
+        #expect(try house.used() == Int64(700 * 5000 + bytes.nodes.reduce(0) { $0 + $1.count }))
     }
 
     @Test func oldVersionsGoAndWhatTheyRestOnGoesWithThem() throws {

@@ -80,6 +80,21 @@ import Testing
         #expect(try there.list().isEmpty)
     }
 
+    /// Thirty days go by in jumps of the services' clocks.
+    @Test func whatHasLainInTheTrashForThirtyDaysIsRemoved() throws {
+        let folder = try here.makeFolder("folder")
+        try here.makeFile("a", in: folder)
+        let early = try here.makeFile("early")
+        try here.apply([.trash(folder), .trash(early), .restore(early)])
+        house.cloud.setClockOffset(of: .documents, .seconds(29 * 24 * 3600))
+        house.cloud.network.run(for: .seconds(90))
+        #expect(try house.device().list().count == 3)
+        house.cloud.setClockOffset(of: .documents, .seconds(31 * 24 * 3600))
+        house.cloud.network.run(for: .seconds(90))
+        house.cloud.setClockOffset(of: .documents, .zero)
+        #expect(try Array(house.device().list().keys) == [early])
+    }
+
     @Test func whatCameWithItsItemCountsOnThePlanUntilItIsGone() throws {
         let text = String(repeating: "x", count: 4000)
         let id = try here.makeFile("a", text)

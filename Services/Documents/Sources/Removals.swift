@@ -1,4 +1,5 @@
 internal import NephosBulk
+internal import NephosBus
 internal import NephosCore
 internal import NephosServiceKit
 internal import NephosStorage
@@ -11,6 +12,7 @@ extension DocumentsService {
 
     /// - Returns: Whether there may be more.
     func removeSome(in transaction: any HandlerTransaction) throws -> Bool {
+        if try emptyTrash(in: transaction) { return true }
         guard let (scope, folder) = try ContainerRows.nextRemoval(in: transaction) else { return false }
         let container = try container(scope, transaction)
         try removeVersions(of: folder, in: container)
@@ -23,6 +25,28 @@ extension DocumentsService {
         }
         transaction.afterCommit { [transfers] in transfers.removeSoon() }
         return true
+    }
+
+    /// What has lain in the trash for its time is removed for good.
+    ///
+    /// - Returns: Whether there was any.
+    private func emptyTrash(in transaction: any HandlerTransaction) throws -> Bool {
+        guard let now = runtime?.loop.wallClock.now else { return false }
+        let old = try ContainerRows.trashed(
+            before: now.advanced(by: .zero - DocumentLimits.trashRetention), limit: Self.step, in: transaction)
+        for (scope, items) in Dictionary(grouping: old, by: \.scope) {
+            let container = try container(scope, transaction)
+            var gone: [ChangedItem] = []
+            for id in items.map(\.item) {
+                try container.rows.setTrashed(id, at: nil)
+                guard let item = try container.item(id), item.hasTrash else { continue }
+                if let folder = ItemID(bytes: item.parent) { try container.rows.removeChild(id, of: folder) }
+                try container.rows.addRemoval(of: id)
+                gone.append(ChangedItem(name: id.name, body: nil))
+            }
+            try publish(gone, in: container)
+        }
+        return !old.isEmpty
     }
 
     private func removeVersions(of id: ItemID, in container: Container) throws {
@@ -43,12 +67,18 @@ extension DocumentsService {
         for id in children {
             try container.rows.removeChild(id, of: folder)
             try container.rows.addRemoval(of: id)
+            try container.rows.setTrashed(id, at: nil)
             guard let item = try container.item(id) else { continue }
             if !item.hasTrash {
                 try container.rows.set(nil, in: folder, called: container.key(of: [UInt8](item.name), by: rule))
             }
             gone.append(ChangedItem(name: id.name, body: nil))
         }
+        try publish(gone, in: container)
+    }
+
+    /// Tells devices of items that are removed.
+    private func publish(_ gone: [ChangedItem], in container: Container) throws {
         guard !gone.isEmpty else { return }
         let change = try container.transaction.put(
             container.scope, gone.map { try $0.stored(in: container, digestKey: []) })

@@ -274,10 +274,11 @@ public nonisolated struct WireApplyChanges: Sendable {
 
   public var container: String = String()
 
-  /// 1 to 500, carried out in their order.
+  /// Up to 500, carried out in their order; 0 only with nodes.
   public var changes: [WireDocumentChange] = []
 
-  /// Manifest nodes that the contents rest on and the container does not have yet, children first; 1 MiB in all.
+  /// Manifest nodes that the contents rest on and the container does not have yet, children first; 128 KiB in all.
+  /// More of them go ahead in batches without changes, and belong to the upload until a content rests on them.
   public var nodes: [Data] = []
 
   /// The upload that has stored the chunks which the container did not have. Empty: none.

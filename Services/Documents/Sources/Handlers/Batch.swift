@@ -68,6 +68,9 @@ final class Batch {
     /// Items whose versions go, with their folders' items.
     private(set) var removed: [ItemID] = []
     private var created = 0
+    private var looks = 0
+    /// Items that come into the trash (true), or leave it.
+    private(set) var trashed: [ItemID: Bool] = [:]
 
     init(_ container: Container, _ rule: NameRule, by writer: Writer) {
         self.container = container
@@ -77,8 +80,19 @@ final class Batch {
 
     // MARK: What is there
 
+    /// Nobody makes the others wait by what has to be looked up for one batch.
+    private func look() throws {
+        looks += 1
+        guard looks <= DocumentLimits.looksMax else {
+            throw CloudError(
+                .limitExceeded, "The batch concerns too many folders and names at once. Divide it.",
+                details: ["maximum": "\(DocumentLimits.looksMax)"])
+        }
+    }
+
     func find(_ id: ItemID) throws -> WireDocumentItem? {
         if let known = items[id] { return known }
+        try look()
         let item = try container.item(id)
         items.updateValue(item, forKey: id)
         return item
@@ -95,6 +109,7 @@ final class Batch {
     }
 
     private func item(at place: Place) throws -> ItemID? {
+        try look()
         if let known = places[place] { return known }
         return try container.rows.item(in: place.folder, called: place.nameKey)
     }
@@ -336,6 +351,7 @@ final class Batch {
         item.trash.batch = request.batch
         item.trash.deviceID = writer.device.rawValue
         item.trash.trashed = writer.nanoseconds
+        trashed[id] = true
         set(item, id)
     }
 
@@ -377,6 +393,7 @@ final class Batch {
             item.parent = Data(folder.bytes)
         }
         item.clearTrash()
+        trashed[id] = false
         set(item, id)
     }
 
@@ -392,6 +409,7 @@ final class Batch {
         }
         if let folder = ItemID(bytes: item.parent) { children[folder, default: [:]][id] = false }
         removed.append(id)
+        trashed[id] = false
         set(nil, id)
     }
 
@@ -414,6 +432,7 @@ final class Batch {
                 if isThere { try rows.addChild(item, of: folder) } else { try rows.removeChild(item, of: folder) }
             }
         }
+        for (id, isThere) in trashed { try rows.setTrashed(id, at: isThere ? writer.now : nil) }
         for id in removed { try rows.addRemoval(of: id) }
         for (id, content) in versions { try write(content, of: id) }
     }
@@ -430,13 +449,15 @@ final class Batch {
     func takeOldVersions() throws -> [WireDocumentContent] {
         var old: [WireDocumentContent] = []
         for id in Set(versions.map(\.item)) {
-            guard let item = items[id] ?? nil else { continue }
-            let all = try container.versions(of: id)
-            guard all.count > DocumentLimits.versionsMax else { continue }
-            let pointedAt = Set(([item.content] + item.conflicts).map(\.version))
-            guard let oldest = all.last(where: { !pointedAt.contains($0.version) }) else { continue }
-            try container.rows.removeVersion([UInt8](oldest.version), of: id)
-            old.append(oldest)
+            guard let item = items[id] ?? nil, try container.rows.versionCount(of: id) > DocumentLimits.versionsMax else {
+                continue
+            }
+            let pointedAt = Set(([item.content] + item.conflicts).map { [UInt8]($0.version) })
+            let oldest = try container.rows.oldestVersions(of: id, limit: pointedAt.count + 1)
+                .first { !pointedAt.contains($0.id) }
+            guard let oldest else { continue }
+            try container.rows.removeVersion(oldest.id, of: id)
+            if let content = try container.open(oldest, of: id) { old.append(content) }
         }
         return old
     }

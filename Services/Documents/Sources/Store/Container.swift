@@ -88,10 +88,13 @@ final class Container {
 
     /// The item's versions, the newest first. One that is damaged is left out.
     func versions(of id: ItemID) throws -> [WireDocumentContent] {
+        try rows.versions(of: id, limit: DocumentLimits.versionsMax + 1).compactMap { try open($0, of: id) }
+    }
+
+    /// - Returns: Nil: it is damaged.
+    func open(_ version: ContainerRows.Version, of id: ItemID) throws -> WireDocumentContent? {
         let opener = try opener()
-        return try rows.versions(of: id, limit: DocumentLimits.versionsMax + 1).compactMap { version in
-            try? WireDocumentContent(serializedBytes: opener.open(version.sealed, as: .version(id, version.id)))
-        }
+        return try? WireDocumentContent(serializedBytes: opener.open(version.sealed, as: .version(id, version.id)))
     }
 
     /// Whether the id was ever used; nobody uses it again.

@@ -99,6 +99,11 @@ struct ContainerRows {
         SELECT version, number, sealed FROM document_versions WHERE \(key) AND item = ?4
         ORDER BY number DESC LIMIT ?5
         """)
+    private static let countVersions = SQL("SELECT COUNT(*) FROM document_versions WHERE \(key) AND item = ?4")
+    private static let selectOldest = SQL(
+        """
+        SELECT version, number, sealed FROM document_versions WHERE \(key) AND item = ?4 ORDER BY number LIMIT ?5
+        """)
     private static let deleteVersion = SQL("DELETE FROM document_versions WHERE \(key) AND item = ?4 AND version = ?5")
 
     struct Version {
@@ -124,8 +129,46 @@ struct ContainerRows {
         }
     }
 
+    func versionCount(of item: ItemID) throws -> Int {
+        try transaction.first(Self.countVersions, place + [.blob(item.bytes)]) { Int($0.integer(0)) } ?? 0
+    }
+
+    func oldestVersions(of item: ItemID, limit: Int) throws -> [Version] {
+        try transaction.all(Self.selectOldest, place + [.blob(item.bytes), .integer(Int64(limit))]) {
+            Version(id: $0.blob(0), number: $0.integer(1), sealed: $0.blob(2))
+        }
+    }
+
     func removeVersion(_ version: [UInt8], of item: ItemID) throws {
         try transaction.execute(Self.deleteVersion, place + [.blob(item.bytes), .blob(version)])
+    }
+
+    // MARK: Trash
+
+    private static let insertTrashed = SQL(
+        """
+        INSERT INTO document_trash (partition_number, owner, container, item, trashed) VALUES (?1, ?2, ?3, ?4, ?5)
+        ON CONFLICT (partition_number, owner, container, item) DO UPDATE SET trashed = excluded.trashed
+        """)
+    private static let deleteTrashed = SQL("DELETE FROM document_trash WHERE \(key) AND item = ?4")
+    private static let selectTrashed = SQL(
+        "SELECT owner, container, item FROM document_trash WHERE trashed < ?1 ORDER BY trashed LIMIT ?2")
+
+    /// - Parameter time: Nil: it is not in the trash any more.
+    func setTrashed(_ item: ItemID, at time: Timestamp?) throws {
+        let values = place + [.blob(item.bytes)]
+        guard let time else { return _ = try transaction.execute(Self.deleteTrashed, values) }
+        try transaction.execute(Self.insertTrashed, values + [.integer(Int64(clamping: time.milliseconds))])
+    }
+
+    /// What came into the trash before, the oldest first.
+    static func trashed(
+        before time: Timestamp, limit: Int, in transaction: any ReadTransaction
+    ) throws -> [(scope: ScopeName, item: ItemID)] {
+        try transaction.all(selectTrashed, [.integer(Int64(clamping: time.milliseconds)), .integer(Int64(limit))]) {
+            row in
+            ItemID(bytes: row.blob(2)).map { (ScopeName(Owner(rawValue: row.text(0)), ItemName(row.text(1))), $0) }
+        }.compactMap { $0 }
     }
 
     // MARK: Removals
@@ -163,7 +206,7 @@ struct ContainerRows {
 
     private static let remains = [
         ("places", "folder, name_key"), ("folders", "folder"), ("children", "folder, item"),
-        ("versions", "item, version"), ("removals", "folder"),
+        ("versions", "item, version"), ("trash", "item"), ("removals", "folder"),
     ].map { table, columns in
         SQL(
             """

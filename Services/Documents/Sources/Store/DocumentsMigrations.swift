@@ -7,6 +7,7 @@ internal import NephosStorage
 /// - `document_folders`: how many items a folder has, those in the trash not counted.
 /// - `document_children`: which items a folder has, those in the trash too: what is removed with it.
 /// - `document_versions`: contents that were committed, sealed. They never change.
+/// - `document_trash`: since when an item lies in the trash.
 /// - `document_removals`: folders whose items are still to be removed.
 enum DocumentsMigrations {
     static let all = [
@@ -57,6 +58,16 @@ enum DocumentsMigrations {
                 CREATE INDEX document_versions_by_number
                 ON document_versions (partition_number, owner, container, item, number)
                 """,
+                """
+                CREATE TABLE document_trash (
+                    partition_number BIGINT NOT NULL,
+                    owner TEXT NOT NULL,
+                    container TEXT NOT NULL,
+                    item BLOB NOT NULL,
+                    trashed BIGINT NOT NULL,
+                    PRIMARY KEY (partition_number, owner, container, item)) WITHOUT ROWID
+                """,
+                "CREATE INDEX document_trash_by_time ON document_trash (trashed)",
                 """
                 CREATE TABLE document_removals (
                     partition_number BIGINT NOT NULL,
