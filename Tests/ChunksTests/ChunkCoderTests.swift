@@ -88,16 +88,26 @@ import Testing
             #expect(refusal([1] + changed) == .invalidArguments, "\(size)")
         }
         #expect(try decoded([1] + zeros).count == 10_000)
-        // The room is not as long as the chunk.
-        for length in [9_999, 10_001] {
+    }
+
+    @Test(arguments: [0, 9_999, 10_001, 20_000])
+    func theRoomIsAsLongAsTheChunk(length: Int) {
+        let zeros = [UInt8](repeating: 0, count: 10_000)
+        for coded in [[0] + zeros, [1] + frame(zeros)] {
             var room = [UInt8](repeating: 0, count: length)
             let end = code {
                 try room.withUnsafeMutableBytes { room in
-                    try ([1] + zeros).withUnsafeBytes { try coder.decode($0, into: room) }
+                    try coded.withUnsafeBytes { try coder.decode($0, into: room) }
                 }
             }
             #expect(end == .invalidArguments)
         }
+    }
+
+    @Test func aFrameFromBeforeTheStandardIsRefused() {
+        // Version 0.7: the library may know it, and other programs do not.
+        let old: [UInt8] = [0x27, 0xb5, 0x2f, 0xfd, 0x20, 5, 0x40, 0, 5, 1, 2, 3, 4, 5, 0xc0, 0, 0]
+        #expect(refusal([1] + old) == .invalidArguments)
     }
 
     @Test func nothingMayStandBehindTheFrame() {

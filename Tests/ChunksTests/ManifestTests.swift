@@ -164,6 +164,23 @@ import Testing
         #expect(nodes == Int(tree.root.depth))
     }
 
+    @Test func whatIsPassedOverCountsInTheOffsets() throws {
+        let (first, last) = (node(0, list(1, count: 3)), node(0, list(2, count: 3)))
+        let lengths = (first.reference.length, last.reference.length)
+        let top = node(1, [.init(id: first.id, length: lengths.0), .init(id: last.id, length: lengths.1)])
+        var reader = ManifestReader(try Tree(root: top.reference, nodes: []).root)
+        try top.bytes.withUnsafeBytes { try reader.take($0) }
+        #expect(reader.next() == .node(first.reference))
+        reader.skip()
+        #expect(reader.next() == .node(last.reference))
+        try last.bytes.withUnsafeBytes { try reader.take($0) }
+        guard case .chunk(let chunk) = reader.next() else {
+            Issue.record("A chunk comes next.")
+            return
+        }
+        #expect(chunk.offset == lengths.0)
+    }
+
     // MARK: Differences
 
     @Test func onlyWhatAnOldVersionHasNotIsWalked() throws {
