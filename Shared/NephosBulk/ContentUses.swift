@@ -215,7 +215,8 @@ private struct Taking {
     func checkNodes() throws {
         guard upload != nil || unnamed.isEmpty else {
             throw CloudError(
-                .invalidArguments, "A manifest node is named by no content of the batch, by no other node, and goes with no upload.",
+                .invalidArguments,
+                "A manifest node is named by no content of the batch, by no other node, and goes with no upload.",
                 details: ["argument": "nodes"])
         }
     }

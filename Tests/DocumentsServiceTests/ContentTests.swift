@@ -173,7 +173,7 @@ import Testing
         let bytes = TestContent(seed: 2, chunks: Array(repeating: 5000, count: 700))
         let (ahead, rest) = (Array(bytes.nodes.dropLast()), Array(bytes.nodes.suffix(1)))
         let upload = try here.store(bytes)
-        expect(.invalidArguments) { try here.apply([], nodes: ahead) }
+        expect(.unknownItem) { try here.apply([], nodes: ahead) }
         try here.apply([], nodes: ahead, upload: upload)
         #expect(try here.missing([bytes.root]) == [0])
         try here.closeUpload(upload)

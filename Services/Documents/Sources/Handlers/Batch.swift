@@ -449,7 +449,8 @@ final class Batch {
     func takeOldVersions() throws -> [WireDocumentContent] {
         var old: [WireDocumentContent] = []
         for id in Set(versions.map(\.item)) {
-            guard let item = items[id] ?? nil, try container.rows.versionCount(of: id) > DocumentLimits.versionsMax else {
+            guard let item = items[id] ?? nil, try container.rows.versionCount(of: id) > DocumentLimits.versionsMax
+            else {
                 continue
             }
             let pointedAt = Set(([item.content] + item.conflicts).map { [UInt8]($0.version) })
