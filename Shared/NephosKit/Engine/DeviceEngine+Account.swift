@@ -211,6 +211,7 @@ extension DeviceEngine {
             defaultApp: AppID(app.appID),
             storeIDs: [app.appID: app.storeID], services: reply.services.map(SessionRecord.Service.init),
             identity: request.identity, revoked: false)
+        next.setContainers(app.containerIds, of: AppID(app.appID))
         next.secrets = makeOperationID().description
         var kept = keys
         kept.refreshToken = reply.refreshToken
