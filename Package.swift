@@ -93,8 +93,10 @@ let package = Package(
         .systemLibrary(name: "CSQLiteShim", path: "Shared/CSQLiteShim"),
         .systemLibrary(name: "CSodium", path: "Shared/CSodium"),
         .systemLibrary(name: "CZeroMQ", path: "Shared/CZeroMQ"),
+        .systemLibrary(name: "CZstd", path: "Shared/CZstd"),
         shared("NephosCore", [crypto]),
         shared("NephosFiles"),
+        shared("NephosChunks", ["NephosCore", "CZstd"]),
         shared("NephosWire", ["NephosCore", protobuf]),
         shared("NephosBus", ["NephosCore", "NephosWire", heap, protobuf]),
         shared("NephosZeroMQ", ["NephosBus", "NephosCore", "CZeroMQ", "CSodium", heap, logging]),
@@ -181,6 +183,7 @@ let package = Package(
                     "NephosBulk", "NephosSimulation", "NephosKit", "NephosServiceKit", "NephosContent", "NephosStorage",
                     "NephosBus", "NephosWire", "NephosCore", protobuf,
                 ]),
+            tests("ChunksTests", ["NephosChunks", "NephosCore", "CZstd"]),
             tests("ContentTests", ["NephosContent", "NephosSimulation", "NephosStorage", "NephosCore"]),
             tests(
                 "ServiceKitTests",
