@@ -116,7 +116,10 @@ let package = Package(
             ["NephosServiceKit", "NephosContent", "NephosStorage", "NephosBus", "NephosWire", "NephosCore"]),
         shared(
             "NephosKit",
-            ["NephosBus", "NephosWire", "NephosCore", "NephosFiles", "NephosZeroMQ", crypto, grdb, protobuf, logging]),
+            [
+                "NephosBus", "NephosWire", "NephosChunks", "NephosCore", "NephosFiles", "NephosZeroMQ", crypto, grdb,
+                protobuf, logging,
+            ]),
         shared(
             "NephosSimulation",
             [

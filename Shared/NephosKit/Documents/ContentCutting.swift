@@ -1,5 +1,6 @@
 internal import Crypto
 import Foundation
+import NephosChunks
 import NephosCore
 
 /// A chunk of a content, which its service knows by its hash.
@@ -41,56 +42,93 @@ struct CutContent {
     /// In their order.
     var chunks: [CutChunk]
     /// Manifest nodes, children first.
-    var nodes: [Data] = []
+    var nodes: [Data]
 }
 
 /// Cuts a content into chunks, as its bytes come by. Keeps none of them.
-protocol ContentCutting {
+struct ContentCutter {
+    private var chunker = Chunker()
+    private var hash = SHA256()
+    private var manifest = ManifestBuilder()
+    private var chunks: [CutChunk] = []
+    private var nodes: [Data] = []
+
     /// Takes the next bytes.
     ///
-    /// - Throws: ``CloudError`` `.limitExceeded`: nothing so long can be kept.
-    mutating func take(_ bytes: UnsafeRawBufferPointer) throws
-    /// Ends the content, which is not empty.
-    mutating func finish() throws -> CutContent
-}
-
-/// A content that is one chunk.
-struct SingleChunkCutter: ContentCutting {
-    private var hash = SHA256()
-    private var length = 0
-
+    /// - Throws: ``CloudError`` `.invalidArguments`: no content is so long.
     mutating func take(_ bytes: UnsafeRawBufferPointer) throws {
-        length += bytes.count
-        guard length <= BulkLimits.chunkBytesMax else {
-            throw CloudError(
-                .limitExceeded, "This release keeps no content that is so long.",
-                details: ["bytes_max": "\(BulkLimits.chunkBytesMax)"])
+        var rest = bytes
+        while !rest.isEmpty {
+            let begun = chunker.begun
+            guard let end = chunker.cut(in: rest) else { return hash.update(bufferPointer: rest) }
+            hash.update(bufferPointer: UnsafeRawBufferPointer(rebasing: rest[..<end]))
+            try endChunk(length: begun + end)
+            rest = UnsafeRawBufferPointer(rebasing: rest[end...])
         }
-        hash.update(bufferPointer: bytes)
     }
 
-    mutating func finish() throws -> CutContent {
+    private mutating func endChunk(length: Int) throws {
         guard let id = ChunkID(bytes: Array(hash.finalize())) else {
             throw CloudError(.internalError, "A hash has 32 bytes.")
         }
+        hash = SHA256()
+        chunks.append(CutChunk(id: id, length: length))
+        nodes += try manifest.append(id, length: length).map { Data($0.bytes) }
+    }
+
+    /// Ends the content.
+    mutating func finish() throws -> CutContent {
+        if let length = chunker.finish() { try endChunk(length: length) }
+        let (root, last) = manifest.finish()
         return CutContent(
-            length: UInt64(length), root: id, depth: 0, chunks: [CutChunk(id: id, length: length)])
+            length: root.length, root: root.id, depth: UInt32(root.depth), chunks: chunks,
+            nodes: nodes + last.map { Data($0.bytes) })
     }
 }
 
 /// Finds the chunks of a content from what names it.
 enum ContentReading {
-    /// - Parameter readNodes: Gets manifest nodes, in the order asked.
+    /// Nodes that are asked for at a time.
+    private static let nodesMax = 32
+
+    /// - Parameter readNodes: Gets manifest nodes, at most 32, in the order asked.
     /// - Throws: ``CloudError`` `.storageFailure`: what names them is damaged; and what `readNodes` throws.
     static func chunks(
         root: ChunkID, depth: UInt32, length: UInt64,
         readNodes: ([ChunkID]) async throws(CloudError) -> [Data]
     ) async throws(CloudError) -> [CutChunk] {
-        guard depth == 0 else {
-            throw CloudError(.incompatibleVersion, "This release cannot read a content of several chunks.")
+        guard let depth = UInt8(exactly: depth),
+            let content = try? ContentRoot(id: root, depth: depth, length: length)
+        else { throw damaged }
+        guard var level = content.node.map({ [$0] }) else {
+            return content.length == 0 ? [] : [CutChunk(id: content.id, length: Int(content.length))]
         }
-        guard length <= UInt64(BulkLimits.chunkBytesMax) else { throw damaged }
-        return [CutChunk(id: root, length: Int(length))]
+        // Level by level, so that many are asked for at once. Each has a length of its own below the root's.
+        while true {
+            var next: [NodeReference] = []
+            var chunks: [CutChunk] = []
+            for start in stride(from: 0, to: level.count, by: nodesMax) {
+                let asked = level[start..<min(level.count, start + nodesMax)]
+                let nodes = try await readNodes(asked.map(\.id))
+                guard nodes.count == asked.count else { throw damaged }
+                for (reference, bytes) in zip(asked, nodes) {
+                    let node = try decode(bytes, as: reference)
+                    guard next.count + chunks.count + node.children.count <= ManifestBuilder.chunksMax else {
+                        throw damaged
+                    }
+                    next += node.nodes
+                    if node.level == 0 { chunks += node.children.map { CutChunk(id: $0.id, length: Int($0.length)) } }
+                }
+            }
+            guard !next.isEmpty else { return chunks }
+            level = next
+        }
+    }
+
+    private static func decode(_ bytes: Data, as reference: NodeReference) throws(CloudError) -> ManifestNode {
+        do { return try bytes.withUnsafeBytes { try ManifestNode(decoding: $0, as: reference) } } catch {
+            throw CloudError(wrapping: error)
+        }
     }
 
     static let damaged = CloudError(.storageFailure, "What the server says of this content cannot be true.")

@@ -126,7 +126,7 @@ struct ContentFolder: Sendable {
         guard descriptor >= 0 else { throw Self.failure(part) }
         var isOpen = true
         do {
-            var cutter = Self.makeCutter()
+            var cutter = ContentCutter()
             let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: Self.pieceBytes, alignment: 16)
             defer { buffer.deallocate() }
             while true {
@@ -154,8 +154,6 @@ struct ContentFolder: Sendable {
             throw error
         }
     }
-
-    private static func makeCutter() -> any ContentCutting { SingleChunkCutter() }
 
     static func write(_ bytes: UnsafeRawBufferPointer, to descriptor: Int32, _ name: String) throws {
         var rest = bytes
