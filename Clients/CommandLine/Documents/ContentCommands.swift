@@ -31,8 +31,8 @@ extension DocumentsCommand {
             let target = paths.count == 1 ? "" : paths[paths.count - 1]
             try await container.withContainer(network) { container, _ in
                 let sent = try await SentDocuments(container)
-                let isFolder =
-                    try await paths.count == 1 || target.hasSuffix("/") || container.item(at: target)?.kind == .folder
+                let there = try await container.item(at: target)
+                let isFolder = paths.count == 1 || target.hasSuffix("/") || there?.kind == .folder
                 guard isFolder || files.count == 1 else {
                     throw CloudError(.unknownItem, "There is no such folder.", details: ["path": target])
                 }

@@ -40,7 +40,8 @@ struct DocumentsCommand: AsyncParsableCommand {
             try await device.withSession { session in
                 _ = try session.requireAccount()
                 let container = try await session.container(container, app: app.map { AppID($0) })
-                if let limit, try await isFresh || !container.scope.status().initialSyncFinished {
+                let isHere = try await container.scope.status().initialSyncFinished
+                if let limit, isFresh || !isHere {
                     try await container.scope.waitUntilCurrent(timeout: limit, isImpatient: true)
                 }
                 return try await body(container, session)
