@@ -214,6 +214,13 @@ let package = Package(
                     "NephosSimulation", "NephosServiceKit", "NephosKit", "NephosStorage", "NephosBus", "NephosWire",
                     "NephosCore", grdb, protobuf,
                 ]),
+            // A device's containers, against a service that is as small as it can be.
+            tests(
+                "DocumentsKitTests",
+                [
+                    "NephosSimulation", "NephosServiceKit", "NephosKit", "NephosBulk", "NephosChunks", "NephosContent",
+                    "NephosStorage", "NephosBus", "NephosWire", "NephosCore", grdb, protobuf,
+                ]),
             tests(
                 "NephosKitTests",
                 [
