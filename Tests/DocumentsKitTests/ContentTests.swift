@@ -9,7 +9,8 @@ import Testing
 @Suite struct ContentTests {
     private func bytes(_ count: Int, seed: UInt64) -> Data {
         var random = SplitMix64(seed: seed)
-        return Data((0..<(count + 7) / 8).flatMap { _ in withUnsafeBytes(of: random.next()) { [UInt8]($0) } }.prefix(count))
+        return Data(
+            (0..<(count + 7) / 8).flatMap { _ in withUnsafeBytes(of: random.next()) { [UInt8]($0) } }.prefix(count))
     }
 
     private func files(_ device: ContainerCloud.Device) throws -> [String] {

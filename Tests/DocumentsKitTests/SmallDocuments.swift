@@ -133,7 +133,10 @@ final class SmallDocuments: CloudService {
                 throw CloudError(.unknownItem, "There is no such folder.")
             }
         }
-        if case .create = change.kind {} else if item == nil { throw CloudError(.unknownItem, "There is no such item.") }
+        if case .create = change.kind {
+        } else if item == nil {
+            throw CloudError(.unknownItem, "There is no such item.")
+        }
         var next = DocumentChanges.apply(change, to: item)
         switch change.kind {
         case .replace(let replace):

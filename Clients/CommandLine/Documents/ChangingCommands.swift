@@ -30,7 +30,8 @@ extension DocumentsCommand {
                     moved.append(try await container.move(source, to: target, replaces: force))
                 }
                 try await sent.wait(
-                    moved, network, output, done: moved.count == 1
+                    moved, network, output,
+                    done: moved.count == 1
                         ? "Moved to \(inLine(moved[0].path))." : "Moved \(moved.count) items.")
             }
         }
@@ -94,7 +95,9 @@ extension DocumentsCommand {
                 let batch = try await container.trash(items.map(\.path))
                 try await sent.wait(
                     items, network, output, batch: batch,
-                    done: "Moved to the trash: \(listed(items.map { inLine($0.path) })). Back with: nephos docs undo \(batch)")
+                    done:
+                        "Moved to the trash: \(listed(items.map { inLine($0.path) })). Back with: nephos docs undo \(batch)"
+                )
             }
         }
 

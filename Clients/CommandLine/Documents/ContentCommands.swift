@@ -55,9 +55,12 @@ extension DocumentsCommand {
                         if let item = try await container.item(id) { items.append(item) }
                     }
                 }
-                for file in collected.skipped { Standard.error("nephos: not put, neither file, folder nor link: \(inLine(file))") }
+                for file in collected.skipped {
+                    Standard.error("nephos: not put, neither file, folder nor link: \(inLine(file))")
+                }
                 try await sent.wait(
-                    items, network, output, done: items.count == 1
+                    items, network, output,
+                    done: items.count == 1
                         ? "Put \(inLine(items[0].path)) (\(describe(bytes: items[0].size)))."
                         : "Put \(items.count) items (\(describe(bytes: items.reduce(0) { $0 + $1.size }))).")
             }
@@ -79,7 +82,8 @@ extension DocumentsCommand {
             discussion: "- writes to standard output. A local file is replaced as a whole, or stays as it is.")
 
         @Argument(help: "The file.") var path: String
-        @Argument(help: "Where to, a file or folder (default: its name, here).", completion: .file()) var target: String?
+        @Argument(help: "Where to, a file or folder (default: its name, here).", completion: .file()) var target:
+            String?
         @Flag(name: [.customShort("r"), .long], help: "Also a folder, with all that is in it.") var recursive = false
         @Option(name: .long, help: "Not the newest version but this one, of nephos docs versions.")
         var versionID: String?
@@ -255,7 +259,8 @@ struct LocalFiles {
         var batches: [[DocumentSource]] = []
         var bytes = 0
         for (source, size) in sources {
-            if batches.isEmpty || batches[batches.count - 1].count >= Self.batchCount || bytes + size > Self.batchBytes {
+            if batches.isEmpty || batches[batches.count - 1].count >= Self.batchCount || bytes + size > Self.batchBytes
+            {
                 batches.append([])
                 bytes = 0
             }

@@ -51,7 +51,8 @@ extension DocumentsCommand {
                 let entries = try await container.items(in: folder.path)
                 let children = Dictionary(grouping: entries, by: \.parent)
                 // What nobody put there by hand, but everybody has.
-                let fixed = folder.id == .top ? try await container.children(of: "/").filter { $0.id == .documents } : []
+                let fixed =
+                    folder.id == .top ? try await container.children(of: "/").filter { $0.id == .documents } : []
                 var lines = [folder.path]
                 Self.draw(fixed + (children[folder.id] ?? []), children, indent: "", &lines)
                 try output.print(entries.map(DocumentRow.init), text: lines.map(inLine).joined(separator: "\n"))
@@ -172,7 +173,8 @@ extension DocumentsCommand {
                             modified: version.modified?.milliseconds, committed: version.committed?.milliseconds,
                             device: version.device?.rawValue)
                     },
-                    text: cells.isEmpty ? "There are no versions." : table(["COMMITTED", "SIZE", "BY", "VERSION"], cells))
+                    text: cells.isEmpty
+                        ? "There are no versions." : table(["COMMITTED", "SIZE", "BY", "VERSION"], cells))
             }
         }
     }

@@ -124,8 +124,9 @@ final class ContentUploads {
     private func send() {
         guard let upload = current else { return }
         upload.left = upload.missing.filter { upload.places[$0] != nil }.sorted { left, right in
+            // The last one goes first.
             guard let left = upload.places[left], let right = upload.places[right] else { return false }
-            return (left.file, left.offset) < (right.file, right.offset)
+            return (left.file, left.offset) > (right.file, right.offset)
         }
         guard !upload.left.isEmpty else { return finish(upload, transfer: nil) }
         let bytes = upload.left.reduce(0) { $0 + (upload.places[$1]?.length ?? 0) }

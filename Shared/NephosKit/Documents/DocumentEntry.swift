@@ -78,7 +78,9 @@ extension Timestamp {
     }
 
     var nanoseconds: Int64 {
-        Int64(clamping: milliseconds.multipliedReportingOverflow(by: 1_000_000).overflow ? .max : milliseconds * 1_000_000)
+        Int64(
+            clamping: milliseconds.multipliedReportingOverflow(by: 1_000_000).overflow ? .max : milliseconds * 1_000_000
+        )
     }
 }
 

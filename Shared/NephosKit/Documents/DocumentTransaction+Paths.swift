@@ -97,14 +97,18 @@ extension DocumentTransaction {
     }
 
     /// Everything in a folder, however deep: a folder before what is in it.
-    func descendants(of folder: DocumentID, at path: DocumentPath) throws -> [(item: HeldDocument, path: DocumentPath)] {
+    func descendants(of folder: DocumentID, at path: DocumentPath) throws -> [(item: HeldDocument, path: DocumentPath)]
+    {
         var found: [(item: HeldDocument, path: DocumentPath)] = []
         var seen: Set<DocumentID> = [folder]
         // A stack, the next on top.
         var left = try children(of: folder).reversed().map { ($0, path.appending($0.wire.name)) }
-        if folder == .top { left.append(contentsOf: try children(of: .documents).reversed().map { item in
-            (item, DocumentPath(names: [DocumentPath.documents, item.wire.name]))
-        }) }
+        if folder == .top {
+            left.append(
+                contentsOf: try children(of: .documents).reversed().map { item in
+                    (item, DocumentPath(names: [DocumentPath.documents, item.wire.name]))
+                })
+        }
         while let (item, path) = left.popLast() {
             guard seen.insert(item.id).inserted else { continue }
             found.append((item, path))

@@ -327,9 +327,20 @@ struct DocumentTransaction {
                 .compactMap { DocumentID(bytes: $0) })
     }
 
+    /// Contents of an account that were refused, and are nowhere but here.
+    static func refusedContents(of account: AccountID, _ database: Database) throws -> Int {
+        // Nobody may have opened a container in this home yet.
+        guard try database.tableExists("document_refusals") else { return 0 }
+        return try Int.fetchOne(
+            database, sql: "SELECT COUNT(*) FROM document_refusals WHERE account = ? AND version IS NOT NULL",
+            arguments: [account.rawValue]) ?? 0
+    }
+
     // MARK: What was refused
 
-    func recordRefusal(_ changes: [(path: String, version: Data?)], of position: Int64, _ error: CloudError, now: Timestamp)
+    func recordRefusal(
+        _ changes: [(path: String, version: Data?)], of position: Int64, _ error: CloudError, now: Timestamp
+    )
         throws
     {
         for (ordinal, change) in changes.enumerated() {

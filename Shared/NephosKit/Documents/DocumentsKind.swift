@@ -27,6 +27,9 @@ struct DocumentsKind: ScopeKind {
         guard !id.name.isEmpty else {
             throw CloudError(.unknownItem, "Documents are kept in containers. Name one.")
         }
-        return try engine.open(DocumentsModel(app: id.app, container: id.name, engine: engine))
+        let model = DocumentsModel(app: id.app, container: id.name, engine: engine)
+        let driver = try engine.open(model)
+        model.sweepRemains()
+        return driver
     }
 }

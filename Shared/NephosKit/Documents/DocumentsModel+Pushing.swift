@@ -113,6 +113,14 @@ extension DocumentsModel {
         for version in versions where !needed.contains(version) { folder.remove(version) }
     }
 
+    /// Removes the files of contents that a process which was ended has left behind.
+    func sweepRemains() {
+        guard let folder = try? ContentFolder(home: engine.local.home),
+            let needed = try? engine.local.read({ try DocumentTransaction.neededContents($0) })
+        else { return }
+        engine.loop.offload(to: .content, { folder.sweep(needed: needed, now: Date()) }) { _ in }
+    }
+
     // MARK: Refused
 
     func refuse(
@@ -203,7 +211,8 @@ extension DocumentsModel {
 
     private func conflict(_ content: WireDocumentContent, of item: HeldDocument, at path: String) -> ScopeConflict {
         var conflict = ScopeConflict(
-            name: ItemName(path), outcome: .lost, written: Timestamp(nanoseconds: content.modified) ?? .init(milliseconds: 0),
+            name: ItemName(path), outcome: .lost,
+            written: Timestamp(nanoseconds: content.modified) ?? .init(milliseconds: 0),
             device: DeviceID(content.deviceID), winner: DeviceID(item.wire.content.deviceID),
             won: Timestamp(nanoseconds: content.committed) ?? .init(milliseconds: 0))
         let version = DocumentID(bytes: content.version)

@@ -40,7 +40,8 @@ extension UbiquityContainer {
     /// - Throws: ``CloudError`` `.unknownItem` when the folder is not there; `.alreadyExists` when a folder is at the
     ///   path; `.limitExceeded` when it is too long; `.storageFailure`; else as ``makeFolder(at:makesParents:)`` does.
     @discardableResult
-    public func put(_ data: Data, at path: String, makesFolders: Bool = false) async throws(CloudError) -> DocumentEntry {
+    public func put(_ data: Data, at path: String, makesFolders: Bool = false) async throws(CloudError) -> DocumentEntry
+    {
         try await putOne(.data(data, at: path), makesFolders: makesFolders)
     }
 
@@ -75,7 +76,8 @@ extension UbiquityContainer {
         do throws(CloudError) {
             for source in sources {
                 let path = try DocumentPath(source.path)
-                staged.append((path, try source.content.map { content throws(CloudError) in try stage(content, folder) }))
+                staged.append(
+                    (path, try source.content.map { content throws(CloudError) in try stage(content, folder) }))
             }
             return try change { draft in
                 try staged.map { path, content in

@@ -94,7 +94,8 @@ public final class UbiquityContainer: Sendable {
         let rows = ScopeTransaction(database, DocumentsModel.place(of: id, in: account))
         guard try rows.state().synced else {
             throw CloudError(
-                .storeOutOfStep, "This device has not downloaded the container yet, so nobody here knows what is in it.")
+                .storeOutOfStep, "This device has not downloaded the container yet, so nobody here knows what is in it."
+            )
         }
         return DocumentTransaction(rows)
     }

@@ -390,9 +390,11 @@ extension LocalStore {
 
     /// Changes of an account that were refused, whose values are still here.
     static func refusedCount(of session: SessionRecord, _ database: Database) throws -> Int {
-        try Int.fetchOne(
-            database, sql: "SELECT COUNT(*) FROM refused WHERE account = ? AND value IS NOT NULL",
-            arguments: [session.accountID.rawValue]) ?? 0
+        let values =
+            try Int.fetchOne(
+                database, sql: "SELECT COUNT(*) FROM refused WHERE account = ? AND value IS NOT NULL",
+                arguments: [session.accountID.rawValue]) ?? 0
+        return values + (try DocumentTransaction.refusedContents(of: session.accountID, database))
     }
 
     /// Gives what was written before the app's store id was known its place.
