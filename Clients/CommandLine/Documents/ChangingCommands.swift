@@ -8,25 +8,23 @@ extension DocumentsCommand {
             commandName: "mv", abstract: "Move or rename items.",
             discussion: "A folder that is there takes them in. The content is not sent again.")
 
-        @Argument(help: "What is moved, and at the end where to.") var paths: [String]
+        @Argument(help: "What is moved.") var source: String
+        @Argument(help: "What else is moved, and at the end where to.") var others: [String]
         @Flag(name: [.customShort("f"), .long], help: "A file that is in the way goes to the trash.") var force = false
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: NetworkOptions
         @OptionGroup var output: OutputOptions
 
-        func validate() throws {
-            guard paths.count > 1 else { throw ValidationError("Say what is moved, and where to.") }
-        }
-
         func run() async throws {
             try await container.withContainer(network) { container, _ in
-                let target = paths[paths.count - 1]
-                if paths.count > 2, try await container.item(at: target)?.kind != .folder {
+                let target = others.last ?? ""
+                let sources = [source] + others.dropLast()
+                if sources.count > 1, try await container.item(at: target)?.kind != .folder {
                     throw CloudError(.unknownItem, "There is no such folder.", details: ["path": target])
                 }
                 let sent = try await SentDocuments(container)
                 var moved: [DocumentEntry] = []
-                for source in paths.dropLast() {
+                for source in sources {
                     moved.append(try await container.move(source, to: target, replaces: force))
                 }
                 try await sent.wait(
