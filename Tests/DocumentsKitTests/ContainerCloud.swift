@@ -14,15 +14,17 @@ final class ContainerCloud {
 
     let simulation: Simulation
     let root = NSTemporaryDirectory() + "/nephos-containers-" + UUID().uuidString
+    let troubles = SmallDocuments.Troubles()
     private var sessions: [Session] = []
     private var names = 0
 
     init(seed: UInt64 = 1) throws {
         try FileManager.default.createDirectory(atPath: root, withIntermediateDirectories: true)
         let store = try SegmentStore(folder: root, segmentBytesMax: 1 << 20)
+        let troubles = troubles
         simulation = try Simulation {
             let cloud = try TestCloud(
-                seed: seed, content: ContentOptions(store: store, makeService: { SmallDocuments($0) }))
+                seed: seed, content: ContentOptions(store: store, makeService: { SmallDocuments($0, troubles) }))
             var app = WireApp()
             app.appID = Self.app.rawValue
             app.storeID = Self.app.rawValue

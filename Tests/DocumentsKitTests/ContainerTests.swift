@@ -46,6 +46,21 @@ import Testing
         }
     }
 
+    @Test func nothingOvertakesWhatItRestsOn() async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.settle()
+            one.setOffline(true)
+            try await one.container.makeFolder(at: "f")
+            try await one.container.put(Data("1".utf8), at: "f/x")
+            cloud.troubles.add(CloudError(.serviceBusy, "A bounded queue is full."))
+            one.setOffline(false)
+            try await one.settle()
+            #expect(try await one.container.scope.status().refused.isEmpty)
+            #expect(try await one.paths() == ["/Documents/f", "/Documents/f/x"])
+        }
+    }
+
     @Test func whatIsDeletedComesBackAsOne() async throws {
         try await withContainers { cloud in
             let (one, two) = (try await cloud.open(), try await cloud.open())

@@ -7,6 +7,7 @@ import NephosServiceKit
 import NephosStorage
 import NephosWire
 import SwiftProtobuf
+import Synchronization
 
 @testable import NephosKit
 
@@ -22,7 +23,20 @@ final class SmallDocuments: CloudService {
     private var nodes: [ChunkID: Data] = [:]
     private var versions: [Data: [WireDocumentContent]] = [:]
 
-    init(_ transfers: Transfers) { self.transfers = transfers }
+    /// What the next changes are answered with.
+    private let troubles: Troubles
+
+    final class Troubles: Sendable {
+        private let left = Mutex<[CloudError]>([])
+
+        func add(_ error: CloudError) { left.withLock { $0.append(error) } }
+        func next() -> CloudError? { left.withLock { $0.isEmpty ? nil : $0.removeFirst() } }
+    }
+
+    init(_ transfers: Transfers, _ troubles: Troubles) {
+        self.transfers = transfers
+        self.troubles = troubles
+    }
 
     func start(_ host: any ServiceRuntime) throws { try transfers.start(host, as: name) }
     func stop() { transfers.stop() }
@@ -78,6 +92,7 @@ final class SmallDocuments: CloudService {
     private func apply(
         _ request: WireApplyChanges, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> WireApplyChangesReply {
+        if let trouble = troubles.next() { throw trouble }
         let caller = try context.requireCaller()
         let scope = ScopeName(Owner(caller.account), ItemName(request.container))
         guard caller.entitlements.include(scope.path, of: name) else {
