@@ -62,8 +62,8 @@ extension DocumentsCommand {
                 What is deleted with one command lies in the trash as one batch, and is brought back as one. It still \
                 counts on the plan until it is removed for good (--for-good), or its time in the trash is over.
 
-                A file that another device has changed since, and a folder in which something has changed, stays: nephos \
-                why says so.
+                A file that another device has changed since, and a folder in which something has changed, stays: \
+                nephos why says so.
                 """)
 
         @Argument(help: "The items; with --for-good, batches of nephos docs deleted.") var paths: [String]
@@ -91,11 +91,10 @@ extension DocumentsCommand {
                     items.append(item)
                 }
                 let batch = try await container.trash(items.map(\.path))
+                let paths = listed(items.map { inLine($0.path) })
                 try await sent.wait(
                     items, network, output, batch: batch,
-                    done:
-                        "Moved to the trash: \(listed(items.map { inLine($0.path) })). Back with: nephos docs undo \(batch)"
-                )
+                    done: "Moved to the trash: \(paths). Back with: nephos docs undo \(batch)")
             }
         }
 

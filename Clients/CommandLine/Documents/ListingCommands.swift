@@ -77,8 +77,8 @@ extension DocumentsCommand {
         static let configuration = CommandConfiguration(
             abstract: "Find items by their names, from this device's copy.",
             discussion: """
-                In the pattern * stands for any characters, ? for one; upper and lower case are the same. Without * and \
-                ? whatever has it in its name is found. Exit code 2: nothing was.
+                In the pattern * stands for any characters, ? for one; upper and lower case are the same. Without * \
+                and ? whatever has it in its name is found. Exit code 2: nothing was.
                 """)
 
         @Argument(help: "The pattern, such as '*.txt'.") var pattern: String

@@ -15,8 +15,8 @@ struct HeldDocument {
     var isTrashed: Bool { wire.hasTrash }
 }
 
-/// What one change makes of an item. What the server does about clashes and conflicts is not guessed: it is seen once it
-/// has answered.
+/// What one change makes of an item. What the server does about clashes and conflicts is not guessed: it is seen once
+/// it has answered.
 enum DocumentChanges {
     /// - Parameter item: Nil: there is none.
     /// - Returns: Nil: there is none any more.

@@ -100,7 +100,8 @@ struct DocumentTransaction {
         let greatest = try Int64.fetchOne(
             cached(
                 "SELECT coalesce((SELECT max(sequence) FROM documents WHERE account = ?1 AND container = ?2 "
-                    + "AND sequence < 0), (SELECT max(sequence) FROM documents WHERE account = ?1 AND container = ?2))"),
+                    + "AND sequence < 0), "
+                    + "(SELECT max(sequence) FROM documents WHERE account = ?1 AND container = ?2))"),
             arguments: arguments())
         return UInt64(bitPattern: greatest ?? 0)
     }

@@ -163,8 +163,8 @@ final class DocumentsModel: ScopeModel {
 
     /// Queues what the server has lost, as it was. What is still here of the contents is sent along.
     func offer(_ changes: [WireDocumentChange], in documents: DocumentTransaction) throws {
-        // Folders come first, and what is put into the trash is made before. Contents go each by itself: one that nobody
-        // has any more must not keep the others away.
+        // Folders come first, and what is put into the trash is made before. Contents go each by itself: one that
+        // nobody has any more must not keep the others away.
         let folders = changes.filter { $0.createsFolder }
         let others = changes.filter { !$0.createsFolder && $0.content == nil }
         let contents = changes.filter { $0.content != nil }.map { [$0] }

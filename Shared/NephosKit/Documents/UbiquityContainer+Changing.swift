@@ -6,8 +6,8 @@ extension UbiquityContainer {
     /// Makes a folder. One that is there already is returned.
     ///
     /// - Parameter makesParents: Whether those that it is in are made too.
-    /// - Throws: ``CloudError`` `.unknownItem` when the folder that it is to be in is not there; `.alreadyExists` when a
-    ///   file has the name; else as ``item(at:)`` does, or `.serviceBusy` when too much waits to be sent.
+    /// - Throws: ``CloudError`` `.unknownItem` when the folder that it is to be in is not there; `.alreadyExists` when
+    ///   a file has the name; else as ``item(at:)`` does, or `.serviceBusy` when too much waits to be sent.
     @discardableResult
     public func makeFolder(at path: String, makesParents: Bool = false) async throws(CloudError) -> DocumentEntry {
         let path = try DocumentPath(path)

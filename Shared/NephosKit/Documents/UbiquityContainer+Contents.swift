@@ -191,8 +191,8 @@ extension UbiquityContainer {
 
     /// The versions of a file's content that the server keeps, newest first. Asks the server.
     ///
-    /// - Throws: ``CloudError`` `.unknownItem`, also of what the server has not got yet; else what keeps the server from
-    ///   answering.
+    /// - Throws: ``CloudError`` `.unknownItem`, also of what the server has not got yet; else what keeps the server
+    ///   from answering.
     public func versions(
         of path: String, timeout: Duration = .seconds(30)
     ) async throws(CloudError) -> [DocumentVersion] {
