@@ -120,7 +120,10 @@ let package = Package(
             ]),
         shared(
             "NephosKit",
-            ["NephosBus", "NephosWire", "NephosCore", "NephosFiles", "NephosZeroMQ", crypto, grdb, protobuf, logging]),
+            [
+                "NephosBus", "NephosWire", "NephosChunks", "NephosCore", "NephosFiles", "NephosZeroMQ", crypto, grdb,
+                protobuf, logging,
+            ]),
         shared(
             "NephosSimulation",
             [
@@ -225,6 +228,13 @@ let package = Package(
                 [
                     "NephosSimulation", "NephosServiceKit", "NephosKit", "NephosStorage", "NephosBus", "NephosWire",
                     "NephosCore", grdb, protobuf,
+                ]),
+            // A device's containers, against a service that is as small as it can be.
+            tests(
+                "DocumentsKitTests",
+                [
+                    "NephosSimulation", "NephosServiceKit", "NephosKit", "NephosBulk", "NephosChunks", "NephosContent",
+                    "NephosStorage", "NephosBus", "NephosWire", "NephosCore", grdb, protobuf,
                 ]),
             tests(
                 "NephosKitTests",

@@ -34,7 +34,8 @@ struct NephosCommand: AsyncParsableCommand {
             CommandGroup(
                 name: "Data",
                 subcommands: [
-                    KeyValueCommand.self, WatchCommand.self, WhyCommand.self, VerifyCommand.self, ConflictsCommand.self,
+                    KeyValueCommand.self, DocumentsCommand.self, WatchCommand.self, WhyCommand.self, VerifyCommand.self,
+                    ConflictsCommand.self,
                     DiscardCommand.self,
                 ]),
         ]

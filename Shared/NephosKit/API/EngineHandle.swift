@@ -24,6 +24,18 @@ final class EngineHandle: Sendable {
         return (id, now, writer)
     }
 
+    /// A name that nothing has had before.
+    func makeDocumentID() -> DocumentID {
+        generator.withLock { generator in
+            guard var seeded = generator else {
+                var system = SystemRandomNumberGenerator()
+                return DocumentID(high: system.next(), low: system.next())
+            }
+            defer { generator = seeded }
+            return DocumentID(high: seeded.next(), low: seeded.next())
+        }
+    }
+
     /// - Parameter seed: Of what is accepted off the loop.
     init(
         transport: any Transport, seed: UInt64? = nil, _ make: @escaping @Sendable (any BusLoop) throws -> DeviceEngine

@@ -211,6 +211,7 @@ extension DeviceEngine {
             defaultApp: AppID(app.appID),
             storeIDs: [app.appID: app.storeID], services: reply.services.map(SessionRecord.Service.init),
             identity: request.identity, revoked: false)
+        next.setContainers(app.containerIds, of: AppID(app.appID))
         next.secrets = makeOperationID().description
         var kept = keys
         kept.refreshToken = reply.refreshToken
@@ -389,9 +390,11 @@ extension LocalStore {
 
     /// Changes of an account that were refused, whose values are still here.
     static func refusedCount(of session: SessionRecord, _ database: Database) throws -> Int {
-        try Int.fetchOne(
-            database, sql: "SELECT COUNT(*) FROM refused WHERE account = ? AND value IS NOT NULL",
-            arguments: [session.accountID.rawValue]) ?? 0
+        let values =
+            try Int.fetchOne(
+                database, sql: "SELECT COUNT(*) FROM refused WHERE account = ? AND value IS NOT NULL",
+                arguments: [session.accountID.rawValue]) ?? 0
+        return values + (try DocumentTransaction.refusedContents(of: session.accountID, database))
     }
 
     /// Gives what was written before the app's store id was known its place.

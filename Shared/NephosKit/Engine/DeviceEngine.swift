@@ -77,7 +77,7 @@ package final class DeviceEngine {
     /// What is kept in step, in an order that does not depend on chance.
     private(set) var scopes: [ScopeDriver] = []
     /// What it knows to keep in step.
-    var kinds: [any ScopeKind] = [KeyValueKind()]
+    var kinds: [any ScopeKind] = [KeyValueKind(), DocumentsKind()]
     private var readerCount = 0
     package private(set) var stopped = false
     /// What ``checkForeign()`` has seen last.
@@ -178,7 +178,9 @@ package final class DeviceEngine {
 
     private func open(_ driver: ScopeDriver) {
         scopes.append(driver)
-        scopes.sort { ($0.app, $0.model.service.rawValue) < ($1.app, $1.model.service.rawValue) }
+        scopes.sort {
+            ($0.app, $0.model.service.rawValue, $0.model.name) < ($1.app, $1.model.service.rawValue, $1.model.name)
+        }
         driver.begin()
     }
 

@@ -236,9 +236,12 @@ final class TokenKeeper {
     }
 
     private func learn(_ reply: WireRefreshTokenReply, app: AppID) throws(CloudError) {
-        let store = reply.accessToken.app.storeID
-        guard !store.isEmpty, engine.session?.storeIDs[app.rawValue] != store else { return }
+        let (store, containers) = (reply.accessToken.app.storeID, reply.accessToken.app.containerIds)
+        let isOtherStore = !store.isEmpty && engine.session?.storeIDs[app.rawValue] != store
+        guard isOtherStore || engine.session?.containers(of: app) != containers else { return }
         try engine.changeSession { session, database in
+            session.setContainers(containers, of: app)
+            guard isOtherStore else { return }
             session.setStore(store, of: app)
             try LocalStore.adoptProvisional(app: app, session: session, database)
         }

@@ -74,6 +74,15 @@ extension ScopeTransaction {
         ])
     }
 
+    /// Gives an operation that was never sent another content.
+    ///
+    /// - Returns: False: it was sent, or is gone.
+    func setPayload(_ payload: Data, at position: Int64) throws -> Bool {
+        try cached("UPDATE outbox SET payload = ?2 WHERE position = ?1 AND state = 'unsent'")
+            .execute(arguments: [position, payload])
+        return database.changesCount > 0
+    }
+
     func removeOperation(at position: Int64) throws {
         try cached("DELETE FROM outbox WHERE position = ?1").execute(arguments: [position])
     }

@@ -47,6 +47,8 @@ public struct SessionRecord: Codable, Hashable, Sendable {
     public internal(set) var defaultApp: AppID
     /// The store id of each app that this device has had a token for.
     package var storeIDs: [String: String]
+    /// The containers that each of them lists, the default one first. Nil: its token was from before they were kept.
+    package var containerIDs: [String: [String]]?
     /// The stores that apps had before, as far as this device has used them.
     package var formerStoreIDs: [String: [String]]?
     /// Where the deployment's services answer, as the server published it last.
@@ -86,6 +88,14 @@ public struct SessionRecord: Codable, Hashable, Sendable {
         all.removeAll { $0 == store }
         formerStoreIDs = (formerStoreIDs ?? [:]).merging([app.rawValue: all]) { $1 }
     }
+
+    /// The app lists these containers from now on.
+    mutating func setContainers(_ containers: [String], of app: AppID) {
+        containerIDs = (containerIDs ?? [:]).merging([app.rawValue: containers]) { $1 }
+    }
+
+    /// Nil: the server has not told.
+    func containers(of app: AppID) -> [String]? { containerIDs?[app.rawValue] }
 
     func store(of app: AppID) -> StoreID? { storeIDs[app.rawValue].map { StoreID($0) } }
 

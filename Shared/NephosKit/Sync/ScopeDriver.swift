@@ -77,6 +77,7 @@ final class ScopeDriver {
     func end() {
         generation += 1
         perform(sync.end())
+        model.ended()
         endLearning()
         learnFailures = 0
         packed = [:]
@@ -337,7 +338,7 @@ final class ScopeDriver {
     private func sendable(limit: Int) throws(CloudError) -> [OutboxOperation] {
         try read { rows in
             guard try rows.state().synced else { return [] }
-            var waiting = try rows.sendable(limit: limit)
+            var waiting = try model.ready(among: rows.sendable(limit: limit), in: rows)
             let alone = try model.alone(among: waiting, in: rows)
             for index in waiting.indices { waiting[index].goesAlone = alone.contains(waiting[index].position) }
             return waiting

@@ -51,6 +51,8 @@ protocol ScopeModel: AnyObject {
 
     // MARK: Sending
 
+    /// Those of the operations, the oldest first, that may be sent now: what they need is there.
+    func ready(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> [OutboxOperation]
     /// The positions of those that must neither overtake another nor be overtaken.
     func alone(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> Set<Int64>
     /// The request that carries the operation; the same to the byte at each attempt under one id.
@@ -87,6 +89,9 @@ protocol ScopeModel: AnyObject {
         of name: String?, limit: Int, timeout: Duration?,
         _ completion: @escaping (Result<[ScopeConflict], CloudError>) -> Void)
 
+    /// The scope is not kept in step any more, or is about to be anew.
+    func ended()
+
     // MARK: Telling
 
     /// What the home's processes were told, as the app gets it.
@@ -105,7 +110,11 @@ extension ScopeModel {
     func place(in session: SessionRecord?) -> LocalScope {
         session.flatMap { $0.signedIn ? scope(in: $0) : nil } ?? LocalScope(account: nil, service: service, path: "")
     }
+    func ready(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> [OutboxOperation] {
+        operations
+    }
     func alone(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> Set<Int64> { [] }
+    func ended() {}
     func items(of operation: OutboxOperation, in rows: ScopeTransaction) throws -> [ItemName] { [] }
     func refuse(
         _ operation: OutboxOperation, _ error: CloudError, in rows: ScopeTransaction

@@ -1,0 +1,138 @@
+import ArgumentParser
+import NephosCore
+import NephosKit
+
+struct DocumentsCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "docs", abstract: "The files of an app's containers.",
+        discussion: """
+            A path is in the folder Documents, which the person sees, whether it says so or not: Letters/a.txt, \
+            Documents/Letters/a.txt and /Documents/Letters/a.txt are one. What begins with / begins at the container's \
+            top; what lies there beside Documents is private to the app.
+
+            Names are on this device and need no network; contents are fetched when they are asked for. What changes \
+            something is kept on this device at once, and sent when it can be.
+            """,
+        subcommands: [
+            List.self, Tree.self, Find.self, Put.self, Get.self, Cat.self, Move.self, MakeFolder.self, Remove.self,
+            Deleted.self, Undo.self, Versions.self,
+        ])
+
+    typealias NetworkOptions = KeyValueCommand.NetworkOptions
+    typealias ReadOptions = KeyValueCommand.ReadOptions
+
+    /// Which container a command is about.
+    struct ContainerOptions: ParsableArguments {
+        @OptionGroup var device: DeviceOptionGroup
+
+        @Option(name: .long, help: "The app (default: the one that signed in).") var app: String?
+        @Option(name: .long, help: "The container (default: the first that the app lists).") var container: String?
+
+        /// Opens the container, with its names on this device.
+        ///
+        /// - Parameters:
+        ///   - limit: How long to wait for the first download; nil: not at all.
+        ///   - isFresh: Whether the server is asked for changes first, in any case.
+        func withContainer<Result: Sendable>(
+            within limit: Duration?, isFresh: Bool = false,
+            _ body: (UbiquityContainer, Session) async throws -> Result
+        ) async throws -> Result {
+            try await device.withSession { session in
+                _ = try session.requireAccount()
+                let container = try await session.container(container, app: app.map { AppID($0) })
+                let isHere = try await container.scope.status().initialSyncFinished
+                if let limit, isFresh || !isHere {
+                    try await container.scope.waitUntilCurrent(timeout: limit, isImpatient: true)
+                }
+                return try await body(container, session)
+            }
+        }
+
+        func withContainer<Result: Sendable>(
+            _ network: ReadOptions, isFresh: Bool = false,
+            _ body: (UbiquityContainer, Session) async throws -> Result
+        ) async throws -> Result {
+            try await withContainer(within: network.offline ? nil : network.duration, isFresh: isFresh, body)
+        }
+
+        func withContainer<Result: Sendable>(
+            _ network: NetworkOptions, _ body: (UbiquityContainer, Session) async throws -> Result
+        ) async throws -> Result {
+            try await withContainer(within: network.offline ? nil : network.duration, body)
+        }
+    }
+}
+
+extension UbiquityContainer {
+    /// - Throws: ``CloudError`` `.unknownItem`.
+    func requireItem(at path: String) async throws -> DocumentEntry {
+        guard let item = try await item(at: path) else {
+            throw CloudError(.unknownItem, "There is no such item.", details: ["path": path])
+        }
+        return item
+    }
+}
+
+/// An item as `--json` prints it.
+struct DocumentRow: Encodable {
+    var path: String
+    var name: String
+    var id: String
+    var kind: String
+    var size: UInt64
+    /// Milliseconds since 1970.
+    var created: UInt64?
+    var modified: UInt64?
+    var version: String?
+    var device: String?
+    var executable: Bool?
+    var tags: [String]?
+    var trashed: Bool?
+    var batch: String?
+    var conflicts: Int?
+    var pending: String?
+
+    init(_ entry: DocumentEntry) {
+        path = entry.path
+        name = entry.name
+        id = entry.id.description
+        kind = entry.kind.rawValue
+        size = entry.size
+        created = entry.created?.milliseconds
+        modified = entry.modified?.milliseconds
+        version = entry.version?.description
+        device = entry.device?.rawValue
+        executable = entry.isExecutable ? true : nil
+        tags = entry.tags.isEmpty ? nil : entry.tags
+        trashed = entry.isTrashed ? true : nil
+        batch = entry.trashBatch?.description
+        conflicts = entry.conflictCount == 0 ? nil : entry.conflictCount
+        pending = entry.pending == .none ? nil : entry.pending.rawValue
+    }
+}
+
+extension DocumentEntry {
+    /// As a list shows it.
+    var label: String {
+        switch kind {
+        case .folder: name + "/"
+        case .link: name + "@"
+        case .file: isExecutable ? name + "*" : name
+        }
+    }
+
+    /// What a person should know of it besides.
+    var notes: String {
+        var notes: [String] = []
+        switch pending {
+        case .none: break
+        case .waiting: notes.append("waits to be sent")
+        case .uploading: notes.append("content waits to be sent")
+        }
+        if conflictCount > 0 { notes.append(conflictCount == 1 ? "1 conflict" : "\(conflictCount) conflicts") }
+        return notes.joined(separator: ", ")
+    }
+
+    var sizeText: String { kind == .folder ? "-" : describe(bytes: size) }
+    var modifiedText: String { (modified ?? created).map { describe($0) } ?? "-" }
+}

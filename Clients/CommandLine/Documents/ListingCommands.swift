@@ -1,0 +1,210 @@
+import ArgumentParser
+import Foundation
+import NephosCore
+import NephosKit
+
+extension DocumentsCommand {
+    struct List: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "ls", abstract: "List a folder, from this device's copy.",
+            discussion: "Waits for the first download. Exit code 2: there is no such item.")
+
+        @Argument(help: "The folder, or an item (default: Documents).") var path = ""
+        @Flag(name: [.customShort("r"), .long], help: "Everything in it, however deep.") var recursive = false
+        @Flag(help: "Ask the server for changes first.") var fresh = false
+        @OptionGroup var container: ContainerOptions
+        @OptionGroup var network: ReadOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() async throws {
+            try await container.withContainer(network, isFresh: fresh) { container, _ in
+                let item = try await container.requireItem(at: path)
+                var entries = [item]
+                if item.kind == .folder {
+                    entries = try await recursive ? container.items(in: item.path) : container.children(of: item.path)
+                }
+                let rows = entries.map { entry in
+                    [
+                        entry.sizeText, entry.modifiedText, recursive ? entry.path : entry.label, entry.notes,
+                    ]
+                }
+                try output.print(
+                    entries.map(DocumentRow.init),
+                    text: rows.isEmpty ? "The folder is empty." : table(["SIZE", "MODIFIED", "NAME", ""], rows))
+            }
+        }
+    }
+
+    struct Tree: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Show a folder and all that is in it, from this device's copy.")
+
+        @Argument(help: "The folder (default: Documents).") var path = ""
+        @Flag(help: "Ask the server for changes first.") var fresh = false
+        @OptionGroup var container: ContainerOptions
+        @OptionGroup var network: ReadOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() async throws {
+            try await container.withContainer(network, isFresh: fresh) { container, _ in
+                let folder = try await container.requireItem(at: path)
+                let entries = try await container.items(in: folder.path)
+                let children = Dictionary(grouping: entries, by: \.parent)
+                // What nobody put there by hand, but everybody has.
+                let fixed =
+                    folder.id == .top ? try await container.children(of: "/").filter { $0.id == .documents } : []
+                var lines = [folder.path]
+                Self.draw(fixed + (children[folder.id] ?? []), children, indent: "", &lines)
+                try output.print(entries.map(DocumentRow.init), text: lines.map(inLine).joined(separator: "\n"))
+            }
+        }
+
+        private static func draw(
+            _ entries: [DocumentEntry], _ children: [DocumentID: [DocumentEntry]], indent: String,
+            _ lines: inout [String]
+        ) {
+            for (index, entry) in entries.enumerated() {
+                let isLast = index == entries.count - 1
+                lines.append(indent + (isLast ? "└── " : "├── ") + entry.label)
+                guard entry.kind == .folder else { continue }
+                // The container bounds how deep this goes.
+                draw(children[entry.id] ?? [], children, indent: indent + (isLast ? "    " : "│   "), &lines)
+            }
+        }
+    }
+
+    struct Find: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Find items by their names, from this device's copy.",
+            discussion: """
+                In the pattern * stands for any characters, ? for one; upper and lower case are the same. Without * \
+                and ? whatever has it in its name is found. Exit code 2: nothing was.
+                """)
+
+        @Argument(help: "The pattern, such as '*.txt'.") var pattern: String
+        @Argument(help: "The folder to look in (default: the whole container).") var path = "/"
+        @Flag(help: "Ask the server for changes first.") var fresh = false
+        @OptionGroup var container: ContainerOptions
+        @OptionGroup var network: ReadOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() async throws {
+            try await container.withContainer(network, isFresh: fresh) { container, _ in
+                let isPlain = !pattern.contains { $0 == "*" || $0 == "?" }
+                let found = try await container.items(in: path).filter {
+                    NamePattern(isPlain ? "*\(pattern)*" : pattern).matches($0.name)
+                }
+                try output.print(
+                    found.map(DocumentRow.init), text: found.map { inLine($0.path) }.joined(separator: "\n"))
+                if found.isEmpty { throw ExitStatus.notFound }
+            }
+        }
+    }
+
+    struct Deleted: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "What lies in the trash, the newest first; nephos docs undo brings it back.")
+
+        @OptionGroup var container: ContainerOptions
+        @OptionGroup var network: ReadOptions
+        @OptionGroup var output: OutputOptions
+
+        struct Row: Encodable {
+            var batch: String
+            var trashed: UInt64?
+            var items: [DocumentRow]
+        }
+
+        func run() async throws {
+            try await container.withContainer(network) { container, _ in
+                let batches = try await container.deletedItems()
+                let rows = batches.map { batch in
+                    [
+                        batch.trashed.map { describe($0) } ?? "waits to be sent", batch.batch.description,
+                        listed(batch.items.map(\.path)),
+                    ]
+                }
+                try output.print(
+                    batches.map { batch in
+                        Row(
+                            batch: batch.batch.description, trashed: batch.trashed?.milliseconds,
+                            items: batch.items.map(DocumentRow.init))
+                    },
+                    text: rows.isEmpty ? "Nothing lies in the trash." : table(["DELETED", "BATCH", "WHAT"], rows))
+            }
+        }
+    }
+
+    struct Versions: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "The versions of a file that the server keeps, newest first.",
+            discussion: "One of them is had with: nephos docs get --version-id ID PATH")
+
+        @Argument(help: "The file.") var path: String
+        @OptionGroup var container: ContainerOptions
+        @OptionGroup var wait: WaitOptions
+        @OptionGroup var output: OutputOptions
+
+        struct Row: Encodable {
+            var version: String
+            var base: String?
+            var size: UInt64
+            var modified: UInt64?
+            var committed: UInt64?
+            var device: String?
+        }
+
+        func run() async throws {
+            try await container.withContainer(within: wait.duration) { container, session in
+                let versions = try await container.versions(of: path, timeout: wait.duration)
+                let names = Dictionary(
+                    ((try? await session.devices(timeout: wait.duration)) ?? []).map { ($0.id, $0.name) }
+                ) { first, _ in first }
+                let cells = versions.map { version in
+                    [
+                        version.committed.map { describe($0) } ?? "-", describe(bytes: version.size),
+                        version.device.map { names[$0] ?? $0.rawValue } ?? "-", version.id.description,
+                    ]
+                }
+                try output.print(
+                    versions.map { version in
+                        Row(
+                            version: version.id.description, base: version.base?.description, size: version.size,
+                            modified: version.modified?.milliseconds, committed: version.committed?.milliseconds,
+                            device: version.device?.rawValue)
+                    },
+                    text: cells.isEmpty
+                        ? "There are no versions." : table(["COMMITTED", "SIZE", "BY", "VERSION"], cells))
+            }
+        }
+    }
+}
+
+/// A simple pattern of names: `*` for any characters, `?` for one.
+struct NamePattern {
+    private let pattern: [Character]
+
+    init(_ text: String) { pattern = Array(text.lowercased()) }
+
+    func matches(_ name: String) -> Bool {
+        let name = Array(name.lowercased())
+        var (place, next) = (0, 0)
+        // Where to go on when what follows the last star does not fit.
+        var star: (pattern: Int, name: Int)?
+        while place < name.count {
+            if next < pattern.count, pattern[next] == "*" {
+                star = (next + 1, place)
+                next += 1
+            } else if next < pattern.count, pattern[next] == "?" || pattern[next] == name[place] {
+                next += 1
+                place += 1
+            } else if let last = star {
+                star = (last.pattern, last.name + 1)
+                (next, place) = (last.pattern, last.name + 1)
+            } else {
+                return false
+            }
+        }
+        return pattern[next...].allSatisfy { $0 == "*" }
+    }
+}

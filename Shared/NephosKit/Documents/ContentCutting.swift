@@ -1,0 +1,135 @@
+internal import Crypto
+import Foundation
+import NephosChunks
+import NephosCore
+
+/// A chunk of a content, which its service knows by its hash.
+struct CutChunk: Hashable {
+    var id: ChunkID
+    /// 1 to ``BulkLimits/chunkBytesMax``.
+    var length: Int
+
+    private static let byteCount = ChunkID.byteCount + 4
+
+    /// As a row keeps them.
+    static func encode(_ chunks: [CutChunk]) -> Data {
+        var data = Data(capacity: chunks.count * byteCount)
+        for chunk in chunks {
+            chunk.id.withBytes { data.append(contentsOf: $0) }
+            withUnsafeBytes(of: UInt32(clamping: chunk.length).littleEndian) { data.append(contentsOf: $0) }
+        }
+        return data
+    }
+
+    static func decode(_ data: Data) -> [CutChunk] {
+        data.withUnsafeBytes { bytes in
+            stride(from: 0, to: bytes.count - bytes.count % byteCount, by: byteCount).compactMap { place in
+                let length = bytes.loadUnaligned(fromByteOffset: place + ChunkID.byteCount, as: UInt32.self)
+                return ChunkID(bytes: UnsafeRawBufferPointer(rebasing: bytes[place..<place + ChunkID.byteCount]))
+                    .map { CutChunk(id: $0, length: Int(UInt32(littleEndian: length))) }
+            }
+        }
+    }
+}
+
+/// What a content was cut into.
+struct CutContent {
+    var length: UInt64
+    /// The id of the only chunk, or of a manifest node.
+    var root: ChunkID
+    /// Levels of nodes above the chunks.
+    var depth: UInt32
+    /// In their order.
+    var chunks: [CutChunk]
+    /// Manifest nodes, children first.
+    var nodes: [Data]
+}
+
+/// Cuts a content into chunks, as its bytes come by. Keeps none of them.
+struct ContentCutter {
+    private var chunker = Chunker()
+    private var hash = SHA256()
+    private var manifest = ManifestBuilder()
+    private var chunks: [CutChunk] = []
+    private var nodes: [Data] = []
+
+    /// Takes the next bytes.
+    ///
+    /// - Throws: ``CloudError`` `.invalidArguments`: no content is so long.
+    mutating func take(_ bytes: UnsafeRawBufferPointer) throws {
+        var rest = bytes
+        while !rest.isEmpty {
+            let begun = chunker.begun
+            guard let end = chunker.cut(in: rest) else { return hash.update(bufferPointer: rest) }
+            hash.update(bufferPointer: UnsafeRawBufferPointer(rebasing: rest[..<end]))
+            try endChunk(length: begun + end)
+            rest = UnsafeRawBufferPointer(rebasing: rest[end...])
+        }
+    }
+
+    private mutating func endChunk(length: Int) throws {
+        guard let id = ChunkID(bytes: Array(hash.finalize())) else {
+            throw CloudError(.internalError, "A hash has 32 bytes.")
+        }
+        hash = SHA256()
+        chunks.append(CutChunk(id: id, length: length))
+        nodes += try manifest.append(id, length: length).map { Data($0.bytes) }
+    }
+
+    /// Ends the content.
+    mutating func finish() throws -> CutContent {
+        if let length = chunker.finish() { try endChunk(length: length) }
+        let (root, last) = manifest.finish()
+        return CutContent(
+            length: root.length, root: root.id, depth: UInt32(root.depth), chunks: chunks,
+            nodes: nodes + last.map { Data($0.bytes) })
+    }
+}
+
+/// Finds the chunks of a content from what names it.
+enum ContentReading {
+    /// Nodes that are asked for at a time.
+    private static let nodesMax = 32
+
+    /// - Parameter readNodes: Gets manifest nodes, at most 32, in the order asked.
+    /// - Throws: ``CloudError`` `.storageFailure`: what names them is damaged; and what `readNodes` throws.
+    static func chunks(
+        root: ChunkID, depth: UInt32, length: UInt64,
+        readNodes: ([ChunkID]) async throws(CloudError) -> [Data]
+    ) async throws(CloudError) -> [CutChunk] {
+        guard let depth = UInt8(exactly: depth),
+            let content = try? ContentRoot(id: root, depth: depth, length: length)
+        else { throw damaged }
+        guard var level = content.node.map({ [$0] }) else {
+            return content.length == 0 ? [] : [CutChunk(id: content.id, length: Int(content.length))]
+        }
+        // Level by level, so that many are asked for at once. Each has a length of its own below the root's.
+        while true {
+            var next: [NodeReference] = []
+            var chunks: [CutChunk] = []
+            for start in stride(from: 0, to: level.count, by: nodesMax) {
+                let asked = level[start..<min(level.count, start + nodesMax)]
+                let nodes = try await readNodes(asked.map(\.id))
+                guard nodes.count == asked.count else { throw damaged }
+                for (reference, bytes) in zip(asked, nodes) {
+                    let node = try decode(bytes, as: reference)
+                    guard next.count + chunks.count + node.children.count <= ManifestBuilder.chunksMax else {
+                        throw damaged
+                    }
+                    next += node.nodes
+                    if node.level == 0 { chunks += node.children.map { CutChunk(id: $0.id, length: Int($0.length)) } }
+                }
+            }
+            guard !next.isEmpty else { return chunks }
+            level = next
+        }
+    }
+
+    private static func decode(_ bytes: Data, as reference: NodeReference) throws(CloudError) -> ManifestNode {
+        do { return try bytes.withUnsafeBytes { try ManifestNode(decoding: $0, as: reference) } } catch {
+            throw CloudError(wrapping: error)
+        }
+    }
+
+    static let damaged = CloudError(.storageFailure, "What the server says of this content cannot be true.")
+}

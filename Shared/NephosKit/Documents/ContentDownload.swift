@@ -1,0 +1,131 @@
+import Foundation
+import NephosBus
+import NephosCore
+import NephosWire
+import Synchronization
+
+/// Where the bytes of a content go, in any order.
+protocol ContentSink: Sendable {
+    func write(_ bytes: UnsafeRawBufferPointer, at offset: Int) throws
+}
+
+/// A file that is open.
+struct FileSink: ContentSink {
+    let descriptor: Int32
+    let name: String
+
+    func write(_ bytes: UnsafeRawBufferPointer, at offset: Int) throws {
+        var done = 0
+        while done < bytes.count {
+            let count = pwrite(
+                descriptor, bytes.baseAddress.map { $0 + done }, bytes.count - done, off_t(offset + done))
+            if count < 0, errno == EINTR { continue }
+            guard count > 0 else { throw ContentFolder.failure(name) }
+            done += count
+        }
+    }
+}
+
+/// Memory.
+final class DataSink: ContentSink {
+    private let data: Mutex<Data>
+    var content: Data { data.withLock { $0 } }
+
+    init(count: Int) { data = Mutex(Data(count: count)) }
+
+    func write(_ bytes: UnsafeRawBufferPointer, at offset: Int) throws {
+        data.withLock { data in
+            guard offset >= 0, bytes.count <= data.count - offset else { return }
+            data.withUnsafeMutableBytes { $0[offset..<offset + bytes.count].copyBytes(from: bytes) }
+        }
+    }
+}
+
+/// Fetches the chunks of a content. On the loop only.
+final class ContentDownload {
+    private static let fetchesMax = 32
+
+    private let engine: DeviceEngine
+    private let chunks: [(chunk: CutChunk, offset: Int)]
+    private let sink: any ContentSink
+    private let patience: Duration
+    private let onProgress: @Sendable (Int) -> Void
+    private let completion: (Result<Void, CloudError>) -> Void
+    private var client: BulkClient?
+    private var next = 0
+    private var fetching = 0
+    private var bytesDone = 0
+    private var lastMoved: Duration
+    private var isOver = false
+
+    /// - Parameter patience: How long nothing may come before it is given up.
+    init(
+        _ engine: DeviceEngine, app: AppID, _ chunks: [CutChunk], to sink: any ContentSink, patience: Duration,
+        onProgress: @escaping @Sendable (Int) -> Void, _ completion: @escaping (Result<Void, CloudError>) -> Void
+    ) {
+        self.engine = engine
+        var offset = 0
+        self.chunks = chunks.map { chunk in
+            defer { offset += chunk.length }
+            return (chunk, offset)
+        }
+        self.sink = sink
+        self.patience = patience
+        self.onProgress = onProgress
+        self.completion = completion
+        lastMoved = engine.loop.monotonicNow
+        do {
+            client = try engine.makeBulkClient(of: .documents, app: app, BulkClient.Purpose())
+            watch()
+            fill()
+        } catch { end(.failure(CloudError(wrapping: error))) }
+    }
+
+    private func fill() {
+        while !isOver, fetching < Self.fetchesMax, next < chunks.count {
+            let (chunk, offset) = chunks[next]
+            next += 1
+            fetching += 1
+            client?.fetch(chunk.id) { [self] result in take(result, chunk, offset) }
+        }
+        if fetching == 0, next == chunks.count { end(.success(())) }
+    }
+
+    private func take(_ result: Result<BulkFrame, CloudError>, _ chunk: CutChunk, _ offset: Int) {
+        guard !isOver else { return }
+        fetching -= 1
+        lastMoved = engine.loop.monotonicNow
+        do {
+            let frame = try result.get()
+            guard frame.contentBytes == chunk.length else { throw ContentReading.damaged }
+            try frame.withContent { try sink.write(UnsafeRawBufferPointer($0), at: offset) }
+            bytesDone += chunk.length
+            onProgress(bytesDone)
+            fill()
+        } catch { end(.failure(LocalFailure.error(of: error, at: nil))) }
+    }
+
+    private func watch() {
+        engine.loop.schedule(after: .seconds(1)) { [self] in
+            guard !isOver else { return }
+            if engine.loop.monotonicNow - lastMoved >= patience {
+                let waiting = client?.progress.waiting?.reason
+                return end(
+                    .failure(
+                        CloudError(
+                            waiting?.code ?? .deadlineExceeded, waiting?.message ?? "The content did not come in time.",
+                            details: waiting?.details ?? [:])))
+            }
+            watch()
+        }
+    }
+
+    private func end(_ result: Result<Void, CloudError>) {
+        guard !isOver else { return }
+        isOver = true
+        client?.cancel()
+        client = nil
+        // Not before it is made.
+        engine.loop.schedule(after: .zero) { [completion] in completion(result) }
+    }
+}

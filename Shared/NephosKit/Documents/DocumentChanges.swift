@@ -1,0 +1,159 @@
+import Foundation
+import NephosCore
+import NephosWire
+
+/// An item as this device has it: as the server told it, or as what waits makes of it.
+struct HeldDocument {
+    var id: DocumentID
+    var wire: WireDocumentItem
+    /// Whether changes of it wait.
+    var isPending = false
+
+    var parent: DocumentID? { DocumentID(bytes: wire.parent) }
+    var isFolder: Bool { wire.kind == .folder }
+    /// In its own right; a folder that it is in may lie there too.
+    var isTrashed: Bool { wire.hasTrash }
+}
+
+/// What one change makes of an item. What the server does about clashes and conflicts is not guessed: it is seen once
+/// it has answered.
+enum DocumentChanges {
+    /// - Parameter item: Nil: there is none.
+    /// - Returns: Nil: there is none any more.
+    static func apply(_ change: WireDocumentChange, to item: WireDocumentItem?) -> WireDocumentItem? {
+        guard let kind = change.kind else { return item }
+        if case .create(let create) = kind { return item ?? self.item(create) }
+        // It was removed by somebody else meanwhile.
+        guard var item else { return nil }
+        switch kind {
+        case .create: break
+        case .replace(let replace): item.content = replace.content
+        case .place(let place):
+            item.parent = place.parent
+            item.name = place.name
+            item.placeVersion = place.placeVersion
+        case .attributes(let set): apply(set, to: &item.attributes)
+        case .trash(let trash):
+            guard !item.hasTrash else { break }
+            item.trash = WireTrashNote()
+            item.trash.batch = trash.batch
+        case .restore: item.clearTrash()
+        case .remove: return nil
+        case .resolve(let resolve): item.conflicts.removeAll { resolve.versions.contains($0.version) }
+        }
+        return item
+    }
+
+    private static func item(_ create: WireCreateItem) -> WireDocumentItem {
+        var item = WireDocumentItem()
+        item.kind = create.kind
+        item.parent = create.parent
+        item.name = create.name
+        item.placeVersion = create.placeVersion
+        if create.hasContent { item.content = create.content }
+        if create.hasAttributes { item.attributes = create.attributes }
+        return item
+    }
+
+    private static func apply(_ set: WireSetAttributes, to attributes: inout WireItemAttributes) {
+        if set.hasCreated { attributes.created = set.created }
+        if set.hasExecutable { attributes.executable = set.executable }
+        if set.hasFavouriteRank { attributes.favouriteRank = set.favouriteRank }
+        if set.hasTags { attributes.tags = set.tags.tags }
+        for (name, value) in set.extended { attributes.extended[name] = value.isEmpty ? nil : value }
+    }
+
+    /// What makes the item again as it was, where the server has lost it.
+    static func creation(of item: WireDocumentItem, named id: DocumentID) -> [WireDocumentChange] {
+        var create = WireCreateItem()
+        create.kind = item.kind
+        create.parent = item.parent
+        create.name = item.name
+        create.placeVersion = item.placeVersion
+        if item.hasContent { create.content = offered(item.content) }
+        if item.hasAttributes { create.attributes = item.attributes }
+        create.clash = .rename
+        var changes = [WireDocumentChange(id, .create(create))]
+        if item.hasTrash { changes.append(WireDocumentChange(id, .trash(trash(item.trash.batch)))) }
+        return changes
+    }
+
+    /// What brings the server from an older state of the item to this one.
+    static func difference(
+        to item: WireDocumentItem, from older: WireDocumentItem, of id: DocumentID
+    ) -> [WireDocumentChange] {
+        var changes: [WireDocumentChange] = []
+        if item.hasContent, item.content.version != older.content.version,
+            !older.conflicts.contains(where: { $0.version == item.content.version })
+        {
+            var replace = WireReplaceContent()
+            replace.content = offered(item.content)
+            changes.append(WireDocumentChange(id, .replace(replace)))
+        }
+        if item.placeVersion != older.placeVersion {
+            var place = WirePlaceItem()
+            place.parent = item.parent
+            place.name = item.name
+            place.placeVersion = item.placeVersion
+            place.clash = .rename
+            changes.append(WireDocumentChange(id, .place(place)))
+        }
+        if item.hasTrash, !older.hasTrash {
+            changes.append(WireDocumentChange(id, .trash(trash(item.trash.batch))))
+        } else if !item.hasTrash, older.hasTrash {
+            changes.append(WireDocumentChange(id, .restore(.renaming)))
+        }
+        return changes
+    }
+
+    private static func trash(_ batch: Data) -> WireTrashItem {
+        var trash = WireTrashItem()
+        trash.batch = batch
+        return trash
+    }
+
+    /// Without what the service fills in.
+    private static func offered(_ content: WireDocumentContent) -> WireDocumentContent {
+        var content = content
+        content.deviceID = ""
+        content.appID = ""
+        content.committed = 0
+        return content
+    }
+}
+
+extension WireDocumentChange {
+    init(_ id: DocumentID, _ kind: OneOf_Kind) {
+        self.init()
+        item = id.bytes
+        self.kind = kind
+    }
+
+    /// The folder that it puts something into; nil: none.
+    var target: Data? {
+        switch kind {
+        case .create(let create): create.parent
+        case .place(let place): place.parent
+        default: nil
+        }
+    }
+
+    var createsFolder: Bool { if case .create(let create) = kind { create.kind == .folder } else { false } }
+
+    /// The content that it brings.
+    var content: WireDocumentContent? {
+        switch kind {
+        case .create(let create): create.hasContent ? create.content : nil
+        case .replace(let replace): replace.content
+        default: nil
+        }
+    }
+}
+
+extension WireRestoreItem {
+    static var renaming: WireRestoreItem {
+        var restore = WireRestoreItem()
+        restore.clash = .rename
+        return restore
+    }
+}

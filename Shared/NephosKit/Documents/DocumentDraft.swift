@@ -1,0 +1,153 @@
+import Foundation
+import NephosCore
+import NephosWire
+import SwiftProtobuf
+
+/// What an app is about to change, in one transaction: changes that may rest on each other.
+struct DocumentDraft {
+    let documents: DocumentTransaction
+    let now: Timestamp
+    let makeID: () -> DocumentID
+    private(set) var changes: [(change: WireDocumentChange, content: StagedContent?)] = []
+    /// What it has made itself.
+    private var made: [DocumentPath: (id: DocumentID, isFolder: Bool)] = [:]
+
+    init(_ documents: DocumentTransaction, now: Timestamp, makeID: @escaping () -> DocumentID) {
+        self.documents = documents
+        self.now = now
+        self.makeID = makeID
+    }
+
+    mutating func add(_ change: WireDocumentChange) { changes.append((change, nil)) }
+
+    /// What is there, or will be.
+    private func place(_ path: DocumentPath) throws -> (id: DocumentID, isFolder: Bool)? {
+        if let made = made[path] { return made }
+        return try documents.place(path).map { ($0.id, $0.isFolder) }
+    }
+
+    /// The folder at the path.
+    ///
+    /// - Parameter makes: Whether it is made, with those that it is in, where it is not there.
+    /// - Throws: ``CloudError`` `.unknownItem`; `.alreadyExists` when something is there that is no folder.
+    mutating func folder(at path: DocumentPath, makes: Bool) throws -> DocumentID {
+        if let place = try place(path) {
+            guard place.isFolder else {
+                throw CloudError(.alreadyExists, "This is no folder.", details: ["path": path.text])
+            }
+            return place.id
+        }
+        guard makes, let parent = path.parent else { throw Self.noFolder(path) }
+        let folder = try folder(at: parent, makes: true)
+        return create(.folder, at: path, in: folder, content: nil)
+    }
+
+    static func noFolder(_ path: DocumentPath) -> CloudError {
+        CloudError(.unknownItem, "There is no such folder.", details: ["path": path.text])
+    }
+
+    private mutating func create(
+        _ kind: WireItemKind, at path: DocumentPath, in folder: DocumentID, content: StagedContent?
+    ) -> DocumentID {
+        let id = makeID()
+        var create = WireCreateItem()
+        create.kind = kind
+        create.parent = folder.bytes
+        create.name = path.last
+        create.placeVersion = makeID().bytes
+        create.attributes.created = now.nanoseconds
+        create.clash = .rename
+        if let content {
+            create.content = WireDocumentContent(content, base: nil)
+            create.attributes.executable = content.isExecutable
+        }
+        changes.append((WireDocumentChange(id, .create(create)), content))
+        made[path] = (id, kind == .folder)
+        return id
+    }
+
+    /// Puts a content where the path says: a new item, or another version of the one that is there.
+    mutating func put(_ content: StagedContent, at path: DocumentPath, makesFolders: Bool) throws -> DocumentID {
+        guard let parent = path.parent else {
+            throw CloudError(.invalidArguments, "A file needs a name.", details: ["path": path.text])
+        }
+        if let made = made[path] {
+            throw CloudError(
+                .alreadyExists, made.isFolder ? "This is a folder." : "Two contents have one path.",
+                details: ["path": path.text])
+        }
+        switch try documents.place(path) {
+        case nil:
+            let folder = try folder(at: parent, makes: makesFolders)
+            return create(content.isLink ? .link : .file, at: path, in: folder, content: content)
+        case .fixed: throw Self.isFolder(path)
+        case .item(let item):
+            guard !item.isFolder else { throw Self.isFolder(path) }
+            guard (item.wire.kind == .link) == content.isLink else {
+                throw CloudError(
+                    .alreadyExists, "A link and a file do not take each other's place. Delete what is there first.",
+                    details: ["path": path.text])
+            }
+            var replace = WireReplaceContent()
+            replace.content = WireDocumentContent(content, base: item.wire.content.version)
+            changes.append((WireDocumentChange(item.id, .replace(replace)), content))
+            if item.wire.attributes.executable != content.isExecutable, !content.isLink {
+                var set = WireSetAttributes()
+                set.executable = content.isExecutable
+                add(WireDocumentChange(item.id, .attributes(set)))
+            }
+            return item.id
+        }
+    }
+
+    static func isFolder(_ path: DocumentPath) -> CloudError {
+        CloudError(.alreadyExists, "This is a folder.", details: ["path": path.text])
+    }
+
+    /// The requests that make it so, in order, each within the bounds of one.
+    func requests(container: String) -> [(request: WireApplyChanges, contents: [StagedContent])] {
+        var requests: [(request: WireApplyChanges, contents: [StagedContent])] = []
+        var bytes = 0
+        var nodeBytes = 0
+        var contentBytes: UInt64 = 0
+        for (change, content) in changes {
+            let size = (try? change.serializedData().count) ?? 0
+            let nodes = content?.nodes ?? []
+            let ofNodes = nodes.reduce(0) { $0 + $1.count }
+            let ofContent = content?.inline == nil ? content?.length ?? 0 : 0
+            let isFull =
+                bytes + size > DocumentBatches.bytesMax || nodeBytes + ofNodes > ContentFolder.nodeBytesMax
+                || contentBytes > 0 && contentBytes + ofContent > Self.contentBytesMax
+                || (requests.last?.request.changes.count ?? 0) >= DocumentBatches.changesMax
+            if requests.isEmpty || isFull {
+                var request = WireApplyChanges()
+                request.container = container
+                requests.append((request, []))
+                (bytes, nodeBytes, contentBytes) = (0, 0, 0)
+            }
+            requests[requests.count - 1].request.changes.append(change)
+            requests[requests.count - 1].request.nodes += nodes
+            if let content { requests[requests.count - 1].contents.append(content) }
+            bytes += size
+            nodeBytes += ofNodes
+            contentBytes += ofContent
+        }
+        return requests
+    }
+
+    /// Contents that are sent before any of them is seen, in bytes, unless one alone has more.
+    private static let contentBytesMax: UInt64 = 64 << 20
+}
+
+extension WireDocumentContent {
+    init(_ content: StagedContent, base: Data?) {
+        self.init()
+        version = content.version.bytes
+        self.base = base ?? Data()
+        length = content.length
+        inline = content.inline ?? Data()
+        root = content.root.map { Data($0.bytes) } ?? Data()
+        depth = content.depth
+        modified = content.modified
+    }
+}

@@ -1,0 +1,123 @@
+public import Foundation
+public import NephosCore
+internal import NephosWire
+
+/// A file, folder or link of a container, as this device knows it.
+public struct DocumentEntry: Hashable, Sendable {
+    /// What it is.
+    public enum Kind: String, Sendable {
+        case file, folder
+        /// A symbolic link: its content is where it leads.
+        case link
+    }
+
+    /// What of it the server has not got yet.
+    public enum PendingState: String, Sendable {
+        /// Nothing.
+        case none
+        /// A change waits to be sent.
+        case waiting
+        /// So does its content.
+        case uploading
+    }
+
+    /// Names it for good, wherever it is moved.
+    public var id: DocumentID
+    /// From the container's top: `/Documents/Letters/a.txt`. Where a name is no text it shows U+FFFD in its place.
+    public var path: String
+    /// What it is called in its folder.
+    public var name: String
+    /// The name's bytes, of which any but `/` and NUL may be in it.
+    public var nameBytes: Data
+    /// The folder that it is in.
+    public var parent: DocumentID
+    /// What it is.
+    public var kind: Kind
+    /// Bytes of its content; 0 of a folder.
+    public var size: UInt64
+    /// When it was made, as the person's device says; nil: it does not say.
+    public var created: Timestamp?
+    /// When its content was changed, as the person's device says; nil: it does not say.
+    public var modified: Timestamp?
+    /// The version of its content; nil: it is a folder.
+    public var version: DocumentID?
+    /// The device that committed the content; nil: it is a folder, or waits here.
+    public var device: DeviceID?
+    /// Whether the file may be run as a program.
+    public var isExecutable: Bool
+    /// The labels that the person has given it.
+    public var tags: [String]
+    /// It, or a folder that it is in, lies in the trash.
+    public var isTrashed: Bool
+    /// What it was deleted with, if it lies in the trash itself.
+    public var trashBatch: DocumentID?
+    /// When it was deleted, by the server's clock; nil: it was not, or the server does not know yet.
+    public var trashed: Timestamp?
+    /// Contents that lost to another and that nobody has resolved.
+    public var conflictCount: Int
+    /// What of it the server has not got yet.
+    public var pending: PendingState
+}
+
+extension DocumentEntry.Kind {
+    init?(_ kind: WireItemKind) {
+        switch kind {
+        case .file: self = .file
+        case .folder: self = .folder
+        case .link: self = .link
+        case .unspecified, .UNRECOGNIZED: return nil
+        }
+    }
+}
+
+extension Timestamp {
+    /// Nil of 0, which stands for none. What was before 1970 is shown as 1970.
+    init?(nanoseconds: Int64) {
+        guard nanoseconds != 0 else { return nil }
+        self.init(milliseconds: UInt64(clamping: nanoseconds / 1_000_000))
+    }
+
+    var nanoseconds: Int64 {
+        Int64(
+            clamping: milliseconds.multipliedReportingOverflow(by: 1_000_000).overflow ? .max : milliseconds * 1_000_000
+        )
+    }
+}
+
+/// What was deleted in one go.
+public struct DeletedDocuments: Hashable, Sendable {
+    /// Names it: it is restored and removed as one.
+    public var batch: DocumentID
+    /// When, by the server's clock; nil: the server does not know yet.
+    public var trashed: Timestamp?
+    /// What was deleted by itself; what is in a folder goes with it.
+    public var items: [DocumentEntry]
+}
+
+/// A version of an item's content.
+public struct DocumentVersion: Hashable, Sendable {
+    /// Names it.
+    public var id: DocumentID
+    /// The version that it was made from.
+    public var base: DocumentID?
+    /// Bytes.
+    public var size: UInt64
+    /// When the person changed it, as their device says.
+    public var modified: Timestamp?
+    /// When the server took it, by its clock.
+    public var committed: Timestamp?
+    /// Who committed it.
+    public var device: DeviceID?
+    let content: WireDocumentContent
+
+    init?(_ wire: WireDocumentContent) {
+        guard let id = DocumentID(bytes: wire.version) else { return nil }
+        self.id = id
+        base = DocumentID(bytes: wire.base)
+        size = wire.length
+        modified = Timestamp(nanoseconds: wire.modified)
+        committed = Timestamp(nanoseconds: wire.committed)
+        device = wire.deviceID.isEmpty ? nil : DeviceID(wire.deviceID)
+        content = wire
+    }
+}

@@ -1,0 +1,53 @@
+import Foundation
+import NephosCore
+
+/// Where something is in a container, by the names of the folders that lead to it from the top.
+struct DocumentPath: Hashable {
+    /// Folders within folders, at most.
+    static let depthMax = 128
+    /// Bytes of one name, at most.
+    static let nameBytesMax = 255
+    /// What the folder is called that the person sees.
+    static let documents = Data("Documents".utf8)
+
+    var names: [Data]
+
+    /// Reads a path: `/...` begins at the container's top; any other in `Documents`, whether it says so or not.
+    ///
+    /// - Throws: ``CloudError`` `.invalidArguments` for a name that no item can have.
+    init(_ text: String) throws(CloudError) {
+        names = text.utf8.split(separator: UInt8(ascii: "/")).map { Data($0) }
+        if text.utf8.first != UInt8(ascii: "/"), names.first != Self.documents { names.insert(Self.documents, at: 0) }
+        for name in names { try Self.check(name, of: text) }
+        guard names.count <= Self.depthMax else {
+            throw CloudError(
+                .invalidArguments, "Folders lie too deep within each other.",
+                details: ["depth_max": "\(Self.depthMax)"])
+        }
+    }
+
+    init(names: [Data]) { self.names = names }
+
+    /// The folder that it is in; nil: it is the top.
+    var parent: DocumentPath? { names.isEmpty ? nil : DocumentPath(names: names.dropLast()) }
+    var last: Data { names.last ?? Data() }
+
+    func appending(_ name: Data) -> DocumentPath { DocumentPath(names: names + [name]) }
+
+    /// From the top. Bytes that are no text are shown as U+FFFD.
+    var text: String { "/" + names.map { String(decoding: $0, as: UTF8.self) }.joined(separator: "/") }
+
+    /// - Throws: ``CloudError`` `.invalidArguments`.
+    static func check(_ name: Data, of path: String = "") throws(CloudError) {
+        guard !isName(name) else { return }
+        throw CloudError(
+            .invalidArguments,
+            "No item can be called so: a name has 1 to 255 bytes, none of them / or NUL, and is not . or ..",
+            details: ["name": String(decoding: name, as: UTF8.self), "path": path])
+    }
+
+    static func isName(_ name: Data) -> Bool {
+        (1...nameBytesMax).contains(name.count) && !name.contains(0) && !name.contains(UInt8(ascii: "/"))
+            && name != Data(".".utf8) && name != Data("..".utf8)
+    }
+}

@@ -1,0 +1,179 @@
+import Foundation
+import GRDB
+import NephosCore
+import NephosWire
+
+/// Paths and what they lead to.
+extension DocumentTransaction {
+    /// What a path leads to.
+    enum Place {
+        /// The top, or `Documents`.
+        case fixed(DocumentID)
+        case item(HeldDocument)
+
+        var id: DocumentID {
+            switch self {
+            case .fixed(let id): id
+            case .item(let item): item.id
+            }
+        }
+
+        var isFolder: Bool {
+            switch self {
+            case .fixed: true
+            case .item(let item): item.isFolder
+            }
+        }
+    }
+
+    /// - Returns: Nil: nothing is there.
+    func place(_ path: DocumentPath) throws -> Place? {
+        var place = Place.fixed(.top)
+        for (index, name) in path.names.enumerated() {
+            guard place.isFolder else { return nil }
+            if index == 0, name == DocumentPath.documents {
+                place = .fixed(.documents)
+                continue
+            }
+            guard let child = try child(of: place.id, named: name) else { return nil }
+            place = .item(child)
+        }
+        return place
+    }
+
+    /// Where the item is, and whether a folder that it is in lies in the trash.
+    ///
+    /// - Returns: Nil: no way leads from the top to it.
+    func path(of item: HeldDocument) throws -> (path: DocumentPath, isInTrash: Bool)? {
+        var names = [item.wire.name]
+        var isInTrash = item.isTrashed
+        var parent = item.parent
+        // One more, for `Documents` itself. Folders that lie in each other lead nowhere.
+        for _ in 0...DocumentPath.depthMax {
+            guard let folder = parent else { return nil }
+            if folder == .top { return (DocumentPath(names: names.reversed()), isInTrash) }
+            if folder == .documents {
+                names.append(DocumentPath.documents)
+                parent = .top
+                continue
+            }
+            guard let held = try document(folder), held.isFolder else { return nil }
+            names.append(held.wire.name)
+            isInTrash = isInTrash || held.isTrashed
+            parent = held.parent
+        }
+        return nil
+    }
+
+    /// For a person to read.
+    func pathText(of id: DocumentID) throws -> String? {
+        if let folder = fixedEntry(id) { return folder.path }
+        guard let item = try document(id) else { return nil }
+        return try path(of: item)?.path.text ?? String(decoding: item.wire.name, as: UTF8.self)
+    }
+
+    /// Whether the folder is this one, or lies in it.
+    func isFolder(_ folder: DocumentID, in other: DocumentID) throws -> Bool {
+        var next: DocumentID? = folder
+        for _ in 0...DocumentPath.depthMax {
+            guard let here = next else { return false }
+            if here == other { return true }
+            next = here == .documents ? .top : try document(here)?.parent
+        }
+        return true
+    }
+
+    /// How many levels of items are below it, itself not counted; at most one more than may be.
+    func height(of id: DocumentID) throws -> Int {
+        var height = 0
+        var level = [id]
+        var seen: Set<DocumentID> = [id]
+        while height <= DocumentPath.depthMax {
+            level = try level.flatMap { try children(of: $0) }.map(\.id).filter { seen.insert($0).inserted }
+            guard !level.isEmpty else { return height }
+            height += 1
+        }
+        return height
+    }
+
+    /// Everything in a folder, however deep: a folder before what is in it.
+    func descendants(of folder: DocumentID, at path: DocumentPath) throws -> [(item: HeldDocument, path: DocumentPath)]
+    {
+        var found: [(item: HeldDocument, path: DocumentPath)] = []
+        var seen: Set<DocumentID> = [folder]
+        // A stack, the next on top.
+        var left = try children(of: folder).reversed().map { ($0, path.appending($0.wire.name)) }
+        if folder == .top {
+            left.append(
+                contentsOf: try children(of: .documents).reversed().map { item in
+                    (item, DocumentPath(names: [DocumentPath.documents, item.wire.name]))
+                })
+        }
+        while let (item, path) = left.popLast() {
+            guard seen.insert(item.id).inserted else { continue }
+            found.append((item, path))
+            guard item.isFolder, path.names.count < DocumentPath.depthMax else { continue }
+            left += try children(of: item.id).reversed().map { ($0, path.appending($0.wire.name)) }
+        }
+        return found
+    }
+
+    // MARK: Entries
+
+    func fixedEntry(_ id: DocumentID) -> DocumentEntry? {
+        guard id.isFixed else { return nil }
+        let path = DocumentPath(names: id == .top ? [] : [DocumentPath.documents])
+        var wire = WireDocumentItem()
+        wire.kind = .folder
+        wire.parent = DocumentID.top.bytes
+        wire.name = path.last
+        return DocumentEntry(id, wire, .folder, path: path, isInTrash: false, pending: .none)
+    }
+
+    func entry(_ place: Place, at path: DocumentPath) throws -> DocumentEntry? {
+        switch place {
+        case .fixed(let id): fixedEntry(id)
+        case .item(let item): try entry(item, at: path)
+        }
+    }
+
+    /// - Parameter path: Nil: it is looked for.
+    /// - Returns: Nil: of a kind that this release does not know.
+    func entry(_ item: HeldDocument, at path: DocumentPath? = nil) throws -> DocumentEntry? {
+        guard let kind = DocumentEntry.Kind(item.wire.kind) else { return nil }
+        let found = try path.map { ($0, item.isTrashed) } ?? self.path(of: item).map { ($0.path, $0.isInTrash) }
+        let lost = (DocumentPath(names: [item.wire.name]), item.isTrashed)
+        let (path, isInTrash) = found ?? lost
+        var pending = DocumentEntry.PendingState.none
+        if item.isPending {
+            pending = try item.wire.hasContent && isUploading(item.wire.content.version) ? .uploading : .waiting
+        }
+        return DocumentEntry(item.id, item.wire, kind, path: path, isInTrash: isInTrash, pending: pending)
+    }
+}
+
+extension DocumentEntry {
+    init(
+        _ id: DocumentID, _ wire: WireDocumentItem, _ kind: Kind, path: DocumentPath, isInTrash: Bool,
+        pending: PendingState
+    ) {
+        self.id = id
+        self.path = path.text
+        name = String(decoding: wire.name, as: UTF8.self)
+        nameBytes = wire.name
+        parent = DocumentID(bytes: wire.parent) ?? .top
+        self.kind = kind
+        size = kind == .folder ? 0 : wire.content.length
+        created = Timestamp(nanoseconds: wire.attributes.created)
+        modified = wire.hasContent ? Timestamp(nanoseconds: wire.content.modified) : nil
+        version = wire.hasContent ? DocumentID(bytes: wire.content.version) : nil
+        device = wire.content.deviceID.isEmpty ? nil : DeviceID(wire.content.deviceID)
+        isExecutable = wire.attributes.executable
+        tags = wire.attributes.tags
+        isTrashed = isInTrash
+        trashBatch = wire.hasTrash ? DocumentID(bytes: wire.trash.batch) : nil
+        trashed = wire.hasTrash ? Timestamp(nanoseconds: wire.trash.trashed) : nil
+        conflictCount = wire.conflicts.count
+        self.pending = pending
+    }
+}

@@ -1,0 +1,226 @@
+internal import Foundation
+internal import GRDB
+internal import NephosBus
+internal import NephosCore
+internal import NephosWire
+internal import SwiftProtobuf
+
+extension DocumentsModel {
+    /// In their order: a folder is made before what is put into it, and a name is free before another takes it.
+    func alone(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> Set<Int64> {
+        Set(operations.map(\.position))
+    }
+
+    /// What does not wait for a content, or for another that does.
+    func ready(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> [OutboxOperation] {
+        let unstored = try DocumentTransaction(rows).unstoredPositions()
+        guard !unstored.isEmpty else { return operations }
+        let account = rows.scope.account
+        // Not in here: it reads and writes by itself.
+        engine.loop.schedule(after: .zero) { [weak self] in self?.uploads.begin(as: account) }
+        var held = HeldBack()
+        return try operations.filter { operation in
+            let request = try WireApplyChanges(serializedBytes: operation.payload)
+            let isHeld = operation.state == .unsent && unstored.contains(operation.position)
+            guard isHeld || held.concerns(request) else { return true }
+            held.add(request, isForContent: isHeld)
+            return false
+        }
+    }
+
+    /// What the requests that wait for contents are about, which later ones must not overtake.
+    private struct HeldBack {
+        private var items: Set<Data> = []
+        /// Folders that something is put into.
+        private var targets: Set<Data> = []
+
+        func concerns(_ request: WireApplyChanges) -> Bool {
+            request.changes.contains { change in
+                items.contains(change.item) || targets.contains(change.item)
+                    || change.target.map { items.contains($0) } == true
+            }
+        }
+
+        /// - Parameter isForContent: It only brings contents; else it may also free a name for another to take.
+        mutating func add(_ request: WireApplyChanges, isForContent: Bool) {
+            for change in request.changes {
+                items.insert(change.item)
+                guard let target = change.target else { continue }
+                targets.insert(target)
+                if !isForContent { items.insert(target) }
+            }
+        }
+    }
+
+    func pack(_ operation: OutboxOperation, in rows: ScopeTransaction) throws -> any SwiftProtobuf.Message {
+        try WireApplyChanges(serializedBytes: operation.payload)
+    }
+
+    func receipt(_ reply: Frame, of operation: OutboxOperation, in rows: ScopeTransaction) throws -> PushReceipt? {
+        let request = try WireApplyChanges(serializedBytes: operation.payload)
+        let named = Set(request.changes.compactMap { DocumentID(bytes: $0.item)?.itemName })
+        guard let reply = try? reply.decode(WireApplyChangesReply.self),
+            reply.items.allSatisfy({ named.contains(ItemName($0.item)) && (!$0.body.isEmpty || $0.deleted) })
+        else { return nil }
+        let token = ChangeToken(reply.token)
+        let documents = DocumentTransaction(rows)
+        let items = reply.items.map { change in
+            DocumentTransaction.Synced(
+                change, sequence: change.sequence == 0 ? token.sequence : min(change.sequence, token.sequence))
+        }
+        return PushReceipt(token: token, previousSequence: reply.previousSequence) { isCurrent, state in
+            try documents.removeChanges(at: operation.position)
+            if isCurrent {
+                for item in items where item.sequence > state.head.sequence {
+                    let mine = try documents.synced(item.name)
+                    guard mine.map({ $0.sequence <= item.sequence }) ?? true else { continue }
+                    try documents.put(item, replacing: mine, &state)
+                }
+            } else {
+                // The epoch that took it is over; the one that was brought back may lack it.
+                try self.offerWhatIsLacking(items, in: documents)
+            }
+            try documents.forgetContents(at: operation.position)
+            self.sweepSoon(request)
+            return nil
+        }
+    }
+
+    private func offerWhatIsLacking(_ items: [DocumentTransaction.Synced], in documents: DocumentTransaction) throws {
+        var changes: [WireDocumentChange] = []
+        for item in items {
+            guard let id = DocumentID(item.name.rawValue), let wire = item.item else { continue }
+            let mine = try documents.synced(item.name)
+            if mine == nil {
+                changes += DocumentChanges.creation(of: wire, named: id)
+            } else if let held = mine?.item {
+                changes += DocumentChanges.difference(to: wire, from: held, of: id)
+            }
+        }
+        try offer(changes, in: documents)
+    }
+
+    /// Once it is certain on disk that nobody needs them, removes the files of contents.
+    func sweepSoon(_ request: WireApplyChanges) {
+        let versions = request.changes.compactMap { $0.content.flatMap { DocumentID(bytes: $0.version) } }
+        engine.loop.schedule(after: .zero) { [weak self] in self?.sweep(versions) }
+    }
+
+    private func sweep(_ versions: [DocumentID]) {
+        guard !engine.stopped, let folder = try? ContentFolder(home: engine.local.home),
+            let needed = try? engine.local.read({ try DocumentTransaction.neededContents($0) })
+        else { return }
+        for version in versions where !needed.contains(version) { folder.remove(version) }
+    }
+
+    /// Removes the files of contents that a process which was ended has left behind.
+    func sweepRemains() {
+        guard let folder = try? ContentFolder(home: engine.local.home),
+            let needed = try? engine.local.read({ try DocumentTransaction.neededContents($0) })
+        else { return }
+        engine.loop.offload(to: .content, { folder.sweep(needed: needed, now: Date()) }) { _ in }
+    }
+
+    // MARK: Refused
+
+    func refuse(
+        _ operation: OutboxOperation, _ error: CloudError, in rows: ScopeTransaction
+    ) throws -> ChangeNotification? {
+        let request = try WireApplyChanges(serializedBytes: operation.payload)
+        let documents = DocumentTransaction(rows)
+        let refused = try request.changes.map { change in
+            let content = change.content
+            let held = try content.map { try documents.holdsContent($0.version) } ?? false
+            return (
+                path: try DocumentID(bytes: change.item).flatMap { try documents.pathText(of: $0) } ?? "?",
+                version: held ? content?.version : nil
+            )
+        }
+        // Their contents stay until somebody has dismissed it.
+        try documents.recordRefusal(refused, of: operation.position, error, now: engine.now)
+        try documents.removeChanges(at: operation.position)
+        let names = request.changes.compactMap { DocumentID(bytes: $0.item)?.itemName }
+        return ChangeNotification(reason: .quotaViolationChange, changedKeys: names, error: error)
+    }
+
+    func refusals(in rows: ScopeTransaction) throws -> [RefusedWrite] {
+        try DocumentTransaction(rows).refusals().map { refusal in
+            var write = RefusedWrite(key: ItemName(refusal.path), at: refusal.at, error: refusal.error)
+            if let version = refusal.version, let folder = try? ContentFolder(home: engine.local.home) {
+                write.recovery =
+                    "nephos docs put\(options) "
+                    + ShellCommand.arguments([folder.file(version), refusal.path])
+            }
+            return write
+        }
+    }
+
+    func dismissRefusals(_ names: [ItemName]?, in rows: ScopeTransaction) throws -> [ItemName] {
+        let documents = DocumentTransaction(rows)
+        var dismissed: [ItemName] = []
+        for refusal in try documents.refusals() where names?.contains(ItemName(refusal.path)) ?? true {
+            try documents.removeRefusal(refusal)
+            dismissed.append(ItemName(refusal.path))
+            if let version = refusal.version {
+                engine.loop.schedule(after: .zero) { [weak self] in self?.sweep([version]) }
+            }
+        }
+        return dismissed
+    }
+
+    /// How a command line names this container, where another would be meant by itself.
+    private var options: String {
+        let containers = engine.session?.containerIDs?[app.rawValue]
+        let container = containers?.first == name ? "" : " --container=\(ShellCommand.word(name))"
+        return ShellCommand.options(app: app, isDefault: app == engine.session?.defaultApp, home: engine.local.home)
+            + container
+    }
+
+    // MARK: For people
+
+    /// Of many, the first few.
+    func items(of operation: OutboxOperation, in rows: ScopeTransaction) throws -> [ItemName] {
+        let documents = DocumentTransaction(rows)
+        let request = try WireApplyChanges(serializedBytes: operation.payload)
+        return try request.changes.prefix(Self.listedMax).compactMap { change in
+            guard let id = DocumentID(bytes: change.item) else { return nil }
+            return try documents.pathText(of: id).map { ItemName($0) } ?? id.itemName
+        }
+    }
+
+    private static let listedMax = 5
+
+    /// Contents that lost and that nobody has resolved. They are in the items: the server is not asked.
+    func conflicts(
+        of name: String?, limit: Int, timeout: Duration?,
+        _ completion: @escaping (Result<[ScopeConflict], CloudError>) -> Void
+    ) {
+        completion(
+            Result { () throws(CloudError) in
+                try engine.local.read { database in
+                    let documents = DocumentTransaction(ScopeTransaction(database, place(in: engine.session)))
+                    let found = try documents.all().filter { !$0.wire.conflicts.isEmpty }.flatMap { item in
+                        let path = try documents.path(of: item)?.path.text ?? item.id.description
+                        return item.wire.conflicts.map { self.conflict($0, of: item, at: path) }
+                    }
+                    let asked = found.filter { name == nil || $0.name == ItemName(name ?? "") }
+                    return Array(asked.sorted { $0.won > $1.won }.prefix(limit))
+                }
+            })
+    }
+
+    private func conflict(_ content: WireDocumentContent, of item: HeldDocument, at path: String) -> ScopeConflict {
+        var conflict = ScopeConflict(
+            name: ItemName(path), outcome: .lost,
+            written: Timestamp(nanoseconds: content.modified) ?? .init(milliseconds: 0),
+            device: DeviceID(content.deviceID), winner: DeviceID(item.wire.content.deviceID),
+            won: Timestamp(nanoseconds: content.committed) ?? .init(milliseconds: 0))
+        let version = DocumentID(bytes: content.version)
+        conflict.content = .string("\(content.length) bytes")
+        conflict.replacement = .content(.string("\(item.wire.content.length) bytes"))
+        conflict.recovery = version.map {
+            "nephos docs get\(options) --version-id=\($0) " + ShellCommand.arguments([path])
+        }
+        return conflict
+    }
+}

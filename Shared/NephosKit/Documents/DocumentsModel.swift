@@ -1,0 +1,220 @@
+internal import Foundation
+internal import GRDB
+internal import NephosBus
+internal import NephosCore
+internal import NephosWire
+internal import SwiftProtobuf
+
+/// Ubiquity containers as a model: the names and places of everything in a container are here whole; contents are the
+/// server's to keep.
+final class DocumentsModel: ScopeModel {
+    static var migrations: [LocalMigration] { DocumentTransaction.migrations }
+
+    let app: AppID
+    let service = ServiceName.documents
+    /// The container's id.
+    let name: String
+    unowned let engine: DeviceEngine
+    private(set) lazy var uploads = ContentUploads(self)
+
+    init(app: AppID, container: String, engine: DeviceEngine) {
+        self.app = app
+        name = container
+        self.engine = engine
+    }
+
+    var driver: ScopeDriver? { engine.scopes.first { $0.model === self } }
+
+    func scope(in session: SessionRecord) -> LocalScope? {
+        guard session.containerIDs?[app.rawValue]?.contains(where: { $0.hasSameBytes(as: name) }) == true else {
+            return nil
+        }
+        return Self.place(of: name, in: session)
+    }
+
+    static func place(of container: String, in session: SessionRecord?) -> LocalScope {
+        LocalScope(
+            account: session.flatMap { $0.signedIn ? $0.accountID : nil }, service: .documents, path: container)
+    }
+
+    func place(in session: SessionRecord?) -> LocalScope { Self.place(of: name, in: session) }
+
+    var absence: CloudError {
+        CloudError(.missingEntitlement, "The app lists no such container.", details: ["container": name])
+    }
+
+    /// A page has 4096 items; a container may have a million.
+    func adjust(_ options: inout ScopeSync.Options) {
+        options.pagesMax = 1 << 14
+        options.readingBytesMax = 1 << 30
+    }
+
+    func ended() { uploads.end() }
+
+    // MARK: Bringing in
+
+    func digests(in rows: ScopeTransaction, key: [UInt8]) throws -> [ItemName: SetDigest] {
+        let items = try DocumentTransaction(rows).allSynced()
+        return Dictionary(items.compactMap { item in item.digest(key: key).map { (item.name, $0) } }) { $1 }
+    }
+
+    func digest(of change: WireChange, key: [UInt8]) -> SetDigest? {
+        DocumentTransaction.Synced.digest(of: ItemName(change.item), body: change.body, key: key)
+    }
+
+    func greatestSequence(in rows: ScopeTransaction) throws -> UInt64 {
+        try DocumentTransaction(rows).greatestSequence()
+    }
+
+    func merge(_ pulled: PulledChanges, in rows: ScopeTransaction, _ state: inout ScopeState) throws -> MergedChanges? {
+        let documents = DocumentTransaction(rows)
+        let isRestored =
+            state.head.epoch != 0 && (pulled.token.epoch != state.head.epoch || pulled.isOtherHistory)
+        guard pulled.isListing || !isRestored else { return nil }
+        let isFirst = !state.synced
+        // Above this the server may have lost what is here.
+        let common = pulled.isComparing ? 0 : isRestored ? pulled.epochStart : UInt64.max
+        let all = pulled.isListing ? try documents.allSynced() : []
+        var local = Dictionary(all.map { ($0.name, $0) }) { $1 }
+        var merged = MergedChanges()
+        var changed: [ItemName] = []
+        var offers: [WireDocumentChange] = []
+        for change in pulled.changes {
+            let name = ItemName(change.item)
+            let mine = try pulled.isListing ? local.removeValue(forKey: name) : documents.synced(name)
+            if change.damaged { merged.damaged.append(name) }
+            let theirs = DocumentTransaction.Synced(
+                change, sequence: min(change.sequence, pulled.token.sequence), damagedBody: mine?.body)
+            if let mine, !isRestored,
+                mine.sequence > (pulled.isComparing ? pulled.token.sequence : theirs.sequence)
+            {
+                continue
+            }
+            if let mine, mine.sequence > common { offers += Self.offer(mine, over: theirs) }
+            guard mine?.body != theirs.body || mine?.sequence != theirs.sequence else { continue }
+            if mine?.body != theirs.body { changed.append(name) }
+            try documents.put(theirs, replacing: mine, &state)
+        }
+        var lost: [DocumentTransaction.Synced] = []
+        for item in local.values.sorted(by: { $0.name < $1.name }) {
+            // A push's reply was quicker than the listing.
+            if !isRestored, item.sequence > pulled.token.sequence { continue }
+            if item.sequence > common, item.body != nil { lost.append(item) }
+            if item.body != nil { changed.append(item.name) }
+            try documents.forget(item, &state)
+        }
+        try offer(Self.creations(of: lost) + offers, in: documents)
+        if !pulled.info.isEmpty { state.info = pulled.info }
+        merged.news = news(isFirst ? .initialSyncChange : .serverChange, changed, isFirst: isFirst)
+        return merged
+    }
+
+    func merge(
+        _ segment: FeedSegment, in rows: ScopeTransaction, _ state: inout ScopeState
+    ) throws -> MergedChanges? {
+        let documents = DocumentTransaction(rows)
+        guard segment.changes.allSatisfy({ !$0.body.isEmpty || $0.deleted }) else { return nil }
+        var changed: [ItemName] = []
+        for change in segment.changes {
+            let sequence = change.sequence == 0 ? segment.token.sequence : change.sequence
+            let theirs = DocumentTransaction.Synced(change, sequence: min(sequence, segment.token.sequence))
+            let mine = try documents.synced(theirs.name)
+            if let mine, mine.sequence > theirs.sequence { continue }
+            if mine?.body != theirs.body { changed.append(theirs.name) }
+            try documents.put(theirs, replacing: mine, &state)
+        }
+        return MergedChanges(news: news(.serverChange, changed, isFirst: false))
+    }
+
+    private func news(_ reason: ChangeReason, _ changed: [ItemName], isFirst: Bool) -> ChangeNotification? {
+        guard isFirst || !changed.isEmpty else { return nil }
+        // Who is told of so many looks at all.
+        return ChangeNotification(reason: reason, changedKeys: changed.count > 1000 ? [] : changed.sorted())
+    }
+
+    // MARK: Offering again
+
+    private static func offer(
+        _ mine: DocumentTransaction.Synced, over theirs: DocumentTransaction.Synced
+    ) -> [WireDocumentChange] {
+        guard mine.body != theirs.body, let id = DocumentID(mine.name.rawValue), let item = mine.item,
+            let other = theirs.item
+        else { return [] }
+        return DocumentChanges.difference(to: item, from: other, of: id)
+    }
+
+    /// A folder before what is in it.
+    private static func creations(of lost: [DocumentTransaction.Synced]) -> [WireDocumentChange] {
+        var left = Dictionary(
+            lost.compactMap { row in DocumentID(row.name.rawValue).flatMap { id in row.item.map { (id, $0) } } }
+        ) { $1 }
+        var changes: [WireDocumentChange] = []
+        for start in left.keys.sorted() {
+            var chain: [(DocumentID, WireDocumentItem)] = []
+            var next: DocumentID? = start
+            while let id = next, let item = left.removeValue(forKey: id) {
+                chain.append((id, item))
+                next = DocumentID(bytes: item.parent)
+            }
+            for (id, item) in chain.reversed() { changes += DocumentChanges.creation(of: item, named: id) }
+        }
+        return changes
+    }
+
+    /// Queues what the server has lost, as it was. What is still here of the contents is sent along.
+    func offer(_ changes: [WireDocumentChange], in documents: DocumentTransaction) throws {
+        // Folders come first, and what is put into the trash is made before. Contents go each by itself: one that
+        // nobody has any more must not keep the others away.
+        let folders = changes.filter { $0.createsFolder }
+        let others = changes.filter { !$0.createsFolder && $0.content == nil }
+        let contents = changes.filter { $0.content != nil }.map { [$0] }
+        let requests = DocumentBatches.divide(folders) + contents + DocumentBatches.divide(others)
+        for changes in requests {
+            var request = WireApplyChanges()
+            request.container = name
+            request.changes = changes
+            let position = try documents.append(
+                request, id: engine.makeOperationID(), writer: engine.writer, now: engine.now)
+            for content in changes.compactMap(\.content) where try documents.holdsContent(content.version) {
+                try documents.moveContent(content.version, to: position)
+            }
+        }
+    }
+}
+
+extension DocumentTransaction.Synced {
+    /// - Parameter damagedBody: What is kept of an item that the server cannot read any more.
+    init(_ change: WireChange, sequence: UInt64, damagedBody: Data? = nil) {
+        name = ItemName(change.item)
+        self.sequence = sequence
+        body = change.deleted ? nil : change.damaged ? damagedBody ?? Data() : change.body
+    }
+
+    /// Nil: there is none, or it cannot be read here.
+    var item: WireDocumentItem? {
+        body.flatMap { try? WireDocumentItem(serializedBytes: $0) }
+    }
+}
+
+/// Divides changes into requests.
+enum DocumentBatches {
+    /// Changes of one request, at most.
+    static let changesMax = 500
+    /// Bytes of them, well below what a frame may have.
+    static let bytesMax = 1 << 20
+
+    static func divide(_ changes: [WireDocumentChange]) -> [[WireDocumentChange]] {
+        var batches: [[WireDocumentChange]] = []
+        var bytes = 0
+        for change in changes {
+            let size = (try? change.serializedData().count) ?? 0
+            if batches.isEmpty || bytes + size > bytesMax || (batches.last?.count ?? 0) >= changesMax {
+                batches.append([])
+                bytes = 0
+            }
+            batches[batches.count - 1].append(change)
+            bytes += size
+        }
+        return batches
+    }
+}

@@ -1,0 +1,172 @@
+internal import Foundation
+public import NephosCore
+internal import NephosWire
+
+extension UbiquityContainer {
+    /// Makes a folder. One that is there already is returned.
+    ///
+    /// - Parameter makesParents: Whether those that it is in are made too.
+    /// - Throws: ``CloudError`` `.unknownItem` when the folder that it is to be in is not there; `.alreadyExists` when
+    ///   a file has the name; else as ``item(at:)`` does, or `.serviceBusy` when too much waits to be sent.
+    @discardableResult
+    public func makeFolder(at path: String, makesParents: Bool = false) async throws(CloudError) -> DocumentEntry {
+        let path = try DocumentPath(path)
+        let id = try change { draft in
+            if !makesParents, let parent = path.parent { _ = try draft.folder(at: parent, makes: false) }
+            return try draft.folder(at: path, makes: true)
+        }
+        if let fixed = try read({ $0.fixedEntry(id) }) { return fixed }
+        return try changed(id)
+    }
+
+    /// Moves or renames an item.
+    ///
+    /// - Parameters:
+    ///   - target: Where it is to be. A folder that is there takes it in, under its name.
+    ///   - replaces: Whether a file that is there goes to the trash; else it is in the way.
+    /// - Throws: ``CloudError`` `.unknownItem`; `.alreadyExists`; `.invalidArguments` when a folder would be in itself,
+    ///   or too deep; else as ``makeFolder(at:makesParents:)`` does.
+    @discardableResult
+    public func move(
+        _ source: String, to target: String, replaces: Bool = false
+    ) async throws(CloudError) -> DocumentEntry {
+        let (source, target) = (try DocumentPath(source), try DocumentPath(target))
+        let id = try change { draft in
+            let item = try draft.documents.item(at: source)
+            var target = target
+            if try draft.documents.place(target)?.isFolder == true { target = target.appending(item.wire.name) }
+            guard let parent = target.parent else {
+                throw CloudError(.invalidArguments, "An item needs a name.", details: ["path": target.text])
+            }
+            let folder = try draft.documents.folder(at: parent)
+            if let there = try draft.documents.place(target), there.id != item.id {
+                guard replaces, case .item(let other) = there, !other.isFolder else {
+                    throw CloudError(
+                        .alreadyExists, "Something has this name already.", details: ["path": target.text])
+                }
+                draft.trash(other, batch: draft.makeID())
+            }
+            try draft.documents.requireRoom(for: item, in: folder, at: target)
+            var place = WirePlaceItem()
+            place.parent = folder.bytes
+            place.name = target.last
+            place.placeVersion = draft.makeID().bytes
+            place.clash = .rename
+            if place.parent != item.wire.parent || place.name != item.wire.name {
+                draft.add(WireDocumentChange(item.id, .place(place)))
+            }
+            return item.id
+        }
+        return try changed(id)
+    }
+
+    /// Moves items to the trash, where they lie as one batch.
+    ///
+    /// A file that another device has changed meanwhile, and a folder in which something has, stays; it is among what
+    /// was refused then.
+    ///
+    /// - Returns: The batch, for ``restore(_:)`` and ``remove(_:)``.
+    /// - Throws: ``CloudError`` `.unknownItem`: nothing was changed; else as ``makeFolder(at:makesParents:)`` does.
+    @discardableResult
+    public func trash(_ paths: [String]) async throws(CloudError) -> DocumentID {
+        let paths = try Self.paths(paths)
+        return try change { draft in
+            let batch = draft.makeID()
+            var seen: Set<DocumentID> = []
+            for path in paths {
+                let item = try draft.documents.item(at: path)
+                if seen.insert(item.id).inserted { draft.trash(item, batch: batch) }
+            }
+            return batch
+        }
+    }
+
+    private static func paths(_ texts: [String]) throws(CloudError) -> [DocumentPath] {
+        var paths: [DocumentPath] = []
+        for text in texts { paths.append(try DocumentPath(text)) }
+        return paths
+    }
+
+    /// Takes what was deleted in one go out of the trash, back to where it was.
+    ///
+    /// - Parameter batch: Nil: what was deleted last.
+    /// - Returns: What was restored by itself.
+    /// - Throws: ``CloudError`` `.unknownItem` when there is no such batch.
+    @discardableResult
+    public func restore(_ batch: DocumentID? = nil) async throws(CloudError) -> [DocumentEntry] {
+        let ids = try change { draft in
+            let items = try draft.documents.batch(batch)
+            for item in items { draft.add(WireDocumentChange(item.id, .restore(.renaming))) }
+            return items.map(\.id)
+        }
+        return try read { documents in
+            try ids.compactMap { try documents.document($0).flatMap { try documents.entry($0) } }
+        }
+    }
+
+    /// Removes what was deleted in one go for good.
+    ///
+    /// - Throws: ``CloudError`` `.unknownItem` when there is no such batch.
+    public func remove(_ batch: DocumentID) async throws(CloudError) {
+        try change { draft in
+            for item in try draft.documents.batch(batch) {
+                draft.add(WireDocumentChange(item.id, .remove(WireRemoveItem())))
+            }
+        }
+    }
+}
+
+extension DocumentDraft {
+    mutating func trash(_ item: HeldDocument, batch: DocumentID) {
+        var trash = WireTrashItem()
+        trash.batch = batch.bytes
+        if !item.isFolder {
+            trash.base = item.wire.content.version
+        } else if (try? documents.rows.operationCount()) == 0, let head = try? documents.rows.state().head {
+            // With something of this device's own on its way, the head says nothing of what it has seen.
+            trash.seenSequence = head.sequence
+        }
+        add(WireDocumentChange(item.id, .trash(trash)))
+    }
+}
+
+extension DocumentTransaction {
+    /// - Throws: ``CloudError`` `.unknownItem`; `.invalidArguments` for the folders that every container has.
+    func item(at path: DocumentPath) throws -> HeldDocument {
+        switch try place(path) {
+        case .item(let item): return item
+        case .fixed:
+            throw CloudError(
+                .invalidArguments, "This folder is in every container, and stays as it is.",
+                details: ["path": path.text])
+        case nil: throw CloudError(.unknownItem, "There is no such item.", details: ["path": path.text])
+        }
+    }
+
+    /// - Parameter batch: Nil: the newest.
+    /// - Throws: ``CloudError`` `.unknownItem`.
+    func batch(_ batch: DocumentID?) throws -> [HeldDocument] {
+        guard let batch = try batch ?? deleted().first?.batch else {
+            throw CloudError(.unknownItem, "Nothing lies in the trash.")
+        }
+        let items = try trashed(batch: batch)
+        guard !items.isEmpty else {
+            throw CloudError(
+                .unknownItem, "Nothing that was deleted so lies in the trash.", details: ["batch": "\(batch)"])
+        }
+        return items
+    }
+
+    /// - Throws: ``CloudError`` `.invalidArguments` when the item would lie in itself, or too deep.
+    func requireRoom(for item: HeldDocument, in folder: DocumentID, at path: DocumentPath) throws {
+        guard item.isFolder else { return }
+        guard try !isFolder(folder, in: item.id) else {
+            throw CloudError(.invalidArguments, "A folder cannot be in itself.", details: ["path": path.text])
+        }
+        guard try path.names.count + height(of: item.id) <= DocumentPath.depthMax else {
+            throw CloudError(
+                .invalidArguments, "Folders lie too deep within each other.",
+                details: ["depth_max": "\(DocumentPath.depthMax)"])
+        }
+    }
+}

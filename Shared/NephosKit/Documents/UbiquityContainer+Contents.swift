@@ -1,0 +1,278 @@
+public import Foundation
+public import NephosCore
+internal import NephosWire
+
+/// Something to be put.
+public struct DocumentSource: Sendable {
+    enum Content: Sendable {
+        case data(Data)
+        case file(String)
+        case link(String)
+    }
+
+    let path: String
+    /// Nil: a folder.
+    let content: Content?
+
+    /// A folder, if it is not there yet.
+    public static func folder(at path: String) -> DocumentSource { DocumentSource(path: path, content: nil) }
+    /// A file's content.
+    public static func file(_ file: String, at path: String) -> DocumentSource {
+        DocumentSource(path: path, content: .file(file))
+    }
+    /// A file of these bytes.
+    public static func data(_ data: Data, at path: String) -> DocumentSource {
+        DocumentSource(path: path, content: .data(data))
+    }
+    /// A symbolic link that leads there.
+    public static func link(to target: String, at path: String) -> DocumentSource {
+        DocumentSource(path: path, content: .link(target))
+    }
+}
+
+extension UbiquityContainer {
+    // MARK: Putting
+
+    /// Puts a file of these bytes at the path: a new one, or a new version of the one that is there.
+    ///
+    /// The bytes are in this device's home until the server has them.
+    ///
+    /// - Throws: ``CloudError`` `.unknownItem` when the folder is not there; `.alreadyExists` when a folder is at the
+    ///   path; `.limitExceeded` when it is too long; `.storageFailure`; else as ``makeFolder(at:makesParents:)`` does.
+    @discardableResult
+    public func put(_ data: Data, at path: String, makesFolders: Bool = false) async throws(CloudError) -> DocumentEntry
+    {
+        try await putOne(.data(data, at: path), makesFolders: makesFolders)
+    }
+
+    /// Puts a copy of a file at the path.
+    ///
+    /// - Throws: ``CloudError`` as ``put(_:at:makesFolders:)-(Data,_,_)`` does; `.constraintViolation` when the file is
+    ///   written while it is read; `.invalidArguments` when it is no file.
+    @discardableResult
+    public func put(
+        file: String, at path: String, makesFolders: Bool = false
+    ) async throws(CloudError) -> DocumentEntry {
+        try await putOne(.file(file, at: path), makesFolders: makesFolders)
+    }
+
+    private func putOne(_ source: DocumentSource, makesFolders: Bool) async throws(CloudError) -> DocumentEntry {
+        guard let id = try await put([source], makesFolders: makesFolders).first else {
+            throw CloudError(.internalError, "What was put has an id.")
+        }
+        return try changed(id)
+    }
+
+    /// Puts several, all or none of them here. They are sent in requests of at most 500 changes, in order.
+    ///
+    /// - Returns: The item of each.
+    /// - Throws: ``CloudError`` as the puts of one do.
+    @discardableResult
+    public func put(
+        _ sources: [DocumentSource], makesFolders: Bool = false
+    ) async throws(CloudError) -> [DocumentID] {
+        let folder = try ContentFolder(home: session.local.home)
+        var staged: [(path: DocumentPath, content: StagedContent?)] = []
+        do throws(CloudError) {
+            for source in sources {
+                let path = try DocumentPath(source.path)
+                staged.append(
+                    (path, try source.content.map { content throws(CloudError) in try stage(content, folder) }))
+            }
+            return try change { draft in
+                try staged.map { path, content in
+                    guard let content else { return try draft.folder(at: path, makes: true) }
+                    return try draft.put(content, at: path, makesFolders: makesFolders)
+                }
+            }
+        } catch {
+            for (_, content) in staged { if let content, content.inline == nil { folder.remove(content.version) } }
+            throw error
+        }
+    }
+
+    private func stage(
+        _ content: DocumentSource.Content, _ folder: ContentFolder
+    ) throws(CloudError) -> StagedContent {
+        let version = session.engine.makeDocumentID()
+        let now = session.engine.stamp.now.nanoseconds
+        do {
+            switch content {
+            case .data(let data): return try folder.stage(data, version: version, modified: now)
+            case .file(let file): return try folder.stage(file: file, version: version)
+            case .link(let target):
+                var staged = try folder.stage(Data(target.utf8), version: version, modified: now)
+                staged.isLink = true
+                return staged
+            }
+        } catch { throw LocalFailure.error(of: error, at: nil) }
+    }
+
+    // MARK: Fetching
+
+    /// Bytes of a content that is read into memory, at most.
+    public static let readBytesMax = 64 << 20
+
+    /// The content of a file, fetched if it is not here.
+    ///
+    /// - Parameters:
+    ///   - version: Nil: the newest.
+    ///   - timeout: How long nothing may come before it is given up.
+    /// - Throws: ``CloudError`` `.unknownItem`; `.limitExceeded` when it has more than ``readBytesMax`` (get it into a
+    ///   file); `.networkUnavailable` and the like (try again); else as ``item(at:)`` does.
+    public func read(
+        _ path: String, version: DocumentID? = nil, timeout: Duration = .seconds(30)
+    ) async throws(CloudError) -> Data {
+        let (_, content) = try await content(at: path, version, timeout)
+        guard content.length <= UInt64(Self.readBytesMax) else {
+            throw CloudError(
+                .limitExceeded, "The content is too long to be read into memory. Get it into a file.",
+                details: ["bytes_max": "\(Self.readBytesMax)"])
+        }
+        if let data = try inline(content) { return data }
+        let sink = DataSink(count: Int(content.length))
+        do { if try copy(content, to: sink) { return sink.content } } catch {
+            throw LocalFailure.error(of: error, at: nil)
+        }
+        try await fetch(content, to: sink, timeout) { _ in }
+        return sink.content
+    }
+
+    /// Writes the content of a file into a local one, which is replaced as a whole; a link becomes one.
+    ///
+    /// - Parameters:
+    ///   - version: Nil: the newest.
+    ///   - timeout: How long nothing may come before it is given up.
+    ///   - onProgress: Gets the bytes that have come, and all.
+    /// - Throws: ``CloudError`` as ``read(_:version:timeout:)`` does; `.storageFailure`, `.permissionFailure` of the
+    ///   local file.
+    public func get(
+        _ path: String, to file: String, version: DocumentID? = nil, timeout: Duration = .seconds(30),
+        onProgress: @escaping @Sendable (UInt64, UInt64) -> Void = { _, _ in }
+    ) async throws(CloudError) {
+        let (item, content) = try await content(at: path, version, timeout)
+        let part = "\(file).\(session.engine.makeDocumentID()).part"
+        do {
+            if item.wire.kind == .link {
+                guard let target = try inline(content) else {
+                    throw CloudError(.unknownItem, "Where the link leads is too long for this release.")
+                }
+                // What the system could not take back as it is, is no link here.
+                guard !target.contains(0), symlink(String(decoding: target, as: UTF8.self), part) == 0 else {
+                    throw ContentFolder.failure(file)
+                }
+            } else {
+                let mode: mode_t = item.wire.attributes.executable ? 0o777 : 0o666
+                let descriptor = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode)
+                guard descriptor >= 0 else { throw ContentFolder.failure(file) }
+                defer { close(descriptor) }
+                let sink = FileSink(descriptor: descriptor, name: file)
+                if let data = try inline(content) {
+                    try data.withUnsafeBytes { try sink.write($0, at: 0) }
+                } else if try !copy(content, to: sink) {
+                    try await fetch(content, to: sink, timeout) { onProgress(UInt64($0), content.length) }
+                }
+                Self.setModified(content.modified, of: descriptor)
+                guard fsync(descriptor) == 0 else { throw ContentFolder.failure(file) }
+            }
+            guard rename(part, file) == 0 else { throw ContentFolder.failure(file) }
+        } catch {
+            unlink(part)
+            throw LocalFailure.error(of: error, at: nil)
+        }
+        onProgress(content.length, content.length)
+    }
+
+    private static func setModified(_ nanoseconds: Int64, of descriptor: Int32) {
+        guard nanoseconds > 0 else { return }
+        let time = timespec(tv_sec: Int(nanoseconds / 1_000_000_000), tv_nsec: Int(nanoseconds % 1_000_000_000))
+        _ = [time, time].withUnsafeBufferPointer { futimens(descriptor, $0.baseAddress) }
+    }
+
+    /// The versions of a file's content that the server keeps, newest first. Asks the server.
+    ///
+    /// - Throws: ``CloudError`` `.unknownItem`, also of what the server has not got yet; else what keeps the server
+    ///   from answering.
+    public func versions(
+        of path: String, timeout: Duration = .seconds(30)
+    ) async throws(CloudError) -> [DocumentVersion] {
+        let path = try DocumentPath(path)
+        let item = try read { try $0.item(at: path) }
+        return try await versions(of: item, timeout)
+    }
+
+    private func versions(
+        of item: HeldDocument, _ timeout: Duration
+    ) async throws(CloudError) -> [DocumentVersion] {
+        var request = WireListVersions()
+        request.container = id
+        request.item = item.id.bytes
+        let reply = try await session.call(
+            .documents, request, as: WireListVersionsReply.self, app: app, timeout: timeout)
+        return reply.versions.compactMap { DocumentVersion($0) }
+    }
+
+    private func content(
+        at path: String, _ version: DocumentID?, _ timeout: Duration
+    ) async throws(CloudError) -> (HeldDocument, WireDocumentContent) {
+        let path = try DocumentPath(path)
+        let item = try read { try $0.item(at: path) }
+        guard item.wire.hasContent else {
+            throw CloudError(.invalidArguments, "A folder has no content of its own.", details: ["path": path.text])
+        }
+        guard let version, version.bytes != item.wire.content.version else { return (item, item.wire.content) }
+        if let conflict = item.wire.conflicts.first(where: { $0.version == version.bytes }) { return (item, conflict) }
+        guard let found = try await versions(of: item, timeout).first(where: { $0.id == version }) else {
+            throw CloudError(
+                .unknownItem, "The file has no such version, or it is not kept any more.",
+                details: ["path": path.text, "version": "\(version)"])
+        }
+        return (item, found.content)
+    }
+
+    /// The content of an item that has it with it.
+    private func inline(_ content: WireDocumentContent) throws(CloudError) -> Data? {
+        guard content.root.isEmpty else { return nil }
+        guard UInt64(content.inline.count) == content.length else { throw ContentReading.damaged }
+        return content.inline
+    }
+
+    /// Writes the content, if it waits here.
+    private func copy(_ content: WireDocumentContent, to sink: any ContentSink) throws -> Bool {
+        guard let version = DocumentID(bytes: content.version), try read({ try $0.holdsContent(content.version) })
+        else { return false }
+        // The server may take it in this moment.
+        return try ContentFolder(home: session.local.home).copy(version, length: content.length, to: sink)
+    }
+
+    private func fetch(
+        _ content: WireDocumentContent, to sink: any ContentSink, _ timeout: Duration,
+        _ onProgress: @escaping @Sendable (Int) -> Void
+    ) async throws(CloudError) {
+        guard let root = ChunkID(bytes: [UInt8](content.root)) else { throw ContentReading.damaged }
+        let (session, container, app) = (session, id, app)
+        let chunks = try await ContentReading.chunks(root: root, depth: content.depth, length: content.length) {
+            ids throws(CloudError) in
+            var request = WireReadNodes()
+            request.container = container
+            request.ids = ids.map { Data($0.bytes) }
+            return try await session.call(
+                .documents, request, as: WireReadNodesReply.self, app: app, timeout: timeout
+            ).nodes
+        }
+        try await session.engine.perform { engine, completion in
+            _ = ContentDownload(
+                engine, app: app, chunks, to: sink, patience: timeout, onProgress: onProgress, completion)
+        }
+    }
+
+    // MARK: On its way
+
+    /// How far the contents are that this process sends: bytes of those of the request that is on its way, and all.
+    package func uploadProgress() async throws(CloudError) -> (done: Int, total: Int, waiting: CloudError?) {
+        let progress: UploadProgress = try await scope.perform { driver, completion in
+            completion(.success((driver.model as? DocumentsModel)?.uploads.progress ?? UploadProgress()))
+        }
+        return (progress.bytesDone, progress.bytesTotal, progress.waiting)
+    }
+}

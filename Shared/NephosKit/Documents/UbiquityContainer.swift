@@ -1,0 +1,161 @@
+internal import GRDB
+public import NephosCore
+internal import NephosWire
+
+/// Files and folders that are the same on all of an account's devices.
+///
+/// The names of everything are on this device: what only reads them is local. What changes something is on this
+/// device's disk when the call returns, also while offline, is seen here at once, and is sent when it can be. Contents
+/// are fetched when they are asked for.
+///
+/// A path begins at the container's top where it begins with `/`, and else in `Documents`, the folder that the person
+/// sees: `Letters/a.txt`, `Documents/Letters/a.txt` and `/Documents/Letters/a.txt` are one.
+public final class UbiquityContainer: Sendable {
+    /// Names it among all containers.
+    public let id: String
+    /// As which app it is used.
+    public let app: AppID
+    let session: Session
+    /// The container as any other thing that a device keeps in step.
+    public var scope: Scope { Scope(id: ScopeID(app: app, service: .documents, name: id), session: session) }
+
+    init(id: String, app: AppID, session: Session) {
+        self.id = id
+        self.app = app
+        self.session = session
+    }
+
+    // MARK: Reading
+
+    /// What is at the path; nil: nothing.
+    ///
+    /// - Throws: ``CloudError`` `.storeOutOfStep` until the first download has finished; `.notSignedIn`,
+    ///   `.invalidArguments` (a name that no item can have), `.storageFailure`.
+    public func item(at path: String) async throws(CloudError) -> DocumentEntry? {
+        let path = try DocumentPath(path)
+        return try read { documents in
+            try documents.place(path).flatMap { try documents.entry($0, at: path) }
+        }
+    }
+
+    /// The item of this id, wherever it is, also in the trash; nil: there is none.
+    ///
+    /// - Throws: ``CloudError`` as ``item(at:)`` does.
+    public func item(_ id: DocumentID) async throws(CloudError) -> DocumentEntry? {
+        try read { documents in
+            try documents.fixedEntry(id) ?? documents.document(id).flatMap { try documents.entry($0) }
+        }
+    }
+
+    /// What lies in a folder, by name.
+    ///
+    /// - Throws: ``CloudError`` as ``item(at:)`` does; `.unknownItem` when there is no such folder.
+    public func children(of folder: String = "") async throws(CloudError) -> [DocumentEntry] {
+        let path = try DocumentPath(folder)
+        return try read { documents in
+            let folder = try documents.folder(at: path)
+            let fixed = folder == .top ? [documents.fixedEntry(.documents)].compactMap { $0 } : []
+            return try fixed
+                + documents.children(of: folder).compactMap { item in
+                    try documents.entry(item, at: path.appending(item.wire.name))
+                }
+        }
+    }
+
+    /// Everything in a folder, however deep, a folder before what is in it; nothing that lies in the trash.
+    ///
+    /// - Throws: ``CloudError`` as ``children(of:)`` does.
+    public func items(in folder: String = "/") async throws(CloudError) -> [DocumentEntry] {
+        let path = try DocumentPath(folder)
+        return try read { documents in
+            try documents.descendants(of: documents.folder(at: path), at: path).compactMap {
+                try documents.entry($0.item, at: $0.path)
+            }
+        }
+    }
+
+    /// What lies in the trash, by what was deleted together, the newest first.
+    ///
+    /// - Throws: ``CloudError`` as ``item(at:)`` does.
+    public func deletedItems() async throws(CloudError) -> [DeletedDocuments] {
+        try read { try $0.deleted() }
+    }
+
+    // MARK: The transactions
+
+    func read<Value>(_ body: (DocumentTransaction) throws -> Value) throws(CloudError) -> Value {
+        try session.local.read { try body(try documents($0)) }
+    }
+
+    private func documents(_ database: Database) throws -> DocumentTransaction {
+        guard let account = try Facts(database).session, account.signedIn else {
+            throw CloudError(.notSignedIn, "This home has no account signed in. Sign in.")
+        }
+        let rows = ScopeTransaction(database, DocumentsModel.place(of: id, in: account))
+        guard try rows.state().synced else {
+            throw CloudError(
+                .storeOutOfStep, "This device has not downloaded the container yet, so nobody here knows what is in it."
+            )
+        }
+        return DocumentTransaction(rows)
+    }
+
+    /// Requests of one container that may wait.
+    private static let pendingMax = 100_000
+
+    /// Changes something, all or nothing, and sends it when it can be.
+    func change<Value>(_ body: (inout DocumentDraft) throws -> Value) throws(CloudError) -> Value {
+        let engine = session.engine
+        let value = try session.local.write { database in
+            let documents = try documents(database)
+            var draft = DocumentDraft(documents, now: engine.stamp.now, makeID: engine.makeDocumentID)
+            let value = try body(&draft)
+            let requests = draft.requests(container: id)
+            guard try documents.rows.operationCount() + requests.count <= Self.pendingMax else {
+                throw CloudError(
+                    .serviceBusy, "Too many changes wait to be sent. Connect, and try again.",
+                    details: ["pending_max": "\(Self.pendingMax)"])
+            }
+            for (request, contents) in requests {
+                let (operation, now, writer) = engine.stamp
+                try documents.append(request, contents: contents, id: operation, writer: writer, now: now)
+            }
+            return value
+        }
+        scope.execute { $0.push() }
+        return value
+    }
+
+    /// What is there once it was changed.
+    func changed(_ id: DocumentID) throws(CloudError) -> DocumentEntry {
+        let entry = try read { documents in
+            try documents.document(id).flatMap { try documents.entry($0) }
+        }
+        guard let entry else { throw CloudError(.unknownItem, "The item was removed meanwhile.") }
+        return entry
+    }
+}
+
+extension DocumentTransaction {
+    /// - Throws: ``CloudError`` `.unknownItem`.
+    func folder(at path: DocumentPath) throws -> DocumentID {
+        guard let place = try place(path) else { throw DocumentDraft.noFolder(path) }
+        guard place.isFolder else {
+            throw CloudError(.unknownItem, "This is no folder.", details: ["path": path.text])
+        }
+        return place.id
+    }
+
+    /// What lies in the trash, the newest first. What the server has not heard of yet is the newest.
+    func deleted() throws -> [DeletedDocuments] {
+        let items = try trashed().compactMap { try entry($0) }
+        let batches = Dictionary(grouping: items) { $0.trashBatch ?? $0.id }
+        return batches.map { batch, items in
+            DeletedDocuments(batch: batch, trashed: items.compactMap(\.trashed).max(), items: items)
+        }.sorted { left, right in
+            guard let first = left.trashed else { return right.trashed != nil || left.batch < right.batch }
+            guard let second = right.trashed else { return false }
+            return (second, left.batch) < (first, right.batch)
+        }
+    }
+}

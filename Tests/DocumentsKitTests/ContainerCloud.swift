@@ -1,0 +1,91 @@
+import Foundation
+import NephosBus
+import NephosContent
+import NephosCore
+import NephosSimulation
+import NephosWire
+
+@testable import NephosKit
+
+/// A cloud with ``SmallDocuments``, and devices that are used as an app uses them. Time passes while somebody waits.
+final class ContainerCloud {
+    static let app = AppID("T.files")
+    static let container = "T.files.documents"
+
+    let simulation: Simulation
+    let root = NSTemporaryDirectory() + "/nephos-containers-" + UUID().uuidString
+    let troubles = SmallDocuments.Troubles()
+    private var sessions: [Session] = []
+    private var names = 0
+
+    init(seed: UInt64 = 1) throws {
+        try FileManager.default.createDirectory(atPath: root, withIntermediateDirectories: true)
+        let store = try SegmentStore(folder: root, segmentBytesMax: 1 << 20)
+        let troubles = troubles
+        simulation = try Simulation {
+            let cloud = try TestCloud(
+                seed: seed, content: ContentOptions(store: store, makeService: { SmallDocuments($0, troubles) }))
+            var app = WireApp()
+            app.appID = Self.app.rawValue
+            app.storeID = Self.app.rawValue
+            app.containerIds = [Self.container, Self.container + ".other"]
+            try cloud.createApp(app)
+            return cloud
+        }
+    }
+
+    deinit { close() }
+
+    func close() {
+        for session in sessions { session.close() }
+        sessions = []
+        simulation.close()
+        try? FileManager.default.removeItem(atPath: root)
+    }
+
+    /// A device on which somebody is signed in; on this home, if one is named.
+    func open(_ home: String? = nil) async throws -> Device {
+        names += 1
+        let name = "device-\(names)"
+        let session = try await Session.open(
+            home: home ?? root + "/" + name, transport: simulation.transport(of: name),
+            options: simulation.makeOptions(of: name))
+        sessions.append(session)
+        if try session.account == nil {
+            let connection = try simulation.use { try $0.connection }.description
+            try await session.signIn(
+                connection: ConnectionString(connection), account: TestCloud.accountName, password: TestCloud.password,
+                deviceName: name)
+        }
+        let container = try await session.container(app: Self.app)
+        return Device(name: name, session: session, container: container, simulation: simulation)
+    }
+
+    struct Device {
+        let name: String
+        let session: Session
+        let container: UbiquityContainer
+        let simulation: Simulation
+
+        func setOffline(_ offline: Bool) { simulation.use { $0.network.setOffline(name, offline) } }
+
+        /// Waits until both sides have the same.
+        func settle() async throws {
+            try await container.scope.waitUntilSent(timeout: .seconds(60))
+            try await container.scope.waitUntilCurrent(timeout: .seconds(60))
+        }
+
+        /// Everything, by path, without what is in the trash.
+        func paths() async throws -> [String] { try await container.items().map(\.path).sorted() }
+
+        func text(_ path: String) async throws -> String {
+            String(decoding: try await container.read(path), as: UTF8.self)
+        }
+    }
+}
+
+func withContainers(seed: UInt64 = 1, _ body: (ContainerCloud) async throws -> Void) async throws {
+    let cloud = try ContainerCloud(seed: seed)
+    defer { cloud.close() }
+    try await body(cloud)
+}

@@ -1,0 +1,208 @@
+import Foundation
+import NephosCore
+import NephosSimulation
+import Testing
+
+@testable import NephosKit
+
+/// What one device does in a container the others have, and what is done offline is seen at once and sent later.
+@Suite struct ContainerTests {
+    @Test func whatOneDevicePutsTheOtherHas() async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.settle()
+            try await one.container.makeFolder(at: "Letters")
+            try await one.container.put(Data("dear".utf8), at: "Letters/a.txt")
+            #expect(try await one.paths() == ["/Documents/Letters", "/Documents/Letters/a.txt"])
+            try await one.settle()
+            try await two.settle()
+            #expect(try await two.paths() == ["/Documents/Letters", "/Documents/Letters/a.txt"])
+            #expect(try await two.text("Letters/a.txt") == "dear")
+            let (here, there) = (try await one.container.scope.status(), try await two.container.scope.status())
+            #expect(here.digest == there.digest && here.isInSync && there.isInSync)
+            #expect(try await two.container.scope.verify().agrees)
+        }
+    }
+
+    @Test func whatIsDoneOfflineIsSeenAtOnceAndSentInOrder() async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.settle()
+            one.setOffline(true)
+            try await one.container.makeFolder(at: "a/b", makesParents: true)
+            try await one.container.put(Data("1".utf8), at: "a/b/x")
+            try await one.container.put(Data("2".utf8), at: "a/b/x")
+            try await one.container.move("a/b", to: "c")
+            #expect(try await one.paths() == ["/Documents/a", "/Documents/c", "/Documents/c/x"])
+            #expect(try await one.text("c/x") == "2")
+            #expect(try await one.container.item(at: "c/x")?.pending == .waiting)
+            one.setOffline(false)
+            try await one.settle()
+            try await two.settle()
+            #expect(try await two.paths() == ["/Documents/a", "/Documents/c", "/Documents/c/x"])
+            #expect(try await two.text("c/x") == "2")
+            #expect(try await two.container.item(at: "c/x")?.conflictCount == 0)
+            #expect(try await one.container.item(at: "c/x")?.pending == DocumentEntry.PendingState.none)
+        }
+    }
+
+    @Test func nothingOvertakesWhatItRestsOn() async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.settle()
+            one.setOffline(true)
+            try await one.container.makeFolder(at: "f")
+            try await one.container.put(Data("1".utf8), at: "f/x")
+            cloud.troubles.add(CloudError(.serviceBusy, "A bounded queue is full."))
+            one.setOffline(false)
+            try await one.settle()
+            #expect(try await one.container.scope.status().refused.isEmpty)
+            #expect(try await one.paths() == ["/Documents/f", "/Documents/f/x"])
+        }
+    }
+
+    @Test func whatIsDeletedComesBackAsOne() async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.settle()
+            try await one.container.put(Data("1".utf8), at: "f/x", makesFolders: true)
+            try await one.container.put(Data("2".utf8), at: "y")
+            let batch = try await one.container.trash(["f", "y"])
+            #expect(try await one.paths().isEmpty)
+            try await one.settle()
+            try await two.settle()
+            #expect(try await two.paths().isEmpty)
+            let deleted = try await two.container.deletedItems()
+            #expect(deleted.map(\.batch) == [batch])
+            #expect(deleted.first?.items.map(\.path).sorted() == ["/Documents/f", "/Documents/y"])
+            try await two.container.restore()
+            try await two.settle()
+            try await one.settle()
+            #expect(try await one.paths() == ["/Documents/f", "/Documents/f/x", "/Documents/y"])
+            try await one.container.remove(try await one.container.trash(["y"]))
+            try await one.settle()
+            try await two.settle()
+            #expect(try await two.paths() == ["/Documents/f", "/Documents/f/x"])
+            #expect(try await two.container.deletedItems().isEmpty)
+            #expect(try await two.container.scope.verify().agrees)
+        }
+    }
+
+    @Test func ofTwoContentsNoneIsLost() async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.settle()
+            try await one.container.put(Data("first".utf8), at: "x")
+            try await one.settle()
+            try await two.settle()
+            two.setOffline(true)
+            try await two.container.put(Data("of two".utf8), at: "x")
+            try await one.container.put(Data("of one".utf8), at: "x")
+            try await one.settle()
+            two.setOffline(false)
+            try await two.settle()
+            #expect(try await two.text("x") == "of one")
+            #expect(try await two.container.item(at: "x")?.conflictCount == 1)
+            let conflict = try #require(try await two.container.scope.conflicts().first)
+            #expect(conflict.name == "/Documents/x" && conflict.outcome == .lost)
+            let version = try #require(try await two.container.versions(of: "x").first)
+            #expect(version.size == 6)
+        }
+    }
+
+    @Test func ofOneNameTwiceBothAreKept() async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.settle()
+            try await two.settle()
+            one.setOffline(true)
+            two.setOffline(true)
+            try await one.container.put(Data("1".utf8), at: "x")
+            try await two.container.put(Data("2".utf8), at: "x")
+            one.setOffline(false)
+            try await one.settle()
+            two.setOffline(false)
+            try await two.settle()
+            try await one.settle()
+            #expect(try await one.paths() == ["/Documents/x", "/Documents/x 2"])
+            #expect(try await two.paths() == ["/Documents/x", "/Documents/x 2"])
+        }
+    }
+
+    @Test func whatTheServerRefusesIsTakenBackAndSaid() async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.settle()
+            try await one.container.makeFolder(at: "f")
+            try await one.settle()
+            try await two.settle()
+            two.setOffline(true)
+            try await two.container.put(Data("lost".utf8), at: "f/x")
+            try await one.container.remove(try await one.container.trash(["f"]))
+            try await one.settle()
+            two.setOffline(false)
+            try await two.settle()
+            #expect(try await two.paths().isEmpty)
+            let refused = try await two.container.scope.status().refused
+            #expect(refused.map(\.key) == ["/Documents/f/x"] && refused.first?.error.code == .unknownItem)
+            #expect(try await two.container.scope.dismissRefused() == ["/Documents/f/x"])
+            #expect(try await two.container.scope.status().isInSync)
+        }
+    }
+
+    @Test func nothingIsChangedOrGuessedBeforeTheNamesAreHere() async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.settle()
+            let other = try await one.session.container(ContainerCloud.container + ".other", app: ContainerCloud.app)
+            one.setOffline(true)
+            await #expect(throws: CloudError.self) {
+                _ = try await one.session.container("T.files.none", app: ContainerCloud.app)
+            }
+            _ = other
+        }
+    }
+
+    @Test func aWayThatLeadsNowhereIsRefused() async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.settle()
+            let container = one.container
+            try await container.makeFolder(at: "a/b", makesParents: true)
+            await #expect(throws: CloudError.self) { try await container.makeFolder(at: "no/where") }
+            await #expect(throws: CloudError.self) { try await container.move("a", to: "a/b/c") }
+            await #expect(throws: CloudError.self) { try await container.put(Data(), at: "a") }
+            await #expect(throws: CloudError.self) { try await container.put(Data(), at: "..") }
+            await #expect(throws: CloudError.self) { try await container.trash(["/Documents"]) }
+            await #expect(throws: CloudError.self) {
+                try await container.put(Data(), at: String(repeating: "x", count: 256))
+            }
+            #expect(try await one.paths() == ["/Documents/a", "/Documents/a/b"])
+            #expect(try await container.children(of: "/").map(\.name) == ["Documents"])
+        }
+    }
+
+    @Test func whatTheServerHasLostIsOfferedAgainAsItWas() async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.settle()
+            try await one.container.put(Data("kept".utf8), at: "f/x", makesFolders: true)
+            try await one.settle()
+            let copy = try cloud.simulation.use { try $0.copyStorage(of: .documents) }
+            try await one.container.put(Data("lost".utf8), at: "f/g/y", makesFolders: true)
+            try await one.container.put(Data("newer".utf8), at: "f/x")
+            try await one.settle()
+            let ids = try await one.container.items().map(\.id)
+            try cloud.simulation.use { try $0.restore(copy, of: .documents) }
+            try await one.container.scope.waitUntilCurrent(timeout: .seconds(120))
+            #expect(try await one.text("f/x") == "newer")
+            #expect(try await one.text("f/g/y") == "lost")
+            try await one.settle()
+            let two = try await cloud.open()
+            try await two.settle()
+            #expect(try await two.text("f/x") == "newer")
+            #expect(try await two.text("f/g/y") == "lost")
+            #expect(try await two.container.items().map(\.id) == ids)
+        }
+    }
+}
