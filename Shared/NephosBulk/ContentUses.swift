@@ -66,7 +66,7 @@ public struct ContentUses {
         guard !nodes.isEmpty || contents.contains(where: { !$0.isInline }) else {
             return try ledger.charge(inline, to: store.place.owner, app: app, device: device, in: transaction)
         }
-        var taking = try Taking(nodes, store, upload: upload.map { try requireUpload($0) })
+        var taking = try Taking(nodes, store, upload: upload.flatMap { try openUpload($0) })
         for content in contents where !content.isInline { try taking.add(content) }
         try taking.checkNodes()
         let nodeBytes = taking.newNodes.reduce(UInt64(0)) { $0 + UInt64($1.bytes.count) }
@@ -74,10 +74,11 @@ public struct ContentUses {
         try write(taking)
     }
 
-    private func requireUpload(_ id: ReservationID) throws -> Reservation {
+    /// Nil: it has ended, or is another app's. Of a repeat all may be in use already, and nothing of the upload is needed.
+    private func openUpload(_ id: ReservationID) throws -> Reservation? {
         guard let reservation = try ledger.reservation(id, of: store.place.owner, in: transaction),
-            !reservation.hasEnded(at: now)
-        else { throw CloudError.uploadHasEnded }
+            !reservation.hasEnded(at: now), reservation.app == app
+        else { return nil }
         return reservation
     }
 
@@ -85,13 +86,14 @@ public struct ContentUses {
         for node in taking.newNodes {
             try store.add(node.bytes, as: node.id, level: node.level, length: node.length)
         }
-        for node in taking.unnamed {
+        for id in taking.unnamed {
             guard let upload = taking.upload else { continue }
-            try HoldStore.add(
-                node: node.id, to: store.container, for: upload.id, at: store.place, in: transaction)
-            let part = UseStore.Part(id: node.id, isNode: true)
-            let counted = UInt64(node.bytes.count)
-            try store.set(UseStore.Use(count: 0, counted: counted, app: app, device: device), of: part)
+            try HoldStore.add(node: id, to: store.container, for: upload.id, at: store.place, in: transaction)
+            let counted = taking.bytes(ofNew: id)
+            guard counted > 0 else { continue }
+            try store.set(
+                UseStore.Use(count: 0, counted: counted, app: app, device: device),
+                of: UseStore.Part(id: id, isNode: true))
         }
         var moved: UInt64 = 0
         for (part, count) in taking.uses {
@@ -135,19 +137,34 @@ public struct ContentUses {
     }
 
     /// Carries out the end of a chunk or a node that nothing uses any more.
-    func end(_ part: UseStore.Part) throws {
+    ///
+    /// - Returns: How many uses that has ended, itself among them.
+    func end(_ part: UseStore.Part) throws -> Int {
         try store.endEnding(of: part)
-        // It may be in use again.
-        guard let use = try store.use(of: part), use.count == 0 else { return }
+        // It may be in use again, or of an upload again, whose end ends it.
+        guard let use = try store.use(of: part), use.count == 0,
+            try !part.isNode
+                || !HoldStore.isHeld(node: part.id, in: store.container, at: store.place, in: transaction)
+        else { return 1 }
         try store.set(nil, of: part)
         let owner = store.place.owner
-        if part.isNode {
-            // A damaged one keeps what it names.
-            if let bytes = try store.nodeBytes(part.id), let node = try? ManifestNode(of: bytes) {
-                for child in node.children { try giveBack(UseStore.Part(id: child.id, isNode: node.level > 0)) }
-            }
-            try store.removeNode(part.id)
-        } else if let other = try store.other(using: part) {
+        guard part.isNode else {
+            try endChunk(part, use)
+            return 1
+        }
+        try ledger.release(use.counted, of: owner, app: use.app, device: use.device, in: transaction)
+        // A damaged one keeps what it names.
+        let node = try store.nodeBytes(part.id).flatMap { try? ManifestNode(of: $0) }
+        for child in node?.children ?? [] {
+            try giveBack(UseStore.Part(id: child.id, isNode: node.map { $0.level > 0 } ?? false))
+        }
+        try store.removeNode(part.id)
+        return 1 + (node?.children.count ?? 0)
+    }
+
+    private func endChunk(_ part: UseStore.Part, _ use: UseStore.Use) throws {
+        let owner = store.place.owner
+        if let other = try store.other(using: part) {
             // It stays, and counts there from now on.
             guard use.counted > 0, var heir = try other.use(of: part) else { return }
             heir.counted = use.counted
@@ -156,7 +173,7 @@ public struct ContentUses {
                 use.counted, of: owner, from: (use.app, use.device), to: (heir.app, heir.device), in: transaction)
         }
         try ledger.release(use.counted, of: owner, app: use.app, device: use.device, in: transaction)
-        guard !part.isNode, try !HoldStore.isHeld(part.id, at: store.place, in: transaction) else { return }
+        guard try !HoldStore.isHeld(part.id, at: store.place, in: transaction) else { return }
         try ChunkIndex.remove([part.id], of: owner, in: store.place.partition, in: transaction)
     }
 }
@@ -175,6 +192,10 @@ private struct Taking {
     private(set) var uses: [UseStore.Part: Int64] = [:]
     private(set) var newNodes: [Node] = []
     private var known: [ChunkID: (level: Int, length: UInt64)] = [:]
+    /// Bytes of those that are new.
+    private var sizes: [ChunkID: UInt64] = [:]
+    /// Those that were there already.
+    private var present: [ChunkID] = []
     private let store: UseStore
 
     init(_ nodes: [[UInt8]], _ store: UseStore, upload: Reservation?) throws {
@@ -182,7 +203,11 @@ private struct Taking {
         self.upload = upload
         for bytes in nodes {
             let id = bytes.withUnsafeBytes { ChunkID(hashing: $0) }
-            guard known[id] == nil, try store.node(id) == nil else { continue }
+            guard known[id] == nil else { continue }
+            guard try store.node(id) == nil else {
+                present.append(id)
+                continue
+            }
             let node = try ManifestNode(of: bytes)
             for child in node.children {
                 if node.level == 0 {
@@ -193,6 +218,7 @@ private struct Taking {
                 uses[UseStore.Part(id: child.id, isNode: node.level > 0), default: 0] += 1
             }
             known[id] = (Int(node.level), node.length)
+            sizes[id] = UInt64(bytes.count)
             newNodes.append(Node(id: id, bytes: bytes, level: Int(node.level), length: node.length))
         }
     }
@@ -202,18 +228,29 @@ private struct Taking {
             try requireChunk(content.root, length: content.length)
         } else {
             try requireNode(content.root, level: content.depth - 1, length: content.length)
+            // Who reads refuses a tree whose top has one child.
+            let bytes = try newNodes.last { $0.id == content.root }?.bytes ?? store.nodeBytes(content.root) ?? []
+            guard try ManifestNode(of: bytes).children.count > 1 else {
+                throw CloudError(
+                    .invalidArguments, "The top node of a manifest has two children at least.",
+                    details: ["argument": "nodes"])
+            }
         }
         uses[UseStore.Part(id: content.root, isNode: content.depth > 0), default: 0] += 1
     }
 
-    func bytes(ofNew node: ChunkID) -> UInt64 { UInt64(newNodes.first { $0.id == node }?.bytes.count ?? 0) }
+    /// 0: it was there.
+    func bytes(ofNew node: ChunkID) -> UInt64 { sizes[node] ?? 0 }
 
     /// Nodes that are ahead of what names them.
-    var unnamed: [Node] { newNodes.filter { uses[UseStore.Part(id: $0.id, isNode: true)] == nil } }
+    var unnamed: [ChunkID] {
+        (newNodes.map(\.id) + present).filter { uses[UseStore.Part(id: $0, isNode: true)] == nil }
+    }
 
     /// A node that nothing names would lie there for ever.
     func checkNodes() throws {
-        guard upload != nil || unnamed.isEmpty else {
+        let named = Set(uses.keys.filter(\.isNode).map(\.id))
+        guard upload != nil || newNodes.allSatisfy({ named.contains($0.id) }) else {
             throw CloudError(
                 .invalidArguments,
                 "A manifest node is named by no content of the batch, by no other node, and goes with no upload.",

@@ -96,6 +96,14 @@ enum HoldStore {
         return counted ?? 0
     }
 
+    /// Whether an upload has brought the node to the container.
+    static func isHeld(
+        node: ChunkID, in container: String, at place: Place, in transaction: any ReadTransaction
+    ) throws -> Bool {
+        let name = node.bytes + [UInt8](container.utf8)
+        return try transaction.first(selectAny, place.values + [.blob(name)]) { _ in true } ?? false
+    }
+
     /// Notes that an upload has brought a manifest node to a container, which no content rests on yet.
     static func add(
         node: ChunkID, to container: String, for upload: ReservationID, at place: Place, in transaction: any Transaction

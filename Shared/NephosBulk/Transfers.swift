@@ -56,6 +56,8 @@ public final class Transfers {
     private(set) var bulk: BulkLoop?
     lazy var removal = UploadRemoval(self)
     private var upkeep: SegmentUpkeep?
+    /// Whose content that nothing uses had its turn last.
+    private var lastEnding: Owner?
     private lazy var endings = SteppedWork("Removing content that nothing uses", every: configuration.sweepInterval) {
         [unowned self] in try endSome(in: $0)
     }
@@ -172,21 +174,26 @@ public final class Transfers {
     /// Contents were given back: what nothing uses any more is removed from now on.
     public func removeSoon() { endings.beginSoon() }
 
-    /// Chunks and nodes of one step. A node ends up to 512 uses.
-    private static let endingsStep = 16
+    /// Chunks of one step, and uses that the nodes of a step may end besides.
+    private static let endingsStep = 128
 
     private func endSome(in transaction: any HandlerTransaction) throws -> Bool {
-        let some = try UseStore.endings(limit: Self.endingsStep, in: transaction)
-        for (owner, container, part) in some {
-            let scope = ScopeName(owner, ItemName(container))
-            try uses(
-                of: scope, app: AppID(""), device: DeviceID(""),
-                now: host?.loop.wallClock.now ?? Timestamp(milliseconds: 0),
-                in: transaction
-            ).end(part)
+        let some = try UseStore.endings(after: lastEnding, limit: Self.endingsStep, in: transaction)
+        guard let owner = some.first?.owner else {
+            // All owners have had their turn.
+            defer { lastEnding = nil }
+            return lastEnding != nil
+        }
+        lastEnding = owner
+        var work = 0
+        for (owner, container, part) in some where work < Self.endingsStep {
+            let uses = try uses(
+                of: ScopeName(owner, ItemName(container)), app: AppID(""), device: DeviceID(""),
+                now: host?.loop.wallClock.now ?? Timestamp(milliseconds: 0), in: transaction)
+            work += try uses.end(part)
         }
         // What has ended may have been all that used others.
-        return !some.isEmpty
+        return true
     }
 
     // MARK: Letting in

@@ -172,10 +172,15 @@ struct UseStore {
         """)
     private static let deleteEnding = SQL(
         "DELETE FROM content_endings WHERE \(key) AND container = ?3 AND id = ?4 AND is_node = ?5")
+    private static let selectOwner = SQL(
+        """
+        SELECT partition_number, owner FROM content_endings WHERE (partition_number, owner) > (?1, ?2)
+        ORDER BY partition_number, owner LIMIT 1
+        """)
     private static let selectEndings = SQL(
         """
-        SELECT owner, container, id, is_node FROM content_endings
-        ORDER BY partition_number, owner, container, id, is_node LIMIT ?1
+        SELECT owner, container, id, is_node FROM content_endings WHERE partition_number = ?1 AND owner = ?2
+        ORDER BY container, id, is_node LIMIT ?3
         """)
 
     func addEnding(of part: Part) throws {
@@ -186,10 +191,18 @@ struct UseStore {
         try transaction.execute(Self.deleteEnding, place.values + [.text(container)] + part.values)
     }
 
+    /// Of the first owner behind this one.
     static func endings(
-        limit: Int, in transaction: any ReadTransaction
+        after owner: Owner?, limit: Int, in transaction: any ReadTransaction
     ) throws -> [(owner: Owner, container: String, part: Part)] {
-        try transaction.all(selectEndings, [.integer(Int64(limit))]) { row in
+        let start: [SQLValue] = [
+            .integer(owner.map { Int64(ScopeName($0, "").partition) } ?? -1), .text(owner?.rawValue ?? ""),
+        ]
+        let next = try transaction.first(selectOwner, start) { row -> [SQLValue] in
+            [.integer(row.integer(0)), .text(row.text(1))]
+        }
+        guard let next else { return [] }
+        return try transaction.all(selectEndings, next + [.integer(Int64(limit))]) { row in
             ChunkID(bytes: row.blob(2)).map {
                 (Owner(rawValue: row.text(0)), row.text(1), Part(id: $0, isNode: row.integer(3) != 0))
             }

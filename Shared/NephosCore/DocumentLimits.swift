@@ -10,8 +10,8 @@ public enum DocumentLimits {
     public static let itemCountMax = 2_000_000
     /// Changes of one batch.
     public static let changesMax = 500
-    /// Manifest nodes of one batch, in bytes: of a content of 800 MB. Those of longer ones go ahead of it.
-    public static let nodesBytesMax = 128 << 10
+    /// Manifest nodes of one batch, in bytes: of a content of 400 MB. Those of longer ones go ahead of it.
+    public static let nodesBytesMax = 64 << 10
     /// Items and names that a service looks up for one batch.
     public static let looksMax = 5000
     /// How long something stays in the trash, and after that is removed for good.
@@ -32,8 +32,10 @@ public enum DocumentLimits {
     public static let versionsMax = 100
     /// Conflicts of an item that nobody has resolved.
     public static let conflictsMax = 16
+    /// Bytes of the items that a reply has; those of more are read.
+    public static let replyBytesMax = 1 << 20
     /// Ids that are asked about in one request.
-    public static let missingMax = 4096
+    public static let missingMax = 1024
     /// Nodes that are read in one request.
     public static let nodesReadMax = 32
 }

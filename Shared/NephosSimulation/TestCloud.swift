@@ -197,10 +197,10 @@ package final class TestCloud {
         switch service {
         case .documents:
             guard let content else { throw CloudError(.unknownItem, "The test cloud has no content.") }
-            let transfers = Transfers(
-                store: content.store, transport: transport, configuration: content.configuration,
-                generator: SplitMix64(seed: seed ^ 2))
-            return content.makeService?(transfers) ?? DocumentsService(transfers)
+            return DocumentsService(
+                Transfers(
+                    store: content.store, transport: transport, configuration: content.configuration,
+                    generator: SplitMix64(seed: seed ^ 2)))
         case .identity:
             return IdentityService(configuration: .cheapPasswords, generator: SplitMix64(seed: seed ^ 1))
         case .keyValue:
@@ -439,16 +439,10 @@ package struct ContentOptions: Sendable {
     /// Outlives the service, as a disk does.
     package var store: any BlobStore
     package var configuration: Transfers.Configuration
-    /// Makes another service over them in the place of documents; nil: documents itself.
-    package var makeService: (@Sendable (Transfers) -> any CloudService)?
 
-    package init(
-        store: any BlobStore, configuration: Transfers.Configuration = Transfers.Configuration(),
-        makeService: (@Sendable (Transfers) -> any CloudService)? = nil
-    ) {
+    package init(store: any BlobStore, configuration: Transfers.Configuration = Transfers.Configuration()) {
         self.store = store
         self.configuration = configuration
-        self.makeService = makeService
     }
 }
 

@@ -7,24 +7,21 @@ import NephosWire
 
 @testable import NephosKit
 
-/// A cloud with ``SmallDocuments``, and devices that are used as an app uses them. Time passes while somebody waits.
+/// A cloud with containers, and devices that are used as an app uses them. Time passes while somebody waits.
 final class ContainerCloud {
     static let app = AppID("T.files")
     static let container = "T.files.documents"
 
     let simulation: Simulation
     let root = NSTemporaryDirectory() + "/nephos-containers-" + UUID().uuidString
-    let troubles = SmallDocuments.Troubles()
     private var sessions: [Session] = []
     private var names = 0
 
     init(seed: UInt64 = 1) throws {
         try FileManager.default.createDirectory(atPath: root, withIntermediateDirectories: true)
         let store = try SegmentStore(folder: root, segmentBytesMax: 1 << 20)
-        let troubles = troubles
         simulation = try Simulation {
-            let cloud = try TestCloud(
-                seed: seed, content: ContentOptions(store: store, makeService: { SmallDocuments($0, troubles) }))
+            let cloud = try TestCloud(seed: seed, content: ContentOptions(store: store))
             var app = WireApp()
             app.appID = Self.app.rawValue
             app.storeID = Self.app.rawValue

@@ -53,8 +53,10 @@ import Testing
             one.setOffline(true)
             try await one.container.makeFolder(at: "f")
             try await one.container.put(Data("1".utf8), at: "f/x")
-            cloud.troubles.add(CloudError(.serviceBusy, "A bounded queue is full."))
+            cloud.simulation.use { $0.setCommitsFail(of: .documents, true) }
             one.setOffline(false)
+            try? await one.container.scope.waitUntilSent(timeout: .seconds(2))
+            cloud.simulation.use { $0.setCommitsFail(of: .documents, false) }
             try await one.settle()
             #expect(try await one.container.scope.status().refused.isEmpty)
             #expect(try await one.paths() == ["/Documents/f", "/Documents/f/x"])

@@ -3,6 +3,7 @@ import NephosBus
 import NephosCore
 import NephosSimulation
 import NephosWire
+import SwiftProtobuf
 import Testing
 
 /// Items are made, moved, changed and deleted, and nothing that somebody else has done meanwhile is lost.
@@ -76,6 +77,65 @@ import Testing
         item = try here.item(id)
         #expect(item.conflicts.isEmpty)
         #expect(try here.versions(of: id).map(\.text) == ["yours", "mine", "base"])
+    }
+
+    /// What is chosen in the end is what stays, also if it is one of the conflicts.
+    @Test func aConflictCanBeChosen() throws {
+        let id = try here.makeFile("a", "base")
+        let base = try here.item(id).content.version
+        try here.apply([.replace(id, .inline("mine", base: base))])
+        try there.apply([.replace(id, .inline("yours", base: base))])
+        let item = try here.item(id)
+        try here.apply([
+            .replace(id, .inline("yours", base: item.content.version)), .resolve(id, item.conflicts.map(\.version)),
+        ])
+        #expect(try here.item(id).content.text == "yours" && here.item(id).conflicts.isEmpty)
+    }
+
+    /// A device that has lost goes on saving over what it has.
+    @Test func whoHasLostGoesOnWithOneConflict() throws {
+        let id = try here.makeFile("a", "base")
+        var base = try here.item(id).content.version
+        try here.apply([.replace(id, .inline("mine", base: base))])
+        for number in 0..<20 {
+            let content = WireDocumentContent.inline("yours \(number)", base: base)
+            try there.apply([.replace(id, content)])
+            base = content.version
+        }
+        let item = try here.item(id)
+        #expect(item.content.text == "mine" && item.conflicts.map(\.text) == ["yours 19"])
+        // Bytes that are there are no version; the device learns which has them.
+        let reply = try there.apply([.replace(id, .inline("mine", base: base))])
+        #expect(try reply.items.map { try WireDocumentItem(serializedBytes: $0.body) } == [item])
+    }
+
+    /// What nobody counts is not kept.
+    @Test func whatTheServiceDoesNotKnowIsNotKept() throws {
+        // Field 1000, of 100 bytes.
+        let unknown = Data([0xc2, 0x3e, 100]) + Data(count: 100)
+        var content = WireDocumentContent.inline("text")
+        try content.merge(serializedBytes: unknown)
+        var attributes = WireItemAttributes()
+        try attributes.merge(serializedBytes: unknown)
+        let id = ContainerDevice.makeID()
+        var create = WireDocumentChange.create(id, "a", content)
+        create.create.attributes = attributes
+        try here.apply([create])
+        let item = try here.item(id)
+        #expect(item.content.unknownFields.data.isEmpty && item.attributes.unknownFields.data.isEmpty)
+        #expect(try here.versions(of: id).allSatisfy { $0.unknownFields.data.isEmpty })
+    }
+
+    /// A device takes frames of 4 MiB.
+    @Test func aReplyHasNoMoreThanADeviceTakes() throws {
+        let ids = try (0..<100).map { try here.makeFile("\($0)") }
+        let value = [UInt8](repeating: 1, count: 20_000)
+        for some in [ids[..<50], ids[50...]] {
+            try here.apply(some.map { id in .attributes(id) { $0.extended = [.named("x", value)] } })
+        }
+        let reply = try here.apply(ids.map { id in .attributes(id) { $0.favouriteRank = 1 } })
+        #expect(reply.items.count == 100 && reply.items.allSatisfy { $0.body.isEmpty && !$0.deleted })
+        #expect(try there.item(ids[99]).attributes.favouriteRank == 1)
     }
 
     @Test func aMoveAndAnEditDoNotConflict() throws {
@@ -187,20 +247,22 @@ import Testing
         try here.apply([
             .attributes(id) {
                 $0.executable = true
-                $0.extended = ["user.a": Data([1]), "user.b": Data([2])]
+                $0.extended = [.named("user.b", [2]), .named("user.a", [1])]
             }
         ])
         try there.apply([
             .attributes(id) {
                 $0.favouriteRank = 7
                 $0.tags.tags = ["red"]
-                $0.extended = ["user.b": Data(), "user.c": Data([3])]
+                $0.extended = [.named("user.b", []), .named("user.c", [3])]
             }
         ])
         let attributes = try here.item(id).attributes
         #expect(attributes.executable && attributes.favouriteRank == 7 && attributes.tags == ["red"])
-        #expect(attributes.extended == ["user.a": Data([1]), "user.c": Data([3])])
-        expect(.limitExceeded) { try here.apply([.attributes(id) { $0.extended = ["x": Data(count: 32 << 10)] }]) }
+        #expect(attributes.extended == [.named("user.a", [1]), .named("user.c", [3])])
+        expect(.limitExceeded) {
+            try here.apply([.attributes(id) { $0.extended = [.named("x", [UInt8](repeating: 1, count: 32 << 10))] }])
+        }
         expect(.limitExceeded) { try here.apply([.attributes(id) { $0.tags.tags = [""] }]) }
     }
 

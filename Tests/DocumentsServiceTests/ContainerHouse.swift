@@ -69,6 +69,9 @@ final class ContainerDevice {
             method, request, at: .requests(.documents), accessToken: mover.accessToken, as: reply)
     }
 
+    /// As far as it has heard.
+    private var head = WireChangeToken()
+
     @discardableResult
     func apply(
         _ changes: [WireDocumentChange], nodes: [[UInt8]] = [], upload: [UInt8] = []
@@ -78,7 +81,10 @@ final class ContainerDevice {
         request.changes = changes
         request.nodes = nodes.map { Data($0) }
         request.transferID = Data(upload)
-        return try call("ApplyChanges", request, as: WireApplyChangesReply.self)
+        request.head = head
+        let reply = try call("ApplyChanges", request, as: WireApplyChangesReply.self)
+        head = reply.token
+        return reply
     }
 
     /// Everything in the container, by id.
@@ -213,6 +219,15 @@ extension WireDocumentChange {
     static func resolve(_ id: ItemID, _ versions: [Data]) -> Self { make(id) { $0.resolve.versions = versions } }
     static func attributes(_ id: ItemID, _ set: (inout WireSetAttributes) -> Void) -> Self {
         make(id) { set(&$0.attributes) }
+    }
+}
+
+extension WireExtendedAttribute {
+    static func named(_ name: String, _ value: [UInt8]) -> Self {
+        var attribute = WireExtendedAttribute()
+        attribute.name = Data(name.utf8)
+        attribute.value = Data(value)
+        return attribute
     }
 }
 

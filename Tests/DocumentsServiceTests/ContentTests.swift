@@ -190,6 +190,31 @@ import Testing
         #expect(try house.used() == Int64(700 * 5000 + bytes.nodes.reduce(0) { $0 + $1.count }))
     }
 
+    /// Of a repeat nothing is needed that its upload has had.
+    @Test func aRepeatNeedsItsUploadNoMore() throws {
+        let bytes = TestContent(seed: 1, chunks: [100_000, 70_000])
+        let id = ContainerDevice.makeID()
+        let create = WireDocumentChange.create(id, "a", bytes.content())
+        let upload = try here.put(bytes, as: [create])
+        try here.closeUpload(upload)
+        house.cloud.network.run(for: .seconds(5))
+        try here.apply([create], nodes: bytes.nodes, upload: upload)
+        #expect(try house.counts() == Counts(chunks: 2, uses: 3, nodes: 1))
+    }
+
+    /// Who reads refuses a tree whose top has one child.
+    @Test func aTopNodeHasTwoChildren() throws {
+        let bytes = TestContent(seed: 1, chunks: [100_000])
+        let upload = try here.store(bytes)
+        let node = [1, 0, 0, 0, 1, 0, 0, 0] + bytes.ids[0].bytes + withUnsafeBytes(of: UInt64(100_000)) { [UInt8]($0) }
+        var content = bytes.content()
+        content.depth = 1
+        content.root = Data(node.withUnsafeBytes { ChunkID(hashing: $0) }.bytes)
+        expect(.invalidArguments) {
+            try here.apply([.create(ContainerDevice.makeID(), "a", content)], nodes: [node], upload: upload)
+        }
+    }
+
     @Test func oldVersionsGoAndWhatTheyRestOnGoesWithThem() throws {
         let id = try here.makeFile("a", "0")
         var version = try here.item(id).content.version

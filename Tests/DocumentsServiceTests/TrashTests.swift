@@ -50,6 +50,23 @@ import Testing
         #expect(try here.item(folder).hasTrash)
     }
 
+    /// What was seen of another history says nothing of this one.
+    @Test func whoHasSeenAnotherHistoryDeletesNoFolder() throws {
+        let copy = try house.cloud.copyStorage(of: .documents)
+        let folder = try here.makeFolder("folder")
+        for _ in 0..<5 { try here.apply([.attributes(folder) { $0.favouriteRank = 1 }]) }
+        let lost = try here.apply([.attributes(folder) { $0.favouriteRank = 2 }]).token
+        try house.cloud.restore(copy, of: .documents)
+        let again = try house.device()
+        try again.apply([.create(folder, "folder")])
+        // The first one proves that the copy is old; then there is another epoch, and still nothing was seen of it.
+        for _ in 0..<2 {
+            #expect(throws: CloudError.self) { try here.apply([.trash(folder, seen: lost.sequence)]) }
+            house.cloud.network.run(for: .seconds(1))
+        }
+        #expect(try !again.item(folder).hasTrash)
+    }
+
     @Test func whatHasNoFolderAnyMoreComesBackToDocuments() throws {
         let folder = try here.makeFolder("folder")
         let file = try here.makeFile("a", in: folder)
@@ -68,6 +85,44 @@ import Testing
         try here.apply([.trash(folder), .remove(folder)])
         house.cloud.network.run(for: .seconds(5))
         #expect(try there.list().values.map { String(decoding: $0.name, as: UTF8.self) } == ["stays"])
+    }
+
+    /// An id is used once, also within one batch, and while its removal goes on.
+    @Test func whatIsRemovedIsNotMadeAgain() throws {
+        let id = ContainerDevice.makeID()
+        let create = WireDocumentChange.create(id, "a", .inline("x"))
+        expect(.unknownItem) { try here.apply([create, .trash(id), .remove(id), .create(id, "b", .inline("y"))]) }
+        try here.apply([create, .trash(id), .remove(id)])
+        expect(.unknownItem) { try here.apply([create]) }
+        house.cloud.network.run(for: .seconds(5))
+        #expect(try house.used() == 0)
+    }
+
+    /// However the versions came, they are bounded, and all go with their item.
+    @Test func manyVersionsOfOneBatchAreThinnedAndGo() throws {
+        let id = try here.makeFile("a", "0")
+        var version = try here.item(id).content.version
+        let changes = (1...300).map { number in
+            let content = WireDocumentContent.inline("\(number)", base: version)
+            version = content.version
+            return WireDocumentChange.replace(id, content)
+        }
+        try here.apply(changes)
+        #expect(try here.versions(of: id).count == DocumentLimits.versionsMax)
+        #expect(try house.used() == 300)
+        try here.apply([.trash(id), .remove(id)])
+        house.cloud.network.run(for: .seconds(5))
+        #expect(try house.used() == 0)
+    }
+
+    /// A folder is not looked through again for each change of a batch.
+    @Test func whatDeletionsLookAtIsBounded() throws {
+        let folders = try (0..<40).map { try here.makeFolder("\($0)") }
+        let seen = try here.apply([.attributes(folders[0]) { $0.favouriteRank = 1 }]).token.sequence
+        for some in 0..<4 { try there.apply((0..<100).map { .create(ContainerDevice.makeID(), "x\(some)-\($0)") }) }
+        // Each looks at 400 items.
+        expect(.limitExceeded) { try here.apply(folders.map { .trash($0, seen: seen) }) }
+        try here.apply(folders[..<5].map { .trash($0, seen: seen) })
     }
 
     @Test func aRemovalThatWasCutOffGoesOn() throws {

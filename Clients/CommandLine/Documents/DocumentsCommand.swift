@@ -10,8 +10,9 @@ struct DocumentsCommand: AsyncParsableCommand {
             Documents/Letters/a.txt and /Documents/Letters/a.txt are one. What begins with / begins at the container's \
             top; what lies there beside Documents is private to the app.
 
-            Names are on this device and need no network; contents are fetched when they are asked for. What changes \
-            something is kept on this device at once, and sent when it can be.
+            Names are on this device: the server is asked for changes first, for a second at most, and what this device \
+            has is shown if it does not answer. Contents are fetched when they are asked for. What changes something is \
+            kept on this device at once, and sent when it can be.
             """,
         subcommands: [
             List.self, Tree.self, Find.self, Put.self, Get.self, Cat.self, Move.self, MakeFolder.self, Remove.self,
@@ -28,11 +29,14 @@ struct DocumentsCommand: AsyncParsableCommand {
         @Option(name: .long, help: "The app (default: the one that signed in).") var app: String?
         @Option(name: .long, help: "The container (default: the first that the app lists).") var container: String?
 
-        /// Opens the container, with its names on this device.
+        /// How long a server is waited for of which nothing has to be known.
+        private static let patience: Duration = .seconds(1)
+
+        /// Opens the container, with its names on this device, as new as the server says within a moment.
         ///
         /// - Parameters:
-        ///   - limit: How long to wait for the first download; nil: not at all.
-        ///   - isFresh: Whether the server is asked for changes first, in any case.
+        ///   - limit: How long to wait for the first download; nil: the server is not asked.
+        ///   - isFresh: Whether it has to be what the server has now.
         func withContainer<Result: Sendable>(
             within limit: Duration?, isFresh: Bool = false,
             _ body: (UbiquityContainer, Session) async throws -> Result
@@ -41,8 +45,13 @@ struct DocumentsCommand: AsyncParsableCommand {
                 _ = try session.requireAccount()
                 let container = try await session.container(container, app: app.map { AppID($0) })
                 let isHere = try await container.scope.status().initialSyncFinished
-                if let limit, isFresh || !isHere {
-                    try await container.scope.waitUntilCurrent(timeout: limit, isImpatient: true)
+                if let limit {
+                    do {
+                        let patience = isFresh || !isHere ? limit : min(limit, Self.patience)
+                        try await container.scope.waitUntilCurrent(timeout: patience, isImpatient: true)
+                    } catch  where isHere && !isFresh {
+                        // What this device has is shown.
+                    }
                 }
                 return try await body(container, session)
             }

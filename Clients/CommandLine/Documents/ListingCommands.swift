@@ -6,12 +6,12 @@ import NephosKit
 extension DocumentsCommand {
     struct List: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            commandName: "ls", abstract: "List a folder, from this device's copy.",
-            discussion: "Waits for the first download. Exit code 2: there is no such item.")
+            commandName: "ls", abstract: "List a folder.",
+            discussion: "Exit code 2: there is no such item.")
 
         @Argument(help: "The folder, or an item (default: Documents).") var path = ""
         @Flag(name: [.customShort("r"), .long], help: "Everything in it, however deep.") var recursive = false
-        @Flag(help: "Ask the server for changes first.") var fresh = false
+        @Flag(help: "Fail if the server does not say what is new.") var fresh = false
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: ReadOptions
         @OptionGroup var output: OutputOptions
@@ -37,10 +37,10 @@ extension DocumentsCommand {
 
     struct Tree: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Show a folder and all that is in it, from this device's copy.")
+            abstract: "Show a folder and all that is in it.")
 
         @Argument(help: "The folder (default: Documents).") var path = ""
-        @Flag(help: "Ask the server for changes first.") var fresh = false
+        @Flag(help: "Fail if the server does not say what is new.") var fresh = false
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: ReadOptions
         @OptionGroup var output: OutputOptions
@@ -75,7 +75,7 @@ extension DocumentsCommand {
 
     struct Find: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Find items by their names, from this device's copy.",
+            abstract: "Find items by their names.",
             discussion: """
                 In the pattern * stands for any characters, ? for one; upper and lower case are the same. Without * \
                 and ? whatever has it in its name is found. Exit code 2: nothing was.
@@ -83,7 +83,7 @@ extension DocumentsCommand {
 
         @Argument(help: "The pattern, such as '*.txt'.") var pattern: String
         @Argument(help: "The folder to look in (default: the whole container).") var path = "/"
-        @Flag(help: "Ask the server for changes first.") var fresh = false
+        @Flag(help: "Fail if the server does not say what is new.") var fresh = false
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: ReadOptions
         @OptionGroup var output: OutputOptions

@@ -21,6 +21,8 @@ public final class DocumentsService: CloudService {
     private var keys: OwnerKeys?
     private let digestKeys = DigestKeys()
     private(set) weak var runtime: (any ServiceRuntime)?
+    /// Whose removals had their turn last.
+    var lastRemoval: Owner?
     private(set) lazy var removals = SteppedWork("Removing items", every: .seconds(60)) { [unowned self] in
         try removeSome(in: $0)
     }
@@ -31,9 +33,11 @@ public final class DocumentsService: CloudService {
         transfers.register(on: &router)
         // A device may have slept over one, for as long as it likes: versions know their own again.
         router.write(
-            WireApplyChanges.self, bytesMax: Self.requestBytesMax, idsAge: false, makesRoom: true
-        ) { [unowned self] in try applyChanges($0, $1, $2) }
-        router.read(WireFindMissing.self, bytesMax: 256 << 10) { [unowned self] in try findMissing($0, $1, $2) }
+            WireApplyChanges.self, bytesMax: Self.requestBytesMax, idsAge: false, makesRoom: true,
+            // A change has about 60 bytes, and a child of a node 40.
+            rows: { $0.count / 40 }, decoding: { try $0.decode(WireApplyChanges.self) },
+            encoding: { [unowned self] in Frame(encoding: try applyChanges($0, $1, $2)) })
+        router.read(WireFindMissing.self) { [unowned self] in try findMissing($0, $1, $2) }
         router.read(WireReadNodes.self) { [unowned self] in try readNodes($0, $1, $2) }
         router.read(WireListVersions.self) { [unowned self] in try listVersions($0, $1, $2) }
     }

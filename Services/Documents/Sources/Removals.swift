@@ -5,26 +5,75 @@ internal import NephosServiceKit
 internal import NephosStorage
 internal import NephosWire
 
-/// What follows when an item is removed for good: its versions go, and what lay in it, folder by folder.
+/// What follows when an item is removed for good: its versions go, and what lay in it, folder by folder. And what has
+/// lain in the trash for its time is removed.
+///
+/// A damaged item goes like any other, and keeps nobody's waiting.
 extension DocumentsService {
-    /// Items of one step.
+    /// Rows of one step: of items, versions or names.
     private static let step = 64
 
     /// - Returns: Whether there may be more.
     func removeSome(in transaction: any HandlerTransaction) throws -> Bool {
-        if try emptyTrash(in: transaction) { return true }
-        guard let (scope, folder) = try ContainerRows.nextRemoval(in: transaction) else { return false }
-        let container = try container(scope, transaction)
-        try removeVersions(of: folder, in: container)
-        let children = try container.rows.children(of: folder, limit: Self.step)
-        if children.isEmpty {
-            try container.rows.setCount(0, of: folder)
-            try container.rows.endRemoval(of: folder)
-        } else {
-            try remove(children, of: folder, in: container)
+        let emptied = try emptyTrash(in: transaction)
+        let removals = try ContainerRows.removals(after: lastRemoval, limit: Self.step, in: transaction)
+        guard let owner = removals.first?.scope.owner else {
+            // All owners have had their turn.
+            defer { lastRemoval = nil }
+            return emptied || lastRemoval != nil
+        }
+        lastRemoval = owner
+        var work = 0
+        for (scope, folder) in removals where work < Self.step {
+            let container = try container(scope, transaction)
+            work += try removeSome(of: folder, in: container)
         }
         transaction.afterCommit { [transfers] in transfers.removeSoon() }
         return true
+    }
+
+    /// - Returns: How many rows that took.
+    private func removeSome(of folder: ItemID, in container: Container) throws -> Int {
+        let rows = container.rows
+        // One that lives is none: nothing of it is removed.
+        if let item = try container.transaction.item(container.scope, folder.name), !item.deleted {
+            try rows.endRemoval(of: folder)
+            return 1
+        }
+        let versions = try rows.oldestVersions(of: folder, limit: Self.step)
+        for version in versions {
+            if let content = try container.open(version, of: folder) { try giveBack(content, in: container) }
+            try rows.removeVersion(version.id, of: folder)
+        }
+        let children = try rows.children(of: folder, limit: Self.step)
+        try remove(children, of: folder, in: container)
+        let hasPlaces = try rows.removePlaces(of: folder, limit: Self.step)
+        if versions.count < Self.step, children.count < Self.step, !hasPlaces {
+            try rows.setCount(0, of: folder)
+            try rows.endRemoval(of: folder)
+        }
+        return 1 + versions.count + children.count
+    }
+
+    private func giveBack(_ version: WireDocumentContent, in container: Container) throws {
+        let content = UsedContent(version)
+        try transfers.uses(
+            of: container.scope, app: content.app, device: content.device, now: Timestamp(milliseconds: 0),
+            in: container.transaction
+        ).giveBack([content])
+    }
+
+    private func remove(_ children: [ItemID], of folder: ItemID, in container: Container) throws {
+        var gone: [ChangedItem] = []
+        for id in children {
+            try container.rows.removeChild(id, of: folder)
+            try container.rows.setTrashed(id, at: nil)
+            try container.rows.addRemoval(of: id)
+            if let item = try container.transaction.item(container.scope, id.name), !item.deleted {
+                gone.append(ChangedItem(name: id.name, body: nil))
+            }
+        }
+        try publish(gone, in: container)
     }
 
     /// What has lain in the trash for its time is removed for good.
@@ -39,42 +88,17 @@ extension DocumentsService {
             var gone: [ChangedItem] = []
             for id in items.map(\.item) {
                 try container.rows.setTrashed(id, at: nil)
-                guard let item = try container.item(id), item.hasTrash else { continue }
-                if let folder = ItemID(bytes: item.parent) { try container.rows.removeChild(id, of: folder) }
+                guard let stored = try transaction.item(scope, id.name), !stored.deleted else { continue }
+                // Where a damaged one lay nobody knows; that row says nothing to anybody.
+                if let item = try? container.item(id), let folder = ItemID(bytes: item.parent) {
+                    try container.rows.removeChild(id, of: folder)
+                }
                 try container.rows.addRemoval(of: id)
                 gone.append(ChangedItem(name: id.name, body: nil))
             }
             try publish(gone, in: container)
         }
         return !old.isEmpty
-    }
-
-    private func removeVersions(of id: ItemID, in container: Container) throws {
-        let scope = container.scope
-        for version in try container.versions(of: id) {
-            let content = UsedContent(version)
-            try transfers.uses(
-                of: scope, app: content.app, device: content.device, now: Timestamp(milliseconds: 0),
-                in: container.transaction
-            ).giveBack([content])
-            try container.rows.removeVersion([UInt8](version.version), of: id)
-        }
-    }
-
-    private func remove(_ children: [ItemID], of folder: ItemID, in container: Container) throws {
-        let rule = try container.madeSetting().rule
-        var gone: [ChangedItem] = []
-        for id in children {
-            try container.rows.removeChild(id, of: folder)
-            try container.rows.addRemoval(of: id)
-            try container.rows.setTrashed(id, at: nil)
-            guard let item = try container.item(id) else { continue }
-            if !item.hasTrash {
-                try container.rows.set(nil, in: folder, called: container.key(of: [UInt8](item.name), by: rule))
-            }
-            gone.append(ChangedItem(name: id.name, body: nil))
-        }
-        try publish(gone, in: container)
     }
 
     /// Tells devices of items that are removed.

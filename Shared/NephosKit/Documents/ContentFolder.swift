@@ -24,8 +24,8 @@ struct StagedContent: Sendable {
 /// The contents that a home keeps until the server has them: each a file, called after its version.
 struct ContentFolder: Sendable {
     private static let pieceBytes = 1 << 20
-    /// Bytes of manifest nodes of one request, at most.
-    static let nodeBytesMax = 1 << 20
+    /// Bytes of a content's manifest nodes, at most: of one of 100 GB. They wait in the database.
+    static let nodeBytesMax = 16 << 20
     /// A file that nobody needs may be one that is about to be needed.
     private static let patience: TimeInterval = 3600
 
@@ -139,7 +139,7 @@ struct ContentFolder: Sendable {
             let cut = try cutter.finish()
             guard cut.nodes.reduce(0, { $0 + $1.count }) <= Self.nodeBytesMax else {
                 throw CloudError(
-                    .limitExceeded, "The content is too long for one request.", details: ["bytes": "\(cut.length)"])
+                    .limitExceeded, "The content is too long. Divide the file.", details: ["bytes": "\(cut.length)"])
             }
             guard fsync(descriptor) == 0 else { throw Self.failure(part) }
             isOpen = false

@@ -18,7 +18,8 @@ struct UploadProgress: Sendable {
 ///
 /// What is done is on disk: whoever sends for the home goes on with what is left, also in another process.
 final class ContentUploads {
-    private static let idsMax = 4096
+    /// Bytes of manifest nodes of one request.
+    var nodesBytesMax = DocumentLimits.nodesBytesMax
 
     private unowned let model: DocumentsModel
     private var engine: DeviceEngine { model.engine }
@@ -102,7 +103,7 @@ final class ContentUploads {
     private func askNext() {
         guard let upload = current else { return }
         guard !upload.unasked.isEmpty else { return send() }
-        let asked = Array(upload.unasked.prefix(Self.idsMax))
+        let asked = Array(upload.unasked.prefix(DocumentLimits.missingMax))
         var request = WireFindMissing()
         request.container = model.name
         request.ids = asked.map { Data($0.bytes) }
@@ -209,6 +210,52 @@ final class ContentUploads {
         upload.request.nodes = upload.request.nodes.filter { node in
             upload.missing.contains(node.withUnsafeBytes { ChunkID(hashing: $0) })
         }
+        sendNodesAhead(upload)
+    }
+
+    /// Nodes that are too many for one request go ahead of it, children first, and belong to the upload until then.
+    private func sendNodesAhead(_ upload: Upload) {
+        let rest = upload.request.nodes
+        guard rest.reduce(0, { $0 + $1.count }) > nodesBytesMax else { return note(upload) }
+        guard !upload.request.transferID.isEmpty else { return openTransfer(upload) }
+        var ahead = WireApplyChanges()
+        ahead.container = model.name
+        ahead.transferID = upload.request.transferID
+        var bytes = 0
+        ahead.nodes = Array(
+            rest.prefix {
+                bytes += $0.count
+                return bytes <= nodesBytesMax
+            })
+        engine.call(.documents, ahead, as: WireApplyChangesReply.self, app: model.app) {
+            [weak self, weak upload] result, _ in
+            guard let self, let upload, upload === current else { return }
+            switch result {
+            case .failure(let error): failed(error)
+            case .success:
+                upload.request.nodes.removeFirst(ahead.nodes.count)
+                sendNodesAhead(upload)
+            }
+        }
+    }
+
+    /// All chunks are there, and still the nodes need an upload.
+    private func openTransfer(_ upload: Upload) {
+        var request = WireOpenTransfer()
+        request.transferID = Data(upload.operation.id.bytes)
+        engine.call(.documents, request, as: WireOpenTransferReply.self, app: model.app) {
+            [weak self, weak upload] result, _ in
+            guard let self, let upload, upload === current else { return }
+            switch result {
+            case .failure(let error): failed(error)
+            case .success:
+                upload.request.transferID = request.transferID
+                sendNodesAhead(upload)
+            }
+        }
+    }
+
+    private func note(_ upload: Upload) {
         guard let driver = model.driver, driver.scope?.account == upload.account else { return end() }
         do throws(CloudError) {
             let payload: Data

@@ -32,7 +32,7 @@ enum DocumentChanges {
             item.parent = place.parent
             item.name = place.name
             item.placeVersion = place.placeVersion
-        case .attributes(let set): apply(set, to: &item.attributes)
+        case .attributes(let set): item.attributes.merge(set)
         case .trash(let trash):
             guard !item.hasTrash else { break }
             item.trash = WireTrashNote()
@@ -53,14 +53,6 @@ enum DocumentChanges {
         if create.hasContent { item.content = create.content }
         if create.hasAttributes { item.attributes = create.attributes }
         return item
-    }
-
-    private static func apply(_ set: WireSetAttributes, to attributes: inout WireItemAttributes) {
-        if set.hasCreated { attributes.created = set.created }
-        if set.hasExecutable { attributes.executable = set.executable }
-        if set.hasFavouriteRank { attributes.favouriteRank = set.favouriteRank }
-        if set.hasTags { attributes.tags = set.tags.tags }
-        for (name, value) in set.extended { attributes.extended[name] = value.isEmpty ? nil : value }
     }
 
     /// What makes the item again as it was, where the server has lost it.

@@ -116,7 +116,7 @@ struct DocumentDraft {
             let ofNodes = nodes.reduce(0) { $0 + $1.count }
             let ofContent = content?.inline == nil ? content?.length ?? 0 : 0
             let isFull =
-                bytes + size > DocumentBatches.bytesMax || nodeBytes + ofNodes > ContentFolder.nodeBytesMax
+                bytes + size > DocumentBatches.bytesMax || nodeBytes + ofNodes > DocumentLimits.nodesBytesMax
                 || contentBytes > 0 && contentBytes + ofContent > Self.contentBytesMax
                 || (requests.last?.request.changes.count ?? 0) >= DocumentBatches.changesMax
             if requests.isEmpty || isFull {

@@ -53,22 +53,28 @@ extension DocumentsModel {
     }
 
     func pack(_ operation: OutboxOperation, in rows: ScopeTransaction) throws -> any SwiftProtobuf.Message {
-        try WireApplyChanges(serializedBytes: operation.payload)
+        var request = try WireApplyChanges(serializedBytes: operation.payload)
+        if operation.head.sequence > 0 { request.head = WireChangeToken(operation.head) }
+        return request
     }
 
     func receipt(_ reply: Frame, of operation: OutboxOperation, in rows: ScopeTransaction) throws -> PushReceipt? {
         let request = try WireApplyChanges(serializedBytes: operation.payload)
         let named = Set(request.changes.compactMap { DocumentID(bytes: $0.item)?.itemName })
         guard let reply = try? reply.decode(WireApplyChangesReply.self),
-            reply.items.allSatisfy({ named.contains(ItemName($0.item)) && (!$0.body.isEmpty || $0.deleted) })
+            reply.items.allSatisfy({ named.contains(ItemName($0.item)) })
         else { return nil }
         let token = ChangeToken(reply.token)
+        // Of very many items the bodies are left out: they are pulled.
+        let isWhole = reply.items.allSatisfy { !$0.body.isEmpty || $0.deleted }
         let documents = DocumentTransaction(rows)
-        let items = reply.items.map { change in
+        let items = (isWhole ? reply.items : []).map { change in
             DocumentTransaction.Synced(
                 change, sequence: change.sequence == 0 ? token.sequence : min(change.sequence, token.sequence))
         }
-        return PushReceipt(token: token, previousSequence: reply.previousSequence) { isCurrent, state in
+        return PushReceipt(
+            token: token, previousSequence: reply.previousSequence, winner: isWhole ? 0 : token.sequence
+        ) { isCurrent, state in
             try documents.removeChanges(at: operation.position)
             if isCurrent {
                 for item in items where item.sequence > state.head.sequence {
@@ -82,6 +88,7 @@ extension DocumentsModel {
             }
             try documents.forgetContents(at: operation.position)
             self.sweepSoon(request)
+            self.closeSoon(request)
             return nil
         }
     }
@@ -104,6 +111,17 @@ extension DocumentsModel {
     func sweepSoon(_ request: WireApplyChanges) {
         let versions = request.changes.compactMap { $0.content.flatMap { DocumentID(bytes: $0.version) } }
         engine.loop.schedule(after: .zero) { [weak self] in self?.sweep(versions) }
+    }
+
+    /// What an upload still holds is given back at once; if this is lost, a day later.
+    private func closeSoon(_ request: WireApplyChanges) {
+        guard !request.transferID.isEmpty else { return }
+        var close = WireCloseTransfer()
+        close.transferID = request.transferID
+        engine.loop.schedule(after: .zero) { [weak self] in
+            guard let self, !engine.stopped else { return }
+            engine.call(.documents, close, as: WireCloseTransferReply.self, app: app) { _, _ in }
+        }
     }
 
     private func sweep(_ versions: [DocumentID]) {

@@ -235,12 +235,27 @@ public nonisolated struct WireItemAttributes: Sendable {
 
   public var executable: Bool = false
 
-  /// Extended attributes, by name; 32 KiB in all.
-  public var extended: Dictionary<String,Data> = [:]
+  /// Extended attributes, in the order of their names' bytes, each once; 32 KiB in all.
+  public var extended: [WireExtendedAttribute] = []
 
   public var tags: [String] = []
 
   public var favouriteRank: Int64 = 0
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+public nonisolated struct WireExtendedAttribute: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// Any bytes but NUL, 1 to 255.
+  public var name: Data = Data()
+
+  public var value: Data = Data()
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -277,7 +292,7 @@ public nonisolated struct WireApplyChanges: Sendable {
   /// Up to 500, carried out in their order; 0 only with nodes.
   public var changes: [WireDocumentChange] = []
 
-  /// Manifest nodes that the contents rest on and the container does not have yet, children first; 128 KiB in all.
+  /// Manifest nodes that the contents rest on and the container does not have yet, children first; 64 KiB in all.
   /// More of them go ahead in batches without changes, and belong to the upload until a content rests on them.
   public var nodes: [Data] = []
 
@@ -520,7 +535,7 @@ public nonisolated struct WireSetAttributes: Sendable {
   public mutating func clearExecutable() {self._executable = nil}
 
   /// An empty value removes the attribute.
-  public var extended: Dictionary<String,Data> = [:]
+  public var extended: [WireExtendedAttribute] = []
 
   public var tags: WireTagList {
     get {_tags ?? WireTagList()}
@@ -574,7 +589,7 @@ public nonisolated struct WireTrashItem: Sendable {
   public var base: Data = Data()
 
   /// Of a folder: the head up to which the device has seen its container. What has changed in it since makes the change
-  /// refused with CONSTRAINT_VIOLATION. 0: not told.
+  /// refused with CONSTRAINT_VIOLATION. 0: not told. It needs the batch's `head`, which tells of which history it is.
   public var seenSequence: UInt64 = 0
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
@@ -636,7 +651,8 @@ public nonisolated struct WireApplyChangesReply: Sendable {
 
   public var previousSequence: UInt64 = 0
 
-  /// The items that were changed, each once, as they are now; the body is a DocumentItem.
+  /// The items that were changed, or are already as was asked, each once, as they are now; the body is a DocumentItem.
+  /// Beyond 1 MiB of them the bodies are left out: read on from your head.
   public var items: [WireChange] = []
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
@@ -654,7 +670,7 @@ public nonisolated struct WireFindMissing: Sendable {
 
   public var container: String = String()
 
-  /// 32 bytes each, 4096 at most.
+  /// 32 bytes each, 1024 at most.
   public var ids: [Data] = []
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
@@ -970,7 +986,7 @@ nonisolated extension WireItemAttributes: SwiftProtobuf.Message, SwiftProtobuf._
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularSInt64Field(value: &self.created) }()
       case 2: try { try decoder.decodeSingularBoolField(value: &self.executable) }()
-      case 3: try { try decoder.decodeMapField(fieldType: SwiftProtobuf._ProtobufMap<SwiftProtobuf.ProtobufString,SwiftProtobuf.ProtobufBytes>.self, value: &self.extended) }()
+      case 3: try { try decoder.decodeRepeatedMessageField(value: &self.extended) }()
       case 4: try { try decoder.decodeRepeatedStringField(value: &self.tags) }()
       case 5: try { try decoder.decodeSingularSInt64Field(value: &self.favouriteRank) }()
       default: break
@@ -986,7 +1002,7 @@ nonisolated extension WireItemAttributes: SwiftProtobuf.Message, SwiftProtobuf._
       try visitor.visitSingularBoolField(value: self.executable, fieldNumber: 2)
     }
     if !self.extended.isEmpty {
-      try visitor.visitMapField(fieldType: SwiftProtobuf._ProtobufMap<SwiftProtobuf.ProtobufString,SwiftProtobuf.ProtobufBytes>.self, value: self.extended, fieldNumber: 3)
+      try visitor.visitRepeatedMessageField(value: self.extended, fieldNumber: 3)
     }
     if !self.tags.isEmpty {
       try visitor.visitRepeatedStringField(value: self.tags, fieldNumber: 4)
@@ -1003,6 +1019,41 @@ nonisolated extension WireItemAttributes: SwiftProtobuf.Message, SwiftProtobuf._
     if lhs.extended != rhs.extended {return false}
     if lhs.tags != rhs.tags {return false}
     if lhs.favouriteRank != rhs.favouriteRank {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireExtendedAttribute: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".ExtendedAttribute"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}name\0\u{1}value\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.name) }()
+      case 2: try { try decoder.decodeSingularBytesField(value: &self.value) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.name.isEmpty {
+      try visitor.visitSingularBytesField(value: self.name, fieldNumber: 1)
+    }
+    if !self.value.isEmpty {
+      try visitor.visitSingularBytesField(value: self.value, fieldNumber: 2)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireExtendedAttribute, rhs: WireExtendedAttribute) -> Bool {
+    if lhs.name != rhs.name {return false}
+    if lhs.value != rhs.value {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -1489,7 +1540,7 @@ nonisolated extension WireSetAttributes: SwiftProtobuf.Message, SwiftProtobuf._M
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularSInt64Field(value: &self._created) }()
       case 2: try { try decoder.decodeSingularBoolField(value: &self._executable) }()
-      case 3: try { try decoder.decodeMapField(fieldType: SwiftProtobuf._ProtobufMap<SwiftProtobuf.ProtobufString,SwiftProtobuf.ProtobufBytes>.self, value: &self.extended) }()
+      case 3: try { try decoder.decodeRepeatedMessageField(value: &self.extended) }()
       case 4: try { try decoder.decodeSingularMessageField(value: &self._tags) }()
       case 5: try { try decoder.decodeSingularSInt64Field(value: &self._favouriteRank) }()
       default: break
@@ -1509,7 +1560,7 @@ nonisolated extension WireSetAttributes: SwiftProtobuf.Message, SwiftProtobuf._M
       try visitor.visitSingularBoolField(value: v, fieldNumber: 2)
     } }()
     if !self.extended.isEmpty {
-      try visitor.visitMapField(fieldType: SwiftProtobuf._ProtobufMap<SwiftProtobuf.ProtobufString,SwiftProtobuf.ProtobufBytes>.self, value: self.extended, fieldNumber: 3)
+      try visitor.visitRepeatedMessageField(value: self.extended, fieldNumber: 3)
     }
     try { if let v = self._tags {
       try visitor.visitSingularMessageField(value: v, fieldNumber: 4)

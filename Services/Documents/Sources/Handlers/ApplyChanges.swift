@@ -16,16 +16,16 @@ extension DocumentsService {
     ) throws -> WireApplyChangesReply {
         let caller = try context.requireCaller()
         let container = try openContainer(request.container, caller, transaction)
-        if case .lost(_, isNews: true) = try transaction.judge(
-            ChangeToken(request.head), in: container.scope.partition)
-        {
-            throw CloudError.oldCopy
-        }
+        let standing = try transaction.judge(ChangeToken(request.head), in: container.scope.partition)
+        if case .lost(_, isNews: true) = standing { throw CloudError.oldCopy }
         try check(request, transaction)
         let setting = try container.setting()
         let batch = Batch(
             container, setting?.rule ?? .folded,
-            by: Batch.Writer(app: caller.app, device: caller.device, now: context.now))
+            by: Batch.Writer(
+                app: caller.app, device: caller.device, now: context.now,
+                knowsHistory: try standing == .past
+                    || standing == .unknown && request.head.epoch == container.head().token.epoch))
         for change in request.changes { try batch.apply(change) }
         let uses = try contentUses(container.scope, caller, context.now, transaction)
         try uses.take(
@@ -48,7 +48,9 @@ extension DocumentsService {
                 details: ["bytes_max": "\(DocumentLimits.nodesBytesMax)"])
         }
         // While the disk is full only what makes room is taken.
-        guard !transaction.isShortOfRoom || request.changes.allSatisfy(\.makesRoom) else { throw CloudError.diskFull }
+        guard !transaction.isShortOfRoom || request.nodes.isEmpty && request.changes.allSatisfy(\.makesRoom) else {
+            throw CloudError.diskFull
+        }
     }
 
     private func write(
@@ -60,6 +62,7 @@ extension DocumentsService {
             let head = try container.head()
             reply.token = WireChangeToken(head.token)
             reply.previousSequence = head.token.sequence
+            reply.items = Self.wire(try batch.encodedMentions(), at: 0)
             return reply
         }
         let digestKey = try container.madeSetting().digestKey
@@ -74,8 +77,14 @@ extension DocumentsService {
         if !batch.removed.isEmpty { container.transaction.afterCommit { [weak self] in self?.removals.beginSoon() } }
         reply.token = WireChangeToken(change.token)
         reply.previousSequence = change.previousSequence
-        reply.items = items.map { $0.wire(at: change.token.sequence) }
+        reply.items = Self.wire(items + (try batch.encodedMentions()), at: change.token.sequence)
         return reply
+    }
+
+    /// No more than a device takes in one frame: what does not fit is read.
+    private static func wire(_ items: [ChangedItem], at sequence: UInt64) -> [WireChange] {
+        let isLarge = items.reduce(0) { $0 + ($1.body?.count ?? 0) } > DocumentLimits.replyBytesMax
+        return items.map { $0.wire(at: sequence, bytesMax: isLarge ? 0 : .max) }
     }
 
     /// Nil: none is named.

@@ -49,6 +49,8 @@ final class Batch {
         var app: AppID
         var device: DeviceID
         var now: Timestamp
+        /// Whether the head that the device has shown is of the present history.
+        var knowsHistory: Bool
 
         /// Nanoseconds since 1970.
         var nanoseconds: Int64 {
@@ -60,6 +62,8 @@ final class Batch {
     private var items: [ItemID: WireDocumentItem?] = [:]
     /// Items that change, in the order of their first change.
     private(set) var changed: [ItemID] = []
+    /// Items that are already as was asked.
+    private var mentioned: [ItemID] = []
     private var places: [Place: ItemID?] = [:]
     private var counts: [ItemID: Int] = [:]
     /// Which items a folder has besides (true) or no more (false).
@@ -69,6 +73,7 @@ final class Batch {
     private(set) var removed: [ItemID] = []
     private var created = 0
     private var looks = 0
+    private var seen: (sequence: UInt64, changes: [ItemID])?
     /// Items that come into the trash (true), or leave it.
     private(set) var trashed: [ItemID: Bool] = [:]
 
@@ -101,6 +106,11 @@ final class Batch {
     private func item(_ id: ItemID) throws -> WireDocumentItem {
         guard let item = try find(id) else { throw Self.unknown(id) }
         return item
+    }
+
+    /// The item does not change, and the device gets it all the same.
+    private func mention(_ id: ItemID) {
+        if !changed.contains(id), !mentioned.contains(id) { mentioned.append(id) }
     }
 
     private func set(_ item: WireDocumentItem?, _ id: ItemID) {
@@ -145,6 +155,7 @@ final class Batch {
         var next = id
         // One that lies too deep was moved there with what is above it.
         for _ in 0..<(4 * DocumentLimits.depthMax) {
+            try look()
             if next == folder { return true }
             guard !next.isBuiltIn, let parent = try find(next).flatMap({ ItemID(bytes: $0.parent) }) else {
                 return false
@@ -230,11 +241,11 @@ final class Batch {
         if let known = try find(id) {
             // Its own commit, repeated: what has become of the item since is nobody's loss.
             if known.placeVersion == request.placeVersion { return }
-            if request.hasContent, try container.rows.hasVersion([UInt8](request.content.version), of: id) { return }
+            if request.hasContent, try isKnown(request.content.version, of: id) { return }
             throw CloudError(
                 .alreadyExists, "There is an item of this id. Choose another id.", details: Self.details(id))
         }
-        guard try !container.wasUsed(id) else {
+        guard try !removed.contains(id) && !container.wasUsed(id) && !container.rows.isRemoved(id) else {
             throw CloudError(
                 .unknownItem, "The item was removed for good. Make another under a new id.", details: Self.details(id))
         }
@@ -266,7 +277,7 @@ final class Batch {
         item.placeVersion = request.placeVersion
         item.name = Data(try take([UInt8](request.name), in: folder, for: id, request.clash))
         if request.hasContent { item.content = commit(request.content, of: id) }
-        if request.hasAttributes { item.attributes = request.attributes }
+        if request.hasAttributes { item.attributes = request.attributes.canonical }
         children[folder, default: [:]][id] = true
         created += 1
         set(item, id)
@@ -274,7 +285,7 @@ final class Batch {
 
     /// Notes a new version, with who made it.
     private func commit(_ content: WireDocumentContent, of id: ItemID) -> WireDocumentContent {
-        var content = content
+        var content = ContentRule.canonical(content)
         content.deviceID = writer.device.rawValue
         content.appID = writer.app.rawValue
         content.committed = writer.nanoseconds
@@ -294,11 +305,15 @@ final class Batch {
         }
         try ContentRule.check(request.content, of: item.kind)
         if try isKnown(request.content.version, of: id) { return }
-        if ([item.content] + item.conflicts).contains(where: { ContentRule.haveEqualBytes($0, request.content) }) {
-            return
-        }
         if request.content.base == item.content.version {
             item.content = commit(request.content, of: id)
+        } else if ([item.content] + item.conflicts).contains(where: { ContentRule.haveEqualBytes($0, request.content) })
+        {
+            // Nobody loses anything; the device learns which version has its bytes.
+            return mention(id)
+        } else if let index = item.conflicts.firstIndex(where: { $0.version == request.content.base }) {
+            // Whoever has lost goes on with what they have.
+            item.conflicts[index] = commit(request.content, of: id)
         } else {
             guard !request.failOnConflict else { throw Self.changedMeanwhile(id) }
             guard item.conflicts.count < DocumentLimits.conflictsMax else {
@@ -336,7 +351,7 @@ final class Batch {
 
     private func setAttributes(_ id: ItemID, _ request: WireSetAttributes) throws {
         var item = try self.item(id)
-        AttributeRule.merge(request, into: &item.attributes)
+        item.attributes.merge(request)
         try AttributeRule.check(item.attributes)
         set(item, id)
     }
@@ -346,7 +361,15 @@ final class Batch {
         try ContentRule.checkVersion([UInt8](request.batch), "batch")
         if item.hasTrash { return }
         guard request.base.isEmpty || request.base == item.content.version else { throw Self.changedMeanwhile(id) }
-        if item.kind == .folder, request.seenSequence > 0 { try checkUnchanged(id, since: request.seenSequence) }
+        if item.kind == .folder, request.seenSequence > 0 {
+            guard writer.knowsHistory else {
+                throw CloudError(
+                    .constraintViolation,
+                    "What this device has seen is of another history of the container. Read on, and delete it then.",
+                    details: Self.details(id))
+            }
+            try checkUnchanged(id, since: request.seenSequence)
+        }
         try leave(item)
         item.trash.batch = request.batch
         item.trash.deviceID = writer.device.rawValue
@@ -360,21 +383,39 @@ final class Batch {
 
     /// What somebody has put into a folder is not deleted by somebody who has not seen it.
     private func checkUnchanged(_ folder: ItemID, since sequence: UInt64) throws {
-        var unseen: [ItemID] = []
-        var count = 0
-        try container.transaction.rows(container.scope, after: sequence, nil) { row in
-            count += 1
-            if !row.deleted, let id = ItemID(row.name) { unseen.append(id) }
-            return count <= Self.unseenMax
+        let unseen = try changes(since: sequence)
+        guard unseen.count <= Self.unseenMax else {
+            throw CloudError(
+                .constraintViolation,
+                "Too much has changed since this device looked. Read on, and delete it then.",
+                details: Self.details(folder))
         }
         let within = try unseen.filter { try $0 != folder && lies($0, in: folder) }
-        guard within.isEmpty, count <= Self.unseenMax else {
+        guard within.isEmpty else {
             throw CloudError(
                 .constraintViolation,
                 "Something in the folder has changed since this device looked. Look again, and delete it then.",
                 details: Self.details(folder).merging(
                     ["changed": within.prefix(10).map(\.description).joined(separator: " ")]) { $1 })
         }
+    }
+
+    /// Items that live and have changed since, read once for the batch.
+    private func changes(since sequence: UInt64) throws -> [ItemID] {
+        if let seen, seen.sequence == sequence { return seen.changes }
+        var changes: [ItemID] = []
+        var count = 0
+        try container.transaction.rows(container.scope, after: sequence, nil) { row in
+            count += 1
+            if !row.deleted, let id = ItemID(row.name) { changes.append(id) }
+            return count <= Self.unseenMax
+        }
+        looks += count
+        try look()
+        // Nothing is known of those that were not read.
+        if count > Self.unseenMax { changes = Array(repeating: .top, count: Self.unseenMax + 1) }
+        seen = (sequence, changes)
+        return changes
     }
 
     private func restore(_ id: ItemID, _ request: WireRestoreItem) throws {
@@ -449,16 +490,16 @@ final class Batch {
     func takeOldVersions() throws -> [WireDocumentContent] {
         var old: [WireDocumentContent] = []
         for id in Set(versions.map(\.item)) {
-            guard let item = items[id] ?? nil, try container.rows.versionCount(of: id) > DocumentLimits.versionsMax
-            else {
-                continue
-            }
+            guard let item = items[id] ?? nil else { continue }
+            let extra = try container.rows.versionCount(of: id) - DocumentLimits.versionsMax
+            guard extra > 0 else { continue }
             let pointedAt = Set(([item.content] + item.conflicts).map { [UInt8]($0.version) })
-            let oldest = try container.rows.oldestVersions(of: id, limit: pointedAt.count + 1)
-                .first { !pointedAt.contains($0.id) }
-            guard let oldest else { continue }
-            try container.rows.removeVersion(oldest.id, of: id)
-            if let content = try container.open(oldest, of: id) { old.append(content) }
+            let oldest = try container.rows.oldestVersions(of: id, limit: pointedAt.count + extra)
+                .filter { !pointedAt.contains($0.id) }
+            for version in oldest.prefix(extra) {
+                try container.rows.removeVersion(version.id, of: id)
+                if let content = try container.open(version, of: id) { old.append(content) }
+            }
         }
         return old
     }
@@ -466,6 +507,13 @@ final class Batch {
     /// The changed items as they are stored and as devices get them. Each is encoded once: maps have no order.
     func encoded() throws -> [ChangedItem] {
         try changed.map { id in
+            ChangedItem(name: id.name, body: try (items[id] ?? nil)?.serializedBytes())
+        }
+    }
+
+    /// Those that have not changed and are told all the same.
+    func encodedMentions() throws -> [ChangedItem] {
+        try mentioned.filter { !changed.contains($0) }.map { id in
             ChangedItem(name: id.name, body: try (items[id] ?? nil)?.serializedBytes())
         }
     }

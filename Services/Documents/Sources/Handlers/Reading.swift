@@ -13,6 +13,8 @@ extension DocumentsService {
         let caller = try context.requireCaller()
         let container = try openContainer(request.container, caller, transaction)
         let ids = try Self.chunks(request.ids, max: DocumentLimits.missingMax)
+        // Looking for what is not there is work too.
+        transaction.charge(rows: 2 * ids.count)
         var reply = WireFindMissingReply()
         reply.missing = try contentUses(container.scope, caller, context.now, transaction).missing(ids)
             .map { UInt32($0) }

@@ -26,6 +26,19 @@ enum ContentRule {
         }
     }
 
+    /// As it is stored: what this version does not know is left out, or it would be kept without being counted.
+    static func canonical(_ given: WireDocumentContent) -> WireDocumentContent {
+        var content = WireDocumentContent()
+        content.version = given.version
+        content.base = given.base
+        content.length = given.length
+        content.inline = given.inline
+        content.root = given.root
+        content.depth = given.depth
+        content.modified = given.modified
+        return content
+    }
+
     static func checkVersion(_ version: [UInt8], _ argument: String) throws(CloudError) {
         guard version.count == ItemID.byteCount else {
             throw CloudError(
@@ -50,9 +63,9 @@ enum AttributeRule {
     /// - Throws: ``CloudError`` `.limitExceeded`.
     static func check(_ attributes: WireItemAttributes) throws(CloudError) {
         let extended = attributes.extended
-        let bytes = extended.reduce(0) { $0 + $1.key.utf8.count + $1.value.count }
+        let bytes = extended.reduce(0) { $0 + $1.name.count + $1.value.count }
         guard bytes <= DocumentLimits.attributeBytesMax, extended.count <= DocumentLimits.attributeCountMax,
-            !extended.keys.contains("")
+            extended.allSatisfy({ (1...DocumentLimits.nameBytesMax).contains($0.name.count) && !$0.name.contains(0) })
         else {
             throw CloudError(
                 .limitExceeded, "The item's extended attributes are too large or too many, or one has no name.",
@@ -71,14 +84,5 @@ enum AttributeRule {
                     "bytes_max": "\(DocumentLimits.tagBytesMax)", "count_max": "\(DocumentLimits.tagCountMax)",
                 ])
         }
-    }
-
-    /// Each by itself, so that two devices which set different ones both have what they set.
-    static func merge(_ change: WireSetAttributes, into attributes: inout WireItemAttributes) {
-        if change.hasCreated { attributes.created = change.created }
-        if change.hasExecutable { attributes.executable = change.executable }
-        for (name, value) in change.extended { attributes.extended[name] = value.isEmpty ? nil : value }
-        if change.hasTags { attributes.tags = change.tags.tags }
-        if change.hasFavouriteRank { attributes.favouriteRank = change.favouriteRank }
     }
 }

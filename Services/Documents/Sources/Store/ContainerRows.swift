@@ -188,18 +188,50 @@ struct ContainerRows {
         try transaction.execute(Self.deleteRemoval, place + [.blob(folder.bytes)])
     }
 
-    private static let selectRemoval = SQL(
+    private static let isRemovedRow = SQL("SELECT 1 FROM document_removals WHERE \(key) AND folder = ?4")
+    private static let selectOwner = SQL(
         """
-        SELECT owner, container, folder FROM document_removals ORDER BY partition_number, owner, container, folder LIMIT 1
+        SELECT partition_number, owner FROM document_removals WHERE (partition_number, owner) > (?1, ?2)
+        ORDER BY partition_number, owner LIMIT 1
+        """)
+    private static let selectRemovals = SQL(
+        """
+        SELECT owner, container, folder FROM document_removals WHERE partition_number = ?1 AND owner = ?2
+        ORDER BY container, folder LIMIT ?3
         """)
 
-    /// A folder whose items are still to be removed.
-    static func nextRemoval(in transaction: any ReadTransaction) throws -> (scope: ScopeName, folder: ItemID)? {
-        try transaction.first(selectRemoval) { row in
-            ItemID(bytes: row.blob(2)).map {
-                (ScopeName(Owner(rawValue: row.text(0)), ItemName(row.text(1))), $0)
-            }
-        } ?? nil
+    /// Whether what follows from the item's removal is still to be done.
+    func isRemoved(_ id: ItemID) throws -> Bool {
+        try transaction.first(Self.isRemovedRow, place + [.blob(id.bytes)]) { _ in true } ?? false
+    }
+
+    /// Items of the first owner behind this one that are removed, with what lies in them still to be.
+    static func removals(
+        after owner: Owner?, limit: Int, in transaction: any ReadTransaction
+    ) throws -> [(scope: ScopeName, folder: ItemID)] {
+        let start: [SQLValue] = [
+            .integer(owner.map { Int64(ScopeName($0, "").partition) } ?? -1), .text(owner?.rawValue ?? ""),
+        ]
+        let next = try transaction.first(selectOwner, start) { row -> [SQLValue] in
+            [.integer(row.integer(0)), .text(row.text(1))]
+        }
+        guard let next else { return [] }
+        return try transaction.all(selectRemovals, next + [.integer(Int64(limit))]) { row in
+            ItemID(bytes: row.blob(2)).map { (ScopeName(Owner(rawValue: row.text(0)), ItemName(row.text(1))), $0) }
+        }.compactMap { $0 }
+    }
+
+    private static let deletePlaces = SQL(
+        """
+        DELETE FROM document_places WHERE \(key) AND folder = ?4 AND name_key IN (
+            SELECT name_key FROM document_places WHERE \(key) AND folder = ?4 LIMIT ?5)
+        """)
+
+    /// Frees the names of a folder that is removed.
+    ///
+    /// - Returns: Whether there may be more.
+    func removePlaces(of folder: ItemID, limit: Int) throws -> Bool {
+        try transaction.execute(Self.deletePlaces, place + [.blob(folder.bytes), .integer(Int64(limit))]) == limit
     }
 
     // MARK: The end of an account
