@@ -38,6 +38,20 @@ import Testing
         }
     }
 
+    @Test(arguments: [10, 100_000]) func whatIsThereAlreadyMakesNoVersion(count: Int) async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.settle()
+            let data = Data((0..<count).map { UInt8(truncatingIfNeeded: $0 &* 31) })
+            for _ in 0..<3 {
+                try await one.container.put(data, at: "a")
+                try await one.settle()
+            }
+            #expect(try await one.container.versions(of: "a").count == 1)
+            #expect(try FileManager.default.contentsOfDirectory(atPath: cloud.root + "/device-1/content").isEmpty)
+        }
+    }
+
     @Test func whatWaitsForItsContentHoldsUpOnlyWhatRestsOnIt() async throws {
         try await withContainers { cloud in
             let (one, two) = (try await cloud.open(), try await cloud.open())

@@ -9,6 +9,8 @@ struct DocumentDraft {
     let now: Timestamp
     let makeID: () -> DocumentID
     private(set) var changes: [(change: WireDocumentChange, content: StagedContent?)] = []
+    /// Versions of contents that are there already, byte by byte: nobody needs them.
+    private(set) var unchanged: [DocumentID] = []
     /// What it has made itself.
     private var made: [DocumentPath: (id: DocumentID, isFolder: Bool)] = [:]
 
@@ -90,7 +92,11 @@ struct DocumentDraft {
             }
             var replace = WireReplaceContent()
             replace.content = WireDocumentContent(content, base: item.wire.content.version)
-            changes.append((WireDocumentChange(item.id, .replace(replace)), content))
+            if replace.content.hasBytes(of: item.wire.content) {
+                unchanged.append(content.version)
+            } else {
+                changes.append((WireDocumentChange(item.id, .replace(replace)), content))
+            }
             if item.wire.attributes.executable != content.isExecutable, !content.isLink {
                 var set = WireSetAttributes()
                 set.executable = content.isExecutable

@@ -63,7 +63,8 @@ extension UbiquityContainer {
         return try changed(id)
     }
 
-    /// Puts several, all or none of them here. They are sent in requests of at most 500 changes, in order.
+    /// Puts several, all or none of them here. They are sent in requests of at most 500 changes, in order. What has the
+    /// bytes already that are put makes no version.
     ///
     /// - Returns: The item of each.
     /// - Throws: ``CloudError`` as the puts of one do.
@@ -79,12 +80,15 @@ extension UbiquityContainer {
                 staged.append(
                     (path, try source.content.map { content throws(CloudError) in try stage(content, folder) }))
             }
-            return try change { draft in
-                try staged.map { path, content in
+            let (ids, unchanged) = try change { draft in
+                let ids = try staged.map { path, content in
                     guard let content else { return try draft.folder(at: path, makes: true) }
                     return try draft.put(content, at: path, makesFolders: makesFolders)
                 }
+                return (ids, draft.unchanged)
             }
+            for version in unchanged { folder.remove(version) }
+            return ids
         } catch {
             for (_, content) in staged { if let content, content.inline == nil { folder.remove(content.version) } }
             throw error

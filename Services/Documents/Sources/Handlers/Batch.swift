@@ -307,8 +307,7 @@ final class Batch {
         if try isKnown(request.content.version, of: id) { return }
         if request.content.base == item.content.version {
             item.content = commit(request.content, of: id)
-        } else if ([item.content] + item.conflicts).contains(where: { ContentRule.haveEqualBytes($0, request.content) })
-        {
+        } else if ([item.content] + item.conflicts).contains(where: { $0.hasBytes(of: request.content) }) {
             // Nobody loses anything; the device learns which version has its bytes.
             return mention(id)
         } else if let index = item.conflicts.firstIndex(where: { $0.version == request.content.base }) {

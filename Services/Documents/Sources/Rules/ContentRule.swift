@@ -50,12 +50,6 @@ enum ContentRule {
     private static func malformed(_ message: String) -> CloudError {
         CloudError(.invalidArguments, message, details: ["argument": "content"])
     }
-
-    /// Whether two versions have the same bytes: then neither is lost.
-    static func haveEqualBytes(_ left: WireDocumentContent, _ right: WireDocumentContent) -> Bool {
-        left.length == right.length && left.inline == right.inline && left.root == right.root
-            && left.depth == right.depth
-    }
 }
 
 /// What attributes have to be like.
