@@ -46,6 +46,7 @@ final class ContentDownload {
     private static let fetchesMax = 32
 
     private let engine: DeviceEngine
+    private let app: AppID
     private let chunks: [(chunk: CutChunk, offset: Int)]
     private let sink: any ContentSink
     private let patience: Duration
@@ -64,6 +65,7 @@ final class ContentDownload {
         onProgress: @escaping @Sendable (Int) -> Void, _ completion: @escaping (Result<Void, CloudError>) -> Void
     ) {
         self.engine = engine
+        self.app = app
         var offset = 0
         self.chunks = chunks.map { chunk in
             defer { offset += chunk.length }
@@ -75,7 +77,7 @@ final class ContentDownload {
         self.completion = completion
         lastMoved = engine.loop.monotonicNow
         do {
-            client = try engine.makeBulkClient(of: .documents, app: app, BulkClient.Purpose())
+            client = try engine.contents.join(app)
             watch()
             fill()
         } catch { end(.failure(CloudError(wrapping: error))) }
@@ -123,7 +125,7 @@ final class ContentDownload {
     private func end(_ result: Result<Void, CloudError>) {
         guard !isOver else { return }
         isOver = true
-        client?.cancel()
+        if let client { engine.contents.leave(client, of: app) }
         client = nil
         // Not before it is made.
         engine.loop.schedule(after: .zero) { [completion] in completion(result) }

@@ -87,6 +87,7 @@ package final class DeviceEngine {
     let serverTime = ServerTime()
     private(set) lazy var tokens = TokenKeeper(self)
     private(set) lazy var router = SubscriptionRouter(self)
+    private(set) lazy var contents = ContentConnections(self)
 
     /// - Parameter makeKeyPair: A fresh CURVE key pair, for the first sign-in.
     package init(
@@ -352,6 +353,7 @@ package final class DeviceEngine {
         let closing = clients.sorted { $0.key.rawValue < $1.key.rawValue }.map(\.value)
         clients = [:]
         for client in closing { client.close() }
+        contents.end()
     }
 
     /// Nobody listens where the service should be. Those who wait are told; the attempts go on.

@@ -1,0 +1,61 @@
+import NephosBus
+import NephosCore
+
+/// The connections that contents are fetched over: one for each app, kept for a moment after it was used last, since to
+/// make one costs a hundred times what a small file does. On the loop only.
+final class ContentConnections {
+    private static let patience: Duration = .seconds(5)
+
+    private final class Connection {
+        let client: BulkClient
+        var users = 0
+        var closing: (any LoopTimer)?
+
+        init(_ client: BulkClient) { self.client = client }
+    }
+
+    private unowned let engine: DeviceEngine
+    private var connections: [AppID: Connection] = [:]
+
+    init(_ engine: DeviceEngine) { self.engine = engine }
+
+    /// A connection, until ``leave(_:of:)``.
+    ///
+    /// - Throws: ``CloudError`` as ``DeviceEngine/makeBulkClient(of:app:_:)`` does.
+    func join(_ app: AppID) throws -> BulkClient {
+        let connection: Connection
+        if let known = connections[app], known.client.ended == nil {
+            connection = known
+        } else {
+            connections[app]?.client.close()
+            connection = Connection(try engine.makeBulkClient(of: .documents, app: app, BulkClient.Purpose()))
+            connections[app] = connection
+        }
+        connection.users += 1
+        connection.closing?.cancel()
+        connection.closing = nil
+        return connection.client
+    }
+
+    /// Whoever has it does not need it any more.
+    func leave(_ client: BulkClient, of app: AppID) {
+        // One that has ended is in nobody's place here.
+        guard let connection = connections[app], connection.client === client else { return }
+        connection.users -= 1
+        guard connection.users == 0 else { return }
+        connection.closing = engine.loop.schedule(after: Self.patience) { [weak self, weak connection] in
+            guard let self, let connection, connection.users == 0 else { return }
+            connection.client.close()
+            if connections[app] === connection { connections[app] = nil }
+        }
+    }
+
+    /// Closes all of them: another account has signed in, or none.
+    func end() {
+        for connection in connections.values {
+            connection.closing?.cancel()
+            connection.client.close()
+        }
+        connections = [:]
+    }
+}
