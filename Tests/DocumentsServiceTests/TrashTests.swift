@@ -125,6 +125,21 @@ import Testing
         try here.apply(folders[..<5].map { .trash($0, seen: seen) })
     }
 
+    /// Nor by saying otherwise each time what was seen.
+    @Test func whatDeletionsReadIsBounded() throws {
+        let folders = try (0..<40).map { try here.makeFolder("\($0)") }
+        let seen = try here.apply([.attributes(folders[0]) { $0.favouriteRank = 1 }]).token.sequence
+        let ids = (0..<300).map { _ in ContainerDevice.makeID() }
+        try there.apply(ids.enumerated().map { .create($1, "x\($0)") })
+        for some in [ids[..<150], ids[150...]] { try there.apply(some.flatMap { [.trash($0), .remove($0)] }) }
+        house.cloud.network.run(for: .seconds(5))
+        let head = try there.apply([.attributes(folders[0]) { $0.favouriteRank = 2 }])
+        #expect(head.token.sequence > seen)
+        expect(.limitExceeded) {
+            try here.apply(folders.enumerated().map { .trash($1, seen: seen - UInt64($0 % 2)) })
+        }
+    }
+
     @Test func aRemovalThatWasCutOffGoesOn() throws {
         let folder = try here.makeFolder("folder")
         for number in 0..<150 { try here.makeFile("\(number)", in: folder) }
