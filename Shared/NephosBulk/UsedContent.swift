@@ -1,5 +1,4 @@
 public import NephosCore
-public import NephosWire
 
 /// A content that a service keeps for an owner: what its version says of it.
 public struct UsedContent: Hashable, Sendable {
@@ -23,13 +22,5 @@ public struct UsedContent: Hashable, Sendable {
         self.depth = depth
         self.app = app
         self.device = device
-    }
-
-    /// - Parameter content: As it was committed.
-    public init(_ content: WireDocumentContent) {
-        self.init(
-            length: content.length, isInline: content.root.isEmpty,
-            root: ChunkID(bytes: [UInt8](content.root)) ?? .none, depth: Int(content.depth),
-            app: AppID(content.appID), device: DeviceID(content.deviceID))
     }
 }
