@@ -2,6 +2,12 @@
 public enum DocumentLimits {
     /// Bytes of a name.
     public static let nameBytesMax = 255
+    /// Whether an item can be called so: without `/` and NUL, and neither `.` nor `..`.
+    public static func isName(_ name: some Collection<UInt8>) -> Bool {
+        (1...nameBytesMax).contains(name.count) && !name.contains(0) && !name.contains(UInt8(ascii: "/"))
+            && !name.elementsEqual(".".utf8) && !name.elementsEqual("..".utf8)
+    }
+
     /// Folders above an item, the container's top among them.
     public static let depthMax = 128
     /// Items of a folder.

@@ -3,9 +3,6 @@ import NephosCore
 
 /// A content that was put, before the server has it: in the home, so that it survives whatever happens until then.
 struct StagedContent: Sendable {
-    /// Contents of so many bytes and less go along with their items.
-    static let inlineMax = 4096
-
     var version: DocumentID
     var length: UInt64
     /// All of it, where it is short; nil: it is in the home's folder.
@@ -42,7 +39,7 @@ struct ContentFolder: Sendable {
     // MARK: Putting
 
     func stage(_ data: Data, version: DocumentID, modified: Int64) throws -> StagedContent {
-        guard data.count > StagedContent.inlineMax else {
+        guard data.count > DocumentLimits.inlineBytesMax else {
             return StagedContent(
                 version: version, length: UInt64(data.count), inline: data, modified: modified)
         }
@@ -69,8 +66,8 @@ struct ContentFolder: Sendable {
                 .invalidArguments, "Only files, folders and links can be put.", details: ["file": source])
         }
         var staged: StagedContent
-        if before.st_size <= StagedContent.inlineMax {
-            var buffer = [UInt8](repeating: 0, count: StagedContent.inlineMax + 1)
+        if before.st_size <= DocumentLimits.inlineBytesMax {
+            var buffer = [UInt8](repeating: 0, count: DocumentLimits.inlineBytesMax + 1)
             let count = try Self.readAll(descriptor, &buffer, source)
             staged = StagedContent(
                 version: version, length: UInt64(count), inline: Data(buffer.prefix(count)), modified: 0)

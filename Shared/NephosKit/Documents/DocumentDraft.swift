@@ -124,7 +124,7 @@ struct DocumentDraft {
             let isFull =
                 bytes + size > DocumentBatches.bytesMax || nodeBytes + ofNodes > DocumentLimits.nodesBytesMax
                 || contentBytes > 0 && contentBytes + ofContent > Self.contentBytesMax
-                || (requests.last?.request.changes.count ?? 0) >= DocumentBatches.changesMax
+                || (requests.last?.request.changes.count ?? 0) >= DocumentLimits.changesMax
             if requests.isEmpty || isFull {
                 var request = WireApplyChanges()
                 request.container = container

@@ -3,10 +3,6 @@ import NephosCore
 
 /// Where something is in a container, by the names of the folders that lead to it from the top.
 struct DocumentPath: Hashable {
-    /// Folders within folders, at most.
-    static let depthMax = 128
-    /// Bytes of one name, at most.
-    static let nameBytesMax = 255
     /// What the folder is called that the person sees.
     static let documents = Data("Documents".utf8)
 
@@ -19,10 +15,10 @@ struct DocumentPath: Hashable {
         names = text.utf8.split(separator: UInt8(ascii: "/")).map { Data($0) }
         if text.utf8.first != UInt8(ascii: "/"), names.first != Self.documents { names.insert(Self.documents, at: 0) }
         for name in names { try Self.check(name, of: text) }
-        guard names.count <= Self.depthMax else {
+        guard names.count <= DocumentLimits.depthMax else {
             throw CloudError(
                 .invalidArguments, "Folders lie too deep within each other.",
-                details: ["depth_max": "\(Self.depthMax)"])
+                details: ["depth_max": "\(DocumentLimits.depthMax)"])
         }
     }
 
@@ -39,15 +35,10 @@ struct DocumentPath: Hashable {
 
     /// - Throws: ``CloudError`` `.invalidArguments`.
     static func check(_ name: Data, of path: String = "") throws(CloudError) {
-        guard !isName(name) else { return }
+        guard !DocumentLimits.isName(name) else { return }
         throw CloudError(
             .invalidArguments,
             "No item can be called so: a name has 1 to 255 bytes, none of them / or NUL, and is not . or ..",
             details: ["name": String(decoding: name, as: UTF8.self), "path": path])
-    }
-
-    static func isName(_ name: Data) -> Bool {
-        (1...nameBytesMax).contains(name.count) && !name.contains(0) && !name.contains(UInt8(ascii: "/"))
-            && name != Data(".".utf8) && name != Data("..".utf8)
     }
 }

@@ -49,7 +49,7 @@ extension DocumentTransaction {
         var isInTrash = item.isTrashed
         var parent = item.parent
         // One more, for `Documents` itself. Folders that lie in each other lead nowhere.
-        for _ in 0...DocumentPath.depthMax {
+        for _ in 0...DocumentLimits.depthMax {
             guard let folder = parent else { return nil }
             if folder == .top { return (DocumentPath(names: names.reversed()), isInTrash) }
             if folder == .documents {
@@ -75,7 +75,7 @@ extension DocumentTransaction {
     /// Whether the folder is this one, or lies in it.
     func isFolder(_ folder: DocumentID, in other: DocumentID) throws -> Bool {
         var next: DocumentID? = folder
-        for _ in 0...DocumentPath.depthMax {
+        for _ in 0...DocumentLimits.depthMax {
             guard let here = next else { return false }
             if here == other { return true }
             next = here == .documents ? .top : try document(here)?.parent
@@ -88,7 +88,7 @@ extension DocumentTransaction {
         var height = 0
         var level = [id]
         var seen: Set<DocumentID> = [id]
-        while height <= DocumentPath.depthMax {
+        while height <= DocumentLimits.depthMax {
             level = try level.flatMap { try children(of: $0) }.map(\.id).filter { seen.insert($0).inserted }
             guard !level.isEmpty else { return height }
             height += 1
@@ -112,7 +112,7 @@ extension DocumentTransaction {
         while let (item, path) = left.popLast() {
             guard seen.insert(item.id).inserted else { continue }
             found.append((item, path))
-            guard item.isFolder, path.names.count < DocumentPath.depthMax else { continue }
+            guard item.isFolder, path.names.count < DocumentLimits.depthMax else { continue }
             left += try children(of: item.id).reversed().map { ($0, path.appending($0.wire.name)) }
         }
         return found

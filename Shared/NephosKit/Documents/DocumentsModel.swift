@@ -198,8 +198,6 @@ extension DocumentTransaction.Synced {
 
 /// Divides changes into requests.
 enum DocumentBatches {
-    /// Changes of one request, at most.
-    static let changesMax = 500
     /// Bytes of them, well below what a frame may have.
     static let bytesMax = 1 << 20
 
@@ -208,7 +206,7 @@ enum DocumentBatches {
         var bytes = 0
         for change in changes {
             let size = (try? change.serializedData().count) ?? 0
-            if batches.isEmpty || bytes + size > bytesMax || (batches.last?.count ?? 0) >= changesMax {
+            if batches.isEmpty || bytes + size > bytesMax || (batches.last?.count ?? 0) >= DocumentLimits.changesMax {
                 batches.append([])
                 bytes = 0
             }

@@ -163,10 +163,10 @@ extension DocumentTransaction {
         guard try !isFolder(folder, in: item.id) else {
             throw CloudError(.invalidArguments, "A folder cannot be in itself.", details: ["path": path.text])
         }
-        guard try path.names.count + height(of: item.id) <= DocumentPath.depthMax else {
+        guard try path.names.count + height(of: item.id) <= DocumentLimits.depthMax else {
             throw CloudError(
                 .invalidArguments, "Folders lie too deep within each other.",
-                details: ["depth_max": "\(DocumentPath.depthMax)"])
+                details: ["depth_max": "\(DocumentLimits.depthMax)"])
         }
     }
 }

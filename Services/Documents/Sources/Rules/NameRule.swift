@@ -21,10 +21,7 @@ enum NameRule: UInt8 {
 
     /// - Throws: ``CloudError`` `.invalidArguments`.
     static func check(_ name: [UInt8]) throws(CloudError) {
-        let isSound =
-            (1...DocumentLimits.nameBytesMax).contains(name.count) && !name.contains(0)
-            && !name.contains(UInt8(ascii: "/")) && name != [UInt8](".".utf8) && name != [UInt8]("..".utf8)
-        guard isSound else {
+        guard DocumentLimits.isName(name) else {
             throw CloudError(
                 .invalidArguments,
                 "A name has 1 to 255 bytes without '/' and NUL, and is not '.' or '..'. Choose another.",
