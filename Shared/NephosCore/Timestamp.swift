@@ -4,6 +4,12 @@ public struct Timestamp: Hashable, Sendable, Comparable {
 
     public init(milliseconds: UInt64) { self.milliseconds = milliseconds }
 
+    /// Nanoseconds since 1970; saturates.
+    public var nanoseconds: Int64 {
+        let (product, overflow) = milliseconds.multipliedReportingOverflow(by: 1_000_000)
+        return overflow ? .max : Int64(clamping: product)
+    }
+
     public static func < (left: Timestamp, right: Timestamp) -> Bool { left.milliseconds < right.milliseconds }
 
     /// The time this much later; earlier, for a negative duration. Stops at both ends of the range.

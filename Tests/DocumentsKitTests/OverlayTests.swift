@@ -27,12 +27,14 @@ import Testing
         }
     }
 
-    private func id(_ number: UInt64) -> DocumentID { DocumentID(high: 1, low: number) }
+    private func id(_ number: UInt64) -> DocumentID {
+        DocumentID(bytes: [0, 0, 0, 0, 0, 0, 0, 1] + withUnsafeBytes(of: number.bigEndian) { [UInt8]($0) })!
+    }
 
     private func item(_ name: String, in parent: DocumentID, _ kind: WireItemKind = .folder) -> WireDocumentItem {
         var item = WireDocumentItem()
         item.kind = kind
-        item.parent = parent.bytes
+        item.parent = parent.wire
         item.name = Data(name.utf8)
         return item
     }
@@ -40,7 +42,7 @@ import Testing
     private func tell(_ number: UInt64, _ item: WireDocumentItem?, at sequence: UInt64) throws {
         try write { documents, state in
             let row = DocumentTransaction.Synced(
-                name: id(number).itemName, sequence: sequence, body: try item?.serializedData())
+                name: id(number).name, sequence: sequence, body: try item?.serializedData())
             try documents.put(row, replacing: try documents.synced(row.name), &state)
         }
     }
@@ -57,7 +59,7 @@ import Testing
 
     private func place(_ name: String, in parent: DocumentID) -> WireDocumentChange.OneOf_Kind {
         var place = WirePlaceItem()
-        place.parent = parent.bytes
+        place.parent = parent.wire
         place.name = Data(name.utf8)
         return .place(place)
     }

@@ -25,11 +25,11 @@ import Testing
     @Test func anIdIsTheSameInAllItsForms() throws {
         var random = SplitMix64(seed: 1)
         for _ in 0..<100 {
-            let id = DocumentID(high: random.next(), low: random.next())
+            let id = DocumentID.random(using: &random)
             #expect(DocumentID(bytes: id.bytes) == id && DocumentID(id.description) == id)
             #expect(id.description.utf8.count == 32)
         }
-        #expect(DocumentID.documents.bytes == Data(repeating: 0, count: 15) + [1])
+        #expect(DocumentID.documents.bytes == [UInt8](repeating: 0, count: 15) + [1])
         #expect(DocumentID("0" + DocumentID.top.description) == nil)
         #expect(DocumentID(String(repeating: "A", count: 32)) == nil)
     }

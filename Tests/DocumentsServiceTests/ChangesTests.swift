@@ -145,7 +145,7 @@ import Testing
         try there.apply([.place(id, "b", in: folder, base: item.placeVersion)])
         try here.apply([.replace(id, .inline("2", base: item.content.version))])
         let now = try there.item(id)
-        #expect(now.content.text == "2" && now.conflicts.isEmpty && ItemID(bytes: now.parent) == folder)
+        #expect(now.content.text == "2" && now.conflicts.isEmpty && DocumentID(bytes: now.parent) == folder)
         // Of two moves from one place the second is told.
         expect(.constraintViolation) { try here.apply([.place(id, "c", in: .documents, base: item.placeVersion)]) }
     }
@@ -212,7 +212,7 @@ import Testing
     }
 
     @Test func foldersLieNoDeeperThanIsStated() throws {
-        var folder = ItemID.documents
+        var folder = DocumentID.documents
         var changes: [WireDocumentChange] = []
         for _ in 1..<DocumentLimits.depthMax {
             let id = ContainerDevice.makeID()

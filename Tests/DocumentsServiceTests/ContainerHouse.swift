@@ -88,14 +88,14 @@ final class ContainerDevice {
     }
 
     /// Everything in the container, by id.
-    func list() throws -> [ItemID: WireDocumentItem] {
+    func list() throws -> [DocumentID: WireDocumentItem] {
         var request = WireReadChanges()
         request.scope = container
         let reply = try call("ReadChanges", request, as: WireReadChangesReply.self)
-        var items: [ItemID: WireDocumentItem] = [:]
+        var items: [DocumentID: WireDocumentItem] = [:]
         var digest = SetDigest.empty
         for change in reply.changes where !change.deleted {
-            let id = try #require(ItemID(ItemName(change.item)))
+            let id = try #require(DocumentID(ItemName(change.item)))
             items[id] = try WireDocumentItem(serializedBytes: change.body)
             digest.add(
                 SetDigest(ofItem: [UInt8](reply.digestKey) + [UInt8](change.item.utf8) + [0] + [UInt8](change.body)))
@@ -105,14 +105,14 @@ final class ContainerDevice {
     }
 
     /// What the folder holds, by name.
-    func names(in folder: ItemID = .documents) throws -> [String: ItemID] {
-        let items = try list().filter { !$0.value.hasTrash && ItemID(bytes: $0.value.parent) == folder }
+    func names(in folder: DocumentID = .documents) throws -> [String: DocumentID] {
+        let items = try list().filter { !$0.value.hasTrash && DocumentID(bytes: $0.value.parent) == folder }
         return Dictionary(items.map { (String(decoding: $0.value.name, as: UTF8.self), $0.key) }) { $1 }
     }
 
-    func item(_ id: ItemID) throws -> WireDocumentItem { try #require(try list()[id]) }
+    func item(_ id: DocumentID) throws -> WireDocumentItem { try #require(try list()[id]) }
 
-    func versions(of id: ItemID) throws -> [WireDocumentContent] {
+    func versions(of id: DocumentID) throws -> [WireDocumentContent] {
         var request = WireListVersions()
         request.container = container
         request.item = Data(id.bytes)
@@ -123,7 +123,7 @@ final class ContainerDevice {
 
     /// Makes a folder.
     @discardableResult
-    func makeFolder(_ name: String, in folder: ItemID = .documents) throws -> ItemID {
+    func makeFolder(_ name: String, in folder: DocumentID = .documents) throws -> DocumentID {
         let id = Self.makeID()
         try apply([.create(id, name, in: folder)])
         return id
@@ -131,20 +131,20 @@ final class ContainerDevice {
 
     /// Makes a file with these bytes.
     @discardableResult
-    func makeFile(_ name: String, in folder: ItemID = .documents, _ text: String = "text") throws -> ItemID {
+    func makeFile(_ name: String, in folder: DocumentID = .documents, _ text: String = "text") throws -> DocumentID {
         let id = Self.makeID()
         try apply([.create(id, name, in: folder, .inline(text))])
         return id
     }
 
-    static func makeID() -> ItemID {
+    static func makeID() -> DocumentID {
         var generator = SystemRandomNumberGenerator()
-        return ItemID.random(using: &generator)
+        return DocumentID.random(using: &generator)
     }
 }
 
 extension WireDocumentContent {
-    static func inline(_ text: String, base: Data = Data(), version: ItemID = ContainerDevice.makeID()) -> Self {
+    static func inline(_ text: String, base: Data = Data(), version: DocumentID = ContainerDevice.makeID()) -> Self {
         var content = WireDocumentContent()
         content.version = Data(version.bytes)
         content.base = base
@@ -157,7 +157,7 @@ extension WireDocumentContent {
 }
 
 extension WireDocumentChange {
-    private static func make(_ item: ItemID, _ set: (inout WireDocumentChange) -> Void) -> Self {
+    private static func make(_ item: DocumentID, _ set: (inout WireDocumentChange) -> Void) -> Self {
         var change = WireDocumentChange()
         change.item = Data(item.bytes)
         set(&change)
@@ -166,15 +166,15 @@ extension WireDocumentChange {
 
     /// - Parameter content: Nil: it is a folder.
     static func create(
-        _ id: ItemID, _ name: String, in folder: ItemID = .documents, _ content: WireDocumentContent? = nil,
-        clash: WireNameClash = .refuse, place: ItemID = ContainerDevice.makeID()
+        _ id: DocumentID, _ name: String, in folder: DocumentID = .documents, _ content: WireDocumentContent? = nil,
+        clash: WireNameClash = .refuse, place: DocumentID = ContainerDevice.makeID()
     ) -> Self {
         create(id, Data(name.utf8), in: folder, content, clash: clash, place: place)
     }
 
     static func create(
-        _ id: ItemID, _ name: Data, in folder: ItemID, _ content: WireDocumentContent? = nil,
-        clash: WireNameClash = .refuse, place: ItemID = ContainerDevice.makeID()
+        _ id: DocumentID, _ name: Data, in folder: DocumentID, _ content: WireDocumentContent? = nil,
+        clash: WireNameClash = .refuse, place: DocumentID = ContainerDevice.makeID()
     ) -> Self {
         make(id) {
             $0.create.kind = content == nil ? .folder : .file
@@ -186,7 +186,7 @@ extension WireDocumentChange {
         }
     }
 
-    static func replace(_ id: ItemID, _ content: WireDocumentContent, failOnConflict: Bool = false) -> Self {
+    static func replace(_ id: DocumentID, _ content: WireDocumentContent, failOnConflict: Bool = false) -> Self {
         make(id) {
             $0.replace.content = content
             $0.replace.failOnConflict = failOnConflict
@@ -194,8 +194,8 @@ extension WireDocumentChange {
     }
 
     static func place(
-        _ id: ItemID, _ name: String, in folder: ItemID, base: Data = Data(), clash: WireNameClash = .refuse,
-        place: ItemID = ContainerDevice.makeID()
+        _ id: DocumentID, _ name: String, in folder: DocumentID, base: Data = Data(), clash: WireNameClash = .refuse,
+        place: DocumentID = ContainerDevice.makeID()
     ) -> Self {
         make(id) {
             $0.place.parent = Data(folder.bytes)
@@ -206,7 +206,7 @@ extension WireDocumentChange {
         }
     }
 
-    static func trash(_ id: ItemID, base: Data = Data(), seen: UInt64 = 0) -> Self {
+    static func trash(_ id: DocumentID, base: Data = Data(), seen: UInt64 = 0) -> Self {
         make(id) {
             $0.trash.batch = Data(ContainerDevice.makeID().bytes)
             $0.trash.base = base
@@ -214,10 +214,12 @@ extension WireDocumentChange {
         }
     }
 
-    static func restore(_ id: ItemID, clash: WireNameClash = .refuse) -> Self { make(id) { $0.restore.clash = clash } }
-    static func remove(_ id: ItemID) -> Self { make(id) { $0.remove = WireRemoveItem() } }
-    static func resolve(_ id: ItemID, _ versions: [Data]) -> Self { make(id) { $0.resolve.versions = versions } }
-    static func attributes(_ id: ItemID, _ set: (inout WireSetAttributes) -> Void) -> Self {
+    static func restore(_ id: DocumentID, clash: WireNameClash = .refuse) -> Self {
+        make(id) { $0.restore.clash = clash }
+    }
+    static func remove(_ id: DocumentID) -> Self { make(id) { $0.remove = WireRemoveItem() } }
+    static func resolve(_ id: DocumentID, _ versions: [Data]) -> Self { make(id) { $0.resolve.versions = versions } }
+    static func attributes(_ id: DocumentID, _ set: (inout WireSetAttributes) -> Void) -> Self {
         make(id) { set(&$0.attributes) }
     }
 }

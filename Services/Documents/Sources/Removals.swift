@@ -33,7 +33,7 @@ extension DocumentsService {
     }
 
     /// - Returns: How many rows that took.
-    private func removeSome(of folder: ItemID, in container: Container) throws -> Int {
+    private func removeSome(of folder: DocumentID, in container: Container) throws -> Int {
         let rows = container.rows
         // One that lives is none: nothing of it is removed.
         if let item = try container.transaction.item(container.scope, folder.name), !item.deleted {
@@ -63,7 +63,7 @@ extension DocumentsService {
         ).giveBack([content])
     }
 
-    private func remove(_ children: [ItemID], of folder: ItemID, in container: Container) throws {
+    private func remove(_ children: [DocumentID], of folder: DocumentID, in container: Container) throws {
         var gone: [ChangedItem] = []
         for id in children {
             try container.rows.removeChild(id, of: folder)
@@ -90,7 +90,7 @@ extension DocumentsService {
                 try container.rows.setTrashed(id, at: nil)
                 guard let stored = try transaction.item(scope, id.name), !stored.deleted else { continue }
                 // Where a damaged one lay nobody knows; that row says nothing to anybody.
-                if let item = try? container.item(id), let folder = ItemID(bytes: item.parent) {
+                if let item = try? container.item(id), let folder = DocumentID(bytes: item.parent) {
                     try container.rows.removeChild(id, of: folder)
                 }
                 try container.rows.addRemoval(of: id)

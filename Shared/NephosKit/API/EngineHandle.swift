@@ -29,10 +29,10 @@ final class EngineHandle: Sendable {
         generator.withLock { generator in
             guard var seeded = generator else {
                 var system = SystemRandomNumberGenerator()
-                return DocumentID(high: system.next(), low: system.next())
+                return .random(using: &system)
             }
             defer { generator = seeded }
-            return DocumentID(high: seeded.next(), low: seeded.next())
+            return .random(using: &seeded)
         }
     }
 

@@ -11,6 +11,7 @@
 @_exported public import struct NephosCore.CloudError
 @_exported public import struct NephosCore.ConnectionString
 @_exported public import struct NephosCore.DeviceID
+@_exported public import struct NephosCore.DocumentID
 @_exported public import struct NephosCore.HybridTimestamp
 @_exported public import protocol NephosCore.Identifier
 @_exported public import struct NephosCore.ItemName

@@ -117,7 +117,7 @@ enum DocumentChanges {
 extension WireDocumentChange {
     init(_ id: DocumentID, _ kind: OneOf_Kind) {
         self.init()
-        item = id.bytes
+        item = id.wire
         self.kind = kind
     }
 

@@ -54,9 +54,9 @@ struct DocumentDraft {
         let id = makeID()
         var create = WireCreateItem()
         create.kind = kind
-        create.parent = folder.bytes
+        create.parent = folder.wire
         create.name = path.last
-        create.placeVersion = makeID().bytes
+        create.placeVersion = makeID().wire
         create.attributes.created = now.nanoseconds
         create.clash = .rename
         if let content {
@@ -148,7 +148,7 @@ struct DocumentDraft {
 extension WireDocumentContent {
     init(_ content: StagedContent, base: Data?) {
         self.init()
-        version = content.version.bytes
+        version = content.version.wire
         self.base = base ?? Data()
         length = content.length
         inline = content.inline ?? Data()

@@ -70,17 +70,16 @@ extension DocumentEntry.Kind {
     }
 }
 
+extension DocumentID {
+    /// As messages and rows hold it.
+    var wire: Data { Data(bytes) }
+}
+
 extension Timestamp {
     /// Nil of 0, which stands for none. What was before 1970 is shown as 1970.
     init?(nanoseconds: Int64) {
         guard nanoseconds != 0 else { return nil }
         self.init(milliseconds: UInt64(clamping: nanoseconds / 1_000_000))
-    }
-
-    var nanoseconds: Int64 {
-        Int64(
-            clamping: milliseconds.multipliedReportingOverflow(by: 1_000_000).overflow ? .max : milliseconds * 1_000_000
-        )
     }
 }
 

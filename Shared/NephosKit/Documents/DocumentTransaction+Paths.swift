@@ -125,7 +125,7 @@ extension DocumentTransaction {
         let path = DocumentPath(names: id == .top ? [] : [DocumentPath.documents])
         var wire = WireDocumentItem()
         wire.kind = .folder
-        wire.parent = DocumentID.top.bytes
+        wire.parent = DocumentID.top.wire
         wire.name = path.last
         return DocumentEntry(id, wire, .folder, path: path, isInTrash: false, pending: .none)
     }

@@ -146,7 +146,7 @@ struct DocumentTransaction {
         let position = try rows.append(try request.serializedData(), id: id, writer: writer, now: now)
         var items: [ItemName] = []
         for (ordinal, change) in request.changes.enumerated() {
-            guard let item = DocumentID(bytes: change.item)?.itemName else { continue }
+            guard let item = DocumentID(bytes: change.item)?.name else { continue }
             try cached(
                 "INSERT INTO document_changes (account, container, item, position, ordinal, change) "
                     + "VALUES (?1, ?2, ?3, ?4, ?5, ?6)"
@@ -159,7 +159,7 @@ struct DocumentTransaction {
                     + "VALUES (?1, ?2, ?3, ?4, ?5, ?6)"
             ).execute(
                 arguments: arguments(
-                    content.version.bytes, position, Int64(clamping: content.length), CutChunk.encode(content.chunks)))
+                    content.version.wire, position, Int64(clamping: content.length), CutChunk.encode(content.chunks)))
         }
         for item in Set(items) { try refresh(item) }
         return position
@@ -236,11 +236,11 @@ struct DocumentTransaction {
 
     /// What lies in the folder and not in the trash, by name.
     func children(of folder: DocumentID) throws -> [HeldDocument] {
-        try fetch(where: "parent = ?3 AND trash IS NULL", order: " ORDER BY name, item", folder.bytes)
+        try fetch(where: "parent = ?3 AND trash IS NULL", order: " ORDER BY name, item", folder.wire)
     }
 
     func child(of folder: DocumentID, named name: Data) throws -> HeldDocument? {
-        try fetch(where: "parent = ?3 AND name = ?4 AND trash IS NULL", order: " ORDER BY item", folder.bytes, name)
+        try fetch(where: "parent = ?3 AND name = ?4 AND trash IS NULL", order: " ORDER BY item", folder.wire, name)
             .first
     }
 
@@ -249,7 +249,7 @@ struct DocumentTransaction {
     /// - Parameter batch: Nil: of all.
     func trashed(batch: DocumentID? = nil) throws -> [HeldDocument] {
         guard let batch else { return try fetch(where: "trash IS NOT NULL", order: " ORDER BY name, item") }
-        return try fetch(where: "trash = ?3", order: " ORDER BY name, item", batch.bytes)
+        return try fetch(where: "trash = ?3", order: " ORDER BY name, item", batch.wire)
     }
 
     /// Everything with a body, in no order that means anything.
@@ -271,7 +271,7 @@ struct DocumentTransaction {
                     + "AND position = ?3 AND is_stored = 0 ORDER BY version"),
             arguments: arguments(position)
         ).compactMap { row in
-            DocumentID(bytes: row["version"]).map {
+            DocumentID(bytes: row["version"] as Data).map {
                 WaitingContent(version: $0, position: row["position"], chunks: CutChunk.decode(row["chunks"]))
             }
         }
@@ -386,6 +386,6 @@ struct DocumentTransaction {
         ).execute(arguments: arguments(refusal.position, refusal.path))
         guard let version = refusal.version else { return }
         try cached("DELETE FROM document_contents WHERE account = ?1 AND container = ?2 AND version = ?3")
-            .execute(arguments: arguments(version.bytes))
+            .execute(arguments: arguments(version.wire))
     }
 }

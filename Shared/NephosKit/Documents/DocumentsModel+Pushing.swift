@@ -60,7 +60,7 @@ extension DocumentsModel {
 
     func receipt(_ reply: Frame, of operation: OutboxOperation, in rows: ScopeTransaction) throws -> PushReceipt? {
         let request = try WireApplyChanges(serializedBytes: operation.payload)
-        let named = Set(request.changes.compactMap { DocumentID(bytes: $0.item)?.itemName })
+        let named = Set(request.changes.compactMap { DocumentID(bytes: $0.item)?.name })
         guard let reply = try? reply.decode(WireApplyChangesReply.self),
             reply.items.allSatisfy({ named.contains(ItemName($0.item)) })
         else { return nil }
@@ -157,7 +157,7 @@ extension DocumentsModel {
         // Their contents stay until somebody has dismissed it.
         try documents.recordRefusal(refused, of: operation.position, error, now: engine.now)
         try documents.removeChanges(at: operation.position)
-        let names = request.changes.compactMap { DocumentID(bytes: $0.item)?.itemName }
+        let names = request.changes.compactMap { DocumentID(bytes: $0.item)?.name }
         return ChangeNotification(reason: .quotaViolationChange, changedKeys: names, error: error)
     }
 
@@ -202,7 +202,7 @@ extension DocumentsModel {
         let request = try WireApplyChanges(serializedBytes: operation.payload)
         return try request.changes.prefix(Self.listedMax).compactMap { change in
             guard let id = DocumentID(bytes: change.item) else { return nil }
-            return try documents.pathText(of: id).map { ItemName($0) } ?? id.itemName
+            return try documents.pathText(of: id).map { ItemName($0) } ?? id.name
         }
     }
 

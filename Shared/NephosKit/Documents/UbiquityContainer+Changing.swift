@@ -48,9 +48,9 @@ extension UbiquityContainer {
             }
             try draft.documents.requireRoom(for: item, in: folder, at: target)
             var place = WirePlaceItem()
-            place.parent = folder.bytes
+            place.parent = folder.wire
             place.name = target.last
-            place.placeVersion = draft.makeID().bytes
+            place.placeVersion = draft.makeID().wire
             place.clash = .rename
             if place.parent != item.wire.parent || place.name != item.wire.name {
                 draft.add(WireDocumentChange(item.id, .place(place)))
@@ -119,7 +119,7 @@ extension UbiquityContainer {
 extension DocumentDraft {
     mutating func trash(_ item: HeldDocument, batch: DocumentID) {
         var trash = WireTrashItem()
-        trash.batch = batch.bytes
+        trash.batch = batch.wire
         if !item.isFolder {
             trash.base = item.wire.content.version
         } else if (try? documents.rows.operationCount()) == 0, let head = try? documents.rows.state().head {

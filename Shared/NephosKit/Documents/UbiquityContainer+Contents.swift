@@ -210,7 +210,7 @@ extension UbiquityContainer {
     ) async throws(CloudError) -> [DocumentVersion] {
         var request = WireListVersions()
         request.container = id
-        request.item = item.id.bytes
+        request.item = item.id.wire
         let reply = try await session.call(
             .documents, request, as: WireListVersionsReply.self, app: app, timeout: timeout)
         return reply.versions.compactMap { DocumentVersion($0) }
@@ -224,8 +224,8 @@ extension UbiquityContainer {
         guard item.wire.hasContent else {
             throw CloudError(.invalidArguments, "A folder has no content of its own.", details: ["path": path.text])
         }
-        guard let version, version.bytes != item.wire.content.version else { return (item, item.wire.content) }
-        if let conflict = item.wire.conflicts.first(where: { $0.version == version.bytes }) { return (item, conflict) }
+        guard let version, version.wire != item.wire.content.version else { return (item, item.wire.content) }
+        if let conflict = item.wire.conflicts.first(where: { $0.version == version.wire }) { return (item, conflict) }
         guard let found = try await versions(of: item, timeout).first(where: { $0.id == version }) else {
             throw CloudError(
                 .unknownItem, "The file has no such version, or it is not kept any more.",

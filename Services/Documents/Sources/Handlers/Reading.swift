@@ -53,7 +53,7 @@ extension DocumentsService {
     ) throws -> WireListVersionsReply {
         let caller = try context.requireCaller()
         let container = try openContainer(request.container, caller, transaction)
-        guard let id = ItemID(bytes: request.item), try container.item(id) != nil else {
+        guard let id = DocumentID(bytes: request.item), try container.item(id) != nil else {
             throw CloudError(.unknownItem, "The container has no such item.")
         }
         var reply = WireListVersionsReply()

@@ -40,7 +40,7 @@ enum ContentRule {
     }
 
     static func checkVersion(_ version: [UInt8], _ argument: String) throws(CloudError) {
-        guard version.count == ItemID.byteCount else {
+        guard version.count == DocumentID.byteCount else {
             throw CloudError(
                 .invalidArguments, "A version is named by 16 bytes that the device chooses.",
                 details: ["argument": argument])

@@ -81,24 +81,24 @@ final class Container {
 
     /// - Returns: Nil: there is none, or it was removed.
     /// - Throws: ``CloudError`` `.internalError`: it is damaged.
-    func item(_ id: ItemID) throws -> WireDocumentItem? {
+    func item(_ id: DocumentID) throws -> WireDocumentItem? {
         guard let stored = try transaction.item(scope, id.name), !stored.deleted else { return nil }
         return try WireDocumentItem(serializedBytes: opener().open(stored.body, as: .item(stored.name)))
     }
 
     /// The item's versions, the newest first. One that is damaged is left out.
-    func versions(of id: ItemID) throws -> [WireDocumentContent] {
+    func versions(of id: DocumentID) throws -> [WireDocumentContent] {
         try rows.versions(of: id, limit: DocumentLimits.versionsMax + 1).compactMap { try open($0, of: id) }
     }
 
     /// - Returns: Nil: it is damaged.
-    func open(_ version: ContainerRows.Version, of id: ItemID) throws -> WireDocumentContent? {
+    func open(_ version: ContainerRows.Version, of id: DocumentID) throws -> WireDocumentContent? {
         let opener = try opener()
         return try? WireDocumentContent(serializedBytes: opener.open(version.sealed, as: .version(id, version.id)))
     }
 
     /// Whether the id was ever used; nobody uses it again.
-    func wasUsed(_ id: ItemID) throws -> Bool { try transaction.item(scope, id.name) != nil }
+    func wasUsed(_ id: DocumentID) throws -> Bool { try transaction.item(scope, id.name) != nil }
 }
 
 /// Opens what one container has sealed.
@@ -110,7 +110,7 @@ struct ContainerOpener: Sendable {
     /// What sealed bytes are; they open only as that.
     enum Place {
         case item(ItemName)
-        case version(ItemID, [UInt8])
+        case version(DocumentID, [UInt8])
         case digestKey
 
         func context(in scope: ScopeName) -> [UInt8] {

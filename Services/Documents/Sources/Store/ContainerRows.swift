@@ -26,13 +26,13 @@ struct ContainerRows {
     private static let deletePlace = SQL("DELETE FROM document_places WHERE \(key) AND folder = ?4 AND name_key = ?5")
 
     /// The item that a name of a folder is.
-    func item(in folder: ItemID, called nameKey: [UInt8]) throws -> ItemID? {
+    func item(in folder: DocumentID, called nameKey: [UInt8]) throws -> DocumentID? {
         try transaction.first(Self.selectPlace, place + [.blob(folder.bytes), .blob(nameKey)]) {
-            ItemID(bytes: $0.blob(0))
+            DocumentID(bytes: $0.blob(0))
         } ?? nil
     }
 
-    func set(_ item: ItemID?, in folder: ItemID, called nameKey: [UInt8]) throws {
+    func set(_ item: DocumentID?, in folder: DocumentID, called nameKey: [UInt8]) throws {
         let values = place + [.blob(folder.bytes), .blob(nameKey)]
         try transaction.execute(Self.deletePlace, values)
         if let item { try transaction.execute(Self.insertPlace, values + [.blob(item.bytes)]) }
@@ -48,11 +48,11 @@ struct ContainerRows {
         """)
     private static let deleteCount = SQL("DELETE FROM document_folders WHERE \(key) AND folder = ?4")
 
-    func count(of folder: ItemID) throws -> Int {
+    func count(of folder: DocumentID) throws -> Int {
         try transaction.first(Self.selectCount, place + [.blob(folder.bytes)]) { Int($0.integer(0)) } ?? 0
     }
 
-    func setCount(_ count: Int, of folder: ItemID) throws {
+    func setCount(_ count: Int, of folder: DocumentID) throws {
         if count > 0 {
             try transaction.execute(Self.saveCount, place + [.blob(folder.bytes), .integer(Int64(count))])
         } else {
@@ -69,20 +69,20 @@ struct ContainerRows {
     private static let selectChildren = SQL(
         "SELECT item FROM document_children WHERE \(key) AND folder = ?4 AND item > ?5 ORDER BY item LIMIT ?6")
 
-    func addChild(_ item: ItemID, of folder: ItemID) throws {
+    func addChild(_ item: DocumentID, of folder: DocumentID) throws {
         try transaction.execute(Self.insertChild, place + [.blob(folder.bytes), .blob(item.bytes)])
     }
 
-    func removeChild(_ item: ItemID, of folder: ItemID) throws {
+    func removeChild(_ item: DocumentID, of folder: DocumentID) throws {
         try transaction.execute(Self.deleteChild, place + [.blob(folder.bytes), .blob(item.bytes)])
     }
 
     /// - Parameter last: Those behind it; nil: from the first one.
-    func children(of folder: ItemID, after last: ItemID? = nil, limit: Int) throws -> [ItemID] {
+    func children(of folder: DocumentID, after last: DocumentID? = nil, limit: Int) throws -> [DocumentID] {
         try transaction.all(
             Self.selectChildren,
             place + [.blob(folder.bytes), .blob(last?.bytes ?? []), .integer(Int64(limit))]
-        ) { ItemID(bytes: $0.blob(0)) }.compactMap { $0 }
+        ) { DocumentID(bytes: $0.blob(0)) }.compactMap { $0 }
     }
 
     // MARK: Versions
@@ -112,34 +112,34 @@ struct ContainerRows {
         var sealed: [UInt8]
     }
 
-    func hasVersion(_ version: [UInt8], of item: ItemID) throws -> Bool {
+    func hasVersion(_ version: [UInt8], of item: DocumentID) throws -> Bool {
         try transaction.first(Self.selectVersion, place + [.blob(item.bytes), .blob(version)]) { _ in true } ?? false
     }
 
-    func add(_ version: Version, of item: ItemID) throws {
+    func add(_ version: Version, of item: DocumentID) throws {
         try transaction.execute(
             Self.insertVersion,
             place + [.blob(item.bytes), .blob(version.id), .integer(version.number), .blob(version.sealed)])
     }
 
     /// The newest first.
-    func versions(of item: ItemID, limit: Int = .max) throws -> [Version] {
+    func versions(of item: DocumentID, limit: Int = .max) throws -> [Version] {
         try transaction.all(Self.selectVersions, place + [.blob(item.bytes), .integer(Int64(limit))]) {
             Version(id: $0.blob(0), number: $0.integer(1), sealed: $0.blob(2))
         }
     }
 
-    func versionCount(of item: ItemID) throws -> Int {
+    func versionCount(of item: DocumentID) throws -> Int {
         try transaction.first(Self.countVersions, place + [.blob(item.bytes)]) { Int($0.integer(0)) } ?? 0
     }
 
-    func oldestVersions(of item: ItemID, limit: Int) throws -> [Version] {
+    func oldestVersions(of item: DocumentID, limit: Int) throws -> [Version] {
         try transaction.all(Self.selectOldest, place + [.blob(item.bytes), .integer(Int64(limit))]) {
             Version(id: $0.blob(0), number: $0.integer(1), sealed: $0.blob(2))
         }
     }
 
-    func removeVersion(_ version: [UInt8], of item: ItemID) throws {
+    func removeVersion(_ version: [UInt8], of item: DocumentID) throws {
         try transaction.execute(Self.deleteVersion, place + [.blob(item.bytes), .blob(version)])
     }
 
@@ -155,7 +155,7 @@ struct ContainerRows {
         "SELECT owner, container, item FROM document_trash WHERE trashed < ?1 ORDER BY trashed LIMIT ?2")
 
     /// - Parameter time: Nil: it is not in the trash any more.
-    func setTrashed(_ item: ItemID, at time: Timestamp?) throws {
+    func setTrashed(_ item: DocumentID, at time: Timestamp?) throws {
         let values = place + [.blob(item.bytes)]
         guard let time else { return _ = try transaction.execute(Self.deleteTrashed, values) }
         try transaction.execute(Self.insertTrashed, values + [.integer(Int64(clamping: time.milliseconds))])
@@ -164,10 +164,10 @@ struct ContainerRows {
     /// What came into the trash before, the oldest first.
     static func trashed(
         before time: Timestamp, limit: Int, in transaction: any ReadTransaction
-    ) throws -> [(scope: ScopeName, item: ItemID)] {
+    ) throws -> [(scope: ScopeName, item: DocumentID)] {
         try transaction.all(selectTrashed, [.integer(Int64(clamping: time.milliseconds)), .integer(Int64(limit))]) {
             row in
-            ItemID(bytes: row.blob(2)).map { (ScopeName(Owner(rawValue: row.text(0)), ItemName(row.text(1))), $0) }
+            DocumentID(bytes: row.blob(2)).map { (ScopeName(Owner(rawValue: row.text(0)), ItemName(row.text(1))), $0) }
         }.compactMap { $0 }
     }
 
@@ -180,11 +180,11 @@ struct ContainerRows {
         """)
     private static let deleteRemoval = SQL("DELETE FROM document_removals WHERE \(key) AND folder = ?4")
 
-    func addRemoval(of folder: ItemID) throws {
+    func addRemoval(of folder: DocumentID) throws {
         try transaction.execute(Self.insertRemoval, place + [.blob(folder.bytes)])
     }
 
-    func endRemoval(of folder: ItemID) throws {
+    func endRemoval(of folder: DocumentID) throws {
         try transaction.execute(Self.deleteRemoval, place + [.blob(folder.bytes)])
     }
 
@@ -201,14 +201,14 @@ struct ContainerRows {
         """)
 
     /// Whether what follows from the item's removal is still to be done.
-    func isRemoved(_ id: ItemID) throws -> Bool {
+    func isRemoved(_ id: DocumentID) throws -> Bool {
         try transaction.first(Self.isRemovedRow, place + [.blob(id.bytes)]) { _ in true } ?? false
     }
 
     /// Items of the first owner behind this one that are removed, with what lies in them still to be.
     static func removals(
         after owner: Owner?, limit: Int, in transaction: any ReadTransaction
-    ) throws -> [(scope: ScopeName, folder: ItemID)] {
+    ) throws -> [(scope: ScopeName, folder: DocumentID)] {
         let start: [SQLValue] = [
             .integer(owner.map { Int64(ScopeName($0, "").partition) } ?? -1), .text(owner?.rawValue ?? ""),
         ]
@@ -217,7 +217,7 @@ struct ContainerRows {
         }
         guard let next else { return [] }
         return try transaction.all(selectRemovals, next + [.integer(Int64(limit))]) { row in
-            ItemID(bytes: row.blob(2)).map { (ScopeName(Owner(rawValue: row.text(0)), ItemName(row.text(1))), $0) }
+            DocumentID(bytes: row.blob(2)).map { (ScopeName(Owner(rawValue: row.text(0)), ItemName(row.text(1))), $0) }
         }.compactMap { $0 }
     }
 
@@ -230,7 +230,7 @@ struct ContainerRows {
     /// Frees the names of a folder that is removed.
     ///
     /// - Returns: Whether there may be more.
-    func removePlaces(of folder: ItemID, limit: Int) throws -> Bool {
+    func removePlaces(of folder: DocumentID, limit: Int) throws -> Bool {
         try transaction.execute(Self.deletePlaces, place + [.blob(folder.bytes), .integer(Int64(limit))]) == limit
     }
 

@@ -1,10 +1,12 @@
-/// Names an item of a container: 128 bits, chosen at random by the device that makes the item, and never used again.
-public struct ItemID: Hashable, Sendable, CustomStringConvertible {
+/// Names an item of a container, a version of its content, a place, or what was deleted in one go: 16 bytes, chosen at
+/// random by the device that makes it, and never used again.
+public struct DocumentID: Hashable, Comparable, Sendable, CustomStringConvertible {
+    /// Bytes of an id.
     public static let byteCount = 16
-    /// The folder that a container begins with: what lies in it is private to the app.
-    public static let top = ItemID(high: 0, low: 0)
+    /// The container's top folder, private to the app.
+    public static let top = DocumentID(high: 0, low: 0)
     /// `Documents` in it, which the person sees.
-    public static let documents = ItemID(high: 0, low: 1)
+    public static let documents = DocumentID(high: 0, low: 1)
 
     private let high: UInt64
     private let low: UInt64
@@ -27,10 +29,13 @@ public struct ItemID: Hashable, Sendable, CustomStringConvertible {
     /// From the name that the item has in its container's feed.
     ///
     /// - Returns: Nil if there are not 32 lowercase hexadecimal digits.
-    public init?(_ name: ItemName) {
-        guard name.utf8.count == 2 * Self.byteCount else { return nil }
+    public init?(_ name: ItemName) { self.init(name.rawValue) }
+
+    /// - Returns: Nil if there are not 32 lowercase hexadecimal digits.
+    public init?(_ text: String) {
+        guard text.utf8.count == 2 * Self.byteCount else { return nil }
         var words = (high: UInt64(0), low: UInt64(0))
-        for digit in name.utf8 {
+        for digit in text.utf8 {
             let value: UInt8
             switch digit {
             case UInt8(ascii: "0")...UInt8(ascii: "9"): value = digit - UInt8(ascii: "0")
@@ -43,10 +48,11 @@ public struct ItemID: Hashable, Sendable, CustomStringConvertible {
         self.init(high: words.high, low: words.low)
     }
 
-    public static func random(using generator: inout some RandomNumberGenerator) -> ItemID {
-        ItemID(high: generator.next(), low: generator.next())
+    public static func random(using generator: inout some RandomNumberGenerator) -> DocumentID {
+        DocumentID(high: generator.next(), low: generator.next())
     }
 
+    /// The 16 bytes on the wire.
     public var bytes: [UInt8] {
         withUnsafeBytes(of: high.bigEndian) { [UInt8]($0) } + withUnsafeBytes(of: low.bigEndian) { [UInt8]($0) }
     }
@@ -60,6 +66,11 @@ public struct ItemID: Hashable, Sendable, CustomStringConvertible {
 
     public var description: String { name.rawValue }
 
+    /// By their bytes.
+    public static func < (left: DocumentID, right: DocumentID) -> Bool {
+        (left.high, left.low) < (right.high, right.low)
+    }
+
     /// Whether every container has it, without a row.
-    public var isBuiltIn: Bool { high == 0 && low <= 1 }
+    public var isFixed: Bool { high == 0 && low <= 1 }
 }

@@ -1,0 +1,254 @@
+internal import Foundation
+internal import NephosCore
+internal import NephosStorage
+internal import NephosWire
+
+/// What each kind of change does, and what refuses it.
+extension Batch {
+    func apply(_ change: WireDocumentChange) throws {
+        guard let id = DocumentID(bytes: change.item), !id.isFixed else {
+            throw CloudError(
+                .invalidArguments,
+                "An item is named by 16 bytes, which are not those of a folder that every container has.",
+                details: ["argument": "item"])
+        }
+        switch change.kind {
+        case .create(let create): try self.create(id, create)
+        case .replace(let replace): try self.replace(id, replace)
+        case .place(let place): try self.place(id, place)
+        case .attributes(let attributes): try setAttributes(id, attributes)
+        case .trash(let trash): try self.trash(id, trash)
+        case .restore(let restore): try self.restore(id, restore)
+        case .remove: try remove(id)
+        case .resolve(let resolve): try self.resolve(id, resolve)
+        case nil:
+            throw CloudError(
+                .incompatibleVersion, "The change is of a kind that this version does not know. Upgrade the older side."
+            )
+        }
+    }
+
+    private func create(_ id: DocumentID, _ request: WireCreateItem) throws {
+        try ContentRule.checkVersion([UInt8](request.placeVersion), "place_version")
+        if let known = try find(id) {
+            // Its own commit, repeated: what has become of the item since is nobody's loss.
+            if known.placeVersion == request.placeVersion { return }
+            if request.hasContent, try isKnown(request.content.version, of: id) { return }
+            throw CloudError(
+                .alreadyExists, "There is an item of this id. Choose another id.", details: Self.details(id))
+        }
+        guard try !removed.contains(id) && !container.wasUsed(id) && !container.rows.isRemoved(id) else {
+            throw CloudError(
+                .unknownItem, "The item was removed for good. Make another under a new id.", details: Self.details(id))
+        }
+        guard try container.head().liveCount + created < DocumentLimits.itemCountMax else {
+            throw CloudError(
+                .limitExceeded, "The container has too many items.",
+                details: ["maximum": "\(DocumentLimits.itemCountMax)"])
+        }
+        guard let folder = DocumentID(bytes: request.parent) else { throw Self.noFolder }
+        var item = WireDocumentItem()
+        switch request.kind {
+        case .file, .link:
+            guard request.hasContent else {
+                throw CloudError(.invalidArguments, "A file has a content.", details: ["argument": "content"])
+            }
+            try ContentRule.check(request.content, of: request.kind)
+        case .folder:
+            guard !request.hasContent else {
+                throw CloudError(.invalidArguments, "A folder has no content.", details: ["argument": "content"])
+            }
+        case .unspecified, .UNRECOGNIZED:
+            throw CloudError(
+                .incompatibleVersion, "The item is of a kind that this version does not know. Upgrade the older side.")
+        }
+        try AttributeRule.check(request.attributes)
+        try checkFolder(folder)
+        item.kind = request.kind
+        item.parent = request.parent
+        item.placeVersion = request.placeVersion
+        item.name = Data(try take([UInt8](request.name), in: folder, for: id, request.clash))
+        if request.hasContent { item.content = commit(request.content, of: id) }
+        if request.hasAttributes { item.attributes = request.attributes.canonical }
+        children[folder, default: [:]][id] = true
+        created += 1
+        set(item, id)
+    }
+
+    /// Notes a new version, with who made it.
+    private func commit(_ content: WireDocumentContent, of id: DocumentID) -> WireDocumentContent {
+        var content = ContentRule.canonical(content)
+        content.deviceID = writer.device.rawValue
+        content.appID = writer.app.rawValue
+        content.committed = writer.now.nanoseconds
+        versions.append((id, content))
+        return content
+    }
+
+    private func isKnown(_ version: Data, of id: DocumentID) throws -> Bool {
+        try versions.contains { $0.item == id && $0.content.version == version }
+            || container.rows.hasVersion([UInt8](version), of: id)
+    }
+
+    private func replace(_ id: DocumentID, _ request: WireReplaceContent) throws {
+        var item = try self.item(id)
+        guard item.hasContent else {
+            throw CloudError(.invalidArguments, "A folder has no content.", details: Self.details(id))
+        }
+        try ContentRule.check(request.content, of: item.kind)
+        if try isKnown(request.content.version, of: id) { return }
+        if request.content.base == item.content.version {
+            item.content = commit(request.content, of: id)
+        } else if ([item.content] + item.conflicts).contains(where: { $0.hasBytes(of: request.content) }) {
+            // Nobody loses anything; the device learns which version has its bytes.
+            return mention(id)
+        } else if let index = item.conflicts.firstIndex(where: { $0.version == request.content.base }) {
+            // Whoever has lost goes on with what they have.
+            item.conflicts[index] = commit(request.content, of: id)
+        } else {
+            guard !request.failOnConflict else { throw Self.changedMeanwhile(id) }
+            guard item.conflicts.count < DocumentLimits.conflictsMax else {
+                throw CloudError(
+                    .limitExceeded, "The item has too many conflicts. Resolve some of them.",
+                    details: Self.details(id).merging(["maximum": "\(DocumentLimits.conflictsMax)"]) { $1 })
+            }
+            item.conflicts.append(commit(request.content, of: id))
+        }
+        set(item, id)
+    }
+
+    private func place(_ id: DocumentID, _ request: WirePlaceItem) throws {
+        var item = try self.item(id)
+        try ContentRule.checkVersion([UInt8](request.placeVersion), "place_version")
+        if item.placeVersion == request.placeVersion { return }
+        guard !item.hasTrash else {
+            throw CloudError(
+                .constraintViolation, "The item lies in the trash. Restore it first.", details: Self.details(id))
+        }
+        guard request.base.isEmpty || request.base == item.placeVersion else { throw Self.changedMeanwhile(id) }
+        guard let folder = DocumentID(bytes: request.parent) else { throw Self.noFolder }
+        try checkFolder(folder, moved: item.kind == .folder ? id : nil)
+        try leave(item)
+        let name = try take([UInt8](request.name), in: folder, for: id, request.clash)
+        if let old = DocumentID(bytes: item.parent), old != folder {
+            children[old, default: [:]][id] = false
+            children[folder, default: [:]][id] = true
+        }
+        item.parent = request.parent
+        item.name = Data(name)
+        item.placeVersion = request.placeVersion
+        set(item, id)
+    }
+
+    private func setAttributes(_ id: DocumentID, _ request: WireSetAttributes) throws {
+        var item = try self.item(id)
+        item.attributes.merge(request)
+        try AttributeRule.check(item.attributes)
+        set(item, id)
+    }
+
+    private func trash(_ id: DocumentID, _ request: WireTrashItem) throws {
+        var item = try self.item(id)
+        try ContentRule.checkVersion([UInt8](request.batch), "batch")
+        if item.hasTrash { return }
+        guard request.base.isEmpty || request.base == item.content.version else { throw Self.changedMeanwhile(id) }
+        if item.kind == .folder, request.seenSequence > 0 {
+            guard writer.knowsHistory else {
+                throw CloudError(
+                    .constraintViolation,
+                    "What this device has seen is of another history of the container. Read on, and delete it then.",
+                    details: Self.details(id))
+            }
+            try checkUnchanged(id, since: request.seenSequence)
+        }
+        try leave(item)
+        item.trash.batch = request.batch
+        item.trash.deviceID = writer.device.rawValue
+        item.trash.trashed = writer.now.nanoseconds
+        trashed[id] = true
+        set(item, id)
+    }
+
+    /// Changes that are looked at before a folder's deletion is refused: the device has seen too little of it.
+    private static let unseenMax = 1000
+
+    /// What somebody has put into a folder is not deleted by somebody who has not seen it.
+    private func checkUnchanged(_ folder: DocumentID, since sequence: UInt64) throws {
+        let unseen = try changes(since: sequence)
+        guard unseen.count <= Self.unseenMax else {
+            throw CloudError(
+                .constraintViolation,
+                "Too much has changed since this device looked. Read on, and delete it then.",
+                details: Self.details(folder))
+        }
+        let within = try unseen.filter { try $0 != folder && lies($0, in: folder) }
+        guard within.isEmpty else {
+            throw CloudError(
+                .constraintViolation,
+                "Something in the folder has changed since this device looked. Look again, and delete it then.",
+                details: Self.details(folder).merging(
+                    ["changed": within.prefix(10).map(\.description).joined(separator: " ")]) { $1 })
+        }
+    }
+
+    /// Items that live and have changed since, read once for the batch.
+    private func changes(since sequence: UInt64) throws -> [DocumentID] {
+        if let seen, seen.sequence == sequence { return seen.changes }
+        var changes: [DocumentID] = []
+        var count = 0
+        try container.transaction.rows(container.scope, after: sequence, nil) { row in
+            count += 1
+            if !row.deleted, let id = DocumentID(row.name) { changes.append(id) }
+            return count <= Self.unseenMax
+        }
+        looks += count
+        try look()
+        // Nothing is known of those that were not read.
+        if count > Self.unseenMax { changes = Array(repeating: .top, count: Self.unseenMax + 1) }
+        seen = (sequence, changes)
+        return changes
+    }
+
+    private func restore(_ id: DocumentID, _ request: WireRestoreItem) throws {
+        var item = try self.item(id)
+        guard item.hasTrash else { return }
+        guard let old = DocumentID(bytes: item.parent) else { throw Self.noFolder }
+        var folder = old
+        // Where it was is gone, or lies in the trash itself: then where the person finds it.
+        do { try checkFolder(folder) } catch let error as CloudError where error.code == .unknownItem {
+            folder = .documents
+        }
+        item.name = Data(try take([UInt8](item.name), in: folder, for: id, request.clash))
+        if folder != old {
+            children[old, default: [:]][id] = false
+            children[folder, default: [:]][id] = true
+            item.parent = Data(folder.bytes)
+        }
+        item.clearTrash()
+        trashed[id] = false
+        set(item, id)
+    }
+
+    private func remove(_ id: DocumentID) throws {
+        guard let item = try find(id) else {
+            guard try container.wasUsed(id) else { throw Self.unknown(id) }
+            return
+        }
+        guard item.hasTrash else {
+            throw CloudError(
+                .constraintViolation, "Only what lies in the trash can be removed for good. Delete it first.",
+                details: Self.details(id))
+        }
+        if let folder = DocumentID(bytes: item.parent) { children[folder, default: [:]][id] = false }
+        removed.append(id)
+        trashed[id] = false
+        set(nil, id)
+    }
+
+    private func resolve(_ id: DocumentID, _ request: WireResolveConflicts) throws {
+        var item = try self.item(id)
+        let before = item.conflicts.count
+        item.conflicts.removeAll { request.versions.contains($0.version) }
+        if item.conflicts.count < before { set(item, id) }
+    }
+}
