@@ -180,7 +180,12 @@ let package = Package(
                     "NephosNotifications", "NephosServiceKit", "NephosSimulation", "NephosKit", "NephosBus",
                     "NephosWire", "NephosCore",
                 ]),
-            tests("ConvergenceTests", ["NephosSimulation", "NephosKit", "NephosBus", "NephosWire", "NephosCore"]),
+            tests(
+                "ConvergenceTests",
+                [
+                    "NephosSimulation", "NephosKit", "NephosBulk", "NephosChunks", "NephosContent", "NephosStorage",
+                    "NephosBus", "NephosWire", "NephosCore", protobuf,
+                ]),
             tests(
                 "CloudTests",
                 [

@@ -1,6 +1,7 @@
 import Foundation
 import NephosCore
 import NephosSimulation
+import NephosWire
 import Testing
 
 @testable import NephosKit
@@ -131,24 +132,111 @@ import Testing
         }
     }
 
-    @Test func whatTheServerRefusesIsTakenBackAndSaid() async throws {
+    /// Runs something on one device while the other is offline, which then changes something and comes back.
+    private func whileOffline(
+        _ begin: (ContainerCloud.Device) async throws -> Void,
+        here: (ContainerCloud.Device) async throws -> Void, there: (ContainerCloud.Device) async throws -> Void,
+        then: (ContainerCloud.Device) async throws -> Void
+    ) async throws {
         try await withContainers { cloud in
             let (one, two) = (try await cloud.open(), try await cloud.open())
             try await one.settle()
-            try await one.container.makeFolder(at: "f")
+            try await begin(one)
             try await one.settle()
             try await two.settle()
             two.setOffline(true)
-            try await two.container.put(Data("lost".utf8), at: "f/x")
-            try await one.container.remove(try await one.container.trash(["f"]))
+            try await there(two)
+            try await here(one)
             try await one.settle()
             two.setOffline(false)
             try await two.settle()
-            #expect(try await two.paths().isEmpty)
+            try await one.settle()
+            let paths = try await two.paths()
+            #expect(try await one.paths() == paths)
+            try await then(two)
+        }
+    }
+
+    /// Nobody who deletes a folder means what they have not seen.
+    @Test(arguments: [false, true]) func whatIsPutIntoADeletedFolderMakesItAgain(isRemoved: Bool) async throws {
+        try await whileOffline {
+            try await $0.container.put(Data("old".utf8), at: "f/g/old", makesFolders: true)
+        } here: { one in
+            let batch = try await one.container.trash(["f"])
+            if isRemoved { try await one.container.remove(batch) }
+        } there: { two in
+            try await two.container.put(Data("1".utf8), at: "f/g/x")
+            try await two.container.put(Data("2".utf8), at: "f/y")
+            try await two.container.put(Data("3".utf8), at: "f/h/z", makesFolders: true)
+        } then: { two in
+            let expected = ["f", "f/g", "f/g/x", "f/h", "f/h/z", "f/y"]
+            let paths = try await two.paths()
+            #expect(paths == expected.map { "/Documents/" + $0 })
+            #expect(try await two.text("f/g/x") == "1")
+            #expect(try await two.text("f/h/z") == "3")
             let refused = try await two.container.scope.status().refused
-            #expect(refused.map(\.key) == ["/Documents/f/x"] && refused.first?.error.code == .unknownItem)
-            #expect(try await two.container.scope.dismissRefused() == ["/Documents/f/x"])
+            #expect(refused.isEmpty)
+            #expect(try await two.container.deletedItems().count == (isRemoved ? 0 : 1))
+        }
+    }
+
+    enum Deletion: CaseIterable { case file, folder, fileForGood, folderForGood }
+
+    @Test(arguments: Deletion.allCases) func whatIsWrittenToADeletedFileIsFoundAgain(_ deletion: Deletion) async throws
+    {
+        try await whileOffline {
+            try await $0.container.put(Data("old".utf8), at: "f/x", makesFolders: true)
+        } here: { one in
+            let isFolder = deletion == .folder || deletion == .folderForGood
+            let batch = try await one.container.trash([isFolder ? "f" : "f/x"])
+            if deletion == .fileForGood || deletion == .folderForGood { try await one.container.remove(batch) }
+        } there: { two in
+            try await two.container.put(Data("new".utf8), at: "f/x")
+        } then: { two in
+            #expect(try await two.paths() == ["/Documents/f", "/Documents/f/x"])
+            #expect(try await two.text("f/x") == "new")
+            let refused = try await two.container.scope.status().refused
+            #expect(refused.isEmpty)
+        }
+    }
+
+    @Test func aChangeThatIsRefusedLeavesTheOthersAlone() async throws {
+        try await whileOffline { one in
+            for name in ["a", "b", "c"] { try await one.container.put(Data(name.utf8), at: name) }
+        } here: { one in
+            try await one.container.put(Data("changed".utf8), at: "b")
+        } there: { two in
+            try await two.container.trash(["a", "b", "c"])
+        } then: { two in
+            #expect(try await two.paths() == ["/Documents/b"])
+            let refused = try await two.container.scope.status().refused
+            #expect(refused.map(\.key) == ["/Documents/b"] && refused.first?.error.code == .constraintViolation)
+            #expect(try await two.container.scope.dismissRefused() == ["/Documents/b"])
             #expect(try await two.container.scope.status().isInSync)
+        }
+    }
+
+    /// Also of a short one, which has waited in its request.
+    @Test func theBytesOfWhatIsRefusedAreKept() async throws {
+        try await whileOffline { one in
+            try await one.container.put(Data("0".utf8), at: "x")
+        } here: { one in
+            try await one.container.put(Data("newest".utf8), at: "x")
+        } there: { two in
+            for number in 0...DocumentLimits.conflictsMax {
+                try await two.container.conflict("x", Data("\(number)".utf8))
+            }
+        } then: { two in
+            let refused = try await two.container.scope.status().refused
+            #expect(refused.map(\.key) == ["/Documents/x"] && refused.first?.error.code == .limitExceeded)
+            let command = try #require(refused.first?.recovery)
+            let file = try #require(command.split(separator: " ").first { $0.contains("/content/") })
+            #expect(
+                try Data(contentsOf: URL(fileURLWithPath: String(file))) == Data("\(DocumentLimits.conflictsMax)".utf8))
+            _ = try await two.container.scope.dismissRefused()
+            _ = try await two.container.scope.status()
+            try await two.settle()
+            #expect(!FileManager.default.fileExists(atPath: String(file)))
         }
     }
 
@@ -205,6 +293,22 @@ import Testing
             #expect(try await two.text("f/x") == "newer")
             #expect(try await two.text("f/g/y") == "lost")
             #expect(try await two.container.items().map(\.id) == ids)
+        }
+    }
+}
+
+extension UbiquityContainer {
+    /// Commits a content over a base that nobody knows.
+    fileprivate func conflict(_ path: String, _ data: Data) async throws {
+        let path = try DocumentPath(path)
+        try change { draft in
+            let item = try draft.documents.item(at: path)
+            var replace = WireReplaceContent()
+            replace.content.version = draft.makeID().wire
+            replace.content.base = draft.makeID().wire
+            replace.content.inline = data
+            replace.content.length = UInt64(data.count)
+            draft.add(WireDocumentChange(item.id, .replace(replace)))
         }
     }
 }

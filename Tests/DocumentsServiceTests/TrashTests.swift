@@ -33,6 +33,43 @@ import Testing
         #expect(try here.names(in: folder) == ["a": file])
     }
 
+    /// Nobody would find it there: its device decides where it goes.
+    @Test func nothingIsWrittenToWhatLiesInTheTrash() throws {
+        let folder = try here.makeFolder("folder")
+        let file = try here.makeFile("a", in: folder, "1")
+        let base = try here.item(file).content.version
+        let written = WireDocumentContent.inline("2", base: base)
+        try here.apply([.replace(file, written), .trash(folder)])
+        let change = WireDocumentChange.replace(file, .inline("3", base: written.version))
+        #expect(
+            try refused([.attributes(file) { $0.favouriteRank = 1 }, change]) == [
+                "item": "\(file)", "in_trash": "\(folder)", "change": "1",
+            ])
+        #expect(
+            try refused([.create(ContainerDevice.makeID(), "b", in: folder)]) == [
+                "item": "\(folder)", "in_trash": "\(folder)", "change": "0",
+            ])
+        // A commit that comes again is none.
+        try there.apply([.replace(file, written)])
+        try there.apply([.restore(folder), change])
+        #expect(try here.item(file).content.text == "3")
+        try here.apply([.trash(file)])
+        #expect(try refused([.replace(file, .inline("4"))])["in_trash"] == "\(file)")
+        try here.apply([.remove(file)])
+        #expect(try refused([.replace(file, .inline("4"))]) == ["item": "\(file)", "change": "0"])
+    }
+
+    /// The details of the refusal.
+    private func refused(_ changes: [WireDocumentChange]) throws -> [String: String] {
+        do {
+            try there.apply(changes)
+            return [:]
+        } catch let error as CloudError {
+            #expect(error.code == .unknownItem)
+            return error.details
+        }
+    }
+
     @Test func whatWasChangedMeanwhileIsNotDeleted() throws {
         let folder = try here.makeFolder("folder")
         let file = try here.makeFile("a", in: folder, "1")

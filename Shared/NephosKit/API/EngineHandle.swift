@@ -40,7 +40,8 @@ final class EngineHandle: Sendable {
     init(
         transport: any Transport, seed: UInt64? = nil, _ make: @escaping @Sendable (any BusLoop) throws -> DeviceEngine
     ) throws(CloudError) {
-        generator = Mutex(seed.map { SplitMix64(seed: $0) })
+        // Other numbers than the loop's own.
+        generator = Mutex(seed.map { SplitMix64(seed: ~$0) })
         let made = Mutex<
             (engine: LoopBound<DeviceEngine>, clock: any WallClock, serverTime: ServerTime, writer: Int64)?
         >(nil)

@@ -32,6 +32,16 @@ struct CutChunk: Hashable {
     }
 }
 
+extension CutChunk {
+    /// The manifest nodes above a content's chunks, children first.
+    static func nodes(of chunks: [CutChunk]) throws -> [Data] {
+        var manifest = ManifestBuilder()
+        var nodes: [Data] = []
+        for chunk in chunks { nodes += try manifest.append(chunk.id, length: chunk.length).map { Data($0.bytes) } }
+        return nodes + manifest.finish().nodes.map { Data($0.bytes) }
+    }
+}
+
 /// What a content was cut into.
 struct CutContent {
     var length: UInt64

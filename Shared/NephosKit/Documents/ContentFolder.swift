@@ -52,6 +52,15 @@ struct ContentFolder: Sendable {
         }
     }
 
+    /// Keeps a short content as a file.
+    func keep(_ data: Data, version: DocumentID) throws {
+        var isDone = false
+        _ = try copy(to: version, modified: 0) { buffer in
+            defer { isDone = true }
+            return isDone ? 0 : data.copyBytes(to: buffer)
+        }
+    }
+
     /// - Parameter source: A file; where it leads if it is a link.
     /// - Throws: ``CloudError`` `.constraintViolation` when it changes while it is read; `.unknownItem`,
     ///   `.permissionFailure`, `.storageFailure` of files.

@@ -123,10 +123,19 @@ extension WireDocumentChange {
 
     /// The folder that it puts something into; nil: none.
     var target: Data? {
-        switch kind {
-        case .create(let create): create.parent
-        case .place(let place): place.parent
-        default: nil
+        get {
+            switch kind {
+            case .create(let create): create.parent
+            case .place(let place): place.parent
+            default: nil
+            }
+        }
+        set {
+            switch kind {
+            case .create: create.parent = newValue ?? Data()
+            case .place: place.parent = newValue ?? Data()
+            default: break
+            }
         }
     }
 

@@ -124,7 +124,7 @@ struct DocumentDraft {
             let isFull =
                 bytes + size > DocumentBatches.bytesMax || nodeBytes + ofNodes > DocumentLimits.nodesBytesMax
                 || contentBytes > 0 && contentBytes + ofContent > Self.contentBytesMax
-                || (requests.last?.request.changes.count ?? 0) >= DocumentLimits.changesMax
+                || (requests.last?.request.changes.count ?? 0) >= Self.changesMax
             if requests.isEmpty || isFull {
                 var request = WireApplyChanges()
                 request.container = container
@@ -141,6 +141,8 @@ struct DocumentDraft {
         return requests
     }
 
+    /// With room for folders that have to be made again.
+    private static let changesMax = DocumentLimits.changesMax - DocumentLimits.depthMax
     /// Contents that are sent before any of them is seen, in bytes, unless one alone has more.
     private static let contentBytesMax: UInt64 = 64 << 20
 }

@@ -112,8 +112,9 @@ struct DocumentTransaction {
     func put(_ item: Synced, replacing old: Synced?, _ state: inout ScopeState) throws {
         if let digest = old?.digest(key: state.digestKey) { state.digest.remove(digest) }
         if let digest = item.digest(key: state.digestKey) { state.digest.add(digest) }
-        // What cannot be read here has no place, and is in the digest all the same.
-        let wire = item.body.flatMap { try? WireDocumentItem(serializedBytes: $0) }
+        // What cannot be read here has no place, and is in the digest all the same. Of what was removed it is known
+        // where it was: somebody may have written to it meanwhile.
+        let wire = (item.body ?? old?.body).flatMap { try? WireDocumentItem(serializedBytes: $0) }
         try cached(
             "INSERT OR REPLACE INTO documents (account, container, item, parent, name, trash, sequence, body) "
                 + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
@@ -122,6 +123,14 @@ struct DocumentTransaction {
                 item.name.rawValue, wire?.parent ?? Data(), wire?.name ?? Data(), wire.flatMap(Self.batch),
                 Int64(bitPattern: item.sequence), item.body))
         try refresh(item.name)
+    }
+
+    /// Where an item is or was last, as the server told it; nil: nobody knows.
+    func lastPlace(of id: DocumentID) throws -> (folder: DocumentID, name: Data)? {
+        try Row.fetchOne(
+            cached("SELECT parent, name FROM documents WHERE account = ?1 AND container = ?2 AND item = ?3"),
+            arguments: arguments(id.description)
+        ).flatMap { row in DocumentID(bytes: row["parent"] as Data).map { ($0, row["name"]) } }
     }
 
     private static func batch(_ item: WireDocumentItem) -> Data? { item.hasTrash ? item.trash.batch : nil }
@@ -144,25 +153,26 @@ struct DocumentTransaction {
         _ request: WireApplyChanges, contents: [StagedContent] = [], id: OperationID, writer: Int64, now: Timestamp
     ) throws -> Int64 {
         let position = try rows.append(try request.serializedData(), id: id, writer: writer, now: now)
-        var items: [ItemName] = []
-        for (ordinal, change) in request.changes.enumerated() {
+        for content in contents where content.inline == nil {
+            try addContent(content.version, at: position, length: content.length, chunks: content.chunks)
+        }
+        try setChanges(request.changes, at: position)
+        return position
+    }
+
+    /// Lays a request's changes over what is read, in place of what it had before.
+    func setChanges(_ changes: [WireDocumentChange], at position: Int64) throws {
+        try removeChanges(at: position)
+        var items: Set<ItemName> = []
+        for (ordinal, change) in changes.enumerated() {
             guard let item = DocumentID(bytes: change.item)?.name else { continue }
             try cached(
                 "INSERT INTO document_changes (account, container, item, position, ordinal, change) "
                     + "VALUES (?1, ?2, ?3, ?4, ?5, ?6)"
             ).execute(arguments: arguments(item.rawValue, position, ordinal, try change.serializedData()))
-            items.append(item)
+            items.insert(item)
         }
-        for content in contents where content.inline == nil {
-            try cached(
-                "INSERT OR REPLACE INTO document_contents (account, container, version, position, length, chunks) "
-                    + "VALUES (?1, ?2, ?3, ?4, ?5, ?6)"
-            ).execute(
-                arguments: arguments(
-                    content.version.wire, position, Int64(clamping: content.length), CutChunk.encode(content.chunks)))
-        }
-        for item in Set(items) { try refresh(item) }
-        return position
+        for item in items { try refresh(item) }
     }
 
     func isWaiting(_ name: ItemName) throws -> Bool {
@@ -240,8 +250,12 @@ struct DocumentTransaction {
     }
 
     func child(of folder: DocumentID, named name: Data) throws -> HeldDocument? {
+        try children(of: folder, named: name).first
+    }
+
+    /// More than one, as long as the server has not said what they are called.
+    func children(of folder: DocumentID, named name: Data) throws -> [HeldDocument] {
         try fetch(where: "parent = ?3 AND name = ?4 AND trash IS NULL", order: " ORDER BY item", folder.wire, name)
-            .first
     }
 
     /// What lies in the trash in its own right.
@@ -265,10 +279,15 @@ struct DocumentTransaction {
     }
 
     func waitingContents(at position: Int64) throws -> [WaitingContent] {
+        try contents(at: position, " AND is_stored = 0")
+    }
+
+    /// Those that a request brings and that are not in it.
+    func contents(at position: Int64, _ condition: String = "") throws -> [WaitingContent] {
         try Row.fetchAll(
             cached(
                 "SELECT version, position, chunks FROM document_contents WHERE account = ?1 AND container = ?2 "
-                    + "AND position = ?3 AND is_stored = 0 ORDER BY version"),
+                    + "AND position = ?3\(condition) ORDER BY version"),
             arguments: arguments(position)
         ).compactMap { row in
             DocumentID(bytes: row["version"] as Data).map {
@@ -300,11 +319,20 @@ struct DocumentTransaction {
             arguments: arguments(version)) ?? false
     }
 
-    /// The contents that a request needs are stored.
-    func markStored(at position: Int64) throws {
+    /// The contents that a request needs are stored; or are not any more.
+    func markStored(at position: Int64, isStored: Bool = true) throws {
         try cached(
-            "UPDATE document_contents SET is_stored = 1 WHERE account = ?1 AND container = ?2 AND position = ?3"
-        ).execute(arguments: arguments(position))
+            "UPDATE document_contents SET is_stored = ?4 WHERE account = ?1 AND container = ?2 AND position = ?3"
+        ).execute(arguments: arguments(position, isStored))
+    }
+
+    /// Notes that a content is here, in the home.
+    func addContent(_ version: DocumentID, at position: Int64, length: UInt64, chunks: [CutChunk]) throws {
+        try cached(
+            "INSERT OR REPLACE INTO document_contents (account, container, version, position, length, chunks) "
+                + "VALUES (?1, ?2, ?3, ?4, ?5, ?6)"
+        ).execute(
+            arguments: arguments(version.wire, position, Int64(clamping: length), CutChunk.encode(chunks)))
     }
 
     /// Gives contents that are still here to another request.
@@ -353,6 +381,14 @@ struct DocumentTransaction {
                     position, ordinal, change.path, change.version, Int64(bitPattern: now.milliseconds),
                     StoredError.encode(error)))
         }
+    }
+
+    /// A place for what is refused of a request that goes on without it.
+    func nextRefusal() throws -> Int64 {
+        let least = try Int64.fetchOne(
+            cached("SELECT min(position) FROM document_refusals WHERE account = ?1 AND container = ?2"),
+            arguments: arguments())
+        return min(0, least ?? 0) - 1
     }
 
     struct Refusal {

@@ -124,7 +124,7 @@ extension DocumentsModel {
         }
     }
 
-    private func sweep(_ versions: [DocumentID]) {
+    func sweep(_ versions: [DocumentID]) {
         guard !engine.stopped, let folder = try? ContentFolder(home: engine.local.home),
             let needed = try? engine.local.read({ try DocumentTransaction.neededContents($0) })
         else { return }
@@ -139,55 +139,8 @@ extension DocumentsModel {
         engine.loop.offload(to: .content, { folder.sweep(needed: needed, now: Date()) }) { _ in }
     }
 
-    // MARK: Refused
-
-    func refuse(
-        _ operation: OutboxOperation, _ error: CloudError, in rows: ScopeTransaction
-    ) throws -> ChangeNotification? {
-        let request = try WireApplyChanges(serializedBytes: operation.payload)
-        let documents = DocumentTransaction(rows)
-        let refused = try request.changes.map { change in
-            let content = change.content
-            let held = try content.map { try documents.holdsContent($0.version) } ?? false
-            return (
-                path: try DocumentID(bytes: change.item).flatMap { try documents.pathText(of: $0) } ?? "?",
-                version: held ? content?.version : nil
-            )
-        }
-        // Their contents stay until somebody has dismissed it.
-        try documents.recordRefusal(refused, of: operation.position, error, now: engine.now)
-        try documents.removeChanges(at: operation.position)
-        let names = request.changes.compactMap { DocumentID(bytes: $0.item)?.name }
-        return ChangeNotification(reason: .quotaViolationChange, changedKeys: names, error: error)
-    }
-
-    func refusals(in rows: ScopeTransaction) throws -> [RefusedWrite] {
-        try DocumentTransaction(rows).refusals().map { refusal in
-            var write = RefusedWrite(key: ItemName(refusal.path), at: refusal.at, error: refusal.error)
-            if let version = refusal.version, let folder = try? ContentFolder(home: engine.local.home) {
-                write.recovery =
-                    "nephos docs put\(options) "
-                    + ShellCommand.arguments([folder.file(version), refusal.path])
-            }
-            return write
-        }
-    }
-
-    func dismissRefusals(_ names: [ItemName]?, in rows: ScopeTransaction) throws -> [ItemName] {
-        let documents = DocumentTransaction(rows)
-        var dismissed: [ItemName] = []
-        for refusal in try documents.refusals() where names?.contains(ItemName(refusal.path)) ?? true {
-            try documents.removeRefusal(refusal)
-            dismissed.append(ItemName(refusal.path))
-            if let version = refusal.version {
-                engine.loop.schedule(after: .zero) { [weak self] in self?.sweep([version]) }
-            }
-        }
-        return dismissed
-    }
-
     /// How a command line names this container, where another would be meant by itself.
-    private var options: String {
+    var options: String {
         let containers = engine.session?.containerIDs?[app.rawValue]
         let container = containers?.first == name ? "" : " --container=\(ShellCommand.word(name))"
         return ShellCommand.options(app: app, isDefault: app == engine.session?.defaultApp, home: engine.local.home)

@@ -11,12 +11,12 @@ extension UbiquityContainer {
     @discardableResult
     public func makeFolder(at path: String, makesParents: Bool = false) async throws(CloudError) -> DocumentEntry {
         let path = try DocumentPath(path)
-        let id = try change { draft in
+        return try change { draft in
             if !makesParents, let parent = path.parent { _ = try draft.folder(at: parent, makes: false) }
             return try draft.folder(at: path, makes: true)
+        } reading: {
+            try $0.requireEntry($1)
         }
-        if let fixed = try read({ $0.fixedEntry(id) }) { return fixed }
-        return try changed(id)
     }
 
     /// Moves or renames an item.
@@ -31,7 +31,7 @@ extension UbiquityContainer {
         _ source: String, to target: String, replaces: Bool = false
     ) async throws(CloudError) -> DocumentEntry {
         let (source, target) = (try DocumentPath(source), try DocumentPath(target))
-        let id = try change { draft in
+        return try change { draft in
             let item = try draft.documents.item(at: source)
             var target = target
             if try draft.documents.place(target)?.isFolder == true { target = target.appending(item.wire.name) }
@@ -56,8 +56,9 @@ extension UbiquityContainer {
                 draft.add(WireDocumentChange(item.id, .place(place)))
             }
             return item.id
+        } reading: {
+            try $0.requireEntry($1)
         }
-        return try changed(id)
     }
 
     /// Moves items to the trash, where they lie as one batch.
@@ -94,12 +95,11 @@ extension UbiquityContainer {
     /// - Throws: ``CloudError`` `.unknownItem` when there is no such batch.
     @discardableResult
     public func restore(_ batch: DocumentID? = nil) async throws(CloudError) -> [DocumentEntry] {
-        let ids = try change { draft in
+        return try change { draft in
             let items = try draft.documents.batch(batch)
             for item in items { draft.add(WireDocumentChange(item.id, .restore(.renaming))) }
             return items.map(\.id)
-        }
-        return try read { documents in
+        } reading: { documents, ids in
             try ids.compactMap { try documents.document($0).flatMap { try documents.entry($0) } }
         }
     }

@@ -57,10 +57,11 @@ extension UbiquityContainer {
     }
 
     private func putOne(_ source: DocumentSource, makesFolders: Bool) async throws(CloudError) -> DocumentEntry {
-        guard let id = try await put([source], makesFolders: makesFolders).first else {
-            throw CloudError(.internalError, "What was put has an id.")
+        let entries = try await put([source], makesFolders: makesFolders) { documents, ids in
+            try ids.map { try documents.requireEntry($0) }
         }
-        return try changed(id)
+        guard let entry = entries.first else { throw CloudError(.internalError, "What was put has an entry.") }
+        return entry
     }
 
     /// Puts several, all or none of them here. They are sent in requests of at most 500 changes, in order. What has the
@@ -72,6 +73,13 @@ extension UbiquityContainer {
     public func put(
         _ sources: [DocumentSource], makesFolders: Bool = false
     ) async throws(CloudError) -> [DocumentID] {
+        try await put(sources, makesFolders: makesFolders) { $1 }
+    }
+
+    private func put<Result>(
+        _ sources: [DocumentSource], makesFolders: Bool,
+        reading: (DocumentTransaction, [DocumentID]) throws -> Result
+    ) async throws(CloudError) -> Result {
         let folder = try ContentFolder(home: session.local.home)
         var staged: [(path: DocumentPath, content: StagedContent?)] = []
         do throws(CloudError) {
@@ -80,15 +88,17 @@ extension UbiquityContainer {
                 staged.append(
                     (path, try source.content.map { content throws(CloudError) in try stage(content, folder) }))
             }
-            let (ids, unchanged) = try change { draft in
+            let (result, unchanged) = try change { draft in
                 let ids = try staged.map { path, content in
                     guard let content else { return try draft.folder(at: path, makes: true) }
                     return try draft.put(content, at: path, makesFolders: makesFolders)
                 }
                 return (ids, draft.unchanged)
+            } reading: {
+                (try reading($0, $1.0), $1.1)
             }
             for version in unchanged { folder.remove(version) }
-            return ids
+            return result
         } catch {
             for (_, content) in staged { if let content, content.inline == nil { folder.remove(content.version) } }
             throw error

@@ -105,8 +105,15 @@ public final class UbiquityContainer: Sendable {
 
     /// Changes something, all or nothing, and sends it when it can be.
     func change<Value>(_ body: (inout DocumentDraft) throws -> Value) throws(CloudError) -> Value {
+        try change(body) { $1 }
+    }
+
+    /// The same, and reads what that has made of it: what fails has changed nothing.
+    func change<Value, Result>(
+        _ body: (inout DocumentDraft) throws -> Value, reading: (DocumentTransaction, Value) throws -> Result
+    ) throws(CloudError) -> Result {
         let engine = session.engine
-        let value = try session.local.write { database in
+        let result = try session.local.write { database in
             let documents = try documents(database)
             var draft = DocumentDraft(documents, now: engine.stamp.now, makeID: engine.makeDocumentID)
             let value = try body(&draft)
@@ -120,23 +127,22 @@ public final class UbiquityContainer: Sendable {
                 let (operation, now, writer) = engine.stamp
                 try documents.append(request, contents: contents, id: operation, writer: writer, now: now)
             }
-            return value
+            return try reading(documents, value)
         }
         scope.execute { $0.push() }
-        return value
-    }
-
-    /// What is there once it was changed.
-    func changed(_ id: DocumentID) throws(CloudError) -> DocumentEntry {
-        let entry = try read { documents in
-            try documents.document(id).flatMap { try documents.entry($0) }
-        }
-        guard let entry else { throw CloudError(.unknownItem, "The item was removed meanwhile.") }
-        return entry
+        return result
     }
 }
 
 extension DocumentTransaction {
+    /// The entry of an item that is there.
+    func requireEntry(_ id: DocumentID) throws -> DocumentEntry {
+        guard let entry = try fixedEntry(id) ?? document(id).flatMap({ try entry($0) }) else {
+            throw CloudError(.internalError, "What was changed is there.", details: ["item": "\(id)"])
+        }
+        return entry
+    }
+
     /// - Throws: ``CloudError`` `.unknownItem`.
     func folder(at path: DocumentPath) throws -> DocumentID {
         guard let place = try place(path) else { throw DocumentDraft.noFolder(path) }

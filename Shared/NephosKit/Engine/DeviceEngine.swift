@@ -186,6 +186,7 @@ package final class DeviceEngine {
     }
 
     package func makeOperationID() -> OperationID { OperationID(at: now, using: &generator) }
+    func makeDocumentID() -> DocumentID { .random(using: &generator) }
 
     /// The time, by the wall clock or, if the server has found that wrong, by the server's.
     var now: Timestamp {

@@ -144,9 +144,7 @@ extension KeyValueModel {
         return item
     }
 
-    func refuse(
-        _ operation: OutboxOperation, _ error: CloudError, in rows: ScopeTransaction
-    ) throws -> ChangeNotification? {
+    func refuse(_ operation: OutboxOperation, _ error: CloudError, in rows: ScopeTransaction) throws -> RefusedPush {
         let store = StoreTransaction(rows)
         let writes = try store.writes(of: operation.position)
         try store.removePending(operation.position)
@@ -155,9 +153,10 @@ extension KeyValueModel {
         let missed = try writes.filter { try store.greatestPending([$0.key], except: nil) <= $0.timestamp }
         try store.recordRefusal(missed, error, now: engine.now)
         let keys = writes.map(\.key)
-        return ChangeNotification(
-            reason: .quotaViolationChange, changedKeys: keys, items: try keys.compactMap { try store.visible($0) },
-            error: error)
+        return RefusedPush(
+            news: ChangeNotification(
+                reason: .quotaViolationChange, changedKeys: keys,
+                items: try keys.compactMap { try store.visible($0) }, error: error))
     }
 
     func items(of operation: OutboxOperation, in rows: ScopeTransaction) throws -> [ItemName] {

@@ -74,6 +74,13 @@ extension ScopeTransaction {
         ])
     }
 
+    /// Puts another operation into an operation's place.
+    func replace(_ operation: OutboxOperation) throws {
+        try update(operation)
+        try cached("UPDATE outbox SET payload = ?2 WHERE position = ?1")
+            .execute(arguments: [operation.position, operation.payload])
+    }
+
     /// Gives an operation that was never sent another content.
     ///
     /// - Returns: False: it was sent, or is gone.

@@ -104,8 +104,9 @@ extension ScopeDriver {
     func refuse(_ operation: OutboxOperation, _ error: CloudError, in rows: ScopeTransaction) throws {
         // Another process may have sent it too, and been told the same.
         guard try rows.isWaiting(operation) else { return }
-        try rows.removeOperation(at: operation.position)
-        try tell(try model.refuse(operation, error, in: rows), at: try rows.state().head, in: rows)
+        let refused = try model.refuse(operation, error, in: rows)
+        if let rest = refused.rest { try rows.replace(rest) } else { try rows.removeOperation(at: operation.position) }
+        try tell(refused.news, at: try rows.state().head, in: rows)
     }
 
     private func tell(_ news: ChangeNotification?, at token: ChangeToken, in rows: ScopeTransaction) throws {

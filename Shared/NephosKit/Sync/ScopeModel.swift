@@ -62,11 +62,7 @@ protocol ScopeModel: AnyObject {
     /// - Returns: Nil: it does not fit the request.
     func receipt(_ reply: Frame, of operation: OutboxOperation, in rows: ScopeTransaction) throws -> PushReceipt?
     /// Takes out what will never be accepted, and keeps its content where a person finds it.
-    ///
-    /// - Returns: What the app is told.
-    func refuse(
-        _ operation: OutboxOperation, _ error: CloudError, in rows: ScopeTransaction
-    ) throws -> ChangeNotification?
+    func refuse(_ operation: OutboxOperation, _ error: CloudError, in rows: ScopeTransaction) throws -> RefusedPush
     /// What the operation writes, for a person to read.
     func items(of operation: OutboxOperation, in rows: ScopeTransaction) throws -> [ItemName]
     /// What was refused, and nobody has dismissed.
@@ -116,11 +112,10 @@ extension ScopeModel {
     func alone(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> Set<Int64> { [] }
     func ended() {}
     func items(of operation: OutboxOperation, in rows: ScopeTransaction) throws -> [ItemName] { [] }
-    func refuse(
-        _ operation: OutboxOperation, _ error: CloudError, in rows: ScopeTransaction
-    ) throws -> ChangeNotification? {
-        ChangeNotification(
-            reason: .quotaViolationChange, changedKeys: try items(of: operation, in: rows), error: error)
+    func refuse(_ operation: OutboxOperation, _ error: CloudError, in rows: ScopeTransaction) throws -> RefusedPush {
+        RefusedPush(
+            news: ChangeNotification(
+                reason: .quotaViolationChange, changedKeys: try items(of: operation, in: rows), error: error))
     }
 
     /// Queues what the app writes, under an id of its own.
@@ -192,4 +187,12 @@ struct PushReceipt {
     ///   lacks of it is to be offered again.
     /// - Returns: What the app is told.
     var store: (_ isCurrent: Bool, _ state: inout ScopeState) throws -> ChangeNotification?
+}
+
+/// What becomes of an operation that the service has refused.
+struct RefusedPush {
+    /// What the app is told.
+    var news: ChangeNotification?
+    /// What of it may be accepted yet: it is sent in its place, in its turn.
+    var rest: OutboxOperation?
 }

@@ -26,7 +26,9 @@ extension DocumentsService {
                 app: caller.app, device: caller.device, now: context.now,
                 knowsHistory: try standing == .past
                     || standing == .unknown && request.head.epoch == container.head().token.epoch))
-        for change in request.changes { try batch.apply(change) }
+        for (index, change) in request.changes.enumerated() {
+            do { try batch.apply(change) } catch let error as CloudError { throw error.of(change: index) }
+        }
         let uses = try contentUses(container.scope, caller, context.now, transaction)
         try uses.take(
             batch.versions.map { UsedContent($0.content) }, nodes: request.nodes.map { [UInt8]($0) },
@@ -94,6 +96,15 @@ extension DocumentsService {
             throw CloudError(.invalidArguments, "A transfer's id has 16 bytes.", details: ["argument": "transfer_id"])
         }
         return id
+    }
+}
+
+extension CloudError {
+    /// Says which change of a batch it is about: the others may be sent again without it.
+    fileprivate func of(change index: Int) -> CloudError {
+        var error = self
+        error.details["change"] = "\(index)"
+        return error
     }
 }
 

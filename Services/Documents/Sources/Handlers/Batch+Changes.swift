@@ -97,6 +97,8 @@ extension Batch {
         }
         try ContentRule.check(request.content, of: item.kind)
         if try isKnown(request.content.version, of: id) { return }
+        // Nobody would find it there.
+        try checkLives(id, item)
         if request.content.base == item.content.version {
             item.content = commit(request.content, of: id)
         } else if ([item.content] + item.conflicts).contains(where: { $0.hasBytes(of: request.content) }) {

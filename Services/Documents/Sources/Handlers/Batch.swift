@@ -108,7 +108,8 @@ final class Batch {
                 throw CloudError(
                     .constraintViolation, "A folder cannot be moved into itself.", details: Self.details(next))
             }
-            guard let above = try find(next), above.kind == .folder, !above.hasTrash else { throw Self.unknown(folder) }
+            guard let above = try find(next), above.kind == .folder else { throw Self.unknown(folder) }
+            guard !above.hasTrash else { throw Self.unknown(folder, inTrash: next) }
             guard let parent = DocumentID(bytes: above.parent), depth < DocumentLimits.depthMax else {
                 throw CloudError(
                     .limitExceeded, "The folder lies too deep. Put the item further up.",
@@ -116,6 +117,19 @@ final class Batch {
             }
             next = parent
             depth += 1
+        }
+    }
+
+    /// Checks that the item lies neither in the trash nor in something that does.
+    func checkLives(_ id: DocumentID, _ item: WireDocumentItem) throws {
+        guard !item.hasTrash else { throw Self.unknown(id, inTrash: id) }
+        var next = DocumentID(bytes: item.parent)
+        // One that lies too deep was moved there with what is above it.
+        for _ in 0..<(4 * DocumentLimits.depthMax) {
+            guard let folder = next, !folder.isFixed else { return }
+            guard let above = try find(folder) else { throw Self.unknown(id) }
+            guard !above.hasTrash else { throw Self.unknown(id, inTrash: folder) }
+            next = DocumentID(bytes: above.parent)
         }
     }
 
@@ -244,8 +258,11 @@ final class Batch {
 
     static func details(_ id: DocumentID) -> [String: String] { ["item": id.description] }
 
-    static func unknown(_ id: DocumentID) -> CloudError {
-        CloudError(.unknownItem, "The container has no such item, or it lies in the trash.", details: details(id))
+    /// - Parameter folder: What lies in the trash, itself or with what is in it; nil: it was removed, or never was.
+    static func unknown(_ id: DocumentID, inTrash folder: DocumentID? = nil) -> CloudError {
+        CloudError(
+            .unknownItem, "The container has no such item, or it lies in the trash.",
+            details: details(id).merging(folder.map { ["in_trash": $0.description] } ?? [:]) { $1 })
     }
 
     static func changedMeanwhile(_ id: DocumentID) -> CloudError {
