@@ -18,6 +18,8 @@ public enum DocumentLimits {
     public static let changesMax = 500
     /// Manifest nodes of one batch, in bytes: of a content of 400 MB. Those of longer ones go ahead of it.
     public static let nodesBytesMax = 64 << 10
+    /// Items that a device says to have changed itself in a folder that it deletes.
+    public static let seenMax = 1000
     /// Items and names that a service looks up for one batch.
     public static let looksMax = 5000
     /// How long something stays in the trash, and after that is removed for good.

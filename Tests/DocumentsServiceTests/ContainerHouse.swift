@@ -206,11 +206,19 @@ extension WireDocumentChange {
         }
     }
 
-    static func trash(_ id: DocumentID, base: Data = Data(), seen: UInt64 = 0) -> Self {
+    static func trash(
+        _ id: DocumentID, base: Data = Data(), seen: WireChangeToken? = nil, changed: [DocumentID: [Data]] = [:]
+    ) -> Self {
         make(id) {
             $0.trash.batch = Data(ContainerDevice.makeID().bytes)
             $0.trash.base = base
-            $0.trash.seenSequence = seen
+            if let seen { $0.trash.seen = seen }
+            $0.trash.changed = changed.map { id, versions in
+                var item = WireSeenItem()
+                item.item = Data(id.bytes)
+                item.versions = versions
+                return item
+            }
         }
     }
 

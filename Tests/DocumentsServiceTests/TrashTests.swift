@@ -73,7 +73,7 @@ import Testing
     @Test func whatWasChangedMeanwhileIsNotDeleted() throws {
         let folder = try here.makeFolder("folder")
         let file = try here.makeFile("a", in: folder, "1")
-        let seen = try here.apply([.attributes(folder) { $0.favouriteRank = 1 }]).token.sequence
+        let seen = try here.apply([.attributes(folder) { $0.favouriteRank = 1 }]).token
         let version = try here.item(file).content.version
         try there.makeFile("elsewhere")
         let new = try there.makeFile("new", in: folder)
@@ -81,9 +81,28 @@ import Testing
         try there.apply([.replace(file, .inline("2", base: version))])
         expect(.constraintViolation) { try here.apply([.trash(file, base: version)]) }
         #expect(try here.names(in: folder) == ["a": file, "new": new])
-        let all = try here.apply([.attributes(folder) { $0.favouriteRank = 2 }]).token.sequence
+        let all = try here.apply([.attributes(folder) { $0.favouriteRank = 2 }]).token
         try there.makeFile("elsewhere too")
         try here.apply([.trash(folder, seen: all)])
+        #expect(try here.item(folder).hasTrash)
+    }
+
+    /// What a device has changed itself it has seen, as long as nobody else has changed it since.
+    @Test func whatADeviceHasChangedItselfKeepsItsFolderFromNothing() throws {
+        let folder = try here.makeFolder("folder")
+        let file = try here.makeFile("a", in: folder, "1")
+        let base = try here.item(file).content.version
+        let seen = try here.apply([.attributes(folder) { $0.favouriteRank = 1 }]).token
+        let (mine, theirs) = (WireDocumentContent.inline("2", base: base), WireDocumentContent.inline("3", base: base))
+        let made = ContainerDevice.makeID()
+        try here.apply([.replace(file, mine), .create(made, "new", in: folder)])
+        let changed = [file: [mine.version], made: []]
+        expect(.constraintViolation) { try here.apply([.trash(folder, seen: seen)]) }
+        expect(.constraintViolation) { try here.apply([.trash(folder, seen: seen, changed: [file: [mine.version]])]) }
+        try there.apply([.replace(file, theirs)])
+        expect(.constraintViolation) { try here.apply([.trash(folder, seen: seen, changed: changed)]) }
+        try there.apply([.resolve(file, [theirs.version])])
+        try here.apply([.trash(folder, seen: seen, changed: changed)])
         #expect(try here.item(folder).hasTrash)
     }
 
@@ -98,7 +117,7 @@ import Testing
         try again.apply([.create(folder, "folder")])
         // The first one proves that the copy is old; then there is another epoch, and still nothing was seen of it.
         for _ in 0..<2 {
-            #expect(throws: CloudError.self) { try here.apply([.trash(folder, seen: lost.sequence)]) }
+            #expect(throws: CloudError.self) { try here.apply([.trash(folder, seen: lost)]) }
             house.cloud.network.run(for: .seconds(1))
         }
         #expect(try !again.item(folder).hasTrash)
@@ -155,7 +174,7 @@ import Testing
     /// A folder is not looked through again for each change of a batch.
     @Test func whatDeletionsLookAtIsBounded() throws {
         let folders = try (0..<40).map { try here.makeFolder("\($0)") }
-        let seen = try here.apply([.attributes(folders[0]) { $0.favouriteRank = 1 }]).token.sequence
+        let seen = try here.apply([.attributes(folders[0]) { $0.favouriteRank = 1 }]).token
         for some in 0..<4 { try there.apply((0..<100).map { .create(ContainerDevice.makeID(), "x\(some)-\($0)") }) }
         // Each looks at 400 items.
         expect(.limitExceeded) { try here.apply(folders.map { .trash($0, seen: seen) }) }
@@ -165,15 +184,17 @@ import Testing
     /// Nor by saying otherwise each time what was seen.
     @Test func whatDeletionsReadIsBounded() throws {
         let folders = try (0..<40).map { try here.makeFolder("\($0)") }
-        let seen = try here.apply([.attributes(folders[0]) { $0.favouriteRank = 1 }]).token.sequence
+        let seen = try (1...2).map { rank in
+            try here.apply([.attributes(folders[0]) { $0.favouriteRank = rank }]).token
+        }
         let ids = (0..<300).map { _ in ContainerDevice.makeID() }
         try there.apply(ids.enumerated().map { .create($1, "x\($0)") })
         for some in [ids[..<150], ids[150...]] { try there.apply(some.flatMap { [.trash($0), .remove($0)] }) }
         house.cloud.network.run(for: .seconds(5))
         let head = try there.apply([.attributes(folders[0]) { $0.favouriteRank = 2 }])
-        #expect(head.token.sequence > seen)
+        #expect(head.token.sequence > seen[1].sequence)
         expect(.limitExceeded) {
-            try here.apply(folders.enumerated().map { .trash($1, seen: seen - UInt64($0 % 2)) })
+            try here.apply(folders.enumerated().map { .trash($1, seen: seen[$0 % 2]) })
         }
     }
 

@@ -83,6 +83,11 @@ extension DocumentTransaction {
         return true
     }
 
+    /// Items in the folder of which something waits to be sent.
+    func waiting(in folder: DocumentID) throws -> [HeldDocument] {
+        try pending().filter { try $0.id != folder && isFolder($0.id, in: folder) }
+    }
+
     /// How many levels of items are below it, itself not counted; at most one more than may be.
     func height(of id: DocumentID) throws -> Int {
         var height = 0

@@ -232,12 +232,14 @@ struct DocumentTransaction {
         try Row.fetchAll(
             cached(Self.visible.replacing("/**/", with: condition) + order),
             arguments: StatementArguments([account, container] + values)
-        ).compactMap { row in
-            guard let id = DocumentID(row["item"] as String),
-                let wire = try? WireDocumentItem(serializedBytes: row["body"] as Data)
-            else { return nil }
-            return HeldDocument(id: id, wire: wire, isPending: row["pending"])
-        }
+        ).compactMap(Self.held)
+    }
+
+    private static func held(_ row: Row) -> HeldDocument? {
+        guard let id = DocumentID(row["item"] as String),
+            let wire = try? WireDocumentItem(serializedBytes: row["body"] as Data)
+        else { return nil }
+        return HeldDocument(id: id, wire: wire, isPending: row["pending"])
     }
 
     func document(_ id: DocumentID) throws -> HeldDocument? {
@@ -264,6 +266,16 @@ struct DocumentTransaction {
     func trashed(batch: DocumentID? = nil) throws -> [HeldDocument] {
         guard let batch else { return try fetch(where: "trash IS NOT NULL", order: " ORDER BY name, item") }
         return try fetch(where: "trash = ?3", order: " ORDER BY name, item", batch.wire)
+    }
+
+    /// Items of which something waits to be sent.
+    func pending() throws -> [HeldDocument] {
+        try Row.fetchAll(
+            cached(
+                "SELECT item, body, 1 AS pending FROM document_views "
+                    + "WHERE account = ?1 AND container = ?2 AND body IS NOT NULL ORDER BY item"),
+            arguments: arguments()
+        ).compactMap(Self.held)
     }
 
     /// Everything with a body, in no order that means anything.

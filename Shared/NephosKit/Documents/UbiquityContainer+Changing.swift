@@ -44,7 +44,7 @@ extension UbiquityContainer {
                     throw CloudError(
                         .alreadyExists, "Something has this name already.", details: ["path": target.text])
                 }
-                draft.trash(other, batch: draft.makeID())
+                try draft.trash(other, batch: draft.makeID())
             }
             try draft.documents.requireRoom(for: item, in: folder, at: target)
             var place = WirePlaceItem()
@@ -76,7 +76,7 @@ extension UbiquityContainer {
             var seen: Set<DocumentID> = []
             for path in paths {
                 let item = try draft.documents.item(at: path)
-                if seen.insert(item.id).inserted { draft.trash(item, batch: batch) }
+                if seen.insert(item.id).inserted { try draft.trash(item, batch: batch) }
             }
             return batch
         }
@@ -117,16 +117,29 @@ extension UbiquityContainer {
 }
 
 extension DocumentDraft {
-    mutating func trash(_ item: HeldDocument, batch: DocumentID) {
+    mutating func trash(_ item: HeldDocument, batch: DocumentID) throws {
         var trash = WireTrashItem()
         trash.batch = batch.wire
         if !item.isFolder {
             trash.base = item.wire.content.version
-        } else if (try? documents.rows.operationCount()) == 0, let head = try? documents.rows.state().head {
-            // With something of this device's own on its way, the head says nothing of what it has seen.
-            trash.seenSequence = head.sequence
+        } else {
+            let head = try documents.rows.state().head
+            let own = try documents.waiting(in: item.id)
+            // The server learns no more than it takes: then it does not ask.
+            if head.sequence > 0, own.count <= DocumentLimits.seenMax {
+                trash.seen = WireChangeToken(head)
+                trash.changed = own.map { WireSeenItem($0) }
+            }
         }
         add(WireDocumentChange(item.id, .trash(trash)))
+    }
+}
+
+extension WireSeenItem {
+    fileprivate init(_ item: HeldDocument) {
+        self.init()
+        self.item = item.id.wire
+        versions = ([item.wire.content] + item.wire.conflicts).map(\.version).filter { !$0.isEmpty }
     }
 }
 

@@ -588,9 +588,36 @@ public nonisolated struct WireTrashItem: Sendable {
   /// CONSTRAINT_VIOLATION. Empty: whichever it is.
   public var base: Data = Data()
 
-  /// Of a folder: the head up to which the device has seen its container. What has changed in it since makes the change
-  /// refused with CONSTRAINT_VIOLATION. 0: not told. It needs the batch's `head`, which tells of which history it is.
-  public var seenSequence: UInt64 = 0
+  /// Of a folder: how far the device has seen its container. What others have changed in it since makes the change
+  /// refused with CONSTRAINT_VIOLATION. Empty: not told.
+  public var seen: WireChangeToken {
+    get {_seen ?? WireChangeToken()}
+    set {_seen = newValue}
+  }
+  /// Returns true if `seen` has been explicitly set.
+  public var hasSeen: Bool {self._seen != nil}
+  /// Clears the value of `seen`. Subsequent reads from it will return its default value.
+  public mutating func clearSeen() {self._seen = nil}
+
+  /// What the device itself has changed in the folder since then, 1000 items at most.
+  public var changed: [WireSeenItem] = []
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+
+  fileprivate var _seen: WireChangeToken? = nil
+}
+
+public nonisolated struct WireSeenItem: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var item: Data = Data()
+
+  /// Of its contents, conflicts included, as the device has them.
+  public var versions: [Data] = []
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -1614,7 +1641,7 @@ nonisolated extension WireTagList: SwiftProtobuf.Message, SwiftProtobuf._Message
 
 nonisolated extension WireTrashItem: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".TrashItem"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}batch\0\u{1}base\0\u{3}seen_sequence\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}batch\0\u{1}base\0\u{1}seen\0\u{1}changed\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1624,21 +1651,29 @@ nonisolated extension WireTrashItem: SwiftProtobuf.Message, SwiftProtobuf._Messa
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularBytesField(value: &self.batch) }()
       case 2: try { try decoder.decodeSingularBytesField(value: &self.base) }()
-      case 3: try { try decoder.decodeSingularUInt64Field(value: &self.seenSequence) }()
+      case 3: try { try decoder.decodeSingularMessageField(value: &self._seen) }()
+      case 4: try { try decoder.decodeRepeatedMessageField(value: &self.changed) }()
       default: break
       }
     }
   }
 
   public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
     if !self.batch.isEmpty {
       try visitor.visitSingularBytesField(value: self.batch, fieldNumber: 1)
     }
     if !self.base.isEmpty {
       try visitor.visitSingularBytesField(value: self.base, fieldNumber: 2)
     }
-    if self.seenSequence != 0 {
-      try visitor.visitSingularUInt64Field(value: self.seenSequence, fieldNumber: 3)
+    try { if let v = self._seen {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
+    } }()
+    if !self.changed.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.changed, fieldNumber: 4)
     }
     try unknownFields.traverse(visitor: &visitor)
   }
@@ -1646,7 +1681,43 @@ nonisolated extension WireTrashItem: SwiftProtobuf.Message, SwiftProtobuf._Messa
   public static func ==(lhs: WireTrashItem, rhs: WireTrashItem) -> Bool {
     if lhs.batch != rhs.batch {return false}
     if lhs.base != rhs.base {return false}
-    if lhs.seenSequence != rhs.seenSequence {return false}
+    if lhs._seen != rhs._seen {return false}
+    if lhs.changed != rhs.changed {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireSeenItem: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".SeenItem"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}item\0\u{1}versions\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.item) }()
+      case 2: try { try decoder.decodeRepeatedBytesField(value: &self.versions) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.item.isEmpty {
+      try visitor.visitSingularBytesField(value: self.item, fieldNumber: 1)
+    }
+    if !self.versions.isEmpty {
+      try visitor.visitRepeatedBytesField(value: self.versions, fieldNumber: 2)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireSeenItem, rhs: WireSeenItem) -> Bool {
+    if lhs.item != rhs.item {return false}
+    if lhs.versions != rhs.versions {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

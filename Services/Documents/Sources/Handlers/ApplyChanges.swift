@@ -16,16 +16,16 @@ extension DocumentsService {
     ) throws -> WireApplyChangesReply {
         let caller = try context.requireCaller()
         let container = try openContainer(request.container, caller, transaction)
-        let standing = try transaction.judge(ChangeToken(request.head), in: container.scope.partition)
-        if case .lost(_, isNews: true) = standing { throw CloudError.oldCopy }
+        if case .lost(_, isNews: true) = try transaction.judge(
+            ChangeToken(request.head), in: container.scope.partition)
+        {
+            throw CloudError.oldCopy
+        }
         try check(request, transaction)
         let setting = try container.setting()
         let batch = Batch(
             container, setting?.rule ?? .folded,
-            by: Batch.Writer(
-                app: caller.app, device: caller.device, now: context.now,
-                knowsHistory: try standing == .past
-                    || standing == .unknown && request.head.epoch == container.head().token.epoch))
+            by: Batch.Writer(app: caller.app, device: caller.device, now: context.now))
         for (index, change) in request.changes.enumerated() {
             do { try batch.apply(change) } catch let error as CloudError { throw error.of(change: index) }
         }

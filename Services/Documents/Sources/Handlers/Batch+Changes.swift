@@ -1,5 +1,6 @@
 internal import Foundation
 internal import NephosCore
+internal import NephosServiceKit
 internal import NephosStorage
 internal import NephosWire
 
@@ -154,15 +155,7 @@ extension Batch {
         try ContentRule.checkVersion([UInt8](request.batch), "batch")
         if item.hasTrash { return }
         guard request.base.isEmpty || request.base == item.content.version else { throw Self.changedMeanwhile(id) }
-        if item.kind == .folder, request.seenSequence > 0 {
-            guard writer.knowsHistory else {
-                throw CloudError(
-                    .constraintViolation,
-                    "What this device has seen is of another history of the container. Read on, and delete it then.",
-                    details: Self.details(id))
-            }
-            try checkUnchanged(id, since: request.seenSequence)
-        }
+        if item.kind == .folder, request.hasSeen { try checkUnchanged(id, since: request) }
         try leave(item)
         item.trash.batch = request.batch
         item.trash.deviceID = writer.device.rawValue
@@ -173,17 +166,31 @@ extension Batch {
 
     /// Changes that are looked at before a folder's deletion is refused: the device has seen too little of it.
     private static let unseenMax = 1000
+    private static let readMax = unseenMax + DocumentLimits.seenMax
 
     /// What somebody has put into a folder is not deleted by somebody who has not seen it.
-    private func checkUnchanged(_ folder: DocumentID, since sequence: UInt64) throws {
-        let unseen = try changes(since: sequence)
-        guard unseen.count <= Self.unseenMax else {
+    private func checkUnchanged(_ folder: DocumentID, since request: WireTrashItem) throws {
+        guard request.changed.count <= DocumentLimits.seenMax else {
+            throw CloudError(
+                .limitExceeded, "Too much of the folder is said to be changed. Leave it out, or delete it later.",
+                details: Self.details(folder).merging(["maximum": "\(DocumentLimits.seenMax)"]) { $1 })
+        }
+        let seen = ChangeToken(request.seen)
+        guard try knows(seen) else {
+            throw CloudError(
+                .constraintViolation,
+                "What this device has seen is of another history of the container. Read on, and delete it then.",
+                details: Self.details(folder))
+        }
+        let unseen = try changes(since: seen.sequence)
+        guard unseen.count <= Self.unseenMax + request.changed.count else {
             throw CloudError(
                 .constraintViolation,
                 "Too much has changed since this device looked. Read on, and delete it then.",
                 details: Self.details(folder))
         }
-        let within = try unseen.filter { try $0 != folder && lies($0, in: folder) }
+        let own = Dictionary(request.changed.map { ($0.item, Set($0.versions)) }) { $1 }
+        let within = try unseen.filter { try $0 != folder && lies($0, in: folder) && !isSeen($0, own) }
         guard within.isEmpty else {
             throw CloudError(
                 .constraintViolation,
@@ -191,6 +198,22 @@ extension Batch {
                 details: Self.details(folder).merging(
                     ["changed": within.prefix(10).map(\.description).joined(separator: " ")]) { $1 })
         }
+    }
+
+    /// Whether a token that the device was shown is of the present history.
+    private func knows(_ seen: ChangeToken) throws -> Bool {
+        switch try container.transaction.judge(seen, in: container.scope.partition) {
+        case .past: true
+        case .unknown: try seen.epoch == container.head().token.epoch
+        case .lost(_, isNews: true): throw CloudError.oldCopy
+        case .lost: false
+        }
+    }
+
+    /// Whether the device itself has changed the item, and has seen all of its contents.
+    private func isSeen(_ id: DocumentID, _ own: [Data: Set<Data>]) throws -> Bool {
+        guard let versions = own[Data(id.bytes)], let item = try find(id) else { return false }
+        return ([item.content] + item.conflicts).allSatisfy { $0.version.isEmpty || versions.contains($0.version) }
     }
 
     /// Items that live and have changed since, read once for the batch.
@@ -201,12 +224,12 @@ extension Batch {
         try container.transaction.rows(container.scope, after: sequence, nil) { row in
             count += 1
             if !row.deleted, let id = DocumentID(row.name) { changes.append(id) }
-            return count <= Self.unseenMax
+            return count <= Self.readMax
         }
         looks += count
         try look()
         // Nothing is known of those that were not read.
-        if count > Self.unseenMax { changes = Array(repeating: .top, count: Self.unseenMax + 1) }
+        if count > Self.readMax { changes = Array(repeating: .top, count: Self.readMax + 1) }
         seen = (sequence, changes)
         return changes
     }

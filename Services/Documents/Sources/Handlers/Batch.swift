@@ -23,8 +23,6 @@ final class Batch {
         var app: AppID
         var device: DeviceID
         var now: Timestamp
-        /// Whether the head that the device has shown is of the present history.
-        var knowsHistory: Bool
     }
 
     /// Items that were looked at, as they will be; nil: there is none.
