@@ -49,6 +49,17 @@ import Testing
         #expect(try house.chunkCount(of: mover.account) == 101)
     }
 
+    /// Nothing is told a second time that one is connected.
+    @Test func aGreetingThatIsLostIsMadeUpFor() throws {
+        let house = try BulkHouse()
+        let mover = try TestBulk(of: house.cloud)
+        try house.cloud.faults.fail("documents.send", times: 1)
+        let client = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 16 << 20))
+        house.cloud.network.run(for: .milliseconds(100))
+        #expect(try house.cloud.faults.count("documents.send") == 1)
+        #expect(house.store([content(1)], with: client).allSatisfy { $0.isSuccess })
+    }
+
     @Test func whoIsGivenTicketsThatAreNoneAsksMoreAndMoreSeldom() throws {
         let house = try BulkHouse()
         let mover = try TestBulk(of: house.cloud)

@@ -43,6 +43,7 @@ final class ContainerHistory {
     private var puts: [Put] = []
     /// What somebody removed for good, or tried to: with all that was in it.
     private var removed: Set<DocumentID> = []
+    private var removedContents: Set<Data> = []
     /// Contents whose change was refused, by root or bytes.
     private var refused: Set<Data> = []
     private static let uploadRetention = Duration.seconds(3600)
@@ -278,13 +279,16 @@ final class ContainerHistory {
             guard let batch = try await container.deletedItems().randomElement(using: &generator) else { return }
             try await container.remove(batch.batch)
             let roots = Set(batch.items.map(\.id))
-            removed.formUnion(
-                try container.read { documents in
-                    try documents.all().map(\.id).filter { id in
-                        try roots.contains { try documents.isFolder(id, in: $0) }
-                    }
-                })
-            removed.formUnion(roots)
+            let gone = try container.read { documents in
+                try documents.all().filter { item in
+                    try roots.contains { try documents.isFolder(item.id, in: $0) }
+                }
+            }
+            removed.formUnion(roots.union(gone.map(\.id)))
+            // What was made again has another id.
+            for content in gone.flatMap({ [$0.wire.content] + $0.wire.conflicts }) {
+                removedContents.insert(content.root + content.inline)
+            }
         }
     }
 
@@ -364,8 +368,9 @@ final class ContainerHistory {
     /// What was made again has another id.
     private func checkNothingIsLost(_ audit: ContainerAudit) throws {
         let kept = Set(audit.versions.values.joined().map { $0.root + $0.inline })
-        for put in puts where !removed.contains(put.item) && !refused.contains(put.root + put.inline) {
-            guard kept.contains(put.root + put.inline) else {
+        let known = kept.union(refused).union(removedContents)
+        for put in puts where !removed.contains(put.item) {
+            guard known.contains(put.root + put.inline) else {
                 throw Violation(
                     "What was put at \(put.path) is lost: \(put.item), \(String(decoding: put.inline, as: UTF8.self)); "
                         + "it has \(audit.versions[put.item]?.count ?? 0) versions")

@@ -227,6 +227,9 @@ import Testing
         var sync = current()
         let foreign = operation(1) { $0.writer = 8 }
         #expect(collect(&sync, [foreign], at: moment()) == [.wait(.push, .seconds(1))])
+        // What must not be overtaken is not, while it is left to its own process.
+        let (first, later) = (operation(1) { ($0.writer, $0.goesAlone) = (8, true) }, operation(2))
+        #expect(collect(&sync, [first, later], at: moment()) == [.wait(.push, .seconds(1))])
         #expect(collect(&sync, [foreign], at: moment(1)) == [.freeze([foreign], isAttempt: true)])
         // By a clock that was ahead it is from the future.
         sync = current()

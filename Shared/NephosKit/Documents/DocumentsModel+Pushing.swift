@@ -11,8 +11,10 @@ extension DocumentsModel {
         Set(operations.map(\.position))
     }
 
-    /// What does not wait for a content, or for another that does.
+    /// What does not wait for a content, or for another that does. Nothing overtakes what waits for a person.
     func ready(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> [OutboxOperation] {
+        let blocked = try rows.firstBlocked()?.position ?? .max
+        let operations = operations.filter { $0.position < blocked }
         let unstored = try DocumentTransaction(rows).unstoredPositions()
         guard !unstored.isEmpty else { return operations }
         let account = rows.scope.account

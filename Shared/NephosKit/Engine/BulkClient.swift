@@ -305,7 +305,18 @@ package final class BulkClient {
             CloudError(
                 .networkUnavailable, "The service is not heard. What waits is sent again, and goes on by itself."),
             attempts: silences, patience)
-        if isConnected { sendAllAgain(isNew: false) } else { lastHeard = loop.monotonicNow }
+        if isConnected { sendAllAgain(isNew: false) } else { tryUngreeted() }
+    }
+
+    /// The greeting may be what was lost. Where there is no connection nothing can be sent, and it is waited on.
+    private func tryUngreeted() {
+        lastHeard = loop.monotonicNow
+        guard retry == nil else { return }
+        isConnected = true
+        sendAllAgain(isNew: true)
+        guard let failed = retry else { return }
+        failed.cancel()
+        (retry, isConnected) = (nil, false)
     }
 
     private func receive(_ messages: [Message]) {

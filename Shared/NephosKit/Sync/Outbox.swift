@@ -95,6 +95,7 @@ struct Outbox {
             let age = now.time.since(operation.created)
             if !isSole, operation.writer != writer, age >= .zero, age < Self.foreignPatience {
                 pause = pause ?? Self.foreignPatience - age
+                if operation.goesAlone { break }
                 continue
             }
             let wait = pacing.wait(now: now.monotonic)
