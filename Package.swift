@@ -121,8 +121,8 @@ let package = Package(
         shared(
             "NephosKit",
             [
-                "NephosBus", "NephosWire", "NephosChunks", "NephosCore", "NephosFiles", "NephosZeroMQ", crypto, grdb,
-                protobuf, logging,
+                "NephosBus", "NephosWire", "NephosChunks", "NephosPredicates", "NephosCore", "NephosFiles",
+                "NephosZeroMQ", crypto, grdb, protobuf, logging,
             ]),
         shared(
             "NephosSimulation",

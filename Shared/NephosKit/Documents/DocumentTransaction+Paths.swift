@@ -31,7 +31,7 @@ extension DocumentTransaction {
         var place = Place.fixed(.top)
         for (index, name) in path.names.enumerated() {
             guard place.isFolder else { return nil }
-            if index == 0, name == DocumentPath.documents {
+            if index == 0, try key(of: name) == key(of: DocumentPath.documents) {
                 place = .fixed(.documents)
                 continue
             }

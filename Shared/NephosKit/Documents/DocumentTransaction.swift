@@ -1,6 +1,7 @@
 import Foundation
 import GRDB
 import NephosCore
+import NephosPredicates
 import NephosWire
 import SwiftProtobuf
 
@@ -9,7 +10,9 @@ import SwiftProtobuf
 /// `documents` has the items as the server told them, to the byte; `document_changes` what waits to be sent, by item;
 /// `document_views` what that makes of the items, for reading: an item that has a view is as the view says.
 struct DocumentTransaction {
-    static let migrations = [LocalMigration(name: "documents 1", sql: tables)]
+    static let migrations = [
+        LocalMigration(name: "documents 1", sql: tables), LocalMigration(name: "documents 2", sql: nameKeys),
+    ]
 
     // A removed item is kept without a body: a late answer must not bring it back.
     private static let tables = """
@@ -45,11 +48,37 @@ struct DocumentTransaction {
         ) WITHOUT ROWID;
         """
 
+    // What a name clashes by, as the container compares names; empty where an earlier release has written the row.
+    private static let nameKeys = """
+        ALTER TABLE documents ADD COLUMN name_key BLOB NOT NULL DEFAULT x'';
+        CREATE INDEX documents_by_name_key ON documents (account, container, parent, name_key);
+        ALTER TABLE document_views ADD COLUMN name_key BLOB NOT NULL DEFAULT x'';
+        CREATE INDEX document_views_by_name_key ON document_views (account, container, parent, name_key);
+        """
+
     let rows: ScopeTransaction
+    private let known = Known()
     var account: String { rows.account }
     var container: String { rows.scope.name }
 
     init(_ rows: ScopeTransaction) { self.rows = rows }
+
+    /// What is looked up once.
+    private final class Known {
+        var rule: DocumentNameRule?
+    }
+
+    /// What a name clashes by in this container.
+    func key(of name: Data) throws -> Data {
+        let rule = try known.rule ?? readRule()
+        known.rule = rule
+        return Data(rule.key(of: [UInt8](name)))
+    }
+
+    private func readRule() throws -> DocumentNameRule {
+        let info = try WireContainerInfo(serializedBytes: rows.state().info)
+        return UInt8(exactly: info.nameRule).flatMap { DocumentNameRule(rawValue: $0) } ?? .folded
+    }
 
     private func cached(_ sql: String) throws -> Statement { try rows.cached(sql) }
 
@@ -116,12 +145,12 @@ struct DocumentTransaction {
         // where it was: somebody may have written to it meanwhile.
         let wire = (item.body ?? old?.body).flatMap { try? WireDocumentItem(serializedBytes: $0) }
         try cached(
-            "INSERT OR REPLACE INTO documents (account, container, item, parent, name, trash, sequence, body) "
-                + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
+            "INSERT OR REPLACE INTO documents (account, container, item, parent, name, trash, sequence, body, name_key) "
+                + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)"
         ).execute(
             arguments: arguments(
                 item.name.rawValue, wire?.parent ?? Data(), wire?.name ?? Data(), wire.flatMap(Self.batch),
-                Int64(bitPattern: item.sequence), item.body))
+                Int64(bitPattern: item.sequence), item.body, try key(of: wire?.name ?? Data())))
         try refresh(item.name)
     }
 
@@ -205,12 +234,12 @@ struct DocumentTransaction {
             item = DocumentChanges.apply(try WireDocumentChange(serializedBytes: change), to: item)
         }
         try cached(
-            "INSERT OR REPLACE INTO document_views (account, container, item, parent, name, trash, body) "
-                + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"
+            "INSERT OR REPLACE INTO document_views (account, container, item, parent, name, trash, body, name_key) "
+                + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
         ).execute(
             arguments: arguments(
                 name.rawValue, item?.parent ?? Data(), item?.name ?? Data(), item.flatMap(Self.batch),
-                try item?.serializedData()))
+                try item?.serializedData(), try key(of: item?.name ?? Data())))
     }
 
     // MARK: Reading
@@ -255,9 +284,13 @@ struct DocumentTransaction {
         try children(of: folder, named: name).first
     }
 
-    /// More than one, as long as the server has not said what they are called.
+    /// What a name of the folder stands for: what has these bytes first, then what clashes with them. More than one is
+    /// there as long as the server has not said what they are called.
     func children(of folder: DocumentID, named name: Data) throws -> [HeldDocument] {
-        try fetch(where: "parent = ?3 AND name = ?4 AND trash IS NULL", order: " ORDER BY item", folder.wire, name)
+        let found = try fetch(
+            where: "parent = ?3 AND (name_key = ?4 OR name = ?5) AND trash IS NULL", order: " ORDER BY item",
+            folder.wire, key(of: name), name)
+        return found.filter { $0.wire.name == name } + found.filter { $0.wire.name != name }
     }
 
     /// What lies in the trash in its own right.
@@ -280,6 +313,31 @@ struct DocumentTransaction {
 
     /// Everything with a body, in no order that means anything.
     func all() throws -> [HeldDocument] { try fetch(where: "1") }
+
+    // MARK: What waits later
+
+    /// Changes what later requests do with an item, whose earlier change has come to nothing or to something else.
+    func revise(
+        _ item: DocumentID, after position: Int64, _ body: (inout WireDocumentChange) throws -> Void
+    ) throws {
+        let later = try Int64.fetchAll(
+            cached(
+                "SELECT DISTINCT position FROM document_changes "
+                    + "WHERE account = ?1 AND container = ?2 AND item = ?3 AND position > ?4 ORDER BY position"),
+            arguments: arguments(item.description, position))
+        for position in later {
+            // What was sent is frozen, and what it was sent with.
+            guard let operation = try rows.operations(limit: 1, where: "position = \(position)").first,
+                operation.state == .unsent
+            else { continue }
+            var request = try WireApplyChanges(serializedBytes: operation.payload)
+            for index in request.changes.indices where request.changes[index].item == item.wire {
+                try body(&request.changes[index])
+            }
+            _ = try rows.setPayload(request.serializedData(), at: position)
+            try setChanges(request.changes, at: position)
+        }
+    }
 
     // MARK: Contents that wait
 
@@ -315,6 +373,15 @@ struct DocumentTransaction {
                 cached(
                     "SELECT DISTINCT position FROM document_contents WHERE account = ?1 AND container = ?2 "
                         + "AND is_stored = 0 AND position IN (SELECT position FROM outbox)"), arguments: arguments()))
+    }
+
+    /// Whether another request brings the content, and has yet to be answered.
+    func isSentElsewhere(_ version: Data, than position: Int64) throws -> Bool {
+        try Bool.fetchOne(
+            cached(
+                "SELECT 1 FROM document_contents WHERE account = ?1 AND container = ?2 AND version = ?3 "
+                    + "AND position <> ?4 AND position IN (SELECT position FROM outbox)"),
+            arguments: arguments(version, position)) ?? false
     }
 
     /// Whether the content is here, in the home.
@@ -428,12 +495,14 @@ struct DocumentTransaction {
         }
     }
 
+    /// Takes a refusal out, and its bytes with it unless they wait to be sent by something else.
     func removeRefusal(_ refusal: Refusal) throws {
         try cached(
             "DELETE FROM document_refusals WHERE account = ?1 AND container = ?2 AND position = ?3 AND path = ?4"
         ).execute(arguments: arguments(refusal.position, refusal.path))
         guard let version = refusal.version else { return }
-        try cached("DELETE FROM document_contents WHERE account = ?1 AND container = ?2 AND version = ?3")
-            .execute(arguments: arguments(version.wire))
+        try cached(
+            "DELETE FROM document_contents WHERE account = ?1 AND container = ?2 AND version = ?3 AND position = ?4"
+        ).execute(arguments: arguments(version.wire, refusal.position))
     }
 }

@@ -88,10 +88,30 @@ extension DocumentsModel {
                 // The epoch that took it is over; the one that was brought back may lack it.
                 try self.offerWhatIsLacking(items, in: documents)
             }
+            for change in request.changes { try self.rebase(change, on: items, operation, in: documents) }
             try documents.forgetContents(at: operation.position)
             self.sweepSoon(request)
             self.closeSoon(request)
             return nil
+        }
+    }
+
+    /// Bytes that the server had already make no version: what was made from them is made from the one that has them.
+    private func rebase(
+        _ change: WireDocumentChange, on items: [DocumentTransaction.Synced], _ operation: OutboxOperation,
+        in documents: DocumentTransaction
+    ) throws {
+        guard case .replace(let replace)? = change.kind, let id = DocumentID(bytes: change.item),
+            let item = items.first(where: { $0.name == id.name })?.item
+        else { return }
+        let contents = [item.content] + item.conflicts
+        guard !contents.contains(where: { $0.version == replace.content.version }),
+            let same = contents.first(where: { $0.hasBytes(of: replace.content) })
+        else { return }
+        try documents.revise(id, after: operation.position) { later in
+            guard case .replace(var next)? = later.kind, next.content.base == replace.content.version else { return }
+            next.content.base = same.version
+            later.kind = .replace(next)
         }
     }
 

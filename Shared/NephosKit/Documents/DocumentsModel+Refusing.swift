@@ -18,6 +18,9 @@ extension DocumentsModel {
                 news: try note(request.changes, of: operation, error, in: documents, at: operation.position))
         }
         request.changes = batch.changes
+        if let (old, new) = batch.renamed {
+            try documents.revise(old, after: operation.position) { $0.item = new.wire }
+        }
         var news: ChangeNotification?
         if !batch.leftOut.isEmpty {
             // Under a place of its own: the rest may be refused too.
@@ -60,9 +63,14 @@ extension DocumentsModel {
         _ changes: [WireDocumentChange], of operation: OutboxOperation, _ error: CloudError,
         in documents: DocumentTransaction, at position: Int64
     ) throws -> ChangeNotification {
+        // What is offered again has its bytes with it.
+        let changes = try changes.filter { change in
+            try change.content.map { try !documents.isSentElsewhere($0.version, than: operation.position) } ?? true
+        }
         let refused = try changes.map { change in
             let content = change.content
             if let content { try keep(content, at: position, in: documents) }
+            try rebase(change, operation, in: documents)
             let held = try content.map { try documents.holdsContent($0.version) } ?? false
             return (
                 path: try DocumentID(bytes: change.item).flatMap { try documents.pathText(of: $0) } ?? "?",
@@ -73,6 +81,27 @@ extension DocumentsModel {
         if position == operation.position { try documents.removeChanges(at: position) }
         let names = changes.compactMap { DocumentID(bytes: $0.item)?.name }
         return ChangeNotification(reason: .quotaViolationChange, changedKeys: names, error: error)
+    }
+
+    /// What was made from a content that is refused is made from what that was made from; and of an item that could not
+    /// be made, by the next content that it gets.
+    private func rebase(
+        _ change: WireDocumentChange, _ operation: OutboxOperation, in documents: DocumentTransaction
+    ) throws {
+        guard let content = change.content, let item = DocumentID(bytes: change.item) else { return }
+        var creation: WireCreateItem? = if case .create(let create)? = change.kind { create } else { nil }
+        try documents.revise(item, after: operation.position) { later in
+            guard case .replace(var replace)? = later.kind else { return }
+            if replace.content.base == content.version { replace.content.base = content.base }
+            if var create = creation {
+                create.content = replace.content
+                create.content.base = Data()
+                later.kind = .create(create)
+                creation = nil
+            } else {
+                later.kind = .replace(replace)
+            }
+        }
     }
 
     /// A short content has waited in its request; now it is a file like the long ones.

@@ -11,6 +11,8 @@ struct RefusedBatch {
     private(set) var changes: [WireDocumentChange]
     /// What a person has to hear of.
     private(set) var leftOut: [WireDocumentChange] = []
+    /// An item that was made again under another id.
+    private(set) var renamed: (old: DocumentID, new: DocumentID)?
     private let documents: DocumentTransaction
     private let makeID: () -> DocumentID
     /// What is to be made before the change.
@@ -22,10 +24,10 @@ struct RefusedBatch {
         self.makeID = makeID
     }
 
-    /// - Returns: False: the service has named no change, so that all of them are refused.
+    /// - Returns: False: all of them are refused.
     mutating func amend(after error: CloudError) throws -> Bool {
         guard let index = error.details["change"].flatMap({ Int($0) }), changes.indices.contains(index) else {
-            return false
+            return leaveOutContents()
         }
         let change = changes[index]
         let named = error.details["item"].flatMap { DocumentID($0) }
@@ -44,6 +46,16 @@ struct RefusedBatch {
         return true
     }
 
+    /// The service has named no change: what brings contents has no room, or what they rest on is not there. The rest
+    /// goes on, so that folders are there for what comes later.
+    private mutating func leaveOutContents() -> Bool {
+        let others = changes.filter { $0.content == nil }
+        guard !others.isEmpty, others.count < changes.count else { return false }
+        leftOut += changes.filter { $0.content != nil }
+        changes = others
+        return true
+    }
+
     /// Nothing is said of what is gone as was asked, or of what only describes it.
     private mutating func leaveOut(_ index: Int) {
         let change = changes.remove(at: index)
@@ -57,7 +69,7 @@ struct RefusedBatch {
 
     /// Puts what was to go into a folder that is gone into another in its place.
     private mutating func redirect(from folder: DocumentID, before index: Int) throws {
-        let target = try remade(folder)
+        guard let target = try remade(folder) else { return leaveOut(index) }
         for (index, change) in changes.enumerated() where change.target == folder.wire {
             changes[index].target = target.wire
         }
@@ -69,10 +81,13 @@ struct RefusedBatch {
         folders = []
     }
 
-    /// A folder that stands for one that is gone: of its name, where it was; `Documents` where nobody knows that.
-    private mutating func remade(_ folder: DocumentID) throws -> DocumentID {
-        guard let (parent, name) = try place(of: folder) else { return .documents }
-        let above = try isLive(parent) ? parent : remade(parent)
+    /// A folder that stands for one that is gone: of its name, where it was.
+    ///
+    /// - Returns: Nil: nobody knows of it; it was refused itself.
+    private mutating func remade(_ folder: DocumentID) throws -> DocumentID? {
+        guard let (parent, name) = try place(of: folder),
+            let above = try isLive(parent) ? parent : remade(parent)
+        else { return nil }
         let there = try documents.children(of: above, named: name).first {
             try $0.isFolder && $0.id != folder && documents.synced($0.id.name)?.body != nil
         }
@@ -108,9 +123,10 @@ struct RefusedBatch {
         guard trashed != id else {
             return changes.insert(WireDocumentChange(id, .restore(.renaming)), at: index)
         }
-        guard let (parent, name) = try place(of: id) else { return leaveOut(index) }
         // What the device does not know of yet is gone all the same.
-        let folder = try parent != trashed && isLive(parent) ? parent : remade(parent)
+        guard let (parent, name) = try place(of: id),
+            let folder = try parent != trashed && isLive(parent) ? parent : remade(parent)
+        else { return leaveOut(index) }
         if trashed != nil {
             var place = WirePlaceItem()
             place.parent = folder.wire
@@ -128,6 +144,7 @@ struct RefusedBatch {
             create.content = content
             create.content.base = Data()
             let new = makeID()
+            renamed = (id, new)
             changes[index] = WireDocumentChange(new, .create(create))
             for (index, change) in changes.enumerated() where change.item == id.wire { changes[index].item = new.wire }
         }

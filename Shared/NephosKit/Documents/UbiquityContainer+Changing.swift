@@ -34,7 +34,9 @@ extension UbiquityContainer {
         return try change { draft in
             let item = try draft.documents.item(at: source)
             var target = target
-            if try draft.documents.place(target)?.isFolder == true { target = target.appending(item.wire.name) }
+            let there = try draft.documents.place(target)
+            // A folder may also be called otherwise in a way that its container does not tell apart.
+            if let there, there.isFolder, there.id != item.id { target = target.appending(item.wire.name) }
             guard let parent = target.parent else {
                 throw CloudError(.invalidArguments, "An item needs a name.", details: ["path": target.text])
             }

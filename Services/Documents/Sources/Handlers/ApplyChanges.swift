@@ -1,6 +1,7 @@
 internal import Foundation
 internal import NephosBulk
 internal import NephosCore
+internal import NephosPredicates
 internal import NephosServiceKit
 internal import NephosStorage
 internal import NephosWire

@@ -1,5 +1,6 @@
 internal import Foundation
 internal import NephosCore
+internal import NephosPredicates
 internal import NephosServiceKit
 internal import NephosStorage
 internal import NephosWire
@@ -15,7 +16,7 @@ final class Batch {
     }
 
     let container: Container
-    let rule: NameRule
+    let rule: DocumentNameRule
     let writer: Writer
 
     /// Who changes the container, and when.
@@ -44,7 +45,7 @@ final class Batch {
     /// Items that come into the trash (true), or leave it.
     var trashed: [DocumentID: Bool] = [:]
 
-    init(_ container: Container, _ rule: NameRule, by writer: Writer) {
+    init(_ container: Container, _ rule: DocumentNameRule, by writer: Writer) {
         self.container = container
         self.rule = rule
         self.writer = writer
@@ -152,7 +153,7 @@ final class Batch {
     ///
     /// - Returns: The name that the item has now.
     func take(_ name: [UInt8], in folder: DocumentID, for id: DocumentID, _ clash: WireNameClash) throws -> [UInt8] {
-        try NameRule.check(name)
+        try DocumentNameRule.check(name)
         guard try count(of: folder) < DocumentLimits.folderCountMax else {
             throw CloudError(
                 .limitExceeded, "The folder is full. Put the item into another one.",
@@ -173,7 +174,7 @@ final class Batch {
                     .alreadyExists, "The folder has an item of that name. Choose another name.",
                     details: other.map { Self.details($0) } ?? [:])
             }
-            taken = NameRule.numbered(name, number)
+            taken = DocumentNameRule.numbered(name, number)
             number += 1
         }
     }

@@ -1,5 +1,6 @@
 internal import Crypto
 internal import NephosCore
+internal import NephosPredicates
 internal import NephosServiceKit
 internal import NephosStorage
 internal import NephosWire
@@ -43,7 +44,7 @@ final class Container {
     func setting() throws -> Setting? {
         let metadata = try head().metadata
         guard let first = metadata.first else { return nil }
-        guard let rule = NameRule(rawValue: first) else {
+        guard let rule = DocumentNameRule(rawValue: first) else {
             throw CloudError(
                 .incompatibleVersion, "The container's names follow a rule that this version does not know. Upgrade.")
         }
@@ -58,18 +59,18 @@ final class Container {
     func madeSetting() throws -> Setting {
         if let setting = try setting() { return setting }
         let key = DigestKeys.random()
-        let rule = NameRule.folded
+        let rule = DocumentNameRule.folded
         try transaction.setMetadata(scope, [rule.rawValue] + seal(key, as: .digestKey))
         return Setting(rule: rule, digestKey: key)
     }
 
     struct Setting {
-        var rule: NameRule
+        var rule: DocumentNameRule
         var digestKey: [UInt8]
     }
 
     /// What stands for a name in a folder, by the container's rule: 16 bytes that tell nothing of it.
-    func key(of name: [UInt8], by rule: NameRule) throws -> [UInt8] {
+    func key(of name: [UInt8], by rule: DocumentNameRule) throws -> [UInt8] {
         let secret: [UInt8]
         if let nameKey { secret = nameKey } else { secret = try ownerKey().derived(for: "nephos document names") }
         nameKey = secret

@@ -1,4 +1,5 @@
 internal import NephosCore
+internal import NephosPredicates
 internal import NephosServiceKit
 internal import NephosStorage
 internal import NephosWire

@@ -1,15 +1,14 @@
-internal import NephosCore
-internal import NephosPredicates
+public import NephosCore
 
 /// How names of a container clash. It is fixed for ever when the container is first written to, and stored with it.
-enum NameRule: UInt8 {
+public enum DocumentNameRule: UInt8, Sendable {
     /// Equal bytes.
     case bytes = 1
     /// Equal after Unicode's canonical composition and without capitals, by version 1 of the folding table.
     case folded = 2
 
     /// The bytes that two names share if they clash.
-    func key(of name: [UInt8]) -> [UInt8] {
+    public func key(of name: [UInt8]) -> [UInt8] {
         switch self {
         case .bytes: return name
         case .folded:
@@ -20,7 +19,7 @@ enum NameRule: UInt8 {
     }
 
     /// - Throws: ``CloudError`` `.invalidArguments`.
-    static func check(_ name: [UInt8]) throws(CloudError) {
+    public static func check(_ name: [UInt8]) throws(CloudError) {
         guard DocumentLimits.isName(name) else {
             throw CloudError(
                 .invalidArguments,
@@ -32,7 +31,7 @@ enum NameRule: UInt8 {
     /// The name with a number before its extension: `a.txt`, `a 2.txt`, `a 3.txt`.
     ///
     /// - Parameter number: 2 or more.
-    static func numbered(_ name: [UInt8], _ number: Int) -> [UInt8] {
+    public static func numbered(_ name: [UInt8], _ number: Int) -> [UInt8] {
         let mark = [UInt8](" \(number)".utf8)
         // A name that begins with its only dot has no extension.
         let dot = name.lastIndex(of: UInt8(ascii: ".")).flatMap { $0 > name.startIndex ? $0 : nil } ?? name.endIndex
