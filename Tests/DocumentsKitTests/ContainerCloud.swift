@@ -33,6 +33,18 @@ final class ContainerCloud {
 
     deinit { close() }
 
+    /// Gives the account a plan of its own.
+    func setPlan(bytes: UInt64) throws {
+        try simulation.use { cloud in
+            try cloud.savePlan("small", bytes: bytes)
+            var request = WireSetPlan()
+            request.accountName = TestCloud.accountName
+            request.planID = "small"
+            try cloud.operate("SetPlan", request, as: WireSetPlanReply.self)
+            cloud.network.run(for: .seconds(10))
+        }
+    }
+
     func close() {
         for session in sessions { session.close() }
         sessions = []

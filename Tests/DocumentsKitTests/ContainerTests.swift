@@ -176,7 +176,8 @@ import Testing
             #expect(try await two.text("f/h/z") == "3")
             let refused = try await two.container.scope.status().refused
             #expect(refused.isEmpty)
-            #expect(try await two.container.deletedItems().count == (isRemoved ? 0 : 1))
+            let deleted = try await two.container.deletedItems()
+            #expect(deleted.count == (isRemoved ? 0 : 1))
         }
     }
 
@@ -211,8 +212,10 @@ import Testing
             #expect(try await two.paths() == ["/Documents/b"])
             let refused = try await two.container.scope.status().refused
             #expect(refused.map(\.key) == ["/Documents/b"] && refused.first?.error.code == .constraintViolation)
-            #expect(try await two.container.scope.dismissRefused() == ["/Documents/b"])
-            #expect(try await two.container.scope.status().isInSync)
+            let dismissed = try await two.container.scope.dismissRefused()
+            #expect(dismissed == ["/Documents/b"])
+            let isInSync = try await two.container.scope.status().isInSync
+            #expect(isInSync)
         }
     }
 
@@ -237,6 +240,121 @@ import Testing
             _ = try await two.container.scope.status()
             try await two.settle()
             #expect(!FileManager.default.fileExists(atPath: String(file)))
+        }
+    }
+
+    /// A plan that is full keeps contents away, and nothing else: what fits later lies where it was put.
+    @Test func aFullPlanKeepsOnlyContentsAway() async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.settle()
+            try cloud.setPlan(bytes: 40_000)
+            one.setOffline(true)
+            try await one.container.put(
+                [.folder(at: "p"), .data(Data(repeating: 7, count: 60_000), at: "p/large")], makesFolders: true)
+            try await one.container.put(Data("small".utf8), at: "p/small")
+            one.setOffline(false)
+            try await one.settle()
+            #expect(try await one.paths() == ["/Documents/p", "/Documents/p/small"])
+            let refused = try await one.container.scope.status().refused
+            #expect(refused.map(\.key) == ["/Documents/p/large"] && refused.first?.error.code == .quotaExceeded)
+        }
+    }
+
+    /// What was made from a content that was refused is the newest all the same, and no conflict.
+    @Test func whatWasMadeFromARefusedContentIsNoConflict() async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.settle()
+            try await one.container.put(Data("0".utf8), at: "x")
+            try await one.settle()
+            try cloud.setPlan(bytes: 40_000)
+            one.setOffline(true)
+            for path in ["x", "new"] {
+                try await one.container.put(Data(repeating: 7, count: 60_000), at: path)
+                try await one.container.put(Data("2".utf8), at: path)
+            }
+            one.setOffline(false)
+            try await one.settle()
+            try await two.settle()
+            for path in ["x", "new"] {
+                #expect(try await two.text(path) == "2")
+                let item = try await two.container.item(at: path)
+                #expect(item?.conflictCount == 0)
+            }
+            #expect(try await two.paths() == ["/Documents/new", "/Documents/x"])
+            let refused = try await one.container.scope.status().refused
+            #expect(refused.map(\.key.rawValue).sorted() == ["/Documents/new", "/Documents/x"])
+        }
+    }
+
+    /// Nor what was made from bytes that another device has committed meanwhile.
+    @Test func whatWasMadeFromBytesThatSomebodyElseHasCommittedIsNoConflict() async throws {
+        try await whileOffline {
+            try await $0.container.put(Data("0".utf8), at: "x")
+        } here: { one in
+            try await one.container.put(Data("1".utf8), at: "x")
+        } there: { two in
+            try await two.container.put(Data("1".utf8), at: "x")
+            try await two.container.put(Data("2".utf8), at: "x")
+        } then: { two in
+            #expect(try await two.text("x") == "2")
+            let item = try await two.container.item(at: "x")
+            #expect(item?.conflictCount == 0)
+        }
+    }
+
+    /// What follows a file that had to be made again follows it.
+    @Test func whatIsWrittenTwiceToARemovedFileIsOneFile() async throws {
+        try await whileOffline {
+            try await $0.container.put(Data("old".utf8), at: "x")
+        } here: { one in
+            try await one.container.remove(try await one.container.trash(["x"]))
+        } there: { two in
+            try await two.container.put(Data("1".utf8), at: "x")
+            try await two.container.put(Data("2".utf8), at: "x")
+        } then: { two in
+            let paths = try await two.paths()
+            #expect(paths == ["/Documents/x"])
+            #expect(try await two.text("x") == "2")
+        }
+    }
+
+    /// A name leads where the container would not take it beside what is there.
+    @Test func namesThatClashAreOneName() async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.settle()
+            try await one.container.put(Data("1".utf8), at: "Fotos/e\u{301}.txt", makesFolders: true)
+            let first = try await one.container.put(Data("2".utf8), at: "fotos/\u{e9}.TXT", makesFolders: true)
+            try await one.settle()
+            try await one.container.put(Data("3".utf8), at: "FOTOS/\u{e9}.txt")
+            try await one.settle()
+            #expect(try await one.paths() == ["/Documents/Fotos", "/Documents/Fotos/e\u{301}.txt"])
+            let same = try await one.container.item(at: "/documents/fotos/\u{c9}.txt")
+            #expect(same?.id == first.id)
+            #expect(try await one.text("Fotos/e\u{301}.txt") == "3")
+            try await one.container.move("Fotos", to: "fotos")
+            try await one.settle()
+            #expect(try await one.paths() == ["/Documents/fotos", "/Documents/fotos/e\u{301}.txt"])
+        }
+    }
+
+    @Test func aHandleIsOneAccounts() async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.settle()
+            try cloud.simulation.use { _ = try $0.createAccount("other") }
+            try await one.session.signOut()
+            let connection = try cloud.simulation.use { try $0.connection }.description
+            try await one.session.signIn(
+                connection: ConnectionString(connection), account: "other", password: TestCloud.password,
+                deviceName: one.name)
+            let theirs = try await one.session.container(app: ContainerCloud.app)
+            try await theirs.scope.waitUntilCurrent(timeout: .seconds(60))
+            await #expect(throws: CloudError.self) { try await one.container.put(Data("1".utf8), at: "x") }
+            let items = try await theirs.items()
+            #expect(items.isEmpty)
         }
     }
 

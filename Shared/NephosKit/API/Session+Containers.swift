@@ -10,10 +10,10 @@ extension Session {
     /// - Throws: ``CloudError`` `.notSignedIn`; `.missingEntitlement` when the app lists no such container, or there is
     ///   no such app; else what keeps the server from telling (try again).
     public func container(_ id: String? = nil, app: AppID? = nil) async throws(CloudError) -> UbiquityContainer {
-        let found: ScopeID = try await engine.perform { engine, completion in
+        let (found, account): (ScopeID, AccountID) = try await engine.perform { engine, completion in
             engine.findContainer(id, of: app, completion)
         }
-        return UbiquityContainer(id: found.name, app: found.app, session: self)
+        return UbiquityContainer(id: found.name, app: found.app, account: account, session: self)
     }
 
     /// The containers that an app lists, the default one first, as far as this device has heard.
@@ -29,7 +29,7 @@ extension Session {
 extension DeviceEngine {
     /// Finds a container, and begins to follow it.
     func findContainer(
-        _ id: String?, of app: AppID?, _ completion: @escaping (Result<ScopeID, CloudError>) -> Void
+        _ id: String?, of app: AppID?, _ completion: @escaping (Result<(ScopeID, AccountID), CloudError>) -> Void
     ) {
         guard let session, session.signedIn else {
             return completion(.failure(CloudError(.notSignedIn, "This home has no account signed in. Sign in.")))
@@ -72,11 +72,12 @@ extension DeviceEngine {
             id == nil ? "The app lists no containers." : "The app lists no such container.", details: details)
     }
 
-    private func open(_ container: String, of app: AppID) -> Result<ScopeID, CloudError> {
+    private func open(_ container: String, of app: AppID) -> Result<(ScopeID, AccountID), CloudError> {
         Result { () throws(CloudError) in
+            guard let account = session?.accountID else { throw CloudError(.notSignedIn, "Sign in.") }
             let id = ScopeID(app: app, service: .documents, name: container)
             _ = try scope(id)
-            return id
+            return (id, account)
         }
     }
 }

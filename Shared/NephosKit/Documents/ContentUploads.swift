@@ -288,6 +288,8 @@ final class ContentUploads {
                 try driver.write { try driver.refuse(upload.operation, error, in: $0) }
                 failures = 0
                 driver.perform([.tellNews, .changed])
+                // The rest of it may go, and what waited behind it.
+                driver.push()
                 return begin(as: upload.account)
             } catch { engine.logger.error("what was refused could not be noted", error) }
         } else {

@@ -8,6 +8,8 @@ internal import NephosWire
 /// device's disk when the call returns, also while offline, is seen here at once, and is sent when it can be. Contents
 /// are fetched when they are asked for.
 ///
+/// A handle is one account's: once another is signed in, each call of it fails with `.notSignedIn`.
+///
 /// A path begins at the container's top where it begins with `/`, and else in `Documents`, the folder that the person
 /// sees: `Letters/a.txt`, `Documents/Letters/a.txt` and `/Documents/Letters/a.txt` are one.
 public final class UbiquityContainer: Sendable {
@@ -16,12 +18,15 @@ public final class UbiquityContainer: Sendable {
     /// As which app it is used.
     public let app: AppID
     let session: Session
+    /// Whose it is: nothing goes on under another account.
+    private let account: AccountID
     /// The container as any other thing that a device keeps in step.
     public var scope: Scope { Scope(id: ScopeID(app: app, service: .documents, name: id), session: session) }
 
-    init(id: String, app: AppID, session: Session) {
+    init(id: String, app: AppID, account: AccountID, session: Session) {
         self.id = id
         self.app = app
+        self.account = account
         self.session = session
     }
 
@@ -90,6 +95,11 @@ public final class UbiquityContainer: Sendable {
     private func documents(_ database: Database) throws -> DocumentTransaction {
         guard let account = try Facts(database).session, account.signedIn else {
             throw CloudError(.notSignedIn, "This home has no account signed in. Sign in.")
+        }
+        guard account.accountID == self.account else {
+            throw CloudError(
+                .notSignedIn, "Another account is signed in by now. Open its container, and begin anew.",
+                details: ["account": account.accountName])
         }
         let rows = ScopeTransaction(database, DocumentsModel.place(of: id, in: account))
         guard try rows.state().synced else {
