@@ -116,7 +116,10 @@ final class Results<Value> {
     init(_ count: Int) { results = Array(repeating: nil, count: count) }
     func note(_ result: Result<Value, CloudError>, _ index: Int) { results[index] = result }
     var areAll: Bool { !results.contains { $0 == nil } }
-    var all: [Result<Value, CloudError>] { results.compactMap { $0 } }
+    /// What was not answered has failed.
+    var all: [Result<Value, CloudError>] {
+        results.map { $0 ?? .failure(CloudError(.deadlineExceeded, "It was not answered.")) }
+    }
 }
 
 /// Bytes that are this chunk's alone.
