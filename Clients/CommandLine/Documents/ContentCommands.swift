@@ -98,13 +98,7 @@ extension DocumentsCommand {
         }
 
         func run() async throws {
-            let version = try versionID.map { text in
-                guard let version = DocumentID(text) else {
-                    throw CloudError(
-                        .invalidArguments, "This is no version. See: nephos docs versions", details: ["version": text])
-                }
-                return version
-            }
+            let version = try versionID.map { try DocumentID(version: $0) }
             try await container.withContainer(within: wait.duration) { container, _ in
                 let item = try await container.requireItem(at: path)
                 if target == "-" {

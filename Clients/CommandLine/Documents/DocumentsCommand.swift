@@ -16,7 +16,7 @@ struct DocumentsCommand: AsyncParsableCommand {
             """,
         subcommands: [
             List.self, Tree.self, Find.self, Put.self, Get.self, Cat.self, Move.self, MakeFolder.self, Remove.self,
-            Deleted.self, Undo.self, Versions.self,
+            Deleted.self, Undo.self, Versions.self, Resolve.self, Restore.self,
         ])
 
     typealias NetworkOptions = KeyValueCommand.NetworkOptions

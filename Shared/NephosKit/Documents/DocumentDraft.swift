@@ -23,7 +23,7 @@ struct DocumentDraft {
     mutating func add(_ change: WireDocumentChange) { changes.append((change, nil)) }
 
     /// What is there, or will be.
-    private func place(_ path: DocumentPath) throws -> (id: DocumentID, isFolder: Bool)? {
+    func place(_ path: DocumentPath) throws -> (id: DocumentID, isFolder: Bool)? {
         if let made = made[path] { return made }
         return try documents.place(path).map { ($0.id, $0.isFolder) }
     }
@@ -65,6 +65,24 @@ struct DocumentDraft {
         }
         changes.append((WireDocumentChange(id, .create(create)), content))
         made[path] = (id, kind == .folder)
+        return id
+    }
+
+    /// Makes an item that has a content of another's, and all else that is said of it.
+    mutating func copy(
+        _ item: HeldDocument, content: WireDocumentContent, at path: DocumentPath, in folder: DocumentID
+    ) -> DocumentID {
+        let id = makeID()
+        var create = WireCreateItem()
+        create.kind = item.wire.kind
+        create.parent = folder.wire
+        create.name = path.last
+        create.placeVersion = makeID().wire
+        create.content = WireDocumentContent(bytesOf: content, version: makeID())
+        if item.wire.hasAttributes { create.attributes = item.wire.attributes }
+        create.clash = .rename
+        add(WireDocumentChange(id, .create(create)))
+        made[path] = (id, false)
         return id
     }
 
@@ -146,6 +164,20 @@ struct DocumentDraft {
 }
 
 extension WireDocumentContent {
+    /// The same bytes as another version: the server has them, and nothing is sent.
+    ///
+    /// - Parameter base: What it takes the place of; nil: nothing.
+    init(bytesOf other: WireDocumentContent, version: DocumentID, base: Data? = nil) {
+        self.init()
+        self.version = version.wire
+        self.base = base ?? Data()
+        length = other.length
+        inline = other.inline
+        root = other.root
+        depth = other.depth
+        modified = other.modified
+    }
+
     init(_ content: StagedContent, base: Data?) {
         self.init()
         version = content.version.wire

@@ -30,6 +30,9 @@ struct DocumentPath: Hashable {
 
     func appending(_ name: Data) -> DocumentPath { DocumentPath(names: names + [name]) }
 
+    /// Of something else in the same folder.
+    func renamed(_ name: Data) -> DocumentPath { DocumentPath(names: names.dropLast() + [name]) }
+
     /// From the top. Bytes that are no text are shown as U+FFFD.
     var text: String { "/" + names.map { String(decoding: $0, as: UTF8.self) }.joined(separator: "/") }
 

@@ -193,30 +193,8 @@ extension UbiquityContainer {
         _ = [time, time].withUnsafeBufferPointer { futimens(descriptor, $0.baseAddress) }
     }
 
-    /// The versions of a file's content that the server keeps, newest first. Asks the server.
-    ///
-    /// - Throws: ``CloudError`` `.unknownItem`, also of what the server has not got yet; else what keeps the server
-    ///   from answering.
-    public func versions(
-        of path: String, timeout: Duration = .seconds(30)
-    ) async throws(CloudError) -> [DocumentVersion] {
-        let path = try DocumentPath(path)
-        let item = try read { try $0.item(at: path) }
-        return try await versions(of: item, timeout)
-    }
-
-    private func versions(
-        of item: HeldDocument, _ timeout: Duration
-    ) async throws(CloudError) -> [DocumentVersion] {
-        var request = WireListVersions()
-        request.container = id
-        request.item = item.id.wire
-        let reply = try await session.call(
-            .documents, request, as: WireListVersionsReply.self, app: app, timeout: timeout)
-        return reply.versions.compactMap { DocumentVersion($0) }
-    }
-
-    private func content(
+    /// The item at the path, and one of its contents; nil: the newest. Of former ones it asks the server.
+    func content(
         at path: String, _ version: DocumentID?, _ timeout: Duration
     ) async throws(CloudError) -> (HeldDocument, WireDocumentContent) {
         let path = try DocumentPath(path)
