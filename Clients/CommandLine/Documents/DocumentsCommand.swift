@@ -15,7 +15,8 @@ struct DocumentsCommand: AsyncParsableCommand {
             kept on this device at once, and sent when it can be.
             """,
         subcommands: [
-            List.self, Tree.self, Find.self, Put.self, Get.self, Cat.self, Move.self, MakeFolder.self, Remove.self,
+            List.self, Tree.self, Find.self, Put.self, Get.self, Cat.self, Copy.self, Move.self, MakeFolder.self,
+            Remove.self,
             Deleted.self, Undo.self, Versions.self, Resolve.self, Restore.self,
         ])
 

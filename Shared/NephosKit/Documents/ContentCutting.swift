@@ -9,6 +9,13 @@ struct CutChunk: Hashable {
     /// 1 to ``BulkLimits/chunkBytesMax``.
     var length: Int
 
+    /// What names a content of these chunks.
+    static func root(of chunks: [CutChunk]) throws -> ChunkID {
+        var manifest = ManifestBuilder()
+        for chunk in chunks { _ = try manifest.append(chunk.id, length: chunk.length) }
+        return manifest.finish().root.id
+    }
+
     private static let byteCount = ChunkID.byteCount + 4
 
     /// As a row keeps them.

@@ -69,20 +69,28 @@ struct DocumentDraft {
     }
 
     /// Makes an item that has a content of another's, and all else that is said of it.
+    ///
+    /// - Parameter content: Of no meaning where the item is a folder.
+    /// - Throws: ``CloudError`` `.incompatibleVersion`: nobody here knows what it is.
     mutating func copy(
         _ item: HeldDocument, content: WireDocumentContent, at path: DocumentPath, in folder: DocumentID
-    ) -> DocumentID {
+    ) throws -> DocumentID {
+        guard DocumentEntry.Kind(item.wire.kind) != nil else {
+            throw CloudError(
+                .incompatibleVersion, "The item is of a kind that this release does not know. Upgrade it.",
+                details: ["path": path.text])
+        }
         let id = makeID()
         var create = WireCreateItem()
         create.kind = item.wire.kind
         create.parent = folder.wire
         create.name = path.last
         create.placeVersion = makeID().wire
-        create.content = WireDocumentContent(bytesOf: content, version: makeID())
+        if !item.isFolder { create.content = WireDocumentContent(bytesOf: content, version: makeID()) }
         if item.wire.hasAttributes { create.attributes = item.wire.attributes }
         create.clash = .rename
         add(WireDocumentChange(id, .create(create)))
-        made[path] = (id, false)
+        made[path] = (id, item.isFolder)
         return id
     }
 
@@ -115,13 +123,16 @@ struct DocumentDraft {
             } else {
                 changes.append((WireDocumentChange(item.id, .replace(replace)), content))
             }
-            if item.wire.attributes.executable != content.isExecutable, !content.isLink {
-                var set = WireSetAttributes()
-                set.executable = content.isExecutable
-                add(WireDocumentChange(item.id, .attributes(set)))
-            }
+            if !content.isLink { setExecutable(content.isExecutable, of: item) }
             return item.id
         }
+    }
+
+    mutating func setExecutable(_ isExecutable: Bool, of item: HeldDocument) {
+        guard item.wire.attributes.executable != isExecutable else { return }
+        var set = WireSetAttributes()
+        set.executable = isExecutable
+        add(WireDocumentChange(item.id, .attributes(set)))
     }
 
     static func isFolder(_ path: DocumentPath) -> CloudError {

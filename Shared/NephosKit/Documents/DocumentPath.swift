@@ -33,6 +33,9 @@ struct DocumentPath: Hashable {
     /// Of something else in the same folder.
     func renamed(_ name: Data) -> DocumentPath { DocumentPath(names: names.dropLast() + [name]) }
 
+    /// Whether the other is this one, or lies in it.
+    func contains(_ other: DocumentPath) -> Bool { other.names.starts(with: names) }
+
     /// From the top. Bytes that are no text are shown as U+FFFD.
     var text: String { "/" + names.map { String(decoding: $0, as: UTF8.self) }.joined(separator: "/") }
 

@@ -221,8 +221,7 @@ extension UbiquityContainer {
 
     /// Writes the content, if it waits here.
     private func copy(_ content: WireDocumentContent, to sink: any ContentSink) throws -> Bool {
-        guard let version = DocumentID(bytes: content.version), try read({ try $0.holdsContent(content.version) })
-        else { return false }
+        guard let version = try read({ try $0.heldVersion(of: content) }) else { return false }
         // The server may take it in this moment.
         return try ContentFolder(home: session.local.home).copy(version, length: content.length, to: sink)
     }

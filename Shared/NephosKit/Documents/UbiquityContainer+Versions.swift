@@ -123,7 +123,7 @@ extension DocumentDraft {
                     of: item.wire.name, device: deviceNames[DeviceID(other.deviceID)],
                     committed: Timestamp(nanoseconds: other.committed) ?? now, number: number)
             }
-            made.append(copy(item, content: other, at: path.renamed(name), in: folder))
+            made.append(try copy(item, content: other, at: path.renamed(name), in: folder))
         }
         return made
     }
