@@ -17,7 +17,7 @@ struct DocumentsCommand: AsyncParsableCommand {
         subcommands: [
             List.self, Tree.self, Find.self, Put.self, Get.self, Cat.self, Copy.self, Move.self, MakeFolder.self,
             Remove.self,
-            Deleted.self, Undo.self, Versions.self, Resolve.self, Restore.self,
+            Deleted.self, Undo.self, Versions.self, Resolve.self, Restore.self, Status.self,
         ])
 
     typealias NetworkOptions = KeyValueCommand.NetworkOptions
