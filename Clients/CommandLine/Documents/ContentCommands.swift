@@ -180,9 +180,13 @@ extension DocumentsCommand {
     }
 
     struct Cat: AsyncParsableCommand {
-        static let configuration = CommandConfiguration(abstract: "Print files, one after the other.")
+        static let configuration = CommandConfiguration(
+            abstract: "Print files, one after the other, or a part of each.",
+            discussion: "Of a part only what it touches is fetched.")
 
         @Argument(help: "The files.") var paths: [String]
+        @Option(help: "Where in each file to begin, in bytes.") var offset: UInt64 = 0
+        @Option(help: "How many bytes of each, at most (default: all).") var length: UInt64?
         @OptionGroup var container: ContainerOptions
         @OptionGroup var wait: WaitOptions
         // It prints what is in them; this says how an error is printed.
@@ -190,10 +194,25 @@ extension DocumentsCommand {
 
         func run() async throws {
             try await container.withContainer(within: wait.duration) { container, _ in
-                for path in paths {
-                    try StandardOutput.write(try await container.read(path, timeout: wait.duration))
-                }
+                for path in paths { try await write(try await container.requireItem(at: path), of: container) }
             }
+        }
+
+        /// What is in memory at a time.
+        private static let pieceBytes: UInt64 = 32 << 20
+
+        private func write(_ item: DocumentEntry, of container: UbiquityContainer) async throws {
+            let (sum, isBeyond) = offset.addingReportingOverflow(length ?? .max)
+            let end = max(offset, min(item.size, isBeyond ? .max : sum))
+            var place = offset
+            repeat {
+                let next = end - place <= Self.pieceBytes ? end : place + Self.pieceBytes
+                // One version, whatever is put meanwhile.
+                try StandardOutput.write(
+                    try await container.read(
+                        item.path, range: place..<next, version: item.version, timeout: wait.duration))
+                place = next
+            } while place < end
         }
     }
 }

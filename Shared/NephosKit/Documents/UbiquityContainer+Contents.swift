@@ -133,13 +133,46 @@ extension UbiquityContainer {
                 .limitExceeded, "The content is too long to be read into memory. Get it into a file.",
                 details: ["bytes_max": "\(Self.readBytesMax)"])
         }
-        if let data = try inline(content) { return data }
-        let sink = DataSink(count: Int(content.length))
-        do { if try copy(content, to: sink) { return sink.content } } catch {
+        return try await read(content, 0..<Int(content.length), timeout)
+    }
+
+    /// A part of the content of a file. What is not here is fetched: the chunks that have some of it, at most 1 MiB
+    /// each, and what leads to them; nothing else.
+    ///
+    /// - Parameters:
+    ///   - range: Bytes of the content. What is beyond its end is left out.
+    ///   - version: Nil: the newest.
+    ///   - timeout: How long nothing may come before it is given up.
+    /// - Throws: ``CloudError`` `.limitExceeded` when the part has more than ``readBytesMax`` (read it in several);
+    ///   else as ``read(_:version:timeout:)`` does.
+    public func read(
+        _ path: String, range: Range<UInt64>, version: DocumentID? = nil, timeout: Duration = .seconds(30)
+    ) async throws(CloudError) -> Data {
+        let (_, content) = try await content(at: path, version, timeout)
+        let range = range.clamped(to: 0..<content.length)
+        guard range.count <= Self.readBytesMax else {
+            throw CloudError(
+                .limitExceeded, "The part is too long to be read into memory. Read it in several.",
+                details: ["bytes_max": "\(Self.readBytesMax)"])
+        }
+        // No content has more than 2^44 bytes.
+        guard let first = Int(exactly: range.lowerBound), let end = Int(exactly: range.upperBound) else {
+            throw ContentReading.damaged
+        }
+        return try await read(content, first..<end, timeout)
+    }
+
+    private func read(
+        _ content: WireDocumentContent, _ range: Range<Int>, _ timeout: Duration
+    ) async throws(CloudError) -> Data {
+        if let data = try inline(content) { return Data(data.dropFirst(range.lowerBound).prefix(range.count)) }
+        let data = DataSink(count: range.count)
+        let sink = RangeSink(range: range, sink: data)
+        do { if try copy(content, range, to: sink) { return data.content } } catch {
             throw LocalFailure.error(of: error, at: nil)
         }
-        try await fetch(content, to: sink, timeout) { _ in }
-        return sink.content
+        try await fetch(content, range, to: sink, timeout) { _ in }
+        return data.content
     }
 
     /// Writes the content of a file into a local one, which is replaced as a whole; a link becomes one.
@@ -173,8 +206,11 @@ extension UbiquityContainer {
                 let sink = FileSink(descriptor: descriptor, name: file)
                 if let data = try inline(content) {
                     try data.withUnsafeBytes { try sink.write($0, at: 0) }
-                } else if try !copy(content, to: sink) {
-                    try await fetch(content, to: sink, timeout) { onProgress(UInt64($0), content.length) }
+                } else {
+                    let all = 0..<Int(clamping: content.length)
+                    if try !copy(content, all, to: sink) {
+                        try await fetch(content, all, to: sink, timeout) { onProgress(UInt64($0), content.length) }
+                    }
                 }
                 Self.setModified(content.modified, of: descriptor)
                 guard fsync(descriptor) == 0 else { throw ContentFolder.failure(file) }
@@ -220,20 +256,24 @@ extension UbiquityContainer {
     }
 
     /// Writes the content, if it waits here.
-    private func copy(_ content: WireDocumentContent, to sink: any ContentSink) throws -> Bool {
+    private func copy(
+        _ content: WireDocumentContent, _ range: Range<Int>, to sink: any ContentSink
+    ) throws -> Bool {
         guard let version = try read({ try $0.heldVersion(of: content) }) else { return false }
         // The server may take it in this moment.
-        return try ContentFolder(home: session.local.home).copy(version, length: content.length, to: sink)
+        return try ContentFolder(home: session.local.home).copy(version, length: content.length, range, to: sink)
     }
 
     private func fetch(
-        _ content: WireDocumentContent, to sink: any ContentSink, _ timeout: Duration,
+        _ content: WireDocumentContent, _ range: Range<Int>, to sink: any ContentSink, _ timeout: Duration,
         _ onProgress: @escaping @Sendable (Int) -> Void
     ) async throws(CloudError) {
         guard let root = ChunkID(bytes: [UInt8](content.root)) else { throw ContentReading.damaged }
         let (session, container, app) = (session, id, app)
-        let chunks = try await ContentReading.chunks(root: root, depth: content.depth, length: content.length) {
-            ids throws(CloudError) in
+        let wanted = UInt64(range.lowerBound)..<UInt64(range.upperBound)
+        let chunks = try await ContentReading.chunks(
+            root: root, depth: content.depth, length: content.length, range: wanted
+        ) { ids throws(CloudError) in
             var request = WireReadNodes()
             request.container = container
             request.ids = ids.map { Data($0.bytes) }
