@@ -19,6 +19,7 @@ extension DocumentsCommand {
         @Flag(name: [.customShort("p"), .long], help: "Make the folders that are missing.") var parents = false
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: NetworkOptions
+        @OptionGroup var transfer: TransferOptions
         @OptionGroup var output: OutputOptions
 
         func validate() throws {
@@ -29,7 +30,7 @@ extension DocumentsCommand {
         func run() async throws {
             let files = paths.count == 1 ? paths : paths.dropLast()
             let target = paths.count == 1 ? "" : paths[paths.count - 1]
-            try await container.withContainer(network) { container, _ in
+            try await container.withContainer(network, transfer: transfer) { container, _ in
                 let sent = try await SentDocuments(container)
                 let there = try await container.item(at: target)
                 let isFolder = paths.count == 1 || target.hasSuffix("/") || there?.kind == .folder
@@ -89,6 +90,7 @@ extension DocumentsCommand {
         var versionID: String?
         @OptionGroup var container: ContainerOptions
         @OptionGroup var wait: WaitOptions
+        @OptionGroup var transfer: TransferOptions
         @OptionGroup var output: OutputOptions
 
         struct Report: Encodable {
@@ -99,7 +101,7 @@ extension DocumentsCommand {
 
         func run() async throws {
             let version = try versionID.map { try DocumentID(version: $0) }
-            try await container.withContainer(within: wait.duration) { container, _ in
+            try await container.withContainer(within: wait.duration, transfer: transfer) { container, _ in
                 let item = try await container.requireItem(at: path)
                 if target == "-" {
                     return try StandardOutput.write(
@@ -189,11 +191,12 @@ extension DocumentsCommand {
         @Option(help: "How many bytes of each, at most (default: all).") var length: UInt64?
         @OptionGroup var container: ContainerOptions
         @OptionGroup var wait: WaitOptions
+        @OptionGroup var transfer: TransferOptions
         // It prints what is in them; this says how an error is printed.
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
-            try await container.withContainer(within: wait.duration) { container, _ in
+            try await container.withContainer(within: wait.duration, transfer: transfer) { container, _ in
                 for path in paths { try await write(try await container.requireItem(at: path), of: container) }
             }
         }

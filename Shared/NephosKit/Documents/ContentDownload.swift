@@ -71,6 +71,8 @@ final class ContentDownload {
     private var fetching = 0
     private var bytesDone = 0
     private var lastMoved: Duration
+    /// Set while the next has to wait because of the rate.
+    private var pacing: (any LoopTimer)?
     private var isOver = false
 
     /// - Parameter patience: How long nothing may come before it is given up.
@@ -95,8 +97,16 @@ final class ContentDownload {
     }
 
     private func fill() {
-        while !isOver, fetching < Self.fetchesMax, next < chunks.count {
+        while !isOver, pacing == nil, fetching < Self.fetchesMax, next < chunks.count {
             let (chunk, offset) = chunks[next]
+            if let wait = engine.downloadRate.take(chunk.length) {
+                pacing = engine.loop.schedule(after: wait) { [self] in
+                    pacing = nil
+                    lastMoved = engine.loop.monotonicNow
+                    fill()
+                }
+                break
+            }
             next += 1
             fetching += 1
             client?.fetch(chunk.id) { [self] result in take(result, chunk, offset) }
@@ -136,6 +146,7 @@ final class ContentDownload {
     private func end(_ result: Result<Void, CloudError>) {
         guard !isOver else { return }
         isOver = true
+        pacing?.cancel()
         if let client { engine.contents.leave(client, of: app) }
         client = nil
         // Not before it is made.

@@ -289,11 +289,14 @@ extension UbiquityContainer {
 
     // MARK: On its way
 
-    /// How far the contents are that this process sends: bytes of those of the request that is on its way, and all.
-    package func uploadProgress() async throws(CloudError) -> (done: Int, total: Int, waiting: CloudError?) {
+    /// How far the contents are that this process sends: bytes of those of the request that is on its way, and all; and
+    /// whether the next wait because of a limited rate, which is no standstill.
+    package func uploadProgress() async throws(CloudError) -> (
+        done: Int, total: Int, isPaced: Bool, waiting: CloudError?
+    ) {
         let progress: UploadProgress = try await scope.perform { driver, completion in
             completion(.success((driver.model as? DocumentsModel)?.uploads.progress ?? UploadProgress()))
         }
-        return (progress.bytesDone, progress.bytesTotal, progress.waiting)
+        return (progress.bytesDone, progress.bytesTotal, progress.isPaced, progress.waiting)
     }
 }
