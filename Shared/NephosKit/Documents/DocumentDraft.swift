@@ -40,6 +40,7 @@ struct DocumentDraft {
             return place.id
         }
         guard makes, let parent = path.parent else { throw Self.noFolder(path) }
+        try path.requireSynced()
         let folder = try folder(at: parent, makes: true)
         return create(.folder, at: path, in: folder, content: nil)
     }
@@ -99,6 +100,7 @@ struct DocumentDraft {
         guard let parent = path.parent else {
             throw CloudError(.invalidArguments, "A file needs a name.", details: ["path": path.text])
         }
+        try path.requireSynced()
         if let made = made[path] {
             throw CloudError(
                 .alreadyExists, made.isFolder ? "This is a folder." : "Two contents have one path.",

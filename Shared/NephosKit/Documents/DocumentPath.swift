@@ -2,7 +2,7 @@ import Foundation
 import NephosCore
 
 /// Where something is in a container, by the names of the folders that lead to it from the top.
-struct DocumentPath: Hashable {
+package struct DocumentPath: Hashable {
     /// What the folder is called that the person sees.
     static let documents = Data("Documents".utf8)
 
@@ -23,6 +23,18 @@ struct DocumentPath: Hashable {
     }
 
     init(names: [Data]) { self.names = names }
+
+    /// What a name ends in that stays on its device, with all that is in it.
+    package static let localSuffix = ".nosync"
+
+    /// - Throws: ``CloudError`` `.invalidArguments` for what stays on its device.
+    func requireSynced() throws(CloudError) {
+        guard let name = names.first(where: { $0.suffix(Self.localSuffix.utf8.count) == Data(Self.localSuffix.utf8) })
+        else { return }
+        throw CloudError(
+            .invalidArguments, "What ends in .nosync stays on its device. Give it another name.",
+            details: ["name": String(decoding: name, as: UTF8.self), "path": text])
+    }
 
     /// The folder that it is in; nil: it is the top.
     var parent: DocumentPath? { names.isEmpty ? nil : DocumentPath(names: names.dropLast()) }

@@ -6,7 +6,7 @@ internal import NephosWire
 public struct DocumentSource: Sendable {
     enum Content: Sendable {
         case data(Data)
-        case file(String)
+        case file(String, allowsOpenDatabase: Bool)
         case link(String)
     }
 
@@ -17,8 +17,11 @@ public struct DocumentSource: Sendable {
     /// A folder, if it is not there yet.
     public static func folder(at path: String) -> DocumentSource { DocumentSource(path: path, content: nil) }
     /// A file's content.
-    public static func file(_ file: String, at path: String) -> DocumentSource {
-        DocumentSource(path: path, content: .file(file))
+    ///
+    /// - Parameter allowsOpenDatabase: Whether a SQLite database that has a log, a journal or shared memory beside it,
+    ///   and each of those, is put as it is: whoever says so knows that nobody writes to it meanwhile.
+    public static func file(_ file: String, at path: String, allowsOpenDatabase: Bool = false) -> DocumentSource {
+        DocumentSource(path: path, content: .file(file, allowsOpenDatabase: allowsOpenDatabase))
     }
     /// A file of these bytes.
     public static func data(_ data: Data, at path: String) -> DocumentSource {
@@ -38,7 +41,8 @@ extension UbiquityContainer {
     /// The bytes are in this device's home until the server has them.
     ///
     /// - Throws: ``CloudError`` `.unknownItem` when the folder is not there; `.alreadyExists` when a folder is at the
-    ///   path; `.limitExceeded` when it is too long; `.storageFailure`; else as ``makeFolder(at:makesParents:)`` does.
+    ///   path; `.invalidArguments` when something in the path ends in `.nosync`, and so stays on its device;
+    ///   `.limitExceeded` when it is too long; `.storageFailure`; else as ``makeFolder(at:makesParents:)`` does.
     @discardableResult
     public func put(_ data: Data, at path: String, makesFolders: Bool = false) async throws(CloudError) -> DocumentEntry
     {
@@ -48,7 +52,8 @@ extension UbiquityContainer {
     /// Puts a copy of a file at the path.
     ///
     /// - Throws: ``CloudError`` as ``put(_:at:makesFolders:)-(Data,_,_)`` does; `.constraintViolation` when the file is
-    ///   written while it is read; `.invalidArguments` when it is no file.
+    ///   written while it is read, or is a database in use (``DocumentSource/file(_:at:allowsOpenDatabase:)``);
+    ///   `.invalidArguments` when it is no file.
     @discardableResult
     public func put(
         file: String, at path: String, makesFolders: Bool = false
@@ -103,7 +108,13 @@ extension UbiquityContainer {
         do {
             switch content {
             case .data(let data): return try folder.stage(data, version: version, modified: now)
-            case .file(let file): return try folder.stage(file: file, version: version)
+            case .file(let file, let allowsOpenDatabase):
+                if !allowsOpenDatabase, let refusal = DatabaseFiles.refusal(of: file) { throw refusal }
+                let staged = try folder.stage(file: file, version: version)
+                // It may have been opened meanwhile.
+                guard !allowsOpenDatabase, let refusal = DatabaseFiles.refusal(of: file) else { return staged }
+                if staged.inline == nil { folder.remove(version) }
+                throw refusal
             case .link(let target):
                 var staged = try folder.stage(Data(target.utf8), version: version, modified: now)
                 staged.isLink = true

@@ -50,6 +50,7 @@ extension DocumentDraft {
         guard let parent = target.parent else {
             throw CloudError(.invalidArguments, "An item needs a name.", details: ["path": target.text])
         }
+        try target.requireSynced()
         let folder = try documents.folder(at: parent)
         if let there = try documents.place(target) {
             guard replaces, case .item(let other) = there, other.id != item.id, other.wire.kind == item.wire.kind,
