@@ -116,6 +116,7 @@ final class Results<Value> {
     init(_ count: Int) { results = Array(repeating: nil, count: count) }
     func note(_ result: Result<Value, CloudError>, _ index: Int) { results[index] = result }
     var areAll: Bool { !results.contains { $0 == nil } }
+    var answered: Int { results.count { $0 != nil } }
     /// What was not answered has failed.
     var all: [Result<Value, CloudError>] {
         results.map { $0 ?? .failure(CloudError(.deadlineExceeded, "It was not answered.")) }

@@ -14,11 +14,24 @@ import Testing
             of: nephos,
             values: [
                 "connection": Self.connection, "size": "5GB", "file": file, "id": "TEST.app", "keys": "k",
-                "host": "127.0.0.1",
-            ])
+                "host": "127.0.0.1", "version-id": String(repeating: "1", count: 32),
+            ]
+        ).map { leaf in
+            var leaf = leaf
+            // Of some commands of documents an argument is a local file, or has to be something else than another's.
+            if leaf.name == "docs put" { leaf.sample = [file, "x"] }
+            leaf.sample = Self.samples[leaf.name] ?? leaf.sample
+            return leaf
+        }
         #expect(leaves.count > 30)
         return leaves
     }
+
+    /// Arguments of those that look at documents; the file `x` is there, where anything is.
+    private static let samples = [
+        "docs get": ["x", "-"], "docs cp": ["-f", "x", "copied"], "docs mv": ["-f", "moved", "elsewhere"],
+        "docs mkdir": ["d"], "docs rm": ["removed"],
+    ]
 
     /// What of a person's files a command needs.
     private enum Need {
@@ -38,7 +51,7 @@ import Testing
     /// What a command insists on, though each of it may be left out.
     private static let needed = [
         "plan assign": ["--account", "x"], "app update": ["--name", "x"], "kv set": ["x"], "discard": ["--all"],
-        "kv discard": ["--all"],
+        "kv discard": ["--all"], "docs resolve": ["--keep", "current"],
     ]
 
     /// What keeps a command from asking anything.
@@ -110,7 +123,9 @@ import Testing
             ["account", "close", "x", "--yes", "--wait=-1"], ["kv", "get", "k", "--fresh", "--offline"],
             ["watch", "--bus", "--app", "x"], ["status", "--connection", "--app", "x"],
             ["storage", "--account", "x", "--app", "x"], ["kv", "set", "k", "1", "--from", "x"],
-            ["account", "create", "x", "--password-stdin", "--password-file", "x"],
+            ["account", "create", "x", "--password-stdin", "--password-file", "x"], ["docs", "resolve", "x"],
+            ["docs", "put", "-"], ["docs", "put", "x", "--limit-rate", "999"], ["docs", "cat", "x", "--offset=-1"],
+            ["docs", "put", "x", "--limit-rate", "5X"], ["docs", "put", "x", "--databases", "take"],
         ] {
             #expect(try await nephos.run(wrong).status == 64, "\(wrong)")
         }
@@ -184,11 +199,15 @@ import Testing
             ] {
                 #expect(try await person.run(preparation).status == 0, "\(preparation)")
             }
-            _ = try await house.anotherDevice("second")
+            let second = try await house.anotherDevice("second")
+            #expect(try await person.run("docs", "ls").status == 0)
+            try await putDocuments(person, on: house)
+            try await makeConflict(person, second, on: house)
+            let versions = try await person.run("docs", "versions", "x", "--json").output
+            let version = try #require(versions.matches(of: /"version":"([0-9a-f]{32})"/).last).output.1
             let connection = try await house.nephos.run("status", "--connection").output
                 .trimmingCharacters(in: .whitespacesAndNewlines)
-            // Those of documents need a service that answers them.
-            let leaves = try await leaves(person).filter { !$0.name.hasPrefix("docs ") }
+            let leaves = try await leaves(person)
             let last = Self.lastCommands.compactMap { name in leaves.first { $0.name == name } }
             #expect(last.count == Self.lastCommands.count)
             for leaf in leaves.filter({ !Self.lastCommands.contains($0.name) }) + last {
@@ -200,6 +219,7 @@ import Testing
                     arguments = ["--port", "\(try #require(LocalPorts.firstFree(from: 9_000)))"]
                 case "sign-in": arguments = [connection, "--account", Household.accountName]
                 case "kv mirror": arguments = [house.folder + "/mirrored.json"]
+                case "docs restore": arguments = ["x", "--version-id", String(version)]
                 case "kv set", "kv delete": arguments = leaf.sample + answers(leaf) + ["--offline"]
                 case "watch": arguments = []
                 default: break
@@ -209,6 +229,31 @@ import Testing
                 #expect(outcome.errors.contains("The output could not be written."), "\(leaf.name): \(outcome.errors)")
             }
         }
+    }
+
+    /// The files that the samples are about, kept on the device.
+    private func putDocuments(_ person: Program, on house: Household) async throws {
+        let file = house.folder + "/document"
+        try Data("a document".utf8).write(to: URL(fileURLWithPath: file))
+        for path in ["x", "moved", "removed"] {
+            let put = try await person.run("docs", "put", file, path, "--offline")
+            #expect(put.status == 0, "\(put.errors)")
+        }
+    }
+
+    /// Both write `x` from what they know of it.
+    private func makeConflict(_ one: Program, _ other: Program, on house: Household) async throws {
+        #expect(try await one.run("docs", "status").status == 0)
+        #expect(try await other.run("docs", "ls").status == 0)
+        try await house.whileDocumentsStandStill {
+            for (program, text) in [(one, "of one"), (other, "of the other")] {
+                let file = house.folder + "/document"
+                try Data(text.utf8).write(to: URL(fileURLWithPath: file))
+                #expect(try await program.run("docs", "put", file, "x", "--offline").status == 0)
+            }
+        }
+        for program in [one, other, one] { #expect(try await program.run("docs", "status").status == 0) }
+        #expect(try await one.run("docs", "ls").output.contains("1 conflict"))
     }
 
     @Test func withoutADeploymentItIs8AndWithoutASignIn4() async throws {
@@ -256,10 +301,10 @@ import Testing
             try await house.begin()
             let leaves = try await leaves(house.person)
             // None is forgotten, and none is listed that is not there.
-            // Those of documents need a service that answers them.
-            let ofDevice = leaves.filter { isOfDevice($0) && !$0.name.hasPrefix("docs ") }
+            let ofDevice = leaves.filter { isOfDevice($0) }
             #expect(Set(ofDevice.map(\.name)) == Set(Self.turnedAway.keys))
             #expect(try await house.person.run("kv", "set", "here", "1").status == 0)
+            #expect(try await house.person.run("docs", "ls").status == 0)
             let other = try await house.anotherDevice("other")
             let signIn = [
                 "sign-in",
@@ -270,6 +315,7 @@ import Testing
             #expect(try await house.nephos.run("account", "lock", Household.accountName).status == 0)
             // Seconds may pass until everybody knows.
             while try await house.person.run("kv", "sync").status == 0 {}
+            try await putDocuments(house.person, on: house)
             try await check(house.person, leaves, before: ["timeout", "120"]) { Self.turnedAway[$0.name]?.locked }
             // What goes on says so, and ends as it was ended.
             let watch = try house.person.start(["watch"])
@@ -298,6 +344,7 @@ import Testing
                     == 0)
             while try await house.person.run("kv", "sync").status == 0 {}
             #expect(await mirror.outcome().status == 4)
+            try await putDocuments(house.person, on: house)
             try await check(house.person, leaves, before: ["timeout", "120"]) { Self.turnedAway[$0.name]?.revoked }
             let said = try await house.person.run("status", "--app", "default").output
             #expect(said.components(separatedBy: "This device was revoked. Sign in again.").count == 2, "\(said)")
@@ -332,6 +379,11 @@ import Testing
         "kv discard": (0, 0), "discard": (0, 0),
         // What is written is kept.
         "kv set": (7, 4), "kv delete": (7, 4), "kv import": (7, 4),
+        "docs ls": (0, 0), "docs tree": (0, 0), "docs find": (0, 0), "docs deleted": (0, 0), "docs get": (0, 0),
+        "docs cat": (0, 0), "docs put": (7, 4), "docs cp": (7, 4), "docs mv": (7, 4), "docs mkdir": (7, 4),
+        "docs rm": (7, 4), "docs undo": (7, 4), "docs versions": (7, 4), "docs restore": (7, 4), "docs status": (7, 4),
+        // As far as this device knows, there is none.
+        "docs resolve": (2, 2),
         // What is about the server, or needs it.
         "kv history": (7, 4), "kv sync": (7, 4), "status": (7, 4), "why": (7, 4), "verify": (7, 4),
         "conflicts": (7, 4), "storage": (7, 4), "devices list": (7, 4), "devices rename": (7, 4),

@@ -35,6 +35,57 @@ extension DocumentsCommand {
         }
     }
 
+    struct Copy: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "cp", abstract: "Copy items within the container. Their contents are not sent again.",
+            discussion: """
+                A folder that is there takes them in. Up to 500 items reach the other devices as a whole; more of them \
+                in several steps, folders first, which go on by themselves after whatever cuts them off.
+                """)
+
+        @Argument(help: "What is copied.") var source: String
+        @Argument(help: "What else is copied, and at the end where to.") var others: [String]
+        @Flag(name: [.customShort("r"), .long], help: "Also folders, with all that is in them.") var recursive = false
+        @Flag(
+            name: [.customShort("f"), .long],
+            help: "A file that is in the way gets the content as a new version.")
+        var force = false
+        @OptionGroup var container: ContainerOptions
+        @OptionGroup var network: NetworkOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() async throws {
+            try await container.withContainer(network) { container, _ in
+                let target = others.last ?? ""
+                let sources = [source] + others.dropLast()
+                if sources.count > 1, try await container.item(at: target)?.kind != .folder {
+                    throw CloudError(.unknownItem, "There is no such folder.", details: ["path": target])
+                }
+                for source in sources where !recursive {
+                    guard try await container.requireItem(at: source).kind != .folder else {
+                        throw CloudError(
+                            .invalidArguments, "This is a folder. With -r it is copied with all that is in it.",
+                            details: ["path": source])
+                    }
+                }
+                let sent = try await SentDocuments(container)
+                var copies: [DocumentCopy] = []
+                for source in sources {
+                    copies.append(try await container.copy(source, to: target, replaces: force))
+                }
+                try await sent.wait(copies.map(\.item), network, output, done: Self.text(copies))
+            }
+        }
+
+        private static func text(_ copies: [DocumentCopy]) -> String {
+            let count = copies.reduce(0) { $0 + $1.itemCount }
+            let steps = copies.reduce(0) { $0 + $1.stepCount }
+            let what = count == 1 ? "Copied to \(inLine(copies[0].item.path))." : "Copied \(count) items."
+            return steps > copies.count
+                ? "\(what) They go in \(steps) steps, so that other devices see them one after the other." : what
+        }
+    }
+
     struct MakeFolder: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             commandName: "mkdir", abstract: "Make folders; one that is there stays as it is.")

@@ -11,14 +11,22 @@ extension DocumentsCommand {
                 With one name the file gets its own in Documents. A folder that is there takes files in. - reads \
                 standard input, and needs a name to be put under.
 
-                What is put is kept on this device until the server has it.
+                What is put is kept on this device until the server has it. Names that end in .nosync stay here: with \
+                -r they are left out.
+
+                A SQLite database that is in use, with a -wal, -shm or -journal beside it, is refused, since a copy of \
+                its files is torn: put one that sqlite3's .backup or VACUUM INTO has made, or keep the rows in records.
                 """)
 
         @Argument(help: "The files, and at the end where to.") var paths: [String]
         @Flag(name: [.customShort("r"), .long], help: "Also folders, with all that is in them.") var recursive = false
         @Flag(name: [.customShort("p"), .long], help: "Make the folders that are missing.") var parents = false
+        @Option(
+            help: "Databases in use: skip leaves them out of what -r finds, put takes them as they are, torn or not.")
+        var databases: LocalFiles.Databases?
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: NetworkOptions
+        @OptionGroup var transfer: TransferOptions
         @OptionGroup var output: OutputOptions
 
         func validate() throws {
@@ -29,14 +37,14 @@ extension DocumentsCommand {
         func run() async throws {
             let files = paths.count == 1 ? paths : paths.dropLast()
             let target = paths.count == 1 ? "" : paths[paths.count - 1]
-            try await container.withContainer(network) { container, _ in
+            try await container.withContainer(network, transfer: transfer) { container, _ in
                 let sent = try await SentDocuments(container)
                 let there = try await container.item(at: target)
                 let isFolder = paths.count == 1 || target.hasSuffix("/") || there?.kind == .folder
                 guard isFolder || files.count == 1 else {
                     throw CloudError(.unknownItem, "There is no such folder.", details: ["path": target])
                 }
-                var collected = LocalFiles(recursive: recursive)
+                var collected = LocalFiles(recursive: recursive, databases: databases)
                 for file in files {
                     let name = (file as NSString).lastPathComponent
                     if file == "-" {
@@ -55,9 +63,7 @@ extension DocumentsCommand {
                         if let item = try await container.item(id) { items.append(item) }
                     }
                 }
-                for file in collected.skipped {
-                    Standard.error("nephos: not put, neither file, folder nor link: \(inLine(file))")
-                }
+                for line in collected.notes { Standard.error("nephos: \(line)") }
                 try await sent.wait(
                     items, network, output,
                     done: items.count == 1
@@ -89,6 +95,7 @@ extension DocumentsCommand {
         var versionID: String?
         @OptionGroup var container: ContainerOptions
         @OptionGroup var wait: WaitOptions
+        @OptionGroup var transfer: TransferOptions
         @OptionGroup var output: OutputOptions
 
         struct Report: Encodable {
@@ -98,14 +105,8 @@ extension DocumentsCommand {
         }
 
         func run() async throws {
-            let version = try versionID.map { text in
-                guard let version = DocumentID(text) else {
-                    throw CloudError(
-                        .invalidArguments, "This is no version. See: nephos docs versions", details: ["version": text])
-                }
-                return version
-            }
-            try await container.withContainer(within: wait.duration) { container, _ in
+            let version = try versionID.map { try DocumentID(version: $0) }
+            try await container.withContainer(within: wait.duration, transfer: transfer) { container, _ in
                 let item = try await container.requireItem(at: path)
                 if target == "-" {
                     return try StandardOutput.write(
@@ -186,20 +187,40 @@ extension DocumentsCommand {
     }
 
     struct Cat: AsyncParsableCommand {
-        static let configuration = CommandConfiguration(abstract: "Print files, one after the other.")
+        static let configuration = CommandConfiguration(
+            abstract: "Print files, one after the other, or a part of each.",
+            discussion: "Of a part only what it touches is fetched.")
 
         @Argument(help: "The files.") var paths: [String]
+        @Option(help: "Where in each file to begin, in bytes.") var offset: UInt64 = 0
+        @Option(help: "How many bytes of each, at most (default: all).") var length: UInt64?
         @OptionGroup var container: ContainerOptions
         @OptionGroup var wait: WaitOptions
+        @OptionGroup var transfer: TransferOptions
         // It prints what is in them; this says how an error is printed.
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
-            try await container.withContainer(within: wait.duration) { container, _ in
-                for path in paths {
-                    try StandardOutput.write(try await container.read(path, timeout: wait.duration))
-                }
+            try await container.withContainer(within: wait.duration, transfer: transfer) { container, _ in
+                for path in paths { try await write(try await container.requireItem(at: path), of: container) }
             }
+        }
+
+        /// What is in memory at a time.
+        private static let pieceBytes: UInt64 = 32 << 20
+
+        private func write(_ item: DocumentEntry, of container: UbiquityContainer) async throws {
+            let (sum, isBeyond) = offset.addingReportingOverflow(length ?? .max)
+            let end = max(offset, min(item.size, isBeyond ? .max : sum))
+            var place = offset
+            repeat {
+                let next = end - place <= Self.pieceBytes ? end : place + Self.pieceBytes
+                // One version, whatever is put meanwhile.
+                try StandardOutput.write(
+                    try await container.read(
+                        item.path, range: place..<next, version: item.version, timeout: wait.duration))
+                place = next
+            } while place < end
         }
     }
 }
@@ -209,22 +230,58 @@ struct LocalFiles {
     /// Folders within folders, at most.
     private static let depthMax = 128
 
+    /// What becomes of databases in use.
+    enum Databases: String, ExpressibleByArgument {
+        case skip, put
+    }
+
     let recursive: Bool
+    /// Nil: they are refused.
+    let databases: Databases?
     /// With their sizes in bytes.
     var sources: [(source: DocumentSource, size: Int)] = []
     /// What nobody can put.
     private(set) var skipped: [String] = []
+    private(set) var skippedDatabases: [String] = []
+    /// Files and folders that stay on this device, by their names.
+    private(set) var localCount = 0
 
-    init(recursive: Bool) { self.recursive = recursive }
+    init(recursive: Bool, databases: Databases?) {
+        self.recursive = recursive
+        self.databases = databases
+    }
+
+    /// What was left out.
+    var notes: [String] {
+        var notes = skipped.map { "not put, neither file, folder nor link: \(inLine($0))" }
+        notes += skippedDatabases.map { "not put, a database in use or a part of one: \(inLine($0))" }
+        if localCount > 0 {
+            notes.append(
+                localCount == 1
+                    ? "not put, since its name ends in .nosync: 1 item"
+                    : "not put, since their names end in .nosync: \(localCount) items")
+        }
+        return notes
+    }
 
     mutating func add(_ file: String, at path: String, depth: Int = 0) throws {
+        // What is named by hand is refused with a reason.
+        if depth > 0, file.hasSuffix(DocumentPath.localSuffix) {
+            localCount += 1
+            return
+        }
         var status = stat()
         // What is named may be a link to what is meant; within a folder a link is one.
         guard (depth == 0 ? stat(file, &status) : lstat(file, &status)) == 0 else {
             throw NSError(domain: NSPOSIXErrorDomain, code: Int(errno), userInfo: [NSFilePathErrorKey: file])
         }
         switch status.st_mode & S_IFMT {
-        case S_IFREG: sources.append((.file(file, at: path), status.st_size))
+        case S_IFREG:
+            if databases != .put, let refusal = DatabaseFiles.refusal(of: file) {
+                guard databases == .skip, depth > 0 else { throw refusal }
+                return skippedDatabases.append(file)
+            }
+            sources.append((.file(file, at: path, allowsOpenDatabase: databases == .put), status.st_size))
         case S_IFLNK:
             let target = try FileManager.default.destinationOfSymbolicLink(atPath: file)
             sources.append((.link(to: target, at: path), target.utf8.count))

@@ -15,12 +15,37 @@ struct DocumentsCommand: AsyncParsableCommand {
             kept on this device at once, and sent when it can be.
             """,
         subcommands: [
-            List.self, Tree.self, Find.self, Put.self, Get.self, Cat.self, Move.self, MakeFolder.self, Remove.self,
-            Deleted.self, Undo.self, Versions.self,
+            List.self, Tree.self, Find.self, Put.self, Get.self, Cat.self, Copy.self, Move.self, MakeFolder.self,
+            Remove.self,
+            Deleted.self, Undo.self, Versions.self, Resolve.self, Restore.self, Status.self,
         ])
 
     typealias NetworkOptions = KeyValueCommand.NetworkOptions
     typealias ReadOptions = KeyValueCommand.ReadOptions
+
+    /// How fast a command moves contents.
+    struct TransferOptions: ParsableArguments {
+        /// As `curl` takes it: `500K`, `2M`, 1024 to the unit; also `2MB`, `64MiB`, or bytes.
+        struct Rate: ExpressibleByArgument {
+            var bytesPerSecond: Int
+
+            init?(argument: String) {
+                let isShort = ["k", "m", "g"].contains(argument.suffix(1).lowercased())
+                guard let size = PlanCommand.Size(argument: isShort ? argument + "iB" : argument),
+                    (1000...(1 << 40)).contains(size.bytes)
+                else { return nil }
+                bytesPerSecond = Int(size.bytes)
+            }
+        }
+
+        @Option(
+            name: .long, help: "Bytes a second that contents are sent or fetched with, at most, such as 500K or 2M.")
+        var limitRate: Rate?
+
+        var limits: TransferLimits? {
+            limitRate.map { TransferLimits(upload: $0.bytesPerSecond, download: $0.bytesPerSecond) }
+        }
+    }
 
     /// Which container a command is about.
     struct ContainerOptions: ParsableArguments {
@@ -37,12 +62,14 @@ struct DocumentsCommand: AsyncParsableCommand {
         /// - Parameters:
         ///   - limit: How long to wait for the first download; nil: the server is not asked.
         ///   - isFresh: Whether it has to be what the server has now.
+        ///   - transfer: How fast contents are moved, from the first on.
         func withContainer<Result: Sendable>(
-            within limit: Duration?, isFresh: Bool = false,
+            within limit: Duration?, isFresh: Bool = false, transfer: TransferOptions? = nil,
             _ body: (UbiquityContainer, Session) async throws -> Result
         ) async throws -> Result {
             try await device.withSession { session in
                 _ = try session.requireAccount()
+                if let limits = transfer?.limits { session.setTransferLimits(limits) }
                 let container = try await session.container(container, app: app.map { AppID($0) })
                 let isHere = try await container.scope.status().initialSyncFinished
                 if let limit {
@@ -65,9 +92,11 @@ struct DocumentsCommand: AsyncParsableCommand {
         }
 
         func withContainer<Result: Sendable>(
-            _ network: NetworkOptions, _ body: (UbiquityContainer, Session) async throws -> Result
+            _ network: NetworkOptions, transfer: TransferOptions? = nil,
+            _ body: (UbiquityContainer, Session) async throws -> Result
         ) async throws -> Result {
-            try await withContainer(within: network.offline ? nil : network.duration, body)
+            try await withContainer(
+                within: network.offline ? nil : network.duration, transfer: transfer, body)
         }
     }
 }

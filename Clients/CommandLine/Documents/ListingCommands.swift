@@ -134,50 +134,6 @@ extension DocumentsCommand {
             }
         }
     }
-
-    struct Versions: AsyncParsableCommand {
-        static let configuration = CommandConfiguration(
-            abstract: "The versions of a file that the server keeps, newest first.",
-            discussion: "One of them is had with: nephos docs get --version-id ID PATH")
-
-        @Argument(help: "The file.") var path: String
-        @OptionGroup var container: ContainerOptions
-        @OptionGroup var wait: WaitOptions
-        @OptionGroup var output: OutputOptions
-
-        struct Row: Encodable {
-            var version: String
-            var base: String?
-            var size: UInt64
-            var modified: UInt64?
-            var committed: UInt64?
-            var device: String?
-        }
-
-        func run() async throws {
-            try await container.withContainer(within: wait.duration) { container, session in
-                let versions = try await container.versions(of: path, timeout: wait.duration)
-                let names = Dictionary(
-                    ((try? await session.devices(timeout: wait.duration)) ?? []).map { ($0.id, $0.name) }
-                ) { first, _ in first }
-                let cells = versions.map { version in
-                    [
-                        version.committed.map { describe($0) } ?? "-", describe(bytes: version.size),
-                        version.device.map { names[$0] ?? $0.rawValue } ?? "-", version.id.description,
-                    ]
-                }
-                try output.print(
-                    versions.map { version in
-                        Row(
-                            version: version.id.description, base: version.base?.description, size: version.size,
-                            modified: version.modified?.milliseconds, committed: version.committed?.milliseconds,
-                            device: version.device?.rawValue)
-                    },
-                    text: cells.isEmpty
-                        ? "There are no versions." : table(["COMMITTED", "SIZE", "BY", "VERSION"], cells))
-            }
-        }
-    }
 }
 
 /// A simple pattern of names: `*` for any characters, `?` for one.

@@ -81,7 +81,7 @@ struct SentDocuments {
                 guard error.code == .deadlineExceeded else { throw error }
                 let progress = try await container.uploadProgress()
                 let waiting = try await container.scope.status().pending.count
-                if (progress.done, waiting) != last {
+                if (progress.done, waiting) != last || progress.isPaced {
                     last = (progress.done, waiting)
                     moved = .now
                 } else if moved.duration(to: .now) >= patience {

@@ -1,4 +1,5 @@
 import ArgumentParser
+import Foundation
 import NephosCore
 import NephosKit
 
@@ -49,6 +50,7 @@ struct ConflictsCommand: AsyncParsableCommand {
         }
         if conflict.isDamaged { entry["damaged"] = true }
         entry["recovery"] = conflict.recovery.map { .string($0) }
+        if !conflict.resolutions.isEmpty { entry["resolutions"] = .array(conflict.resolutions.map { .string($0) }) }
         return .dictionary(entry)
     }
 
@@ -63,6 +65,9 @@ struct ConflictsCommand: AsyncParsableCommand {
                 "  replaced by   \(replacement(conflict))",
                 "  get it back   \(inLine(conflict.recovery ?? "The server cannot read it any more."))",
             ]
+                + zip(["keep this one", "keep the other", "keep both"], conflict.resolutions).map {
+                    "  \($0.padding(toLength: 14, withPad: " ", startingAt: 0))\(inLine($1))"
+                }
         }.joined(separator: "\n")
     }
 

@@ -121,11 +121,13 @@ private struct DeviceStatus: Encodable {
         guard let account = device.account, let name = device.device else {
             return "Nobody is signed in on this device (\(inLine(device.home)))."
         }
+        // One thing that is kept in step says itself what holds it up; of several it is said once, before them.
+        let heldUpCount = found.count { $0.standing.cause?.message == device.reason }
+        let reason = heldUpCount == 1 ? nil : device.reason
         let lines = found.flatMap { scope, standing, _ in
-            ["\(scope.label): \(standing.line)"] + standing.notes.map { "  \($0)" }
+            let line = reason.map { standing.line.replacing(": \($0)", with: ".") } ?? standing.line
+            return ["\(scope.label): \(line)"] + standing.notes.map { "  \($0)" }
         }
-        // Where something is kept in step, that says it.
-        let reason = found.contains { $0.standing.cause?.message == device.reason } ? nil : device.reason
         return
             (["Signed in as \(inLine(account)), device \(inLine(name)), in \(inLine(device.home))"]
             + [reason].compactMap { $0 } + lines).joined(separator: "\n")

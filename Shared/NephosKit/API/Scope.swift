@@ -211,6 +211,9 @@ public struct ScopeConflict: Sendable, Hashable {
     public var isDamaged = false
     /// How a person gets it back, as it is typed into a shell; nil: not at all.
     public var recovery: String?
+    /// Where it stays a conflict until somebody decides: how to keep it, what took its place, or both, as it is typed
+    /// into a shell.
+    public var resolutions: [String] = []
 }
 
 extension ScopeDriver {

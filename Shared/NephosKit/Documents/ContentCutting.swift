@@ -9,6 +9,13 @@ struct CutChunk: Hashable {
     /// 1 to ``BulkLimits/chunkBytesMax``.
     var length: Int
 
+    /// What names a content of these chunks.
+    static func root(of chunks: [CutChunk]) throws -> ChunkID {
+        var manifest = ManifestBuilder()
+        for chunk in chunks { _ = try manifest.append(chunk.id, length: chunk.length) }
+        return manifest.finish().root.id
+    }
+
     private static let byteCount = ChunkID.byteCount + 4
 
     /// As a row keeps them.
@@ -101,33 +108,51 @@ enum ContentReading {
     /// Nodes that are asked for at a time.
     private static let nodesMax = 32
 
-    /// - Parameter readNodes: Gets manifest nodes, at most 32, in the order asked.
+    /// A chunk, and where in the content it begins.
+    typealias Placed = (chunk: CutChunk, offset: Int)
+
+    /// - Parameters:
+    ///   - range: Bytes that are wanted: only the chunks that have some of them are found, and only the nodes that lead
+    ///     there are read; nil: all.
+    ///   - readNodes: Gets manifest nodes, at most 32, in the order asked.
     /// - Throws: ``CloudError`` `.storageFailure`: what names them is damaged; and what `readNodes` throws.
     static func chunks(
-        root: ChunkID, depth: UInt32, length: UInt64,
+        root: ChunkID, depth: UInt32, length: UInt64, range: Range<UInt64>? = nil,
         readNodes: ([ChunkID]) async throws(CloudError) -> [Data]
-    ) async throws(CloudError) -> [CutChunk] {
+    ) async throws(CloudError) -> [Placed] {
         guard let depth = UInt8(exactly: depth),
             let content = try? ContentRoot(id: root, depth: depth, length: length)
         else { throw damaged }
-        guard var level = content.node.map({ [$0] }) else {
-            return content.length == 0 ? [] : [CutChunk(id: content.id, length: Int(content.length))]
-        }
+        let range = range ?? 0..<length
+        guard !range.isEmpty, range.lowerBound < length else { return [] }
+        guard let top = content.node else { return [(CutChunk(id: content.id, length: Int(content.length)), 0)] }
+        var level: [(node: NodeReference, offset: UInt64)] = [(top, 0)]
         // Level by level, so that many are asked for at once. Each has a length of its own below the root's.
         while true {
-            var next: [NodeReference] = []
-            var chunks: [CutChunk] = []
+            var next: [(node: NodeReference, offset: UInt64)] = []
+            var chunks: [Placed] = []
             for start in stride(from: 0, to: level.count, by: nodesMax) {
                 let asked = level[start..<min(level.count, start + nodesMax)]
-                let nodes = try await readNodes(asked.map(\.id))
+                let nodes = try await readNodes(asked.map(\.node.id))
                 guard nodes.count == asked.count else { throw damaged }
-                for (reference, bytes) in zip(asked, nodes) {
-                    let node = try decode(bytes, as: reference)
+                for (place, bytes) in zip(asked, nodes) {
+                    let node = try decode(bytes, as: place.node)
                     guard next.count + chunks.count + node.children.count <= ManifestBuilder.chunksMax else {
                         throw damaged
                     }
-                    next += node.nodes
-                    if node.level == 0 { chunks += node.children.map { CutChunk(id: $0.id, length: Int($0.length)) } }
+                    var offset = place.offset
+                    for child in node.children {
+                        // Lengths add up to the root's, which is at most 2^44.
+                        let bytes = offset..<offset + child.length
+                        offset = bytes.upperBound
+                        guard bytes.overlaps(range) else { continue }
+                        if node.level == 0 {
+                            chunks.append((CutChunk(id: child.id, length: Int(child.length)), Int(bytes.lowerBound)))
+                        } else {
+                            let below = NodeReference(id: child.id, level: node.level - 1, length: child.length)
+                            next.append((below, bytes.lowerBound))
+                        }
+                    }
                 }
             }
             guard !next.isEmpty else { return chunks }

@@ -41,13 +41,27 @@ final class DataSink: ContentSink {
     }
 }
 
+/// A part of a content: what lies beside it is left out.
+struct RangeSink: ContentSink {
+    let range: Range<Int>
+    let sink: any ContentSink
+
+    func write(_ bytes: UnsafeRawBufferPointer, at offset: Int) throws {
+        let part = (offset..<offset + bytes.count).clamped(to: range)
+        guard !part.isEmpty else { return }
+        try sink.write(
+            UnsafeRawBufferPointer(rebasing: bytes[part.lowerBound - offset..<part.upperBound - offset]),
+            at: part.lowerBound - range.lowerBound)
+    }
+}
+
 /// Fetches the chunks of a content. On the loop only.
 final class ContentDownload {
     private static let fetchesMax = 32
 
     private let engine: DeviceEngine
     private let app: AppID
-    private let chunks: [(chunk: CutChunk, offset: Int)]
+    private let chunks: [ContentReading.Placed]
     private let sink: any ContentSink
     private let patience: Duration
     private let onProgress: @Sendable (Int) -> Void
@@ -57,20 +71,19 @@ final class ContentDownload {
     private var fetching = 0
     private var bytesDone = 0
     private var lastMoved: Duration
+    /// Set while the next has to wait because of the rate.
+    private var pacing: (any LoopTimer)?
     private var isOver = false
 
     /// - Parameter patience: How long nothing may come before it is given up.
     init(
-        _ engine: DeviceEngine, app: AppID, _ chunks: [CutChunk], to sink: any ContentSink, patience: Duration,
+        _ engine: DeviceEngine, app: AppID, _ chunks: [ContentReading.Placed], to sink: any ContentSink,
+        patience: Duration,
         onProgress: @escaping @Sendable (Int) -> Void, _ completion: @escaping (Result<Void, CloudError>) -> Void
     ) {
         self.engine = engine
         self.app = app
-        var offset = 0
-        self.chunks = chunks.map { chunk in
-            defer { offset += chunk.length }
-            return (chunk, offset)
-        }
+        self.chunks = chunks
         self.sink = sink
         self.patience = patience
         self.onProgress = onProgress
@@ -84,8 +97,16 @@ final class ContentDownload {
     }
 
     private func fill() {
-        while !isOver, fetching < Self.fetchesMax, next < chunks.count {
+        while !isOver, pacing == nil, fetching < Self.fetchesMax, next < chunks.count {
             let (chunk, offset) = chunks[next]
+            if let wait = engine.downloadRate.take(chunk.length) {
+                pacing = engine.loop.schedule(after: wait) { [self] in
+                    pacing = nil
+                    lastMoved = engine.loop.monotonicNow
+                    fill()
+                }
+                break
+            }
             next += 1
             fetching += 1
             client?.fetch(chunk.id) { [self] result in take(result, chunk, offset) }
@@ -125,6 +146,7 @@ final class ContentDownload {
     private func end(_ result: Result<Void, CloudError>) {
         guard !isOver else { return }
         isOver = true
+        pacing?.cancel()
         if let client { engine.contents.leave(client, of: app) }
         client = nil
         // Not before it is made.

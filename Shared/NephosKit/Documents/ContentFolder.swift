@@ -193,24 +193,30 @@ struct ContentFolder: Sendable {
 
     // MARK: Taking
 
-    /// Writes a content that is here, piece by piece.
+    /// Writes a content that is here, or a part of it, piece by piece.
     ///
+    /// - Parameter range: Within the content's length.
     /// - Returns: False: it is not here, or no longer.
-    func copy(_ version: DocumentID, length: UInt64, to sink: any ContentSink) throws -> Bool {
+    func copy(_ version: DocumentID, length: UInt64, _ range: Range<Int>, to sink: any ContentSink) throws -> Bool {
         let descriptor = open(file(version), O_RDONLY | O_CLOEXEC)
         guard descriptor >= 0 else { return false }
         defer { close(descriptor) }
+        var status = stat()
+        guard fstat(descriptor, &status) == 0 else { throw Self.failure(file(version)) }
+        guard UInt64(max(0, status.st_size)) == length else { return false }
         let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: Self.pieceBytes, alignment: 16)
         defer { buffer.deallocate() }
-        var offset = 0
-        while true {
-            let count = Foundation.read(descriptor, buffer.baseAddress, buffer.count)
+        var offset = range.lowerBound
+        while offset < range.upperBound {
+            let count = pread(
+                descriptor, buffer.baseAddress, min(buffer.count, range.upperBound - offset), off_t(offset))
             if count < 0, errno == EINTR { continue }
             guard count >= 0 else { throw Self.failure(file(version)) }
-            if count == 0 { return UInt64(offset) == length }
+            if count == 0 { return false }
             try sink.write(UnsafeRawBufferPointer(rebasing: buffer[..<count]), at: offset)
             offset += count
         }
+        return true
     }
 
     // MARK: Removing

@@ -10,6 +10,8 @@ internal import SwiftProtobuf
 struct UploadProgress: Sendable {
     var bytesDone = 0
     var bytesTotal = 0
+    /// The next chunk waits because of the rate.
+    var isPaced = false
     /// Why nothing moves; nil: it does, or there is nothing to move.
     var waiting: CloudError?
 }
@@ -44,6 +46,8 @@ final class ContentUploads {
         var storing = 0
         var nodes: [ChunkID: Data] = [:]
         var client: BulkClient?
+        /// Set while the next chunk has to wait because of the rate.
+        var pacing: (any LoopTimer)?
         var files: [String: FileHandle] = [:]
 
         init(_ operation: OutboxOperation, _ account: AccountID?, _ request: WireApplyChanges) {
@@ -158,9 +162,19 @@ final class ContentUploads {
 
     private func fill(_ upload: Upload, transfer: [UInt8]) {
         guard let client = upload.client else { return }
-        while let chunk = upload.left.last, let place = upload.places[chunk],
+        while upload.pacing == nil, let chunk = upload.left.last, let place = upload.places[chunk],
             client.room >= BulkLimits.counted(place.length)
         {
+            if let wait = engine.uploadRate.take(place.length) {
+                progress.isPaced = true
+                upload.pacing = engine.loop.schedule(after: wait) { [weak self, weak upload] in
+                    guard let self, let upload, upload === current else { return }
+                    upload.pacing = nil
+                    progress.isPaced = false
+                    fill(upload, transfer: transfer)
+                }
+                return
+            }
             upload.left.removeLast()
             upload.storing += 1
             do {

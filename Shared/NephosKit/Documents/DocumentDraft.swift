@@ -23,7 +23,7 @@ struct DocumentDraft {
     mutating func add(_ change: WireDocumentChange) { changes.append((change, nil)) }
 
     /// What is there, or will be.
-    private func place(_ path: DocumentPath) throws -> (id: DocumentID, isFolder: Bool)? {
+    func place(_ path: DocumentPath) throws -> (id: DocumentID, isFolder: Bool)? {
         if let made = made[path] { return made }
         return try documents.place(path).map { ($0.id, $0.isFolder) }
     }
@@ -40,6 +40,7 @@ struct DocumentDraft {
             return place.id
         }
         guard makes, let parent = path.parent else { throw Self.noFolder(path) }
+        try path.requireSynced()
         let folder = try folder(at: parent, makes: true)
         return create(.folder, at: path, in: folder, content: nil)
     }
@@ -68,11 +69,38 @@ struct DocumentDraft {
         return id
     }
 
+    /// Makes an item that has a content of another's, and all else that is said of it.
+    ///
+    /// - Parameter content: Of no meaning where the item is a folder.
+    /// - Throws: ``CloudError`` `.incompatibleVersion`: nobody here knows what it is.
+    mutating func copy(
+        _ item: HeldDocument, content: WireDocumentContent, at path: DocumentPath, in folder: DocumentID
+    ) throws -> DocumentID {
+        guard DocumentEntry.Kind(item.wire.kind) != nil else {
+            throw CloudError(
+                .incompatibleVersion, "The item is of a kind that this release does not know. Upgrade it.",
+                details: ["path": path.text])
+        }
+        let id = makeID()
+        var create = WireCreateItem()
+        create.kind = item.wire.kind
+        create.parent = folder.wire
+        create.name = path.last
+        create.placeVersion = makeID().wire
+        if !item.isFolder { create.content = WireDocumentContent(bytesOf: content, version: makeID()) }
+        if item.wire.hasAttributes { create.attributes = item.wire.attributes }
+        create.clash = .rename
+        add(WireDocumentChange(id, .create(create)))
+        made[path] = (id, item.isFolder)
+        return id
+    }
+
     /// Puts a content where the path says: a new item, or another version of the one that is there.
     mutating func put(_ content: StagedContent, at path: DocumentPath, makesFolders: Bool) throws -> DocumentID {
         guard let parent = path.parent else {
             throw CloudError(.invalidArguments, "A file needs a name.", details: ["path": path.text])
         }
+        try path.requireSynced()
         if let made = made[path] {
             throw CloudError(
                 .alreadyExists, made.isFolder ? "This is a folder." : "Two contents have one path.",
@@ -97,13 +125,16 @@ struct DocumentDraft {
             } else {
                 changes.append((WireDocumentChange(item.id, .replace(replace)), content))
             }
-            if item.wire.attributes.executable != content.isExecutable, !content.isLink {
-                var set = WireSetAttributes()
-                set.executable = content.isExecutable
-                add(WireDocumentChange(item.id, .attributes(set)))
-            }
+            if !content.isLink { setExecutable(content.isExecutable, of: item) }
             return item.id
         }
+    }
+
+    mutating func setExecutable(_ isExecutable: Bool, of item: HeldDocument) {
+        guard item.wire.attributes.executable != isExecutable else { return }
+        var set = WireSetAttributes()
+        set.executable = isExecutable
+        add(WireDocumentChange(item.id, .attributes(set)))
     }
 
     static func isFolder(_ path: DocumentPath) -> CloudError {
@@ -148,6 +179,20 @@ struct DocumentDraft {
 }
 
 extension WireDocumentContent {
+    /// The same bytes as another version: the server has them, and nothing is sent.
+    ///
+    /// - Parameter base: What it takes the place of; nil: nothing.
+    init(bytesOf other: WireDocumentContent, version: DocumentID, base: Data? = nil) {
+        self.init()
+        self.version = version.wire
+        self.base = base ?? Data()
+        length = other.length
+        inline = other.inline
+        root = other.root
+        depth = other.depth
+        modified = other.modified
+    }
+
     init(_ content: StagedContent, base: Data?) {
         self.init()
         version = content.version.wire

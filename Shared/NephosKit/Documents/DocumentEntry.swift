@@ -95,8 +95,20 @@ public struct DeletedDocuments: Hashable, Sendable {
 
 /// A version of an item's content.
 public struct DocumentVersion: Hashable, Sendable {
+    /// What it is to its item.
+    public enum Standing: String, Sendable {
+        /// What the item has now.
+        case current
+        /// It lost to another, and nobody has resolved that.
+        case conflict
+        /// Another took its place.
+        case former
+    }
+
     /// Names it.
     public var id: DocumentID
+    /// What it is to its item.
+    public var standing: Standing
     /// The version that it was made from.
     public var base: DocumentID?
     /// Bytes.
@@ -109,9 +121,12 @@ public struct DocumentVersion: Hashable, Sendable {
     public var device: DeviceID?
     let content: WireDocumentContent
 
-    init?(_ wire: WireDocumentContent) {
+    /// - Parameter item: Whose content it is.
+    init?(_ wire: WireDocumentContent, of item: WireDocumentItem) {
         guard let id = DocumentID(bytes: wire.version) else { return nil }
         self.id = id
+        let isConflict = item.conflicts.contains { $0.version == wire.version }
+        standing = wire.version == item.content.version ? .current : isConflict ? .conflict : .former
         base = DocumentID(bytes: wire.base)
         size = wire.length
         modified = Timestamp(nanoseconds: wire.modified)

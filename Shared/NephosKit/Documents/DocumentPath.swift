@@ -2,7 +2,7 @@ import Foundation
 import NephosCore
 
 /// Where something is in a container, by the names of the folders that lead to it from the top.
-struct DocumentPath: Hashable {
+package struct DocumentPath: Hashable {
     /// What the folder is called that the person sees.
     static let documents = Data("Documents".utf8)
 
@@ -24,11 +24,29 @@ struct DocumentPath: Hashable {
 
     init(names: [Data]) { self.names = names }
 
+    /// What a name ends in that stays on its device, with all that is in it.
+    package static let localSuffix = ".nosync"
+
+    /// - Throws: ``CloudError`` `.invalidArguments` for what stays on its device.
+    func requireSynced() throws(CloudError) {
+        guard let name = names.first(where: { $0.suffix(Self.localSuffix.utf8.count) == Data(Self.localSuffix.utf8) })
+        else { return }
+        throw CloudError(
+            .invalidArguments, "What ends in .nosync stays on its device. Give it another name.",
+            details: ["name": String(decoding: name, as: UTF8.self), "path": text])
+    }
+
     /// The folder that it is in; nil: it is the top.
     var parent: DocumentPath? { names.isEmpty ? nil : DocumentPath(names: names.dropLast()) }
     var last: Data { names.last ?? Data() }
 
     func appending(_ name: Data) -> DocumentPath { DocumentPath(names: names + [name]) }
+
+    /// Of something else in the same folder.
+    func renamed(_ name: Data) -> DocumentPath { DocumentPath(names: names.dropLast() + [name]) }
+
+    /// Whether the other is this one, or lies in it.
+    func contains(_ other: DocumentPath) -> Bool { other.names.starts(with: names) }
 
     /// From the top. Bytes that are no text are shown as U+FFFD.
     var text: String { "/" + names.map { String(decoding: $0, as: UTF8.self) }.joined(separator: "/") }

@@ -339,6 +339,35 @@ struct DocumentTransaction {
         }
     }
 
+    /// The items of which changes wait, in the order of the first of those, with the bytes of contents that are not
+    /// stored yet.
+    func pendingItems() throws -> [(id: DocumentID, position: Int64, bytes: UInt64)] {
+        let unstored = Dictionary(
+            try Row.fetchAll(
+                cached(
+                    "SELECT version, length FROM document_contents "
+                        + "WHERE account = ?1 AND container = ?2 AND is_stored = 0"), arguments: arguments()
+            ).map { ($0["version"] as Data, UInt64(clamping: $0["length"] as Int64)) }
+        ) { first, _ in first }
+        var found: [(id: DocumentID, position: Int64, bytes: UInt64)] = []
+        var places: [String: Int] = [:]
+        let rows = try Row.fetchCursor(
+            cached(
+                "SELECT item, position, change FROM document_changes WHERE account = ?1 AND container = ?2 "
+                    + "ORDER BY position, ordinal"), arguments: arguments())
+        while let row = try rows.next() {
+            let item: String = row["item"]
+            guard let id = DocumentID(item) else { continue }
+            if places[item] == nil {
+                places[item] = found.count
+                found.append((id, row["position"], 0))
+            }
+            let version = try WireDocumentChange(serializedBytes: row["change"] as Data).content?.version
+            if let place = places[item], let bytes = version.flatMap({ unstored[$0] }) { found[place].bytes += bytes }
+        }
+        return found
+    }
+
     // MARK: Contents that wait
 
     /// A content that its request needs and that is not stored there yet.
@@ -389,6 +418,18 @@ struct DocumentTransaction {
         try Bool.fetchOne(
             cached("SELECT 1 FROM document_contents WHERE account = ?1 AND container = ?2 AND version = ?3"),
             arguments: arguments(version)) ?? false
+    }
+
+    /// The version under which these bytes are in the home; nil: they are not. Another item may have brought them, of
+    /// which this one is a copy.
+    func heldVersion(of content: WireDocumentContent) throws -> DocumentID? {
+        if try holdsContent(content.version) { return DocumentID(bytes: content.version) }
+        return try Row.fetchAll(
+            cached(
+                "SELECT version, chunks FROM document_contents WHERE account = ?1 AND container = ?2 AND length = ?3"),
+            arguments: arguments(Int64(clamping: content.length))
+        ).first { row in try Data(CutChunk.root(of: CutChunk.decode(row["chunks"])).bytes) == content.root }
+            .flatMap { DocumentID(bytes: $0["version"] as Data) }
     }
 
     func isUploading(_ version: Data) throws -> Bool {

@@ -35,11 +35,14 @@ extension DocumentsModel {
         private var items: Set<Data> = []
         /// Folders that something is put into.
         private var targets: Set<Data> = []
+        /// Of contents that the server has once it has those requests, and which others may rest on.
+        private var roots: Set<Data> = []
 
         func concerns(_ request: WireApplyChanges) -> Bool {
             request.changes.contains { change in
                 items.contains(change.item) || targets.contains(change.item)
                     || change.target.map { items.contains($0) } == true
+                    || change.content.map { roots.contains($0.root) } == true
             }
         }
 
@@ -47,6 +50,7 @@ extension DocumentsModel {
         mutating func add(_ request: WireApplyChanges, isForContent: Bool) {
             for change in request.changes {
                 items.insert(change.item)
+                if let root = change.content?.root, !root.isEmpty { roots.insert(root) }
                 guard let target = change.target else { continue }
                 targets.insert(target)
                 if !isForContent { items.insert(target) }
@@ -214,6 +218,12 @@ extension DocumentsModel {
         conflict.recovery = version.map {
             "nephos docs get\(options) --version-id=\($0) " + ShellCommand.arguments([path])
         }
+        conflict.resolutions =
+            version.map { version in
+                ["--keep=\(version)", "--keep=current", "--keep-both"].map {
+                    "nephos docs resolve\(options) \($0) " + ShellCommand.arguments([path])
+                }
+            } ?? []
         return conflict
     }
 }

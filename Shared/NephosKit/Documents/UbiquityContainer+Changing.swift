@@ -40,6 +40,7 @@ extension UbiquityContainer {
             guard let parent = target.parent else {
                 throw CloudError(.invalidArguments, "An item needs a name.", details: ["path": target.text])
             }
+            try target.requireSynced()
             let folder = try draft.documents.folder(at: parent)
             if let there = try draft.documents.place(target), there.id != item.id {
                 guard replaces, case .item(let other) = there, !other.isFolder else {

@@ -6,7 +6,7 @@ internal import NephosWire
 public struct DocumentSource: Sendable {
     enum Content: Sendable {
         case data(Data)
-        case file(String)
+        case file(String, allowsOpenDatabase: Bool)
         case link(String)
     }
 
@@ -17,8 +17,11 @@ public struct DocumentSource: Sendable {
     /// A folder, if it is not there yet.
     public static func folder(at path: String) -> DocumentSource { DocumentSource(path: path, content: nil) }
     /// A file's content.
-    public static func file(_ file: String, at path: String) -> DocumentSource {
-        DocumentSource(path: path, content: .file(file))
+    ///
+    /// - Parameter allowsOpenDatabase: Whether a SQLite database that has a log, a journal or shared memory beside it,
+    ///   and each of those, is put as it is: whoever says so knows that nobody writes to it meanwhile.
+    public static func file(_ file: String, at path: String, allowsOpenDatabase: Bool = false) -> DocumentSource {
+        DocumentSource(path: path, content: .file(file, allowsOpenDatabase: allowsOpenDatabase))
     }
     /// A file of these bytes.
     public static func data(_ data: Data, at path: String) -> DocumentSource {
@@ -38,7 +41,8 @@ extension UbiquityContainer {
     /// The bytes are in this device's home until the server has them.
     ///
     /// - Throws: ``CloudError`` `.unknownItem` when the folder is not there; `.alreadyExists` when a folder is at the
-    ///   path; `.limitExceeded` when it is too long; `.storageFailure`; else as ``makeFolder(at:makesParents:)`` does.
+    ///   path; `.invalidArguments` when something in the path ends in `.nosync`, and so stays on its device;
+    ///   `.limitExceeded` when it is too long; `.storageFailure`; else as ``makeFolder(at:makesParents:)`` does.
     @discardableResult
     public func put(_ data: Data, at path: String, makesFolders: Bool = false) async throws(CloudError) -> DocumentEntry
     {
@@ -48,7 +52,8 @@ extension UbiquityContainer {
     /// Puts a copy of a file at the path.
     ///
     /// - Throws: ``CloudError`` as ``put(_:at:makesFolders:)-(Data,_,_)`` does; `.constraintViolation` when the file is
-    ///   written while it is read; `.invalidArguments` when it is no file.
+    ///   written while it is read, or is a database in use (``DocumentSource/file(_:at:allowsOpenDatabase:)``);
+    ///   `.invalidArguments` when it is no file.
     @discardableResult
     public func put(
         file: String, at path: String, makesFolders: Bool = false
@@ -64,7 +69,7 @@ extension UbiquityContainer {
         return entry
     }
 
-    /// Puts several, all or none of them here. They are sent in requests of at most 500 changes, in order. What has the
+    /// Puts several, all or none of them here. They are sent in requests of some hundreds of changes, in order. What has the
     /// bytes already that are put makes no version.
     ///
     /// - Returns: The item of each.
@@ -113,7 +118,13 @@ extension UbiquityContainer {
         do {
             switch content {
             case .data(let data): return try folder.stage(data, version: version, modified: now)
-            case .file(let file): return try folder.stage(file: file, version: version)
+            case .file(let file, let allowsOpenDatabase):
+                if !allowsOpenDatabase, let refusal = DatabaseFiles.refusal(of: file) { throw refusal }
+                let staged = try folder.stage(file: file, version: version)
+                // It may have been opened meanwhile.
+                guard !allowsOpenDatabase, let refusal = DatabaseFiles.refusal(of: file) else { return staged }
+                if staged.inline == nil { folder.remove(version) }
+                throw refusal
             case .link(let target):
                 var staged = try folder.stage(Data(target.utf8), version: version, modified: now)
                 staged.isLink = true
@@ -143,13 +154,46 @@ extension UbiquityContainer {
                 .limitExceeded, "The content is too long to be read into memory. Get it into a file.",
                 details: ["bytes_max": "\(Self.readBytesMax)"])
         }
-        if let data = try inline(content) { return data }
-        let sink = DataSink(count: Int(content.length))
-        do { if try copy(content, to: sink) { return sink.content } } catch {
+        return try await read(content, 0..<Int(content.length), timeout)
+    }
+
+    /// A part of the content of a file. What is not here is fetched: the chunks that have some of it, at most 1 MiB
+    /// each, and what leads to them; nothing else.
+    ///
+    /// - Parameters:
+    ///   - range: Bytes of the content. What is beyond its end is left out.
+    ///   - version: Nil: the newest.
+    ///   - timeout: How long nothing may come before it is given up.
+    /// - Throws: ``CloudError`` `.limitExceeded` when the part has more than ``readBytesMax`` (read it in several);
+    ///   else as ``read(_:version:timeout:)`` does.
+    public func read(
+        _ path: String, range: Range<UInt64>, version: DocumentID? = nil, timeout: Duration = .seconds(30)
+    ) async throws(CloudError) -> Data {
+        let (_, content) = try await content(at: path, version, timeout)
+        let range = range.clamped(to: 0..<content.length)
+        guard range.count <= Self.readBytesMax else {
+            throw CloudError(
+                .limitExceeded, "The part is too long to be read into memory. Read it in several.",
+                details: ["bytes_max": "\(Self.readBytesMax)"])
+        }
+        // No content has more than 2^44 bytes.
+        guard let first = Int(exactly: range.lowerBound), let end = Int(exactly: range.upperBound) else {
+            throw ContentReading.damaged
+        }
+        return try await read(content, first..<end, timeout)
+    }
+
+    private func read(
+        _ content: WireDocumentContent, _ range: Range<Int>, _ timeout: Duration
+    ) async throws(CloudError) -> Data {
+        if let data = try inline(content) { return Data(data.dropFirst(range.lowerBound).prefix(range.count)) }
+        let data = DataSink(count: range.count)
+        let sink = RangeSink(range: range, sink: data)
+        do { if try copy(content, range, to: sink) { return data.content } } catch {
             throw LocalFailure.error(of: error, at: nil)
         }
-        try await fetch(content, to: sink, timeout) { _ in }
-        return sink.content
+        try await fetch(content, range, to: sink, timeout) { _ in }
+        return data.content
     }
 
     /// Writes the content of a file into a local one, which is replaced as a whole; a link becomes one.
@@ -183,8 +227,11 @@ extension UbiquityContainer {
                 let sink = FileSink(descriptor: descriptor, name: file)
                 if let data = try inline(content) {
                     try data.withUnsafeBytes { try sink.write($0, at: 0) }
-                } else if try !copy(content, to: sink) {
-                    try await fetch(content, to: sink, timeout) { onProgress(UInt64($0), content.length) }
+                } else {
+                    let all = 0..<Int(clamping: content.length)
+                    if try !copy(content, all, to: sink) {
+                        try await fetch(content, all, to: sink, timeout) { onProgress(UInt64($0), content.length) }
+                    }
                 }
                 Self.setModified(content.modified, of: descriptor)
                 guard fsync(descriptor) == 0 else { throw ContentFolder.failure(file) }
@@ -203,30 +250,8 @@ extension UbiquityContainer {
         _ = [time, time].withUnsafeBufferPointer { futimens(descriptor, $0.baseAddress) }
     }
 
-    /// The versions of a file's content that the server keeps, newest first. Asks the server.
-    ///
-    /// - Throws: ``CloudError`` `.unknownItem`, also of what the server has not got yet; else what keeps the server
-    ///   from answering.
-    public func versions(
-        of path: String, timeout: Duration = .seconds(30)
-    ) async throws(CloudError) -> [DocumentVersion] {
-        let path = try DocumentPath(path)
-        let item = try read { try $0.item(at: path) }
-        return try await versions(of: item, timeout)
-    }
-
-    private func versions(
-        of item: HeldDocument, _ timeout: Duration
-    ) async throws(CloudError) -> [DocumentVersion] {
-        var request = WireListVersions()
-        request.container = id
-        request.item = item.id.wire
-        let reply = try await session.call(
-            .documents, request, as: WireListVersionsReply.self, app: app, timeout: timeout)
-        return reply.versions.compactMap { DocumentVersion($0) }
-    }
-
-    private func content(
+    /// The item at the path, and one of its contents; nil: the newest. Of former ones it asks the server.
+    func content(
         at path: String, _ version: DocumentID?, _ timeout: Duration
     ) async throws(CloudError) -> (HeldDocument, WireDocumentContent) {
         let path = try DocumentPath(path)
@@ -252,21 +277,24 @@ extension UbiquityContainer {
     }
 
     /// Writes the content, if it waits here.
-    private func copy(_ content: WireDocumentContent, to sink: any ContentSink) throws -> Bool {
-        guard let version = DocumentID(bytes: content.version), try read({ try $0.holdsContent(content.version) })
-        else { return false }
+    private func copy(
+        _ content: WireDocumentContent, _ range: Range<Int>, to sink: any ContentSink
+    ) throws -> Bool {
+        guard let version = try read({ try $0.heldVersion(of: content) }) else { return false }
         // The server may take it in this moment.
-        return try ContentFolder(home: session.local.home).copy(version, length: content.length, to: sink)
+        return try ContentFolder(home: session.local.home).copy(version, length: content.length, range, to: sink)
     }
 
     private func fetch(
-        _ content: WireDocumentContent, to sink: any ContentSink, _ timeout: Duration,
+        _ content: WireDocumentContent, _ range: Range<Int>, to sink: any ContentSink, _ timeout: Duration,
         _ onProgress: @escaping @Sendable (Int) -> Void
     ) async throws(CloudError) {
         guard let root = ChunkID(bytes: [UInt8](content.root)) else { throw ContentReading.damaged }
         let (session, container, app) = (session, id, app)
-        let chunks = try await ContentReading.chunks(root: root, depth: content.depth, length: content.length) {
-            ids throws(CloudError) in
+        let wanted = UInt64(range.lowerBound)..<UInt64(range.upperBound)
+        let chunks = try await ContentReading.chunks(
+            root: root, depth: content.depth, length: content.length, range: wanted
+        ) { ids throws(CloudError) in
             var request = WireReadNodes()
             request.container = container
             request.ids = ids.map { Data($0.bytes) }
@@ -282,11 +310,14 @@ extension UbiquityContainer {
 
     // MARK: On its way
 
-    /// How far the contents are that this process sends: bytes of those of the request that is on its way, and all.
-    package func uploadProgress() async throws(CloudError) -> (done: Int, total: Int, waiting: CloudError?) {
+    /// How far the contents are that this process sends: bytes of those of the request that is on its way, and all; and
+    /// whether the next wait because of a limited rate, which is no standstill.
+    package func uploadProgress() async throws(CloudError) -> (
+        done: Int, total: Int, isPaced: Bool, waiting: CloudError?
+    ) {
         let progress: UploadProgress = try await scope.perform { driver, completion in
             completion(.success((driver.model as? DocumentsModel)?.uploads.progress ?? UploadProgress()))
         }
-        return (progress.bytesDone, progress.bytesTotal, progress.waiting)
+        return (progress.bytesDone, progress.bytesTotal, progress.isPaced, progress.waiting)
     }
 }

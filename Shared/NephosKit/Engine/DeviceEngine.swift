@@ -88,6 +88,8 @@ package final class DeviceEngine {
     private(set) lazy var tokens = TokenKeeper(self)
     private(set) lazy var router = SubscriptionRouter(self)
     private(set) lazy var contents = ContentConnections(self)
+    private(set) lazy var uploadRate = TransferRate(loop)
+    private(set) lazy var downloadRate = TransferRate(loop)
 
     /// - Parameter makeKeyPair: A fresh CURVE key pair, for the first sign-in.
     package init(

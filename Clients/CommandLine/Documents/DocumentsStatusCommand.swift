@@ -1,0 +1,138 @@
+import ArgumentParser
+import NephosCore
+import NephosKit
+
+extension DocumentsCommand {
+    struct Status: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "What of the container is in step, what waits to be sent and why, what was refused or conflicts.",
+            discussion: """
+                Exit code 6: something waits, or was refused and not dismissed (nephos discard), or the copies differ; \
+                of a PATH only what is in it counts. A conflict waits for a person, and is the same on all devices: it \
+                changes nothing in the exit code. Exit code 2: there is no such item.
+                """)
+
+        @Argument(help: "An item (default: the whole container).") var path = "/"
+        @OptionGroup var container: ContainerOptions
+        @OptionGroup var network: ReadOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() async throws {
+            try await container.withContainer(network) { container, _ in
+                let asked = try await Asked(container.scope, within: network.offline ? nil : network.duration)
+                let status = try await container.status(of: path)
+                let report = ContainerReport(
+                    path: path, status, Standing(asked.status, failure: asked.failure))
+                try output.print(report, text: report.text)
+                try report.end()
+            }
+        }
+    }
+}
+
+/// Where a container or a part of it stands, as it is printed.
+private struct ContainerReport: Encodable {
+    private struct Waiting: Encodable {
+        var path: String
+        var item: String
+        var bytes: UInt64
+        var trashed: Bool?
+        var reason: String
+        var blocker: String
+        var nextAttempt: UInt64?
+    }
+
+    private struct Refused: Encodable {
+        var path: String
+        var at: UInt64
+        var error: String
+        var reason: String
+        var recovery: String?
+    }
+
+    private enum Keys: String, CodingKey {
+        case path, state, reason, token, inStep, files, folders, bytes, trashed, waiting, waitingBytes, refused
+        case conflicts, conflictCount
+    }
+
+    private static let shownMax = 20
+
+    let path: String
+    private let status: ContainerStatus
+    private let standing: Standing
+    /// Nothing in this part keeps the container from being in sync, though something elsewhere may.
+    private let isPartInStep: Bool
+
+    init(path: String, _ status: ContainerStatus, _ standing: Standing) {
+        self.path = path
+        self.status = status
+        self.standing = standing
+        let isOfOthers = standing.state == .pending || standing.state == .refused
+        isPartInStep = isOfOthers && status.waiting.isEmpty && status.refused.isEmpty
+    }
+
+    func encode(to encoder: any Encoder) throws {
+        var container = encoder.container(keyedBy: Keys.self)
+        try container.encode(path, forKey: .path)
+        try container.encode((isPartInStep ? .inSync : standing.state).rawValue, forKey: .state)
+        try container.encodeIfPresent(isPartInStep ? nil : standing.reason, forKey: .reason)
+        try container.encode(status.scope.head.description, forKey: .token)
+        try container.encode(status.inStepCount, forKey: .inStep)
+        try container.encode(status.fileCount, forKey: .files)
+        try container.encode(status.folderCount, forKey: .folders)
+        try container.encode(status.fileBytes, forKey: .bytes)
+        try container.encode(status.trashCount, forKey: .trashed)
+        try container.encode(
+            status.waiting.map { waiting in
+                Waiting(
+                    path: waiting.item.path, item: waiting.item.id.description, bytes: waiting.bytes,
+                    trashed: waiting.item.isTrashed ? true : nil, reason: waiting.reason,
+                    blocker: waiting.blocker.rawValue, nextAttempt: waiting.nextAttempt?.milliseconds)
+            }, forKey: .waiting)
+        try container.encode(status.waitingBytes, forKey: .waitingBytes)
+        try container.encode(
+            status.refused.map { refused in
+                Refused(
+                    path: refused.key.rawValue, at: refused.at.milliseconds, error: refused.error.code.description,
+                    reason: refused.error.sentence, recovery: refused.recovery)
+            }, forKey: .refused)
+        try container.encode(status.conflicts.map(DocumentRow.init), forKey: .conflicts)
+        try container.encode(status.conflictCount, forKey: .conflictCount)
+    }
+
+    var text: String {
+        let trash = status.trashCount > 0 ? "; \(status.trashCount) in the trash" : ""
+        var lines = [
+            isPartInStep ? "In step: what waits or was refused is elsewhere in the container." : standing.headline,
+            "\(Self.count(status.fileCount, "file")) (\(describe(bytes: status.fileBytes))), "
+                + "\(Self.count(status.folderCount, "folder"))\(trash)",
+            "  in step    \(status.inStepCount)",
+            "  waiting    \(status.waiting.count)"
+                + (status.waitingBytes > 0 ? " (\(describe(bytes: status.waitingBytes)) to be sent)" : ""),
+            "  refused    \(status.refused.count)",
+            "  conflicts  \(status.conflictCount)",
+        ]
+        lines += Self.shown(status.waiting) { waiting in
+            let bytes = waiting.bytes > 0 ? " (\(describe(bytes: waiting.bytes)))" : ""
+            let what = waiting.item.isTrashed ? "is to be deleted" : "waits"
+            return "\(inLine(waiting.item.path))\(bytes) \(what): \(waiting.reason)"
+        }
+        lines += Self.shown(status.refused) { "\(inLine($0.key.rawValue)) was refused: \($0.error.sentence)" }
+        lines += Self.shown(status.conflicts) { item in
+            "\(inLine(item.path)) has \(Self.count(item.conflictCount, "conflict"))"
+        }
+        if !status.refused.isEmpty { lines.append("See: nephos why. Dismiss with: nephos discard") }
+        if !status.conflicts.isEmpty { lines.append("See: nephos conflicts. Decide with: nephos docs resolve") }
+        return lines.joined(separator: "\n")
+    }
+
+    private static func count(_ count: Int, _ name: String) -> String { "\(count) \(name)\(count == 1 ? "" : "s")" }
+
+    private static func shown<Element>(_ elements: [Element], _ line: (Element) -> String) -> [String] {
+        elements.prefix(shownMax).map(line)
+            + (elements.count > shownMax ? ["and \(elements.count - shownMax) more: nephos docs status --json"] : [])
+    }
+
+    /// - Throws: ``ExitStatus`` unless all of this part is in sync.
+    func end() throws(ExitStatus) { if !isPartInStep { try standing.end() } }
+}

@@ -1,0 +1,136 @@
+import ArgumentParser
+import NephosCore
+import NephosKit
+
+extension DocumentsCommand {
+    struct Versions: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "The versions of a file that the server keeps, newest first.",
+            discussion: """
+                One of them is had with nephos docs get --version-id ID PATH, and is the current one again with \
+                nephos docs restore --version-id ID PATH. Of conflicts nephos docs resolve says which stays.
+                """)
+
+        @Argument(help: "The file.") var path: String
+        @OptionGroup var container: ContainerOptions
+        @OptionGroup var wait: WaitOptions
+        @OptionGroup var output: OutputOptions
+
+        struct Row: Encodable {
+            var version: String
+            var standing: String
+            var base: String?
+            var size: UInt64
+            var modified: UInt64?
+            var committed: UInt64?
+            var device: String?
+        }
+
+        func run() async throws {
+            try await container.withContainer(within: wait.duration) { container, session in
+                let versions = try await container.versions(of: path, timeout: wait.duration)
+                let names = Dictionary(
+                    ((try? await session.devices(timeout: wait.duration)) ?? []).map { ($0.id, $0.name) }
+                ) { first, _ in first }
+                let cells = versions.map { version in
+                    [
+                        version.committed.map { describe($0) } ?? "-", describe(bytes: version.size),
+                        version.device.map { names[$0] ?? $0.rawValue } ?? "-", version.id.description,
+                        version.standing == .former ? "" : version.standing.rawValue,
+                    ]
+                }
+                try output.print(
+                    versions.map { version in
+                        Row(
+                            version: version.id.description, standing: version.standing.rawValue,
+                            base: version.base?.description, size: version.size,
+                            modified: version.modified?.milliseconds, committed: version.committed?.milliseconds,
+                            device: version.device?.rawValue)
+                    },
+                    text: Self.text(cells, of: path, hasConflict: versions.contains { $0.standing == .conflict }))
+            }
+        }
+
+        private static func text(_ cells: [[String]], of path: String, hasConflict: Bool) -> String {
+            guard !cells.isEmpty else { return "There are no versions." }
+            let path = ShellCommand.arguments([path])
+            return table(["COMMITTED", "SIZE", "BY", "VERSION", ""], cells)
+                + "\nMake one current again: nephos docs restore --version-id=VERSION \(path)"
+                + (hasConflict
+                    ? "\nDecide the conflict: nephos docs resolve --keep=current \(path) (or --keep=VERSION, --keep-both)"
+                    : "")
+        }
+    }
+
+    struct Resolve: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Decide which of a file's contents stays, where two devices have changed it at once.",
+            discussion: """
+                What is not kept stays among the versions, or with --keep-both becomes a file of its own beside it. \
+                Nothing is sent again. Exit code 2: there is no such file or conflict.
+                """)
+
+        @Argument(help: "The file.") var path: String
+        @Option(help: "The content that stays: current, or a version of nephos docs versions.") var keep: String?
+        @Flag(help: "Each of the others becomes a file of its own beside it.") var keepBoth = false
+        @OptionGroup var container: ContainerOptions
+        @OptionGroup var network: NetworkOptions
+        @OptionGroup var output: OutputOptions
+
+        func validate() throws {
+            guard keep != nil || keepBoth else {
+                throw ValidationError("Say what stays: --keep=current, --keep=VERSION or --keep-both.")
+            }
+        }
+
+        func run() async throws {
+            try await container.withContainer(network) { container, _ in
+                let version = try keep.flatMap { try $0 == "current" ? nil : DocumentID(version: $0) }
+                let sent = try await SentDocuments(container)
+                let items = try await container.resolve(path, keeping: version, keepsOthers: keepBoth)
+                let others = items.dropFirst().map { inLine($0.path) }
+                try await sent.wait(
+                    items, network, output,
+                    done: "Resolved \(inLine(items[0].path))."
+                        + (others.isEmpty ? "" : " Kept beside it: \(listed(others))."))
+            }
+        }
+    }
+
+    struct Restore: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Make an older version of a file the current one again.",
+            discussion: """
+                The one that is current now stays among the versions. Nothing is sent again. What was deleted is \
+                brought back with nephos docs undo. Exit code 2: there is no such file or version.
+                """)
+
+        @Argument(help: "The file.") var path: String
+        @Option(name: .long, help: "The version, of nephos docs versions.") var versionID: String
+        @OptionGroup var container: ContainerOptions
+        @OptionGroup var network: NetworkOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() async throws {
+            try await container.withContainer(network) { container, _ in
+                let version = try DocumentID(version: versionID)
+                let sent = try await SentDocuments(container)
+                let item = try await container.restoreVersion(version, of: path, timeout: network.duration)
+                try await sent.wait(
+                    [item], network, output,
+                    done: "Restored \(inLine(item.path)) (\(describe(bytes: item.size))).")
+            }
+        }
+    }
+}
+
+extension DocumentID {
+    /// - Parameter version: As a person names one.
+    init(version: String) throws {
+        guard let id = DocumentID(version) else {
+            throw CloudError(
+                .invalidArguments, "This is no version. See: nephos docs versions", details: ["version": version])
+        }
+        self = id
+    }
+}

@@ -1,0 +1,131 @@
+internal import Foundation
+internal import GRDB
+public import NephosCore
+internal import NephosWire
+
+/// Where a container, or a part of it, stands.
+public struct ContainerStatus: Sendable {
+    /// An item of which the server has not got something yet.
+    public struct Waiting: Sendable {
+        /// The item, as it is here.
+        public var item: DocumentEntry
+        /// Bytes of its content that may have to be sent; 0: the change alone.
+        public var bytes: UInt64
+        /// Why it waits: a sentence.
+        public var reason: String
+        /// Who has to do something before it can go on.
+        public var blocker: Blocker
+        /// When it is tried again, by this device's clock; nil: as soon as it can be.
+        public var nextAttempt: Timestamp?
+    }
+
+    /// Where the container as a whole stands.
+    public var scope: StoreStatus
+    /// Files and links that are not in the trash, and their bytes.
+    public var fileCount = 0
+    public var fileBytes: UInt64 = 0
+    /// Folders that are not in the trash.
+    public var folderCount = 0
+    /// What was deleted by itself and lies in the trash still. It counts on the plan.
+    public var trashCount = 0
+    /// What waits, what is deleted among it, the first written first.
+    public var waiting: [Waiting] = []
+    /// What the server refused, and nobody has dismissed.
+    public var refused: [RefusedWrite] = []
+    /// Files of which two contents were written at once, and nobody has said which stays.
+    public var conflicts: [DocumentEntry] = []
+
+    /// Items that are here as the server has told them.
+    public var inStepCount: Int { fileCount + folderCount - waiting.count { !$0.item.isTrashed } }
+    /// Contents that lost.
+    public var conflictCount: Int { conflicts.reduce(0) { $0 + $1.conflictCount } }
+    /// Bytes of contents that may have to be sent.
+    public var waitingBytes: UInt64 { waiting.reduce(0) { $0 + $1.bytes } }
+}
+
+extension UbiquityContainer {
+    /// What of the container is as the server has it, and what is not: needs no network.
+    ///
+    /// - Parameter path: Of this item and what is in it; `/`: of all.
+    /// - Throws: ``CloudError`` as ``item(at:)`` does; `.unknownItem` when there is no such item.
+    public func status(of path: String = "/") async throws(CloudError) -> ContainerStatus {
+        let path = try DocumentPath(path)
+        let progress = try await uploadProgress()
+        let scope = try await scope.status()
+        return try read { documents in
+            guard try documents.place(path) != nil else {
+                throw CloudError(.unknownItem, "There is no such item.", details: ["path": path.text])
+            }
+            return try documents.status(of: path, scope, uploading: progress.waiting)
+        }
+    }
+}
+
+extension DocumentTransaction {
+    fileprivate func status(
+        of path: DocumentPath, _ scope: StoreStatus, uploading: CloudError?
+    ) throws -> ContainerStatus {
+        var status = ContainerStatus(scope: scope)
+        var items: [(item: HeldDocument, path: DocumentPath)] = []
+        if case .item(let item)? = try place(path) { items.append((item, path)) }
+        if let place = try place(path), place.isFolder { items += try descendants(of: place.id, at: path) }
+        for (item, path) in items {
+            guard let entry = try entry(item, at: path) else { continue }
+            if entry.kind == .folder { status.folderCount += 1 } else { status.fileCount += 1 }
+            status.fileBytes += entry.size
+            if entry.conflictCount > 0 { status.conflicts.append(entry) }
+        }
+        for item in try trashed() {
+            if try self.path(of: item).map({ path.contains($0.path) }) ?? path.names.isEmpty { status.trashCount += 1 }
+        }
+        let pending = Dictionary(scope.pending.map { ($0.id, $0) }) { first, _ in first }
+        for waiting in try waiting() {
+            guard let entry = try entry(waiting.item), try path.contains(DocumentPath(entry.path)) else { continue }
+            status.waiting.append(
+                Self.waiting(
+                    entry, waiting.bytes, waiting.operation.flatMap { pending[$0] }, uploading,
+                    after: status.waiting.last?.blocker))
+        }
+        status.refused = try scope.refused.filter { try path.contains(DocumentPath($0.key.rawValue)) }
+        return status
+    }
+
+    /// - Parameter before: Who holds up what is before it, which is sent first; nil: nothing is.
+    private static func waiting(
+        _ item: DocumentEntry, _ bytes: UInt64, _ pending: StoreStatus.Pending?, _ uploading: CloudError?,
+        after before: Blocker?
+    ) -> ContainerStatus.Waiting {
+        var waiting = ContainerStatus.Waiting(
+            item: item, bytes: bytes, reason: pending?.reason ?? "It waits for those before it.",
+            blocker: pending?.blocker ?? before ?? .thisDevice, nextAttempt: pending?.nextAttempt)
+        guard waiting.blocker == .thisDevice, pending?.state != .blocked else { return waiting }
+        if bytes > 0 {
+            // Nobody holds the request up: its content goes first.
+            let error = uploading ?? pending?.error
+            waiting.reason = error.map(words) ?? "Its content is sent first."
+            waiting.blocker = error.map(PushRules.blocker) ?? .network
+        } else if let before {
+            waiting.reason = "It waits for those before it."
+            waiting.blocker = before
+        }
+        return waiting
+    }
+
+    /// An error as a person reads it, who knows of no calls.
+    private static func words(_ error: CloudError) -> String {
+        switch error.code {
+        case .serverResponseLost, .deadlineExceeded: "The server has not answered in time."
+        default: error.message
+        }
+    }
+
+    /// The items of which changes wait, in the order of the first of them.
+    private func waiting() throws -> [(item: HeldDocument, bytes: UInt64, operation: OperationID?)] {
+        let operations = Dictionary(try rows.operations().map { ($0.position, $0.id) }) { first, _ in first }
+        return try pendingItems().compactMap { id, position, bytes in
+            // One that is about to be removed for good is as the server has it still.
+            let held = try document(id) ?? synced(id.name)?.item.map { HeldDocument(id: id, wire: $0, isPending: true) }
+            return held.map { ($0, bytes, operations[position]) }
+        }
+    }
+}

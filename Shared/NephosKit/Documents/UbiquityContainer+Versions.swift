@@ -1,0 +1,197 @@
+internal import Foundation
+public import NephosCore
+internal import NephosWire
+
+/// What a file's content was, and which of two that were written at once stays.
+///
+/// No bytes are sent by any of this: what becomes current, and what becomes an item of its own, names contents that the
+/// server has.
+extension UbiquityContainer {
+    /// The versions of a file's content that the server keeps, newest first. Asks the server.
+    ///
+    /// - Throws: ``CloudError`` `.unknownItem`, also of what the server has not got yet; else what keeps the server
+    ///   from answering.
+    public func versions(
+        of path: String, timeout: Duration = .seconds(30)
+    ) async throws(CloudError) -> [DocumentVersion] {
+        let path = try DocumentPath(path)
+        let item = try read { try $0.item(at: path) }
+        return try await versions(of: item, timeout)
+    }
+
+    func versions(of item: HeldDocument, _ timeout: Duration) async throws(CloudError) -> [DocumentVersion] {
+        var request = WireListVersions()
+        request.container = id
+        request.item = item.id.wire
+        let reply = try await session.call(
+            .documents, request, as: WireListVersionsReply.self, app: app, timeout: timeout)
+        return reply.versions.compactMap { DocumentVersion($0, of: item.wire) }
+    }
+
+    /// The current version of a file, and after it those that lost to it and that nobody has resolved, the oldest
+    /// first. Needs no network.
+    ///
+    /// - Throws: ``CloudError`` as ``item(at:)`` does; `.unknownItem` when there is no such item.
+    public func conflicts(of path: String) async throws(CloudError) -> [DocumentVersion] {
+        let path = try DocumentPath(path)
+        let item = try read { try $0.item(at: path) }.wire
+        guard item.hasContent else { return [] }
+        return ([item.content] + item.conflicts).compactMap { DocumentVersion($0, of: item) }
+    }
+
+    /// Decides which of a file's contents is the current one. What is not kept stays among its ``versions(of:timeout:)``.
+    ///
+    /// A content that somebody has committed meanwhile is not lost by that: it and the one that is kept are a conflict
+    /// then.
+    ///
+    /// - Parameters:
+    ///   - version: One of ``conflicts(of:)``; nil: the current one.
+    ///   - keepsOthers: Whether each of the others becomes a file of its own beside it, called
+    ///     `name (DEVICE's conflicted copy 2026-01-31).txt`.
+    /// - Returns: The file, and after it those that were made.
+    /// - Throws: ``CloudError`` `.unknownItem` when there is no such file, conflict or version: somebody else may have
+    ///   resolved it; else as ``item(at:)`` does, or `.serviceBusy` when too much waits to be sent.
+    @discardableResult
+    public func resolve(
+        _ path: String, keeping version: DocumentID? = nil, keepsOthers: Bool = false
+    ) async throws(CloudError) -> [DocumentEntry] {
+        let path = try DocumentPath(path)
+        // Asked before anything is decided; without an answer the names go without.
+        let devices = keepsOthers ? (try? await session.devices(timeout: .seconds(2))) ?? [] : []
+        let names = Dictionary(devices.map { ($0.id, $0.name) }) { first, _ in first }
+        return try change { draft in
+            let item = try draft.documents.item(at: path)
+            return try draft.resolve(item, at: path, keeping: version, keepsOthers: keepsOthers, names)
+        } reading: { documents, ids in
+            try ids.map { try documents.requireEntry($0) }
+        }
+    }
+
+    /// Makes an older version of a file's content the current one again, as a new version. A conflict of the same bytes
+    /// is resolved by that. Nothing is done if the file has those bytes.
+    ///
+    /// A content that somebody has committed meanwhile stays: the two are a conflict then.
+    ///
+    /// - Parameter timeout: How long the server may take to say what the version was.
+    /// - Throws: ``CloudError`` `.unknownItem` when the file has no such version, or it is not kept any more; else what
+    ///   keeps the server from answering, or as ``resolve(_:keeping:keepsOthers:)`` does.
+    @discardableResult
+    public func restoreVersion(
+        _ version: DocumentID, of path: String, timeout: Duration = .seconds(30)
+    ) async throws(CloudError) -> DocumentEntry {
+        let (item, content) = try await content(at: path, version, timeout)
+        return try change { draft in
+            guard let item = try draft.documents.document(item.id) else {
+                throw CloudError(.unknownItem, "The item was removed meanwhile.", details: ["path": path])
+            }
+            let same = item.wire.conflicts.filter { $0.hasBytes(of: content) }.map(\.version)
+            draft.resolve(same, of: item)
+            draft.replace(item, byBytesOf: content)
+            return item.id
+        } reading: {
+            try $0.requireEntry($1)
+        }
+    }
+}
+
+extension DocumentDraft {
+    /// - Returns: The item's id, and after it those of the items that were made.
+    mutating func resolve(
+        _ item: HeldDocument, at path: DocumentPath, keeping version: DocumentID?, keepsOthers: Bool,
+        _ deviceNames: [DeviceID: String]
+    ) throws -> [DocumentID] {
+        let conflicts = item.wire.conflicts
+        guard !conflicts.isEmpty else {
+            throw CloudError(
+                .unknownItem, "The item has no conflict, or somebody has resolved it.", details: ["path": path.text])
+        }
+        let contents = [item.wire.content] + conflicts
+        let kept = version?.wire ?? item.wire.content.version
+        guard let content = contents.first(where: { $0.version == kept }) else {
+            throw CloudError(
+                .unknownItem, "The item has no such conflict, or somebody has resolved it.",
+                details: ["path": path.text, "version": version?.description ?? ""])
+        }
+        // First, so that what takes a newer one's place becomes a conflict in its own right, where it is not taken for
+        // one that it is about to resolve.
+        resolve(conflicts.map(\.version), of: item)
+        replace(item, byBytesOf: content)
+        guard keepsOthers, let folder = item.parent else { return [item.id] }
+        var made = [item.id]
+        for other in contents where other.version != kept {
+            let name = try freeName(beside: path) { number in
+                ConflictName.make(
+                    of: item.wire.name, device: deviceNames[DeviceID(other.deviceID)],
+                    committed: Timestamp(nanoseconds: other.committed) ?? now, number: number)
+            }
+            made.append(try copy(item, content: other, at: path.renamed(name), in: folder))
+        }
+        return made
+    }
+
+    mutating func resolve(_ versions: [Data], of item: HeldDocument) {
+        guard !versions.isEmpty else { return }
+        var resolve = WireResolveConflicts()
+        resolve.versions = versions
+        add(WireDocumentChange(item.id, .resolve(resolve)))
+    }
+
+    /// Makes these bytes the item's content, unless it has them.
+    mutating func replace(_ item: HeldDocument, byBytesOf content: WireDocumentContent) {
+        guard !content.hasBytes(of: item.wire.content) else { return }
+        var replace = WireReplaceContent()
+        replace.content = WireDocumentContent(bytesOf: content, version: makeID(), base: item.wire.content.version)
+        add(WireDocumentChange(item.id, .replace(replace)))
+    }
+
+    /// The first name that nothing there has.
+    private func freeName(beside path: DocumentPath, _ name: (Int) -> Data) throws -> Data {
+        var number = 1
+        while try place(path.renamed(name(number))) != nil { number += 1 }
+        return name(number)
+    }
+}
+
+/// What a content is called that lost, once it is an item of its own: as other systems call it, so that people and
+/// programs know it.
+enum ConflictName {
+    /// - Parameters:
+    ///   - device: What the device is called that committed it; nil: nobody knows.
+    ///   - number: 2 or more: which of several that would have one name.
+    static func make(of name: Data, device: String?, committed: Timestamp, number: Int) -> Data {
+        // A name that begins with its only dot has no extension.
+        let dot = name.lastIndex(of: UInt8(ascii: ".")).flatMap { $0 > name.startIndex ? $0 : nil }
+        let end = dot.flatMap { name.endIndex - $0 <= extensionMax ? $0 : nil } ?? name.endIndex
+        let mark = Data(self.mark(device: device, committed: committed, number: number).utf8)
+        let stem = cut(name[..<end], to: DocumentLimits.nameBytesMax - mark.count - (name.endIndex - end))
+        return stem + mark + name[end...]
+    }
+
+    private static let extensionMax = 32
+    private static let deviceBytesMax = 64
+
+    private static func mark(device: String?, committed: Timestamp, number: Int) -> String {
+        let formatter = DateFormatter()
+        formatter.locale = Locale(identifier: "en_US_POSIX")
+        formatter.dateFormat = "yyyy-MM-dd"
+        let day = formatter.string(from: Date(timeIntervalSince1970: Double(committed.milliseconds) / 1000))
+        let owner = device.map(printable).flatMap { $0.isEmpty ? nil : "\($0)'s " } ?? ""
+        return " (\(owner)conflicted copy \(day)\(number > 1 ? " \(number)" : ""))"
+    }
+
+    /// What a name may have in it, and a terminal shows.
+    private static func printable(_ device: String) -> String {
+        let text = device.scalarsWithUnseen { scalars in
+            String(String.UnicodeScalarView(scalars.filter { !$0.isUnseen && $0.scalar != "/" }.map(\.scalar)))
+        }
+        return String(decoding: cut(Data(text.utf8), to: deviceBytesMax), as: UTF8.self)
+    }
+
+    /// What does not fit is cut before a character.
+    private static func cut(_ text: Data, to count: Int) -> Data {
+        guard text.count > count else { return text }
+        var end = text.startIndex + max(0, count)
+        while end > text.startIndex, text[end] & 0xc0 == 0x80 { end -= 1 }
+        return text[..<end]
+    }
+}

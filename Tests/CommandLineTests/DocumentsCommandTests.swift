@@ -1,0 +1,149 @@
+import Foundation
+import NephosCore
+import Testing
+
+/// The files of a container, as a person works on them from a shell.
+@Suite(.serialized) struct DocumentsCommandTests {
+    private func write(_ data: Data, to file: String) throws {
+        try FileManager.default.createDirectory(
+            atPath: (file as NSString).deletingLastPathComponent, withIntermediateDirectories: true)
+        try data.write(to: URL(fileURLWithPath: file))
+    }
+
+    private func write(_ text: String, to file: String) throws { try write(Data(text.utf8), to: file) }
+
+    @Test func whatIsCopiedRestoredAndReadInPartIsSaidAsItIs() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (person, folder) = (house.person, house.folder + "/files")
+            try write("0123456789", to: folder + "/tree/a.txt")
+            try write("local", to: folder + "/tree/build.nosync/b")
+            try write("local", to: folder + "/tree/sub/c.nosync")
+            let put = try await person.run("docs", "put", "-r", folder + "/tree")
+            #expect(put.status == 0, "\(put.errors)")
+            #expect(put.errors.contains("their names end in .nosync: 2 items"), "\(put.errors)")
+            let named = try await person.run("docs", "put", folder + "/tree/sub/c.nosync")
+            #expect(named.status == 64 && named.errors.contains("stays on its device"), "\(named.errors)")
+
+            #expect(try await person.run("docs", "cat", "tree/a.txt", "--offset", "2", "--length", "3").output == "234")
+            #expect(try await person.run("docs", "cat", "tree/a.txt", "--offset", "8").output == "89")
+            #expect(try await person.run("docs", "cat", "tree/a.txt", "--offset", "99").output == "")
+            #expect(try await person.run("docs", "cat", "tree/a.txt").output == "0123456789")
+
+            #expect(try await person.run("docs", "cp", "tree", "copy").status == 64)
+            let copy = try await person.run("docs", "cp", "-r", "tree", "copy")
+            #expect(copy.output == "Copied 3 items.\n", "\(copy)")
+            #expect(try await person.run("docs", "cp", "tree/a.txt", "copy/a.txt").status == 1)
+            #expect(try await person.run("docs", "cp", "no", "copy").status == 2)
+            #expect(try await person.run("docs", "cat", "copy/a.txt").output == "0123456789")
+
+            try write("newer", to: folder + "/tree/a.txt")
+            #expect(try await person.run("docs", "put", folder + "/tree/a.txt", "tree").status == 0)
+            let versions = try await person.run("docs", "versions", "tree/a.txt")
+            #expect(versions.output.contains("current") && versions.output.contains("nephos docs restore"))
+            let first = try #require(versions.output.matches(of: /[0-9a-f]{32}/).last).output
+            let line = try #require(versions.output.firstMatch(of: /nephos docs restore .*/)).output
+            let restored = try await person.run(shell: String(line.replacing("VERSION", with: first)))
+            #expect(restored.output == "Restored /Documents/tree/a.txt (10 B).\n", "\(restored)")
+            #expect(try await person.run("docs", "cat", "tree/a.txt").output == "0123456789")
+            let none = String(repeating: "1", count: 32)
+            #expect(try await person.run("docs", "restore", "tree/a.txt", "--version-id", none).status == 2)
+            #expect(try await person.run("docs", "restore", "tree/a.txt", "--version-id", "x").status == 64)
+            #expect(try await person.run("docs", "resolve", "tree/a.txt", "--keep=current").status == 2)
+        }
+    }
+
+    @Test func aConflictIsDecidedByALineThatIsPrinted() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (one, two) = (house.person, try await house.anotherDevice("second"))
+            let file = house.folder + "/it's.txt"
+            for (round, kept) in ["of one", "of two", "of one"].enumerated() {
+                try write("base \(round)", to: file)
+                #expect(try await one.run("docs", "put", file).status == 0)
+                #expect(try await two.run("docs", "ls", "--fresh").status == 0)
+                try await house.whileDocumentsStandStill {
+                    for (program, text) in [(one, "of one"), (two, "of two")] {
+                        try write(text, to: file)
+                        #expect(try await program.run("docs", "put", file, "--offline").status == 0)
+                    }
+                }
+                for program in [one, two, one] { #expect(try await program.run("docs", "status").status == 0) }
+                let status = try await one.run("docs", "status").output
+                #expect(status.contains("conflicts  1\n") && status.contains("nephos docs resolve"), "\(status)")
+                let lines = try await one.run("conflicts").output.matches(of: /nephos docs resolve .*/).map(\.output)
+                try #require(lines.count == 3)
+                // Keep the one that lost; what took its place; both.
+                let line = lines[[1, 0, 2][round]]
+                let resolved = try await one.run(shell: String(line))
+                #expect(resolved.status == 0, "\(line): \(resolved.errors)")
+                #expect(try await one.run("docs", "cat", "it's.txt").output == kept)
+                #expect(try await one.run("conflicts").output == "Nothing was overwritten.\n")
+            }
+            let names = try await one.run("docs", "ls").output
+            let copy = try #require(names.firstMatch(of: /it's \(second's conflicted copy [-0-9]+\)\.txt/)).output
+            #expect(try await two.run("docs", "cat", String(copy)).output == "of two")
+        }
+    }
+
+    @Test func whatWaitsAndWhyIsSaidWithItsExitCode() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (person, file) = (house.person, house.folder + "/long")
+            try write(Data((0..<1_500_000).map { UInt8(truncatingIfNeeded: $0 &* $0 >> 7) }), to: file)
+            let empty = try await person.run("docs", "status")
+            #expect(empty.status == 0 && empty.output.contains("0 files"), "\(empty)")
+            #expect(try await person.run("docs", "status", "no").status == 2)
+            #expect(try await person.run("docs", "mkdir", "f").status == 0)
+            #expect(try await person.run("docs", "put", file, "long", "--offline").status == 0)
+            let waiting = try await person.run("docs", "status", "--offline")
+            #expect(waiting.status == 6, "\(waiting)")
+            #expect(waiting.output.contains("waiting    1 (1.5 MB to be sent)"), "\(waiting)")
+            #expect(waiting.output.contains("/Documents/long (1.5 MB) waits: "), "\(waiting)")
+            #expect(try await person.run("docs", "status", "f", "--offline").status == 0)
+            let json = try await person.run("docs", "status", "--offline", "--json").output
+            #expect(json.contains(#""waiting_bytes":1500000"#) && json.contains(#""state":"pending""#), "\(json)")
+
+            let start = ContinuousClock.now
+            // It takes longer than it may stand still.
+            let sent = try await person.run("docs", "put", file, "again", "--limit-rate", "150K", "--timeout", "1")
+            #expect(sent.status == 0 && sent.output.hasPrefix("Put "), "\(sent)")
+            #expect(!sent.output.contains("kept"), "\(sent)")
+            #expect(start.duration(to: .now) > .seconds(5))
+            #expect(try await person.run("docs", "status").status == 0)
+            #expect(try await house.nephos.run("down").status == 0)
+            #expect(try await person.run("docs", "mkdir", "later").status == 0)
+            #expect(try await person.run("docs", "status").status == 5)
+        }
+    }
+
+    @Test func aDatabaseInUseIsNotTakenUnlessSomebodySaysSo() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (person, folder) = (house.person, house.folder + "/files")
+            try write("SQLite format 3\0 and so on", to: folder + "/tree/app.db")
+            try write("", to: folder + "/tree/app.db-wal")
+            try write("text", to: folder + "/tree/text")
+            for arguments in [["-r", folder + "/tree"], [folder + "/tree/app.db"], [folder + "/tree/app.db-wal"]] {
+                let refused = try await person.run(["docs", "put"] + arguments)
+                #expect(refused.status == 1 && refused.errors.contains(".backup"), "\(refused)")
+            }
+            #expect(try await person.run("docs", "ls").output == "The folder is empty.\n")
+            let skipped = try await person.run("docs", "put", "-r", folder + "/tree", "--databases", "skip")
+            #expect(skipped.status == 0 && skipped.errors.contains("tree/app.db-wal"), "\(skipped)")
+            #expect(try await person.run("docs", "find", "*").output == "/Documents/tree\n/Documents/tree/text\n")
+            #expect(try await person.run("docs", "put", "-r", folder + "/tree", "--databases", "put").status == 0)
+            #expect(try await person.run("docs", "find", "app*").output.split(separator: "\n").count == 2)
+        }
+    }
+}
+
+extension Household {
+    /// What is done meanwhile reaches the service only after it, and nobody hears of it before.
+    func whileDocumentsStandStill(_ body: () async throws -> Void) async throws {
+        let service = try holder(.documents)
+        kill(service, SIGSTOP)
+        defer { kill(service, SIGCONT) }
+        try await body()
+    }
+}

@@ -1,0 +1,102 @@
+import Foundation
+import NephosChunks
+import NephosCore
+import NephosSimulation
+import Testing
+
+@testable import NephosKit
+
+/// Of a part of a content only what it touches is fetched.
+@Suite struct RangeTests {
+    private func bytes(_ count: Int, seed: UInt64) -> Data {
+        var random = SplitMix64(seed: seed)
+        return Data(
+            (0..<(count + 7) / 8).flatMap { _ in withUnsafeBytes(of: random.next()) { [UInt8]($0) } }.prefix(count))
+    }
+
+    @Test(arguments: [100, 4096, 50_000, 3_000_000]) func aPartIsAsTheWholeHasIt(count: Int) async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.settle()
+            one.setOffline(true)
+            let content = bytes(count, seed: UInt64(count))
+            try await one.container.put(content, at: "x")
+            let total = UInt64(count)
+            let ranges = [
+                0..<1, 0..<total, total - 1..<total, total / 3..<total / 2, total / 2..<total + 5, total..<total + 1,
+                7..<7, UInt64.max - 1..<UInt64.max,
+            ]
+            func check(_ device: ContainerCloud.Device) async throws {
+                for range in ranges {
+                    let part = try await device.container.read("x", range: range)
+                    let inside = range.clamped(to: 0..<total)
+                    // A difference of megabytes is not to be printed.
+                    let isSame = part == content[Int(inside.lowerBound)..<Int(inside.upperBound)]
+                    #expect(isSame, "\(range)")
+                }
+            }
+            // From the home, and from the server.
+            try await check(one)
+            one.setOffline(false)
+            try await one.settle()
+            try await two.settle()
+            try await check(two)
+            await #expect(throws: CloudError.self) { try await two.container.read("/Documents", range: 0..<1) }
+        }
+    }
+
+    @Test func onlyTheNodesAndChunksOfThePartAreRead() async throws {
+        // Three levels of nodes, of contents that nobody has.
+        let chunks = (0..<20_000).map { number in
+            CutChunk(id: withUnsafeBytes(of: number) { ChunkID(hashing: $0) }, length: 100_000 + number % 7)
+        }
+        var builder = ManifestBuilder()
+        var nodes: [ChunkID: Data] = [:]
+        for chunk in chunks {
+            for node in try builder.append(chunk.id, length: chunk.length) { nodes[node.id] = Data(node.bytes) }
+        }
+        let (root, last) = builder.finish()
+        for node in last { nodes[node.id] = Data(node.bytes) }
+        #expect(root.depth >= 2)
+        func read(_ range: Range<UInt64>?) async throws -> (chunks: [ContentReading.Placed], nodes: Int) {
+            var count = 0
+            let found = try await ContentReading.chunks(
+                root: root.id, depth: UInt32(root.depth), length: root.length, range: range
+            ) { ids throws(CloudError) in
+                count += ids.count
+                return ids.compactMap { nodes[$0] }
+            }
+            return (found, count)
+        }
+        let all = try await read(nil)
+        #expect(all.chunks.map(\.chunk) == chunks && all.nodes == nodes.count)
+        let middle = root.length / 2
+        let part = try await read(middle..<middle + 250_000)
+        #expect(part.nodes <= 2 * Int(root.depth) && (3...4).contains(part.chunks.count))
+        let first = try #require(part.chunks.first), end = try #require(part.chunks.last)
+        #expect(first.offset <= Int(middle) && first.offset + first.chunk.length > Int(middle))
+        #expect(end.offset < Int(middle) + 250_000 && end.offset + end.chunk.length >= Int(middle) + 250_000)
+        let one = try await read(0..<1)
+        #expect(one.chunks.map(\.chunk) == [chunks[0]] && one.nodes == Int(root.depth))
+        let none = try await read(root.length..<root.length + 1)
+        #expect(none.chunks.isEmpty && none.nodes == 0)
+    }
+
+    @Test func aPartMovesNoMoreThanItsChunks() async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.settle()
+            try await one.container.put(bytes(5_000_000, seed: 9), at: "x")
+            try await one.settle()
+            try await two.settle()
+            let part = try await two.container.read("x", range: 2_000_000..<2_000_100)
+            #expect(part == bytes(5_000_000, seed: 9)[2_000_000..<2_000_100])
+            let fetched: Int = try await two.session.engine.perform { engine, completion in
+                completion(
+                    Result { try engine.contents.join(ContainerCloud.app).progress.bytesDone }
+                        .mapError { CloudError(wrapping: $0) })
+            }
+            #expect(fetched > 0 && fetched <= 1 << 20)
+        }
+    }
+}
