@@ -107,6 +107,7 @@ class Device:
         self.token = session.access_token.token
         self.app_id = session.access_token.app.app_id
         self.store_id = session.access_token.app.store_id
+        self.containers = session.access_token.app.container_ids
         self.services = {address.service: address for address in session.services}
 
     def door(self, service, subscriptions=False):
@@ -157,17 +158,24 @@ class Bulk:
         return failure.code
 
 
-def open_upload(documents, upload_bytes, transfer, token):
-    """Opens an upload. Room for it is asked for from identity, and is there a moment later."""
-    for _ in range(50):
+def call_patiently(door, body, reply_type, token):
+    """A call that is repeated as the service says, while room on the plan is asked for or the budget is used up."""
+    request_id = uuid7()
+    deadline = time.monotonic() + TIMEOUT_MS / 1000
+    while True:
         try:
-            return documents.call(
-                bulk_pb2.OpenTransfer(transfer_id=transfer, upload_bytes=upload_bytes), bulk_pb2.OpenTransferReply,
-                token)
+            return door.call(body, reply_type, token, request_id)
         except CallFailed as error:
-            check_silently(error.failure.code == errors_pb2.ERROR_CODE_SERVICE_BUSY, "room is being asked for")
+            passing = (errors_pb2.ERROR_CODE_SERVICE_BUSY, errors_pb2.ERROR_CODE_REQUEST_RATE_LIMITED)
+            if error.failure.code not in passing or time.monotonic() > deadline:
+                raise
             time.sleep(error.failure.retry_after_milliseconds / 1000 or 0.05)
-    raise TimeoutError("no room for an upload in time")
+
+
+def open_upload(documents, upload_bytes, transfer, token):
+    return call_patiently(
+        documents, bulk_pb2.OpenTransfer(transfer_id=transfer, upload_bytes=upload_bytes), bulk_pb2.OpenTransferReply,
+        token)
 
 
 def check_content(writer, reader):
