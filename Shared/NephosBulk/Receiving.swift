@@ -9,8 +9,8 @@ internal import NephosCore
 final class Receiving {
     /// Bytes of content that are sealed and flushed in one go.
     private static let batchBytesMax = 7 << 20
-    /// Chunks of them: their rows take the service's loop some milliseconds.
-    private static let batchCountMax = 256
+    /// Chunks of them: their rows take the service's loop a few milliseconds, and everybody waits for those.
+    private static let batchCountMax = 64
     /// Batches that are sealed and written at once: one uses the processor while another waits for the disk.
     private static let runningMax = 2
 

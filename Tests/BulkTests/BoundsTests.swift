@@ -20,6 +20,22 @@ import Testing
         #expect(try house.chunkCount(of: mover.account) == 0)
     }
 
+    /// What a device holds open, others of its account can still open.
+    @Test func noDeviceTakesAllUploadsOfItsAccount() throws {
+        let house = try BulkHouse()
+        let (greedy, other) = (try TestBulk(of: house.cloud), try TestBulk(of: house.cloud))
+        func open(_ number: Int, _ mover: TestBulk) throws {
+            var id = [UInt8](repeating: 0, count: 16)
+            (id[0], id[1]) = (UInt8(number & 255), UInt8(number >> 8))
+            _ = try ticket(house.open(mover, upload: id, bytes: 4096))
+        }
+        for number in 0..<100 { try open(number, greedy) }
+        let error = #expect(throws: CloudError.self) { try open(100, greedy) }
+        #expect(error?.code == .serviceBusy && error?.retryAfter != nil)
+        try open(0, greedy)
+        try open(1000, other)
+    }
+
     @Test func moreThanTheCreditIsRefusedAndTheRestIsStored() throws {
         let house = try BulkHouse()
         let mover = try TestBulk(of: house.cloud)

@@ -225,6 +225,33 @@ import Testing
         expect(.limitExceeded) { try here.makeFile("deeper", in: last) }
     }
 
+    /// Nor by a move of what they lie in, step by step.
+    @Test func foldersAreNotMovedTooDeep() throws {
+        func chain(_ count: Int) throws -> (top: DocumentID, last: DocumentID) {
+            let ids = (0..<count).map { _ in ContainerDevice.makeID() }
+            try here.apply(
+                ids.enumerated().map { .create($1, "d", in: $0 == 0 ? .documents : ids[$0 - 1], clash: .rename) })
+            return (ids[0], ids[count - 1])
+        }
+        let (low, high) = (try chain(60), try chain(67))
+        let file = try here.makeFile("deep", in: high.last)
+        try here.apply([.place(high.top, "x", in: low.last)])
+        #expect(try here.item(high.top).parent == Data(low.last.bytes))
+        let more = try chain(2)
+        expect(.limitExceeded) { try here.apply([.place(low.top, "x", in: more.last)]) }
+        // What was made in a batch counts in it.
+        let inner = ContainerDevice.makeID()
+        expect(.limitExceeded) {
+            try here.apply([.create(inner, "in", in: more.last), .place(low.top, "x", in: inner)])
+        }
+        // What lies in the trash there may come back.
+        try here.apply([.trash(high.top), .place(low.last, "y", in: .documents)])
+        let deep = try chain(100)
+        expect(.limitExceeded) { try here.apply([.place(low.last, "y", in: deep.last)]) }
+        try here.apply([.restore(high.top)])
+        try here.apply([.replace(file, .inline("2"))])
+    }
+
     /// What has to be looked up for one batch is bounded, so that nobody waits for it.
     @Test func oneBatchLooksUpNoMoreThanIsStated() throws {
         func batch(_ count: Int) -> [WireDocumentChange] {
@@ -309,6 +336,9 @@ import Testing
             change(&content)
             #expect(throws: CloudError.self) { try here.apply([.create(id, "a", content)]) }
         }
+        var link = WireDocumentChange.create(id, "a", .inline("a\0b"))
+        link.create.kind = .link
+        expect(.invalidArguments) { try here.apply([link]) }
         // What nobody has stored is no content.
         var content = WireDocumentContent()
         content.version = Data(ContainerDevice.makeID().bytes)

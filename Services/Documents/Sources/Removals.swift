@@ -50,6 +50,7 @@ extension DocumentsService {
         let hasPlaces = try rows.removePlaces(of: folder, limit: Self.step)
         if versions.count < Self.step, children.count < Self.step, !hasPlaces {
             try rows.setCount(0, of: folder)
+            try rows.setHeight(0, of: folder)
             try rows.endRemoval(of: folder)
         }
         return 1 + versions.count + children.count

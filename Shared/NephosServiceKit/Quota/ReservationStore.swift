@@ -43,6 +43,8 @@ enum ReservationStore {
         """)
     private static let bringForward = SQL("UPDATE storage_reservations SET expires = ?1 WHERE expires > ?1")
     private static let count = SQL("SELECT COUNT(*) FROM storage_reservations WHERE owner_id = ?1")
+    private static let countOfDevice = SQL(
+        "SELECT COUNT(*) FROM storage_reservations WHERE owner_id = ?1 AND device = ?2")
     private static let upsert = SQL(
         """
         INSERT INTO storage_reservations (\(columns)) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
@@ -93,6 +95,11 @@ enum ReservationStore {
 
     static func count(of owner: Owner, in transaction: any Transaction) throws -> Int {
         try transaction.first(count, [.text(owner.rawValue)]) { Int($0.integer(0)) } ?? 0
+    }
+
+    static func count(of device: DeviceID, for owner: Owner, in transaction: any Transaction) throws -> Int {
+        try transaction.first(countOfDevice, [.text(owner.rawValue), .text(device.rawValue)]) { Int($0.integer(0)) }
+            ?? 0
     }
 
     static func save(_ reservation: Reservation, in transaction: any Transaction) throws {

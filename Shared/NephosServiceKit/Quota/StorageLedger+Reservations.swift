@@ -9,6 +9,8 @@ public import NephosStorage
 extension StorageLedger {
     /// Reservations of one owner, at most.
     static let reservationsMax = 1000
+    /// Of one device, so that none takes them all.
+    static let reservationsOfDeviceMax = 100
     /// Damaged rows that are set aside in one step.
     private static let setAsideMax = 64
 
@@ -17,8 +19,8 @@ extension StorageLedger {
     /// - Parameters:
     ///   - bytes: In all. Less than before gives room back, but never what is filled.
     ///   - expires: When it ends, unless that was put off further already.
-    /// - Throws: ``CloudError`` `.quotaExceeded`, `.serviceBusy` as ``charge(_:to:app:device:in:)``; `.limitExceeded`:
-    ///   the owner has too many. Nothing was changed then.
+    /// - Throws: ``CloudError`` `.quotaExceeded`, `.serviceBusy` as ``charge(_:to:app:device:in:)``, and if the
+    ///   owner or the device has too many. Nothing was changed then.
     public func reserve(
         _ bytes: UInt64, under id: ReservationID, for owner: Owner, app: AppID, device: DeviceID,
         until expires: Timestamp, now: Timestamp, in transaction: any HandlerTransaction
@@ -28,10 +30,11 @@ extension StorageLedger {
             throw CloudError(
                 .constraintViolation, "The upload of this id has ended, and is being removed. Use a new id.")
         }
-        if known == nil, try ReservationStore.count(of: owner, in: transaction) >= Self.reservationsMax {
-            throw CloudError(
-                .limitExceeded, "Too many uploads are open. Close some of them.",
-                details: ["maximum": "\(Self.reservationsMax)"])
+        if known == nil {
+            guard try ReservationStore.count(of: device, for: owner, in: transaction) < Self.reservationsOfDeviceMax
+            else { throw Self.tooMany(Self.reservationsOfDeviceMax, of: "device") }
+            guard try ReservationStore.count(of: owner, in: transaction) < Self.reservationsMax
+            else { throw Self.tooMany(Self.reservationsMax, of: "account") }
         }
         var reservation =
             known
@@ -48,6 +51,13 @@ extension StorageLedger {
         reservation.expires = max(reservation.expires, expires)
         try ReservationStore.save(reservation, in: transaction)
         return reservation
+    }
+
+    /// It passes by itself: uploads that nobody goes on with end after a day.
+    private static func tooMany(_ maximum: Int, of whom: String) -> CloudError {
+        CloudError(
+            .serviceBusy, "Too many uploads of the \(whom) are open. Close some of them, or try again later.",
+            details: ["maximum": "\(maximum)"], retryAfter: .seconds(60))
     }
 
     /// The reservation, also one that has ended and is not empty yet.

@@ -74,6 +74,7 @@ extension Batch {
         children[folder, default: [:]][id] = true
         created += 1
         set(item, id)
+        if item.kind == .folder { try raise(folder, above: id) }
     }
 
     /// Notes a new version, with who made it.
@@ -141,6 +142,7 @@ extension Batch {
         item.name = Data(name)
         item.placeVersion = request.placeVersion
         set(item, id)
+        if item.kind == .folder { try raise(folder, above: id) }
     }
 
     private func setAttributes(_ id: DocumentID, _ request: WireSetAttributes) throws {
@@ -239,10 +241,10 @@ extension Batch {
         guard item.hasTrash else { return }
         guard let old = DocumentID(bytes: item.parent) else { throw Self.noFolder }
         var folder = old
-        // Where it was is gone, or lies in the trash itself: then where the person finds it.
-        do { try checkFolder(folder) } catch let error as CloudError where error.code == .unknownItem {
-            folder = .documents
-        }
+        // Where it was is gone, lies in the trash itself, or too deep by now: then where the person finds it.
+        do { try checkFolder(folder, moved: item.kind == .folder ? id : nil) } catch let error as CloudError
+            where error.code == .unknownItem || error.code == .limitExceeded && error.details["depth_max"] != nil
+        { folder = .documents }
         item.name = Data(try take([UInt8](item.name), in: folder, for: id, request.clash))
         if folder != old {
             children[old, default: [:]][id] = false
@@ -252,6 +254,7 @@ extension Batch {
         item.clearTrash()
         trashed[id] = false
         set(item, id)
+        if item.kind == .folder, folder != old { try raise(folder, above: id) }
     }
 
     private func remove(_ id: DocumentID) throws {

@@ -34,6 +34,9 @@ final class Batch {
     private var mentioned: [DocumentID] = []
     private var places: [Place: DocumentID?] = [:]
     private var counts: [DocumentID: Int] = [:]
+    /// As in ``ContainerRows/height(of:)``, and which of them are others now.
+    private var heights: [DocumentID: Int] = [:]
+    private var raised: Set<DocumentID> = []
     /// Which items a folder has besides (true) or no more (false).
     var children: [DocumentID: [DocumentID: Bool]] = [:]
     var versions: [(item: DocumentID, content: WireDocumentContent)] = []
@@ -98,8 +101,9 @@ final class Batch {
 
     /// Checks that something may be put into the folder: it is there, not in the trash, and not too deep.
     ///
-    /// - Parameter moved: What is put there; it is not to lie within itself.
+    /// - Parameter moved: A folder that is put there, with all that is in it; it is not to lie within itself.
     func checkFolder(_ folder: DocumentID, moved: DocumentID? = nil) throws {
+        let height = try moved.map { try self.height(of: $0) + 1 } ?? 0
         var next = folder
         var depth = 1
         while !next.isFixed {
@@ -110,12 +114,36 @@ final class Batch {
             guard let above = try find(next), above.kind == .folder else { throw Self.unknown(folder) }
             guard !above.hasTrash else { throw Self.unknown(folder, inTrash: next) }
             guard let parent = DocumentID(bytes: above.parent), depth < DocumentLimits.depthMax else {
-                throw CloudError(
-                    .limitExceeded, "The folder lies too deep. Put the item further up.",
-                    details: Self.details(folder).merging(["depth_max": "\(DocumentLimits.depthMax)"]) { $1 })
+                throw Self.tooDeep(folder)
             }
             next = parent
             depth += 1
+        }
+        guard depth + height <= DocumentLimits.depthMax else { throw Self.tooDeep(folder) }
+    }
+
+    private static func tooDeep(_ folder: DocumentID) -> CloudError {
+        CloudError(
+            .limitExceeded, "Folders would lie too deep within each other. Put the item further up.",
+            details: details(folder).merging(["depth_max": "\(DocumentLimits.depthMax)"]) { $1 })
+    }
+
+    private func height(of folder: DocumentID) throws -> Int {
+        if let known = heights[folder] { return known }
+        try look()
+        let height = try container.rows.height(of: folder)
+        heights[folder] = height
+        return height
+    }
+
+    /// Notes that a folder lies in another from now on.
+    func raise(_ folder: DocumentID, above child: DocumentID) throws {
+        var (next, least) = (folder, try height(of: child) + 1)
+        while !next.isFixed, try height(of: next) < least {
+            heights[next] = least
+            raised.insert(next)
+            guard let parent = try find(next).flatMap({ DocumentID(bytes: $0.parent) }) else { return }
+            (next, least) = (parent, least + 1)
         }
     }
 
@@ -200,6 +228,7 @@ final class Batch {
         let rows = container.rows
         for (place, item) in places { try rows.set(item, in: place.folder, called: place.nameKey) }
         for (folder, count) in counts { try rows.setCount(count, of: folder) }
+        for folder in raised { try rows.setHeight(heights[folder] ?? 0, of: folder) }
         for (folder, items) in children {
             for (item, isThere) in items {
                 if isThere { try rows.addChild(item, of: folder) } else { try rows.removeChild(item, of: folder) }

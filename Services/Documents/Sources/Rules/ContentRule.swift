@@ -21,9 +21,11 @@ enum ContentRule {
                 throw malformed("A content of more than \(DocumentLimits.inlineBytesMax) bytes is named by its root.")
             }
         }
-        guard kind != .link || (1...DocumentLimits.linkBytesMax).contains(Int(clamping: content.length)) else {
-            throw malformed("A link leads to a path of 1 to \(DocumentLimits.linkBytesMax) bytes.")
-        }
+        guard
+            kind != .link
+                || (1...DocumentLimits.linkBytesMax).contains(Int(clamping: content.length))
+                    && !content.inline.contains(0)
+        else { throw malformed("A link leads to a path of 1 to \(DocumentLimits.linkBytesMax) bytes without NUL.") }
     }
 
     /// As it is stored: what this version does not know is left out, or it would be kept without being counted.

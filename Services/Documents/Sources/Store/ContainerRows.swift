@@ -60,6 +60,26 @@ struct ContainerRows {
         }
     }
 
+    private static let selectHeight = SQL("SELECT height FROM document_heights WHERE \(key) AND folder = ?4")
+    private static let saveHeight = SQL(
+        """
+        INSERT INTO document_heights (partition_number, owner, container, folder, height) VALUES (?1, ?2, ?3, ?4, ?5)
+        ON CONFLICT (partition_number, owner, container, folder) DO UPDATE SET height = excluded.height
+        """)
+    private static let deleteHeight = SQL("DELETE FROM document_heights WHERE \(key) AND folder = ?4")
+
+    func height(of folder: DocumentID) throws -> Int {
+        try transaction.first(Self.selectHeight, place + [.blob(folder.bytes)]) { Int($0.integer(0)) } ?? 0
+    }
+
+    func setHeight(_ height: Int, of folder: DocumentID) throws {
+        if height > 0 {
+            try transaction.execute(Self.saveHeight, place + [.blob(folder.bytes), .integer(Int64(height))])
+        } else {
+            try transaction.execute(Self.deleteHeight, place + [.blob(folder.bytes)])
+        }
+    }
+
     private static let insertChild = SQL(
         """
         INSERT INTO document_children (partition_number, owner, container, folder, item) VALUES (?1, ?2, ?3, ?4, ?5)
@@ -238,7 +258,7 @@ struct ContainerRows {
 
     private static let remains = [
         ("places", "folder, name_key"), ("folders", "folder"), ("children", "folder, item"),
-        ("versions", "item, version"), ("trash", "item"), ("removals", "folder"),
+        ("versions", "item, version"), ("trash", "item"), ("removals", "folder"), ("heights", "folder"),
     ].map { table, columns in
         SQL(
             """

@@ -5,6 +5,8 @@ internal import NephosStorage
 /// - `document_places`: which item a name of a folder is, by a keyed hash of the name as the container compares it.
 ///   Items in the trash have none.
 /// - `document_folders`: how many items a folder has, those in the trash not counted.
+/// - `document_heights`: how many levels of folders a folder has had below it, at most: what is moved or removed lowers
+///   nothing. A folder without any has none.
 /// - `document_children`: which items a folder has, those in the trash too: what is removed with it.
 /// - `document_versions`: contents that were committed, sealed. They never change.
 /// - `document_trash`: since when an item lies in the trash.
@@ -76,6 +78,19 @@ enum DocumentsMigrations {
                     folder BLOB NOT NULL,
                     PRIMARY KEY (partition_number, owner, container, folder)) WITHOUT ROWID
                 """,
-            ])
+            ]),
+        Migration(
+            name: "documents-002-heights",
+            statements: [
+                """
+                CREATE TABLE document_heights (
+                    partition_number BIGINT NOT NULL,
+                    owner TEXT NOT NULL,
+                    container TEXT NOT NULL,
+                    folder BLOB NOT NULL,
+                    height BIGINT NOT NULL,
+                    PRIMARY KEY (partition_number, owner, container, folder)) WITHOUT ROWID
+                """
+            ]),
     ]
 }
