@@ -54,6 +54,8 @@ struct DocumentTransaction {
         CREATE INDEX documents_by_name_key ON documents (account, container, parent, name_key);
         ALTER TABLE document_views ADD COLUMN name_key BLOB NOT NULL DEFAULT x'';
         CREATE INDEX document_views_by_name_key ON document_views (account, container, parent, name_key);
+        CREATE INDEX documents_by_trash ON documents (account, container, trash) WHERE trash IS NOT NULL;
+        CREATE INDEX document_views_by_trash ON document_views (account, container, trash) WHERE trash IS NOT NULL;
         """
 
     let rows: ScopeTransaction
@@ -245,23 +247,33 @@ struct DocumentTransaction {
     // MARK: Reading
 
     /// Everything that is there, as it is read.
-    private static let visible = """
-        SELECT item, parent, name, trash, body, 1 AS pending FROM document_views
-            WHERE account = ?1 AND container = ?2 AND body IS NOT NULL AND /**/
+    ///
+    /// - Parameter index: Which index of both tables is used; nil: their keys. SQLite, left to itself, reads a container
+    ///   through.
+    private static func visible(where condition: String, by index: String?) -> String {
+        """
+        SELECT item, parent, name, trash, body, name_key, 1 AS pending
+            FROM document_views \(index.map { "INDEXED BY document_views_by_\($0)" } ?? "")
+            WHERE account = ?1 AND container = ?2 AND body IS NOT NULL AND \(condition)
         UNION ALL
-        SELECT item, parent, name, trash, body, 0 FROM documents d
-            WHERE account = ?1 AND container = ?2 AND body IS NOT NULL AND /**/
+        SELECT item, parent, name, trash, body, name_key, 0
+            FROM documents AS d \(index.map { "INDEXED BY documents_by_\($0)" } ?? "")
+            WHERE account = ?1 AND container = ?2 AND body IS NOT NULL AND \(condition)
             AND NOT EXISTS (SELECT 1 FROM document_views v
                 WHERE v.account = ?1 AND v.container = ?2 AND v.item = d.item)
         """
+    }
 
+    /// - Returns: By name, and then by id.
     private func fetch(
-        where condition: String, order: String = "", _ values: (any DatabaseValueConvertible)?...
+        where condition: String, by index: String? = nil, _ values: (any DatabaseValueConvertible)?...
     ) throws -> [HeldDocument] {
         try Row.fetchAll(
-            cached(Self.visible.replacing("/**/", with: condition) + order),
+            cached(Self.visible(where: condition, by: index)),
             arguments: StatementArguments([account, container] + values)
-        ).compactMap(Self.held)
+        ).compactMap(Self.held).sorted {
+            $0.wire.name == $1.wire.name ? $0.id < $1.id : $0.wire.name.lexicographicallyPrecedes($1.wire.name)
+        }
     }
 
     private static func held(_ row: Row) -> HeldDocument? {
@@ -277,7 +289,7 @@ struct DocumentTransaction {
 
     /// What lies in the folder and not in the trash, by name.
     func children(of folder: DocumentID) throws -> [HeldDocument] {
-        try fetch(where: "parent = ?3 AND trash IS NULL", order: " ORDER BY name, item", folder.wire)
+        try fetch(where: "parent = ?3 AND trash IS NULL", by: "place", folder.wire)
     }
 
     func child(of folder: DocumentID, named name: Data) throws -> HeldDocument? {
@@ -288,17 +300,17 @@ struct DocumentTransaction {
     /// there as long as the server has not said what they are called.
     func children(of folder: DocumentID, named name: Data) throws -> [HeldDocument] {
         let found = try fetch(
-            where: "parent = ?3 AND (name_key = ?4 OR name = ?5) AND trash IS NULL", order: " ORDER BY item",
-            folder.wire, key(of: name), name)
-        return found.filter { $0.wire.name == name } + found.filter { $0.wire.name != name }
+            where: "parent = ?3 AND name_key IN (?4, x'') AND trash IS NULL", by: "name_key", folder.wire, key(of: name))
+        let other = try found.filter { try $0.wire.name != name && key(of: $0.wire.name) == key(of: name) }
+        return found.filter { $0.wire.name == name } + other
     }
 
     /// What lies in the trash in its own right.
     ///
     /// - Parameter batch: Nil: of all.
     func trashed(batch: DocumentID? = nil) throws -> [HeldDocument] {
-        guard let batch else { return try fetch(where: "trash IS NOT NULL", order: " ORDER BY name, item") }
-        return try fetch(where: "trash = ?3", order: " ORDER BY name, item", batch.wire)
+        guard let batch else { return try fetch(where: "trash IS NOT NULL", by: "trash") }
+        return try fetch(where: "trash = ?3 AND trash IS NOT NULL", by: "trash", batch.wire)
     }
 
     /// Items of which something waits to be sent.
