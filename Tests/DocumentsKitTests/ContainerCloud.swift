@@ -41,12 +41,22 @@ final class ContainerCloud {
     }
 
     /// A device on which somebody is signed in; on this home, if one is named.
-    func open(_ home: String? = nil) async throws -> Device {
+    ///
+    /// - Parameter fault: Called at each of the device's own steps, such as `save`.
+    func open(_ home: String? = nil, fault: (@Sendable (String) throws -> Void)? = nil) async throws -> Device {
         names += 1
         let name = "device-\(names)"
+        var options = simulation.makeOptions(of: name)
+        let ofPlan = options.fault
+        if let fault {
+            options.fault = {
+                try fault($0)
+                try ofPlan?($0)
+            }
+        }
         let session = try await Session.open(
             home: home ?? root + "/" + name, transport: simulation.transport(of: name),
-            options: simulation.makeOptions(of: name))
+            options: options)
         sessions.append(session)
         if try session.account == nil {
             let connection = try simulation.use { try $0.connection }.description

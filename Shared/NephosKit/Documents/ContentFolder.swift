@@ -1,5 +1,6 @@
 import Foundation
 import NephosCore
+import NephosFiles
 
 /// A content that was put, before the server has it: in the home, so that it survives whatever happens until then.
 struct StagedContent: Sendable {
@@ -23,10 +24,9 @@ struct ContentFolder: Sendable {
     private static let pieceBytes = 1 << 20
     /// Bytes of a content's manifest nodes, at most: of one of 100 GB. They wait in the database.
     static let nodeBytesMax = 16 << 20
-    /// A file that nobody needs may be one that is about to be needed.
-    private static let patience: TimeInterval = 3600
 
     let path: String
+    private var lockFile: String { path + ".lock" }
 
     /// - Throws: ``CloudError`` `.storageFailure` where the home is no folder, or this cannot be made in it.
     init(home: String?) throws(CloudError) {
@@ -37,6 +37,37 @@ struct ContentFolder: Sendable {
     func file(_ version: DocumentID) -> String { "\(path)/\(version)" }
 
     // MARK: Putting
+
+    /// Keeps the sweep of every process away from what is staged, until it is let go of or this process ends: nobody
+    /// needs a file before the database knows of it.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`: the home's files cannot be locked.
+    func claim() throws(CloudError) -> FileLock {
+        for _ in 0..<Self.claimsMax {
+            do throws(FileLock.Failure) { return try FileLock(lockFile, isShared: true) } catch {
+                // A sweep holds it for no longer than it takes to see that nobody else does.
+                guard case .held = error else { break }
+                usleep(1000)
+            }
+        }
+        throw CloudError(
+            .storageFailure, "The lock file of the home's contents cannot be used.", details: ["file": lockFile])
+    }
+
+    /// Whether nobody stages anything in this moment.
+    private var isUnclaimed: Bool { (try? FileLock(lockFile)) != nil }
+    private static let claimsMax = 1000
+
+    /// - Throws: ``CloudError`` `.storageFailure`: what was staged is not there any more.
+    func require(_ content: StagedContent) throws(CloudError) {
+        guard content.inline == nil else { return }
+        var status = stat()
+        guard lstat(file(content.version), &status) == 0, UInt64(max(0, status.st_size)) == content.length else {
+            throw CloudError(
+                .storageFailure, "The copy of the content is gone from this device's home. Put it again.",
+                details: ["file": file(content.version)])
+        }
+    }
 
     func stage(_ data: Data, version: DocumentID, modified: Int64) throws -> StagedContent {
         guard data.count > DocumentLimits.inlineBytesMax else {
@@ -217,18 +248,19 @@ struct ContentFolder: Sendable {
 
     func remove(_ version: DocumentID) { unlink(file(version)) }
 
-    /// Removes what is left of contents that nobody needs, such as of a process that was ended.
-    func sweep(needed: Set<DocumentID>, now: Date) {
-        guard let names = try? FileManager.default.contentsOfDirectory(atPath: path) else { return }
+    /// Removes what a process has left behind that was ended: files that the database does not know of. It waits for
+    /// the next time where somebody stages: one of the files may be theirs.
+    ///
+    /// - Parameter readNeeded: Reads what the database knows of.
+    func sweep(_ readNeeded: () throws -> Set<DocumentID>) rethrows {
+        guard let names = try? FileManager.default.contentsOfDirectory(atPath: path), !names.isEmpty else { return }
+        // In this order: what was there before is nobody's then, or in the database.
+        guard isUnclaimed else { return }
+        let needed = try readNeeded()
         for name in names {
             let base = name.hasSuffix(".part") ? String(name.dropLast(5)) : name
             guard let version = DocumentID(base), base != name || !needed.contains(version) else { continue }
-            let file = path + "/" + name
-            let attributes = try? FileManager.default.attributesOfItem(atPath: file)
-            guard let changed = attributes?[.modificationDate] as? Date,
-                now.timeIntervalSince(changed) > Self.patience
-            else { continue }
-            unlink(file)
+            unlink(path + "/" + name)
         }
     }
 }

@@ -1,5 +1,6 @@
 internal import Foundation
 internal import GRDB
+internal import Logging
 internal import NephosBus
 internal import NephosCore
 internal import NephosWire
@@ -135,10 +136,14 @@ extension DocumentsModel {
 
     /// Removes the files of contents that a process which was ended has left behind.
     func sweepRemains() {
-        guard let folder = try? ContentFolder(home: engine.local.home),
-            let needed = try? engine.local.read({ try DocumentTransaction.neededContents($0) })
-        else { return }
-        engine.loop.offload(to: .content, { folder.sweep(needed: needed, now: Date()) }) { _ in }
+        guard let folder = try? ContentFolder(home: engine.local.home) else { return }
+        let local = engine.local
+        engine.loop.offload(to: .content) {
+            try folder.sweep { try local.read { try DocumentTransaction.neededContents($0) } }
+        } then: { [engine] result in
+            guard case .failure(let error) = result else { return }
+            engine.logger.error("contents that nobody needs could not be removed", CloudError(wrapping: error))
+        }
     }
 
     /// How a command line names this container, where another would be meant by itself.

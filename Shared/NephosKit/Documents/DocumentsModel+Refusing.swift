@@ -82,7 +82,11 @@ extension DocumentsModel {
             return try documents.moveContent(content.version, to: position)
         }
         guard content.root.isEmpty else { return }
-        try ContentFolder(home: engine.local.home).keep(content.inline, version: version)
+        let folder = try ContentFolder(home: engine.local.home)
+        let claim = try folder.claim()
+        // Until this transaction is over.
+        engine.loop.schedule(after: .zero) { withExtendedLifetime(claim) {} }
+        try folder.keep(content.inline, version: version)
         try documents.addContent(version, at: position, length: content.length, chunks: [])
     }
 

@@ -1,0 +1,93 @@
+import Foundation
+import NephosBus
+import NephosContent
+import NephosCore
+import NephosFiles
+import NephosSimulation
+import NephosWire
+import Synchronization
+import Testing
+
+@testable import NephosKit
+
+/// Contents on their way, and what comes between.
+@Suite struct UploadTests {
+    func bytes(_ count: Int, seed: UInt64) -> Data {
+        var random = SplitMix64(seed: seed)
+        var data = Data(capacity: count + 8)
+        while data.count < count { withUnsafeBytes(of: random.next()) { data.append(contentsOf: $0) } }
+        return data.prefix(count)
+    }
+
+    private func files(_ home: String) -> [String] {
+        (try? FileManager.default.contentsOfDirectory(atPath: home + "/content")) ?? []
+    }
+
+    // MARK: What is staged
+
+    /// However long it takes, and whatever the clock says.
+    @Test func aSweepLeavesWhatIsBeingPut() async throws {
+        try await withContainers { cloud in
+            let home = Mutex<String?>(nil)
+            let one = try await cloud.open { name in
+                guard name == "save", let home = home.withLock({ $0 }) else { return }
+                // Another process opens the container, a day after this one has begun to copy.
+                let folder = try ContentFolder(home: home)
+                for name in (try? FileManager.default.contentsOfDirectory(atPath: folder.path)) ?? [] {
+                    let file = folder.path + "/" + name
+                    try FileManager.default.setAttributes([.modificationDate: Date.distantPast], ofItemAtPath: file)
+                }
+                folder.sweep { [] }
+            }
+            try await one.settle()
+            home.withLock { $0 = one.session.home }
+            let content = bytes(100_000, seed: 1)
+            try await one.container.put(content, at: "x")
+            home.withLock { $0 = nil }
+            try await one.settle()
+            let two = try await cloud.open()
+            try await two.settle()
+            #expect(try await two.container.read("x") == content)
+        }
+    }
+
+    @Test func whatWasLeftBehindIsSweptAtOnceWhenNobodyStages() async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.settle()
+            let folder = try ContentFolder(home: one.session.home)
+            var claim: FileLock? = try folder.claim()
+            _ = try folder.stage(bytes(100_000, seed: 2), version: .documents, modified: 0)
+            _ = FileManager.default.createFile(atPath: folder.path + "/\(DocumentID.top).part", contents: Data())
+            _ = try await cloud.open(one.session.home)
+            cloud.simulation.pass(.seconds(1))
+            #expect(files(one.session.home).count == 2)
+            withExtendedLifetime(claim) {}
+            claim = nil
+            _ = try await cloud.open(one.session.home)
+            cloud.simulation.pass(.seconds(1))
+            #expect(files(one.session.home).isEmpty)
+        }
+    }
+
+    /// Whoever took it.
+    @Test func whatIsGoneBeforeItIsKnownIsNotAcknowledged() async throws {
+        try await withContainers { cloud in
+            let home = Mutex<String?>(nil)
+            let one = try await cloud.open { name in
+                guard name == "save", let home = home.withLock({ $0 }) else { return }
+                let folder = try ContentFolder(home: home)
+                for name in (try? FileManager.default.contentsOfDirectory(atPath: folder.path)) ?? [] {
+                    unlink(folder.path + "/" + name)
+                }
+            }
+            try await one.settle()
+            home.withLock { $0 = one.session.home }
+            await #expect { try await one.container.put(bytes(100_000, seed: 3), at: "x") } throws: {
+                ($0 as? CloudError)?.code == .storageFailure
+            }
+            home.withLock { $0 = nil }
+            #expect(try await one.paths().isEmpty)
+        }
+    }
+}
