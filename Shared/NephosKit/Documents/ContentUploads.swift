@@ -329,7 +329,7 @@ extension DeviceEngine {
                 let pass = result.map {
                     BulkClient.Pass(
                         ticket: $0.ticket.withUnsafeBytes { BulkTicket(bytes: $0) } ?? .none,
-                        creditBytes: Int(clamping: $0.creditBytes))
+                        creditBytes: $0.creditBytes)
                 }
                 // Without a token the answer comes at once.
                 self?.loop.schedule(after: .zero) { done(pass) }
