@@ -1,9 +1,13 @@
 import Foundation
+import GRDB
+import NephosBulk
 import NephosBus
 import NephosContent
 import NephosCore
 import NephosFiles
+import NephosServiceKit
 import NephosSimulation
+import NephosStorage
 import NephosWire
 import Synchronization
 import Testing
@@ -89,5 +93,70 @@ import Testing
             home.withLock { $0 = nil }
             #expect(try await one.paths().isEmpty)
         }
+    }
+
+    // MARK: Copying
+
+    /// As `rsync --inplace --times` writes: the time of the last writing is set back.
+    @Test func whatIsWrittenWhileItIsReadIsNotTaken() throws {
+        let home = NSTemporaryDirectory() + "/nephos-stage-" + UUID().uuidString
+        try FileManager.default.createDirectory(atPath: home, withIntermediateDirectories: true)
+        defer { try? FileManager.default.removeItem(atPath: home) }
+        let source = home + "/source"
+        try bytes(4 << 20, seed: 4).write(to: URL(fileURLWithPath: source))
+        let isDone = Mutex(false)
+        let writer = Thread {
+            let descriptor = open(source, O_WRONLY)
+            defer { close(descriptor) }
+            let times = [timespec(tv_sec: 1000, tv_nsec: 0), timespec(tv_sec: 1000, tv_nsec: 0)]
+            while !isDone.withLock({ $0 }) {
+                _ = pwrite(descriptor, "x", 1, 3 << 20)
+                _ = futimens(descriptor, times)
+                usleep(2000)
+            }
+        }
+        writer.start()
+        defer { isDone.withLock { $0 = true } }
+        while (try FileManager.default.attributesOfItem(atPath: source)[.modificationDate] as? Date)?
+            .timeIntervalSince1970 != 1000
+        {}
+        let folder = try ContentFolder(home: home)
+        // Between a write and the setting back there is a moment in which the other time tells it too.
+        for _ in 0..<20 {
+            #expect { try folder.stage(file: source, version: .top) } throws: {
+                ($0 as? CloudError)?.code == .constraintViolation
+            }
+        }
+        #expect(files(home).isEmpty)
+    }
+
+    @Test func whatIsTooLongIsNotCopiedFirst() throws {
+        let home = NSTemporaryDirectory() + "/nephos-stage-" + UUID().uuidString
+        try FileManager.default.createDirectory(atPath: home, withIntermediateDirectories: true)
+        defer { try? FileManager.default.removeItem(atPath: home) }
+        let source = home + "/source"
+        _ = FileManager.default.createFile(atPath: source, contents: nil)
+        try #require(truncate(source, 2 << 40) == 0)
+        #expect { try ContentFolder(home: home).stage(file: source, version: .top) } throws: {
+            ($0 as? CloudError)?.code == .limitExceeded
+        }
+        #expect(files(home).isEmpty)
+    }
+
+    @Test(.enabled(if: SmallDisk.isAvailable, "Only the superuser may mount a small disk."))
+    func theDatabaseKeepsRoomOnItsDisk() throws {
+        let disk = try SmallDisk(megabytes: 40)
+        defer { disk.remove() }
+        let source = NSTemporaryDirectory() + "/nephos-long-" + UUID().uuidString
+        _ = FileManager.default.createFile(atPath: source, contents: nil)
+        defer { unlink(source) }
+        let folder = try ContentFolder(home: disk.folder)
+        try #require(truncate(source, 39 << 20) == 0)
+        #expect { try folder.stage(file: source, version: .top) } throws: {
+            ($0 as? CloudError)?.code == .storageFailure && ($0 as? CloudError)?.details["reserve_bytes"] != nil
+        }
+        #expect(files(disk.folder).isEmpty)
+        try #require(truncate(source, 30 << 20) == 0)
+        #expect(try folder.stage(file: source, version: .top).length == 30 << 20)
     }
 }

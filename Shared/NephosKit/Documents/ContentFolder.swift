@@ -1,4 +1,5 @@
 import Foundation
+import NephosChunks
 import NephosCore
 import NephosFiles
 
@@ -24,6 +25,14 @@ struct ContentFolder: Sendable {
     private static let pieceBytes = 1 << 20
     /// Bytes of a content's manifest nodes, at most: of one of 100 GB. They wait in the database.
     static let nodeBytesMax = 16 << 20
+    /// Bytes of a content, at most: beyond, the shortest list of its chunks is too long.
+    static let bytesMax = nodeBytesMax / ManifestNode.childBytes * BulkLimits.chunkBytesMax
+    /// Bytes of the disk that copies leave free, for the database that lies there too: at most so many, and this part
+    /// of a smaller disk.
+    private static let reserveBytesMax = 1 << 30
+    private static let reservePart = 20
+    /// How many bytes are copied before it is looked again how much is left.
+    private static let lookBytes = 64 << 20
 
     let path: String
     private var lockFile: String { path + ".lock" }
@@ -75,7 +84,7 @@ struct ContentFolder: Sendable {
                 version: version, length: UInt64(data.count), inline: data, modified: modified)
         }
         var offset = data.startIndex
-        return try copy(to: version, modified: modified) { buffer in
+        return try copy(data.count, to: version, modified: modified) { buffer in
             let count = min(buffer.count, data.endIndex - offset)
             data.copyBytes(to: buffer.bindMemory(to: UInt8.self), from: offset..<offset + count)
             offset += count
@@ -86,15 +95,15 @@ struct ContentFolder: Sendable {
     /// Keeps a short content as a file.
     func keep(_ data: Data, version: DocumentID) throws {
         var isDone = false
-        _ = try copy(to: version, modified: 0) { buffer in
+        _ = try copy(data.count, to: version, modified: 0) { buffer in
             defer { isDone = true }
             return isDone ? 0 : data.copyBytes(to: buffer)
         }
     }
 
     /// - Parameter source: A file; where it leads if it is a link.
-    /// - Throws: ``CloudError`` `.constraintViolation` when it changes while it is read; `.unknownItem`,
-    ///   `.permissionFailure`, `.storageFailure` of files.
+    /// - Throws: ``CloudError`` `.constraintViolation` when it changes while it is read; `.limitExceeded` when it is too
+    ///   long; `.unknownItem`, `.permissionFailure`, `.storageFailure` of files, also when the home's disk has no room.
     func stage(file source: String, version: DocumentID) throws -> StagedContent {
         let descriptor = open(source, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
         guard descriptor >= 0 else { throw Self.failure(source) }
@@ -112,23 +121,26 @@ struct ContentFolder: Sendable {
             staged = StagedContent(
                 version: version, length: UInt64(count), inline: Data(buffer.prefix(count)), modified: 0)
         } else {
-            staged = try copy(to: version, modified: 0) { buffer in
+            staged = try copy(Int(before.st_size), to: version, modified: 0) { buffer in
                 let count = Foundation.read(descriptor, buffer.baseAddress, buffer.count)
                 guard count >= 0 else { throw Self.failure(source) }
                 return count
             }
         }
         var after = stat()
+        // The time of the last change of any kind too: whoever writes may set the other one back.
         let isSame =
             fstat(descriptor, &after) == 0 && after.st_size == before.st_size
-            && Self.modified(after) == Self.modified(before) && staged.length == UInt64(max(0, before.st_size))
+            && Self.nanoseconds(after.st_mtim) == Self.nanoseconds(before.st_mtim)
+            && Self.nanoseconds(after.st_ctim) == Self.nanoseconds(before.st_ctim)
+            && staged.length == UInt64(max(0, before.st_size))
         guard isSame else {
             if staged.inline == nil { unlink(file(version)) }
             throw CloudError(
                 .constraintViolation, "The file was written while it was read. Put it again once that has ended.",
                 details: ["file": source])
         }
-        staged.modified = Self.modified(before)
+        staged.modified = Self.nanoseconds(before.st_mtim)
         staged.isExecutable = before.st_mode & S_IXUSR != 0
         return staged
     }
@@ -147,16 +159,40 @@ struct ContentFolder: Sendable {
         return filled
     }
 
-    private static func modified(_ status: stat) -> Int64 {
-        let seconds = Int64(status.st_mtim.tv_sec).multipliedReportingOverflow(by: 1_000_000_000)
-        return seconds.overflow ? 0 : seconds.partialValue &+ Int64(status.st_mtim.tv_nsec)
+    private static func nanoseconds(_ time: timespec) -> Int64 {
+        let seconds = Int64(time.tv_sec).multipliedReportingOverflow(by: 1_000_000_000)
+        return seconds.overflow ? 0 : seconds.partialValue &+ Int64(time.tv_nsec)
     }
 
-    /// - Parameter next: Fills the buffer as far as there is something; 0: that was all.
+    private static func tooLong(_ bytes: Int) -> CloudError {
+        CloudError(.limitExceeded, "The content is too long. Divide the file.", details: ["bytes": "\(bytes)"])
+    }
+
+    /// - Throws: ``CloudError`` `.storageFailure`: with so many bytes more the disk of the home would be as good as full.
+    private func requireRoom(for bytes: Int) throws(CloudError) {
+        var disk = statvfs()
+        guard statvfs(path, &disk) == 0 else { return }
+        let free = Int(
+            clamping: UInt64(disk.f_bavail).multipliedReportingOverflow(by: UInt64(disk.f_frsize)).partialValue)
+        let total = Int(
+            clamping: UInt64(disk.f_blocks).multipliedReportingOverflow(by: UInt64(disk.f_frsize)).partialValue)
+        let reserve = min(Self.reserveBytesMax, total / Self.reservePart)
+        guard free - reserve >= bytes else {
+            throw CloudError(
+                .storageFailure, "The disk of the device's home has no room for a copy of the content. Make room.",
+                details: ["bytes": "\(bytes)", "free_bytes": "\(free)", "reserve_bytes": "\(reserve)"])
+        }
+    }
+
+    /// - Parameters:
+    ///   - bytes: How many there will be, as far as that is known.
+    ///   - next: Fills the buffer as far as there is something; 0: that was all.
     private func copy(
-        to version: DocumentID, modified: Int64, _ next: (UnsafeMutableRawBufferPointer) throws -> Int
+        _ bytes: Int, to version: DocumentID, modified: Int64, _ next: (UnsafeMutableRawBufferPointer) throws -> Int
     ) throws -> StagedContent {
+        guard bytes <= Self.bytesMax else { throw Self.tooLong(bytes) }
         if mkdir(path, 0o700) != 0, errno != EEXIST { throw Self.failure(path) }
+        try requireRoom(for: bytes)
         let target = file(version)
         let part = target + ".part"
         let descriptor = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o600)
@@ -164,6 +200,7 @@ struct ContentFolder: Sendable {
         var isOpen = true
         do {
             var cutter = ContentCutter()
+            var unlooked = 0
             let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: Self.pieceBytes, alignment: 16)
             defer { buffer.deallocate() }
             while true {
@@ -171,13 +208,16 @@ struct ContentFolder: Sendable {
                 if count == 0 { break }
                 let piece = UnsafeRawBufferPointer(rebasing: buffer[..<count])
                 try cutter.take(piece)
+                guard cutter.nodeBytes <= Self.nodeBytesMax else { throw Self.tooLong(bytes) }
                 try Self.write(piece, to: descriptor, part)
+                unlooked += count
+                if unlooked >= Self.lookBytes {
+                    unlooked = 0
+                    try requireRoom(for: 0)
+                }
             }
             let cut = try cutter.finish()
-            guard cut.nodes.reduce(0, { $0 + $1.count }) <= Self.nodeBytesMax else {
-                throw CloudError(
-                    .limitExceeded, "The content is too long. Divide the file.", details: ["bytes": "\(cut.length)"])
-            }
+            guard cutter.nodeBytes <= Self.nodeBytesMax else { throw Self.tooLong(bytes) }
             guard fsync(descriptor) == 0 else { throw Self.failure(part) }
             isOpen = false
             guard close(descriptor) == 0, rename(part, target) == 0 else { throw Self.failure(part) }
@@ -220,6 +260,14 @@ struct ContentFolder: Sendable {
             return CloudError(.storageFailure, "The disk is full, or read-only.", details: details)
         default: return CloudError(.storageFailure, "The file could not be read or written.", details: details)
         }
+    }
+
+    /// What it says of a content of the home, which a person can cure.
+    static func unreadable(_ file: String) -> CloudError {
+        LocalFailure.error(ofNumber: errno, at: file)
+            ?? CloudError(
+                .storageFailure, LocalFailure.contentUnreadable,
+                details: ["path": file, "reason": String(cString: strerror(errno))])
     }
 
     // MARK: Taking
