@@ -26,7 +26,8 @@ extension StorageLedger {
         let known = try ReservationStore.find(id, of: owner, in: transaction)
         guard known?.hasEnded(at: now) != true else {
             throw CloudError(
-                .constraintViolation, "The upload of this id has ended, and is being removed. Use a new id.")
+                .constraintViolation, "The upload of this id has ended, and is being removed. Use a new id.",
+                details: CloudError.reservationHasEnded)
         }
         if known == nil, try ReservationStore.count(of: owner, in: transaction) >= Self.reservationsMax {
             throw CloudError(
