@@ -1,7 +1,9 @@
 import Foundation
+import NephosBulk
 import NephosBus
 import NephosContent
 import NephosCore
+import NephosServiceKit
 import NephosSimulation
 import NephosWire
 
@@ -17,11 +19,15 @@ final class ContainerCloud {
     private var sessions: [Session] = []
     private var names = 0
 
-    init(seed: UInt64 = 1) throws {
+    init(
+        seed: UInt64 = 1, budgets: BudgetConfiguration = .unlimited,
+        configuration: Transfers.Configuration = Transfers.Configuration()
+    ) throws {
         try FileManager.default.createDirectory(atPath: root, withIntermediateDirectories: true)
         let store = try SegmentStore(folder: root, segmentBytesMax: 1 << 20)
         simulation = try Simulation {
-            let cloud = try TestCloud(seed: seed, content: ContentOptions(store: store))
+            let cloud = try TestCloud(
+                seed: seed, budgets: budgets, content: ContentOptions(store: store, configuration: configuration))
             var app = WireApp()
             app.appID = Self.app.rawValue
             app.storeID = Self.app.rawValue
@@ -91,8 +97,11 @@ final class ContainerCloud {
     }
 }
 
-func withContainers(seed: UInt64 = 1, _ body: (ContainerCloud) async throws -> Void) async throws {
-    let cloud = try ContainerCloud(seed: seed)
+func withContainers(
+    seed: UInt64 = 1, budgets: BudgetConfiguration = .unlimited,
+    configuration: Transfers.Configuration = Transfers.Configuration(), _ body: (ContainerCloud) async throws -> Void
+) async throws {
+    let cloud = try ContainerCloud(seed: seed, budgets: budgets, configuration: configuration)
     defer { cloud.close() }
     try await body(cloud)
 }
