@@ -239,6 +239,7 @@ let package = Package(
                 "DocumentsKitTests",
                 [
                     "NephosSimulation", "NephosServiceKit", "NephosKit", "NephosBulk", "NephosChunks", "NephosContent",
+                    "NephosFiles",
                     "NephosStorage", "NephosBus", "NephosWire", "NephosCore", grdb, protobuf,
                 ]),
             tests(

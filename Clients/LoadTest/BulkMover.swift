@@ -91,7 +91,7 @@ final class BulkMover: Sendable {
                     reply.result.decoded(as: WireOpenTransferReply.self).map {
                         BulkClient.Pass(
                             ticket: $0.ticket.withUnsafeBytes { BulkTicket(bytes: $0) } ?? .none,
-                            creditBytes: Int(clamping: $0.creditBytes))
+                            creditBytes: $0.creditBytes)
                     })
             }
         }

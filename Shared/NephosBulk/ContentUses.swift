@@ -34,12 +34,40 @@ public struct ContentUses {
 
     // MARK: Reading
 
-    /// Positions of those that the container lacks. What other containers have counts for nothing: an app learns
-    /// nothing of them.
-    public func missing(_ ids: [ChunkID]) throws -> [Int] {
-        try ids.indices.filter {
-            try (store.use(of: UseStore.Part(id: ids[$0]))?.count ?? 0) == 0 && store.node(ids[$0]) == nil
+    /// What a container lacks, by positions in what was asked about.
+    public struct Missing: Hashable, Sendable {
+        /// What is in the upload neither.
+        public var missing: [Int] = []
+        /// What the upload has stored.
+        public var held: [Int] = []
+        /// Bytes that the upload has stored, all together.
+        public var storedBytes: UInt64 = 0
+    }
+
+    /// What of these the container lacks. What other containers have counts for nothing: an app learns nothing of them,
+    /// and of uploads only what those have stored that it made itself.
+    ///
+    /// - Parameter upload: Nil, or one that is not open or another app's: none.
+    public func missing(_ ids: [ChunkID], in upload: ReservationID?) throws -> Missing {
+        let upload = try upload.flatMap { try openUpload($0) }
+        var found = Missing(storedBytes: upload?.filled ?? 0)
+        for (index, id) in ids.enumerated() {
+            guard try (store.use(of: UseStore.Part(id: id))?.count ?? 0) == 0, try store.node(id) == nil else {
+                continue
+            }
+            if let upload, try isStored(id, by: upload) {
+                found.held.append(index)
+            } else {
+                found.missing.append(index)
+            }
         }
+        return found
+    }
+
+    private func isStored(_ id: ChunkID, by upload: Reservation) throws -> Bool {
+        let place = store.place
+        return try HoldStore.has(id, for: upload.id, at: place, in: transaction)
+            && ChunkIndex.find(id, of: place.owner, in: place.partition, in: transaction) != nil
     }
 
     /// - Throws: ``CloudError`` `.unknownItem`: the container has no such node.
@@ -68,7 +96,7 @@ public struct ContentUses {
         }
         var taking = try Taking(nodes, store, upload: upload.flatMap { try openUpload($0) })
         for content in contents where !content.isInline { try taking.add(content) }
-        try taking.checkNodes()
+        try taking.checkNodes(upload)
         let nodeBytes = taking.newNodes.reduce(UInt64(0)) { $0 + UInt64($1.bytes.count) }
         try ledger.charge(inline + nodeBytes, to: store.place.owner, app: app, device: device, in: transaction)
         try write(taking)
@@ -248,9 +276,12 @@ private struct Taking {
     }
 
     /// A node that nothing names would lie there for ever.
-    func checkNodes() throws {
+    ///
+    /// - Parameter id: Of the upload that was named.
+    func checkNodes(_ id: ReservationID?) throws {
         let named = Set(uses.keys.filter(\.isNode).map(\.id))
         guard upload != nil || newNodes.allSatisfy({ named.contains($0.id) }) else {
+            guard id == nil else { throw CloudError.uploadHasEnded }
             throw CloudError(
                 .invalidArguments,
                 "A manifest node is named by no content of the batch, by no other node, and goes with no upload.",

@@ -289,5 +289,6 @@ extension HoldStore.Place {
 
 extension CloudError {
     static let uploadHasEnded = CloudError(
-        .unknownItem, "The upload has ended: it was closed, or nobody went on with it in time. Begin another.")
+        .unknownItem, "The upload has ended: it was closed, or nobody went on with it in time. Begin another.",
+        details: CloudError.reservationHasEnded)
 }

@@ -46,7 +46,7 @@ public struct ManifestNode: Hashable, Sendable {
     public static let bytesMax = headerBytes + childrenMax * childBytes
 
     static let headerBytes = 8
-    static let childBytes = ChunkID.byteCount + 8
+    public static let childBytes = ChunkID.byteCount + 8
     private static let suite: UInt8 = 1
     private static let noKey: UInt8 = 0
 

@@ -16,6 +16,10 @@ public struct CloudError: Error, Sendable, Hashable {
 
     /// The detail of an `.operationExpired` that tells the server's time: milliseconds since 1970.
     public static let serverTimeDetail = "server_time"
+    /// The details of whatever is refused because its upload has ended: under another id it is taken.
+    public static let reservationHasEnded = ["reason": "upload_ended"]
+    /// Whether nothing else is in the way than that.
+    public var isOfEndedUpload: Bool { details["reason"] == Self.reservationHasEnded["reason"] }
 
     /// How long to wait before trying again, where the server said so.
     public var retryAfter: Duration?

@@ -18,12 +18,14 @@ public final class FileLock: Sendable {
 
     /// Makes the file if it is not there, readable by its owner only.
     ///
-    /// - Parameter path: Not followed when it is a link, which somebody else may have made.
-    public init(_ path: String) throws(Failure) {
+    /// - Parameters:
+    ///   - path: Not followed when it is a link, which somebody else may have made.
+    ///   - isShared: Whether others may hold it so at the same time.
+    public init(_ path: String, isShared: Bool = false) throws(Failure) {
         descriptor = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600)
         guard descriptor >= 0 else { throw .unusable(errno) }
         // Closed by `deinit`, which runs also for what was not made to the end.
-        guard flock(descriptor, LOCK_EX | LOCK_NB) == 0 else {
+        guard flock(descriptor, (isShared ? LOCK_SH : LOCK_EX) | LOCK_NB) == 0 else {
             throw errno == EWOULDBLOCK || errno == EINTR ? .held : .unusable(errno)
         }
     }

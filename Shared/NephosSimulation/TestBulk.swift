@@ -101,7 +101,7 @@ package final class TestBulk {
                     .map {
                         BulkClient.Pass(
                             ticket: Data($0.ticket).withUnsafeBytes { BulkTicket(bytes: $0) } ?? .none,
-                            creditBytes: Int(clamping: $0.creditBytes))
+                            creditBytes: $0.creditBytes)
                     })
         }
     }

@@ -79,6 +79,21 @@ import Testing
         var count = 0
     }
 
+    /// It is what this device keeps in memory, and less than a chunk would never begin.
+    @Test(arguments: [UInt64(0), 10, 1 << 63, .max]) func aCreditThatCannotBeMeantIsBounded(credit: UInt64) throws {
+        let house = try BulkHouse()
+        let mover = try TestBulk(of: house.cloud)
+        let good = try ticket(house.open(mover, upload: upload(1), bytes: 16 << 20))
+        let client = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 16 << 20)) { _, done in
+            house.cloud.network.later(.milliseconds(1)) {
+                done(.success(BulkClient.Pass(ticket: good, creditBytes: credit)))
+            }
+        }
+        house.cloud.network.run(for: .seconds(1))
+        #expect((BulkLimits.chunkBytesMax...BulkLimits.creditBytes).contains(client.room))
+        #expect(house.store([content(1, count: 1 << 20)], with: client).allSatisfy { $0.isSuccess })
+    }
+
     /// However long the service is away.
     @Test(arguments: [Duration.seconds(40), .seconds(3600)]) func aServiceThatComesBackIsGoneOnWith(
         away: Duration

@@ -1,7 +1,9 @@
 import Foundation
+import NephosBulk
 import NephosBus
 import NephosContent
 import NephosCore
+import NephosServiceKit
 import NephosSimulation
 import NephosWire
 
@@ -17,11 +19,15 @@ final class ContainerCloud {
     private var sessions: [Session] = []
     private var names = 0
 
-    init(seed: UInt64 = 1) throws {
+    init(
+        seed: UInt64 = 1, budgets: BudgetConfiguration = .unlimited,
+        configuration: Transfers.Configuration = Transfers.Configuration()
+    ) throws {
         try FileManager.default.createDirectory(atPath: root, withIntermediateDirectories: true)
         let store = try SegmentStore(folder: root, segmentBytesMax: 1 << 20)
         simulation = try Simulation {
-            let cloud = try TestCloud(seed: seed, content: ContentOptions(store: store))
+            let cloud = try TestCloud(
+                seed: seed, budgets: budgets, content: ContentOptions(store: store, configuration: configuration))
             var app = WireApp()
             app.appID = Self.app.rawValue
             app.storeID = Self.app.rawValue
@@ -53,12 +59,22 @@ final class ContainerCloud {
     }
 
     /// A device on which somebody is signed in; on this home, if one is named.
-    func open(_ home: String? = nil) async throws -> Device {
+    ///
+    /// - Parameter fault: Called at each of the device's own steps, such as `save`.
+    func open(_ home: String? = nil, fault: (@Sendable (String) throws -> Void)? = nil) async throws -> Device {
         names += 1
         let name = "device-\(names)"
+        var options = simulation.makeOptions(of: name)
+        let ofPlan = options.fault
+        if let fault {
+            options.fault = {
+                try fault($0)
+                try ofPlan?($0)
+            }
+        }
         let session = try await Session.open(
             home: home ?? root + "/" + name, transport: simulation.transport(of: name),
-            options: simulation.makeOptions(of: name))
+            options: options)
         sessions.append(session)
         if try session.account == nil {
             let connection = try simulation.use { try $0.connection }.description
@@ -93,8 +109,11 @@ final class ContainerCloud {
     }
 }
 
-func withContainers(seed: UInt64 = 1, _ body: (ContainerCloud) async throws -> Void) async throws {
-    let cloud = try ContainerCloud(seed: seed)
+func withContainers(
+    seed: UInt64 = 1, budgets: BudgetConfiguration = .unlimited,
+    configuration: Transfers.Configuration = Transfers.Configuration(), _ body: (ContainerCloud) async throws -> Void
+) async throws {
+    let cloud = try ContainerCloud(seed: seed, budgets: budgets, configuration: configuration)
     defer { cloud.close() }
     try await body(cloud)
 }

@@ -191,6 +191,70 @@ import Testing
     }
 
     /// Of a repeat nothing is needed that its upload has had.
+    /// To go on with it, and to nobody who has not stored it.
+    @Test func whatAnUploadHoldsIsNotMissingToIt() throws {
+        let bytes = TestContent(seed: 1, chunks: [100_000, 70_000, 50_000])
+        let upload = try here.store(TestContent(seed: 1, chunks: [100_000, 70_000]))
+        let found = try here.find(bytes.ids, in: upload)
+        #expect(found.missing == [2] && found.held == [0, 1] && found.storedBytes == 170_000)
+        for other in [[], ContainerDevice.makeID().bytes] {
+            let found = try here.find(bytes.ids, in: other)
+            #expect(found.missing == [0, 1, 2] && found.held.isEmpty && found.storedBytes == 0)
+        }
+        let stranger = try house.device(app: "T.other")
+        stranger.container = "T.shared"
+        let strange = try stranger.find(bytes.ids, in: upload)
+        #expect(strange.missing == [0, 1, 2] && strange.held.isEmpty && strange.storedBytes == 0)
+        expect(.invalidArguments) { _ = try here.find(bytes.ids, in: [1, 2, 3]) }
+        try here.closeUpload(upload)
+        #expect(try here.find(bytes.ids, in: upload).missing == [0, 1, 2])
+    }
+
+    /// Under another id it is taken: that is told apart from what never is.
+    @Test func whatAnEndedUploadIsRefusedSaysSo() throws {
+        let bytes = TestContent(seed: 1, chunks: [100_000, 70_000])
+        try here.put(bytes, as: [.create(ContainerDevice.makeID(), "a", bytes.content())])
+        // Another list of the same chunks.
+        let node = TestContent(ids: Array(bytes.ids.reversed()), lengths: [70_000, 100_000]).nodes
+        let upload = ContainerDevice.makeID().bytes
+        func failure(_ body: () throws -> Void) -> CloudError? {
+            do { try body() } catch { return CloudError(wrapping: error) }
+            return nil
+        }
+        #expect(failure { try here.apply([], nodes: node, upload: upload) }?.isOfEndedUpload == true)
+        #expect(failure { try here.apply([], nodes: node) }?.code == .invalidArguments)
+        try here.store(TestContent(seed: 3, chunks: (0..<300).map { 5000 + $0 }), in: upload)
+        try here.closeUpload(upload)
+        var request = WireOpenTransfer()
+        request.transferID = Data(upload)
+        let error = failure { try here.call("OpenTransfer", request, as: WireOpenTransferReply.self) }
+        #expect(error?.code == .constraintViolation && error?.isOfEndedUpload == true)
+    }
+
+    @Test func anUploadIsGoneOnWithInTheRoomOfWhatItHoldsAndLacks() throws {
+        let bytes = TestContent(seed: 1, chunks: [100_000, 70_000, 50_000])
+        let half = TestContent(seed: 1, chunks: [100_000, 70_000])
+        let upload = try here.store(half)
+        // Another device commits the same meanwhile.
+        let there = try house.device()
+        try there.closeUpload(try there.put(half, as: [.create(ContainerDevice.makeID(), "half", half.content())]))
+        let found = try here.find(bytes.ids, in: upload)
+        #expect(found.missing == [2] && found.held.isEmpty && found.storedBytes == 170_000)
+        try here.store(bytes, in: upload, bytes: found.storedBytes + 50_000)
+        try here.apply(
+            [.create(ContainerDevice.makeID(), "all", bytes.content())], nodes: bytes.nodes, upload: upload)
+        // What was committed is not in it any more: it needs room for the rest alone.
+        #expect(try here.find(bytes.ids, in: upload).storedBytes == 170_000)
+        let rest = TestContent(seed: 2, chunks: [60_000])
+        let before = try house.used()
+        try here.store(rest, in: upload, bytes: 170_000 + 60_000)
+        #expect(try house.used() == before + 60_000)
+        try here.closeUpload(upload)
+        house.cloud.network.run(for: .seconds(5))
+        let nodes = Int64((half.nodes + bytes.nodes).reduce(0) { $0 + $1.count })
+        #expect(try house.used() == 220_000 + nodes)
+    }
+
     @Test func aRepeatNeedsItsUploadNoMore() throws {
         let bytes = TestContent(seed: 1, chunks: [100_000, 70_000])
         let id = ContainerDevice.makeID()
@@ -303,11 +367,14 @@ struct TestContent {
 }
 
 extension ContainerDevice {
-    func missing(_ ids: [ChunkID]) throws -> [Int] {
+    func missing(_ ids: [ChunkID]) throws -> [Int] { try find(ids, in: []).missing.map { Int($0) } }
+
+    func find(_ ids: [ChunkID], in upload: [UInt8]) throws -> WireFindMissingReply {
         var request = WireFindMissing()
         request.container = container
         request.ids = ids.map { Data($0.bytes) }
-        return try call("FindMissing", request, as: WireFindMissingReply.self).missing.map { Int($0) }
+        request.transferID = Data(upload)
+        return try call("FindMissing", request, as: WireFindMissingReply.self)
     }
 
     func nodes(_ ids: [Data]) throws -> [[UInt8]] {

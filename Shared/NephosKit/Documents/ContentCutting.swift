@@ -69,6 +69,8 @@ struct ContentCutter {
     private var manifest = ManifestBuilder()
     private var chunks: [CutChunk] = []
     private var nodes: [Data] = []
+    /// Of the manifest nodes so far.
+    private(set) var nodeBytes = 0
 
     /// Takes the next bytes.
     ///
@@ -90,16 +92,21 @@ struct ContentCutter {
         }
         hash = SHA256()
         chunks.append(CutChunk(id: id, length: length))
-        nodes += try manifest.append(id, length: length).map { Data($0.bytes) }
+        try add(manifest.append(id, length: length))
+    }
+
+    private mutating func add(_ finished: [ManifestBuilder.Node]) {
+        nodes += finished.map { Data($0.bytes) }
+        nodeBytes += finished.reduce(0) { $0 + $1.bytes.count }
     }
 
     /// Ends the content.
     mutating func finish() throws -> CutContent {
         if let length = chunker.finish() { try endChunk(length: length) }
         let (root, last) = manifest.finish()
+        add(last)
         return CutContent(
-            length: root.length, root: root.id, depth: UInt32(root.depth), chunks: chunks,
-            nodes: nodes + last.map { Data($0.bytes) })
+            length: root.length, root: root.id, depth: UInt32(root.depth), chunks: chunks, nodes: nodes)
     }
 }
 

@@ -1,5 +1,7 @@
 import Foundation
+import NephosChunks
 import NephosCore
+import NephosFiles
 
 /// A content that was put, before the server has it: in the home, so that it survives whatever happens until then.
 struct StagedContent: Sendable {
@@ -23,10 +25,17 @@ struct ContentFolder: Sendable {
     private static let pieceBytes = 1 << 20
     /// Bytes of a content's manifest nodes, at most: of one of 100 GB. They wait in the database.
     static let nodeBytesMax = 16 << 20
-    /// A file that nobody needs may be one that is about to be needed.
-    private static let patience: TimeInterval = 3600
+    /// Bytes of a content, at most: beyond, the shortest list of its chunks is too long.
+    static let bytesMax = nodeBytesMax / ManifestNode.childBytes * BulkLimits.chunkBytesMax
+    /// Bytes of the disk that copies leave free, for the database that lies there too: at most so many, and this part
+    /// of a smaller disk.
+    private static let reserveBytesMax = 1 << 30
+    private static let reservePart = 20
+    /// How many bytes are copied before it is looked again how much is left.
+    private static let lookBytes = 64 << 20
 
     let path: String
+    private var lockFile: String { path + ".lock" }
 
     /// - Throws: ``CloudError`` `.storageFailure` where the home is no folder, or this cannot be made in it.
     init(home: String?) throws(CloudError) {
@@ -38,13 +47,44 @@ struct ContentFolder: Sendable {
 
     // MARK: Putting
 
+    /// Keeps the sweep of every process away from what is staged, until it is let go of or this process ends: nobody
+    /// needs a file before the database knows of it.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`: the home's files cannot be locked.
+    func claim() throws(CloudError) -> FileLock {
+        for _ in 0..<Self.claimsMax {
+            do throws(FileLock.Failure) { return try FileLock(lockFile, isShared: true) } catch {
+                // A sweep holds it for no longer than it takes to see that nobody else does.
+                guard case .held = error else { break }
+                usleep(1000)
+            }
+        }
+        throw CloudError(
+            .storageFailure, "The lock file of the home's contents cannot be used.", details: ["file": lockFile])
+    }
+
+    /// Whether nobody stages anything in this moment.
+    private var isUnclaimed: Bool { (try? FileLock(lockFile)) != nil }
+    private static let claimsMax = 1000
+
+    /// - Throws: ``CloudError`` `.storageFailure`: what was staged is not there any more.
+    func require(_ content: StagedContent) throws(CloudError) {
+        guard content.inline == nil else { return }
+        var status = stat()
+        guard lstat(file(content.version), &status) == 0, UInt64(max(0, status.st_size)) == content.length else {
+            throw CloudError(
+                .storageFailure, "The copy of the content is gone from this device's home. Put it again.",
+                details: ["file": file(content.version)])
+        }
+    }
+
     func stage(_ data: Data, version: DocumentID, modified: Int64) throws -> StagedContent {
         guard data.count > DocumentLimits.inlineBytesMax else {
             return StagedContent(
                 version: version, length: UInt64(data.count), inline: data, modified: modified)
         }
         var offset = data.startIndex
-        return try copy(to: version, modified: modified) { buffer in
+        return try copy(data.count, to: version, modified: modified) { buffer in
             let count = min(buffer.count, data.endIndex - offset)
             data.copyBytes(to: buffer.bindMemory(to: UInt8.self), from: offset..<offset + count)
             offset += count
@@ -55,15 +95,15 @@ struct ContentFolder: Sendable {
     /// Keeps a short content as a file.
     func keep(_ data: Data, version: DocumentID) throws {
         var isDone = false
-        _ = try copy(to: version, modified: 0) { buffer in
+        _ = try copy(data.count, to: version, modified: 0) { buffer in
             defer { isDone = true }
             return isDone ? 0 : data.copyBytes(to: buffer)
         }
     }
 
     /// - Parameter source: A file; where it leads if it is a link.
-    /// - Throws: ``CloudError`` `.constraintViolation` when it changes while it is read; `.unknownItem`,
-    ///   `.permissionFailure`, `.storageFailure` of files.
+    /// - Throws: ``CloudError`` `.constraintViolation` when it changes while it is read; `.limitExceeded` when it is too
+    ///   long; `.unknownItem`, `.permissionFailure`, `.storageFailure` of files, also when the home's disk has no room.
     func stage(file source: String, version: DocumentID) throws -> StagedContent {
         let descriptor = open(source, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
         guard descriptor >= 0 else { throw Self.failure(source) }
@@ -81,23 +121,26 @@ struct ContentFolder: Sendable {
             staged = StagedContent(
                 version: version, length: UInt64(count), inline: Data(buffer.prefix(count)), modified: 0)
         } else {
-            staged = try copy(to: version, modified: 0) { buffer in
+            staged = try copy(Int(before.st_size), to: version, modified: 0) { buffer in
                 let count = Foundation.read(descriptor, buffer.baseAddress, buffer.count)
                 guard count >= 0 else { throw Self.failure(source) }
                 return count
             }
         }
         var after = stat()
+        // The time of the last change of any kind too: whoever writes may set the other one back.
         let isSame =
             fstat(descriptor, &after) == 0 && after.st_size == before.st_size
-            && Self.modified(after) == Self.modified(before) && staged.length == UInt64(max(0, before.st_size))
+            && Self.nanoseconds(after.st_mtim) == Self.nanoseconds(before.st_mtim)
+            && Self.nanoseconds(after.st_ctim) == Self.nanoseconds(before.st_ctim)
+            && staged.length == UInt64(max(0, before.st_size))
         guard isSame else {
             if staged.inline == nil { unlink(file(version)) }
             throw CloudError(
                 .constraintViolation, "The file was written while it was read. Put it again once that has ended.",
                 details: ["file": source])
         }
-        staged.modified = Self.modified(before)
+        staged.modified = Self.nanoseconds(before.st_mtim)
         staged.isExecutable = before.st_mode & S_IXUSR != 0
         return staged
     }
@@ -116,16 +159,40 @@ struct ContentFolder: Sendable {
         return filled
     }
 
-    private static func modified(_ status: stat) -> Int64 {
-        let seconds = Int64(status.st_mtim.tv_sec).multipliedReportingOverflow(by: 1_000_000_000)
-        return seconds.overflow ? 0 : seconds.partialValue &+ Int64(status.st_mtim.tv_nsec)
+    private static func nanoseconds(_ time: timespec) -> Int64 {
+        let seconds = Int64(time.tv_sec).multipliedReportingOverflow(by: 1_000_000_000)
+        return seconds.overflow ? 0 : seconds.partialValue &+ Int64(time.tv_nsec)
     }
 
-    /// - Parameter next: Fills the buffer as far as there is something; 0: that was all.
+    private static func tooLong(_ bytes: Int) -> CloudError {
+        CloudError(.limitExceeded, "The content is too long. Divide the file.", details: ["bytes": "\(bytes)"])
+    }
+
+    /// - Throws: ``CloudError`` `.storageFailure`: with so many bytes more the disk of the home would be as good as full.
+    private func requireRoom(for bytes: Int) throws(CloudError) {
+        var disk = statvfs()
+        guard statvfs(path, &disk) == 0 else { return }
+        let free = Int(
+            clamping: UInt64(disk.f_bavail).multipliedReportingOverflow(by: UInt64(disk.f_frsize)).partialValue)
+        let total = Int(
+            clamping: UInt64(disk.f_blocks).multipliedReportingOverflow(by: UInt64(disk.f_frsize)).partialValue)
+        let reserve = min(Self.reserveBytesMax, total / Self.reservePart)
+        guard free - reserve >= bytes else {
+            throw CloudError(
+                .storageFailure, "The disk of the device's home has no room for a copy of the content. Make room.",
+                details: ["bytes": "\(bytes)", "free_bytes": "\(free)", "reserve_bytes": "\(reserve)"])
+        }
+    }
+
+    /// - Parameters:
+    ///   - bytes: How many there will be, as far as that is known.
+    ///   - next: Fills the buffer as far as there is something; 0: that was all.
     private func copy(
-        to version: DocumentID, modified: Int64, _ next: (UnsafeMutableRawBufferPointer) throws -> Int
+        _ bytes: Int, to version: DocumentID, modified: Int64, _ next: (UnsafeMutableRawBufferPointer) throws -> Int
     ) throws -> StagedContent {
+        guard bytes <= Self.bytesMax else { throw Self.tooLong(bytes) }
         if mkdir(path, 0o700) != 0, errno != EEXIST { throw Self.failure(path) }
+        try requireRoom(for: bytes)
         let target = file(version)
         let part = target + ".part"
         let descriptor = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o600)
@@ -133,6 +200,7 @@ struct ContentFolder: Sendable {
         var isOpen = true
         do {
             var cutter = ContentCutter()
+            var unlooked = 0
             let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: Self.pieceBytes, alignment: 16)
             defer { buffer.deallocate() }
             while true {
@@ -140,13 +208,16 @@ struct ContentFolder: Sendable {
                 if count == 0 { break }
                 let piece = UnsafeRawBufferPointer(rebasing: buffer[..<count])
                 try cutter.take(piece)
+                guard cutter.nodeBytes <= Self.nodeBytesMax else { throw Self.tooLong(bytes) }
                 try Self.write(piece, to: descriptor, part)
+                unlooked += count
+                if unlooked >= Self.lookBytes {
+                    unlooked = 0
+                    try requireRoom(for: 0)
+                }
             }
             let cut = try cutter.finish()
-            guard cut.nodes.reduce(0, { $0 + $1.count }) <= Self.nodeBytesMax else {
-                throw CloudError(
-                    .limitExceeded, "The content is too long. Divide the file.", details: ["bytes": "\(cut.length)"])
-            }
+            guard cutter.nodeBytes <= Self.nodeBytesMax else { throw Self.tooLong(bytes) }
             guard fsync(descriptor) == 0 else { throw Self.failure(part) }
             isOpen = false
             guard close(descriptor) == 0, rename(part, target) == 0 else { throw Self.failure(part) }
@@ -191,6 +262,14 @@ struct ContentFolder: Sendable {
         }
     }
 
+    /// What it says of a content of the home, which a person can cure.
+    static func unreadable(_ file: String) -> CloudError {
+        LocalFailure.error(ofNumber: errno, at: file)
+            ?? CloudError(
+                .storageFailure, LocalFailure.contentUnreadable,
+                details: ["path": file, "reason": String(cString: strerror(errno))])
+    }
+
     // MARK: Taking
 
     /// Writes a content that is here, or a part of it, piece by piece.
@@ -223,18 +302,19 @@ struct ContentFolder: Sendable {
 
     func remove(_ version: DocumentID) { unlink(file(version)) }
 
-    /// Removes what is left of contents that nobody needs, such as of a process that was ended.
-    func sweep(needed: Set<DocumentID>, now: Date) {
-        guard let names = try? FileManager.default.contentsOfDirectory(atPath: path) else { return }
+    /// Removes what a process has left behind that was ended: files that the database does not know of. It waits for
+    /// the next time where somebody stages: one of the files may be theirs.
+    ///
+    /// - Parameter readNeeded: Reads what the database knows of.
+    func sweep(_ readNeeded: () throws -> Set<DocumentID>) rethrows {
+        guard let names = try? FileManager.default.contentsOfDirectory(atPath: path), !names.isEmpty else { return }
+        // In this order: what was there before is nobody's then, or in the database.
+        guard isUnclaimed else { return }
+        let needed = try readNeeded()
         for name in names {
             let base = name.hasSuffix(".part") ? String(name.dropLast(5)) : name
             guard let version = DocumentID(base), base != name || !needed.contains(version) else { continue }
-            let file = path + "/" + name
-            let attributes = try? FileManager.default.attributesOfItem(atPath: file)
-            guard let changed = attributes?[.modificationDate] as? Date,
-                now.timeIntervalSince(changed) > Self.patience
-            else { continue }
-            unlink(file)
+            unlink(path + "/" + name)
         }
     }
 }

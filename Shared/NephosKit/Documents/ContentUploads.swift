@@ -16,162 +16,294 @@ struct UploadProgress: Sendable {
     var waiting: CloudError?
 }
 
-/// Stores the contents that requests need, one request after the other, before those are sent. On the loop only.
+/// Stores the contents that requests need before those are sent. On the loop only.
 ///
-/// What is done is on disk: whoever sends for the home goes on with what is left, also in another process.
+/// Two requests at a time: the one that has waited longest, and beside it the shortest of the short ones, so that a
+/// letter does not wait for a film. What is done is on disk, or in the service's upload: whoever sends for the home
+/// goes on with what is left, also in another process.
+///
+/// What the service is in the way of is tried again for all, after a pause that grows; what is wrong with one request's
+/// contents concerns that request alone. Both are told in the row of the request.
 final class ContentUploads {
     /// Bytes of manifest nodes of one request.
     var nodesBytesMax = DocumentLimits.nodesBytesMax
+    /// Ids that are asked about at a time.
+    var askedMax = DocumentLimits.missingMax
+    /// Bytes of contents of a request that may pass a longer one: as many as are put into one request with others.
+    var shortBytesMax: UInt64 = 64 << 20
 
     private unowned let model: DocumentsModel
     private var engine: DeviceEngine { model.engine }
-    private var current: Upload?
-    private var retry: (any LoopTimer)?
+    /// The one that has waited longest, if it is not done, and one that is short.
+    private var running: [Upload] = []
+    /// Until then nothing is begun: the service is in the way.
+    private var pause: (any LoopTimer)?
+    /// How often in a row it was.
     private var failures = 0
-    private(set) var progress = UploadProgress()
+    /// When the next is due of those that wait for their own sake.
+    private var next: (any LoopTimer)?
+    private var times = AttemptTimes()
+    /// What nothing moves for while nothing is running.
+    private var waiting: CloudError?
 
     init(_ model: DocumentsModel) { self.model = model }
 
     /// One request's contents on their way.
     private final class Upload {
-        let operation: OutboxOperation
+        var operation: OutboxOperation
         let account: AccountID?
+        let isShort: Bool
         var request: WireApplyChanges
-        /// Where each chunk is, by its id: file and place in it.
-        var places: [ChunkID: (file: String, offset: Int, length: Int)] = [:]
+        /// Names it among the account's uploads. The same each time, also in another process.
+        var transfer: Data
+        /// Whether the service may know of it.
+        var isOpen = false
+        /// Where each chunk is, by its id.
+        var places: [ChunkID: Place] = [:]
         /// What was not asked about yet, and what the container lacks.
         var unasked: [ChunkID] = []
         var missing: Set<ChunkID> = []
+        /// Bytes that the upload holds, and whether it is of any use that it does.
+        var storedBytes: UInt64 = 0
+        var holdsSome = false
         var left: [ChunkID] = []
         var storing = 0
         var nodes: [ChunkID: Data] = [:]
         var client: BulkClient?
         /// Set while the next chunk has to wait because of the rate.
         var pacing: (any LoopTimer)?
-        var files: [String: FileHandle] = [:]
+        var file: (version: DocumentID, handle: FileHandle)?
+        var progress = UploadProgress()
+        /// When its row was written last.
+        var told: Duration = .zero
+        /// The service was in the way; it is gone on with after the pause.
+        var isIdle = false
 
-        init(_ operation: OutboxOperation, _ account: AccountID?, _ request: WireApplyChanges) {
+        init(_ operation: OutboxOperation, _ account: AccountID?, _ request: WireApplyChanges, isShort: Bool) {
             self.operation = operation
             self.account = account
             self.request = request
+            self.isShort = isShort
+            transfer = DocumentsModel.transfer(of: operation, request)
         }
     }
 
-    /// Goes on with what waits, unless that is done already.
+    /// A chunk within a content of the home.
+    private struct Place {
+        var version: DocumentID
+        var offset: Int
+        var length: Int
+    }
+
+    /// Of all that are on their way.
+    var progress: UploadProgress {
+        var all = UploadProgress(waiting: waiting)
+        for upload in running {
+            all.bytesDone += upload.progress.bytesDone
+            all.bytesTotal += upload.progress.bytesTotal
+            all.waiting = all.waiting ?? upload.progress.waiting
+        }
+        return all
+    }
+
+    /// Whether the contents of the request at this position are on their way.
+    func isRunning(_ position: Int64) -> Bool { running.contains { $0.operation.position == position && !$0.isIdle } }
+
+    private func isOn(_ upload: Upload?) -> Bool { running.contains { $0 === upload } }
+
+    // MARK: Beginning
+
+    /// Goes on with what waits, as far as that is not done already.
     func begin(as account: AccountID?) {
-        guard current == nil, retry == nil, !engine.stopped, let driver = model.driver, driver.scope?.account == account
-        else { return }
+        guard !engine.stopped, let driver = model.driver, let scope = driver.scope, scope.account == account else {
+            return
+        }
+        next?.cancel()
+        next = nil
         do throws(CloudError) {
-            guard let upload = try next(driver) else { return }
-            current = upload
-            askNext()
-        } catch { engine.logger.error("contents that wait could not be read", error) }
+            while pause == nil, let upload = try takeNext(driver) {
+                waiting = nil
+                running.append(upload)
+                goOn(upload)
+            }
+        } catch {
+            engine.logger.error("contents that wait could not be read", error)
+            wake(after: Backoff.pauseMax)
+        }
     }
 
     /// Leaves off; what was stored is found again.
     func end() {
-        retry?.cancel()
-        retry = nil
-        current?.client?.cancel()
-        current = nil
-        progress = UploadProgress()
+        for timer in [pause, next] { timer?.cancel() }
+        (pause, next) = (nil, nil)
+        for upload in running { upload.client?.cancel() }
+        running = []
+        (failures, waiting) = (0, nil)
+        times = AttemptTimes()
     }
 
-    private func next(_ driver: ScopeDriver) throws(CloudError) -> Upload? {
-        let folder = try ContentFolder(home: engine.local.home)
+    /// Tries now what would be tried later by itself: what failed may succeed by now.
+    func hasten() {
+        failures = 0
+        times.release()
+        for upload in running { upload.client?.hasten() }
+        resume()
+    }
+
+    /// The service may be there again.
+    private func resume() {
+        pause?.cancel()
+        pause = nil
+        for upload in running where upload.isIdle {
+            upload.isIdle = false
+            goOn(upload)
+        }
+        if let driver = model.driver { begin(as: driver.scope?.account) }
+    }
+
+    private func wake(after wait: Duration) {
+        next?.cancel()
+        next = engine.loop.schedule(after: wait) { [weak self] in
+            guard let self else { return }
+            next = nil
+            if let driver = model.driver { begin(as: driver.scope?.account) }
+        }
+    }
+
+    /// What is to be begun now; nil: nothing, or both places are taken. Then somebody looks again when something is due.
+    private func takeNext(_ driver: ScopeDriver) throws(CloudError) -> Upload? {
+        guard running.count < 2 else { return nil }
+        let onlyShort = running.contains { !$0.isShort }
+        let moment = driver.moment
         return try driver.read { rows in
             let documents = DocumentTransaction(rows)
-            guard let first = try documents.unstoredPositions().min(),
-                let operation = try rows.operations(limit: 1, where: "position = \(first)").first
-            else { return nil }
-            let request = try WireApplyChanges(serializedBytes: operation.payload)
-            let upload = Upload(operation, rows.scope.account, request)
-            for content in try documents.waitingContents(at: operation.position) {
-                var offset = 0
-                for chunk in content.chunks {
-                    if upload.places[chunk.id] == nil { upload.unasked.append(chunk.id) }
-                    upload.places[chunk.id] = (folder.file(content.version), offset, chunk.length)
-                    offset += chunk.length
+            let unstored = try documents.unstored()
+            times.keep(Set(unstored.map(\.position)))
+            var due: [DocumentTransaction.Unstored] = []
+            var soonest: Duration?
+            for request in unstored where !running.contains(where: { $0.operation.position == request.position }) {
+                let wait = times.wait(for: request.position, until: request.nextAttempt, at: moment)
+                if wait > .zero {
+                    soonest = min(soonest ?? wait, wait)
+                } else if !onlyShort || request.length <= shortBytesMax {
+                    due.append(request)
                 }
             }
-            for node in request.nodes {
-                let id = node.withUnsafeBytes { ChunkID(hashing: $0) }
-                if upload.nodes.updateValue(node, forKey: id) == nil { upload.unasked.append(id) }
+            // What has failed before is behind what has not.
+            let chosen =
+                onlyShort
+                ? due.min { ($0.length, $0.position) < ($1.length, $1.position) }
+                : due.min { ($0.attempts, $0.position) < ($1.attempts, $1.position) }
+            guard let chosen,
+                let operation = try rows.operations(limit: 1, where: "position = \(chosen.position)").first
+            else {
+                if let soonest { wake(after: max(soonest, .milliseconds(1))) }
+                return nil
             }
-            return upload
+            return try read(operation, isShort: onlyShort, documents)
         }
+    }
+
+    private func read(
+        _ operation: OutboxOperation, isShort: Bool, _ documents: DocumentTransaction
+    ) throws -> Upload {
+        let request = try WireApplyChanges(serializedBytes: operation.payload)
+        let upload = Upload(operation, documents.rows.scope.account, request, isShort: isShort)
+        for content in try documents.waitingContents(at: operation.position) {
+            var offset = 0
+            for chunk in content.chunks {
+                if upload.places[chunk.id] == nil { upload.unasked.append(chunk.id) }
+                upload.places[chunk.id] = Place(version: content.version, offset: offset, length: chunk.length)
+                offset += chunk.length
+            }
+        }
+        for node in request.nodes {
+            let id = node.withUnsafeBytes { ChunkID(hashing: $0) }
+            if upload.nodes.updateValue(node, forKey: id) == nil { upload.unasked.append(id) }
+        }
+        return upload
+    }
+
+    /// From where it is.
+    private func goOn(_ upload: Upload) {
+        guard upload.unasked.isEmpty else { return askNext(upload) }
+        if upload.missing.contains(where: { upload.places[$0] != nil }) { send(upload) } else { finish(upload) }
     }
 
     // MARK: What is missing
 
-    private func askNext() {
-        guard let upload = current else { return }
-        guard !upload.unasked.isEmpty else { return send() }
-        let asked = Array(upload.unasked.prefix(DocumentLimits.missingMax))
+    private func askNext(_ upload: Upload) {
+        let asked = Array(upload.unasked.prefix(askedMax))
         var request = WireFindMissing()
         request.container = model.name
         request.ids = asked.map { Data($0.bytes) }
+        request.transferID = upload.transfer
         engine.call(.documents, request, as: WireFindMissingReply.self, app: model.app) {
             [weak self, weak upload] result, _ in
-            guard let self, let upload, upload === current else { return }
+            guard let self, let upload, isOn(upload) else { return }
             switch result {
-            case .failure(let error): failed(error)
+            case .failure(let error): failed(upload, error)
             case .success(let reply):
                 upload.unasked.removeFirst(asked.count)
                 for index in reply.missing where Int(index) < asked.count { upload.missing.insert(asked[Int(index)]) }
-                askNext()
+                upload.holdsSome = upload.holdsSome || !reply.held.isEmpty
+                upload.storedBytes = reply.storedBytes
+                goOn(upload)
             }
         }
     }
 
     // MARK: Sending
 
-    private func send() {
-        guard let upload = current else { return }
+    private func send(_ upload: Upload) {
+        // What it holds has come to the container another way, and would take room for nothing.
+        guard upload.storedBytes == 0 || upload.holdsSome else { return takeOtherTransfer(upload) }
         upload.left = upload.missing.filter { upload.places[$0] != nil }.sorted { left, right in
             // The last one goes first.
             guard let left = upload.places[left], let right = upload.places[right] else { return false }
-            return (left.file, left.offset) > (right.file, right.offset)
+            return (left.version, left.offset) > (right.version, right.offset)
         }
-        guard !upload.left.isEmpty else { return finish(upload, transfer: nil) }
         let bytes = upload.left.reduce(0) { $0 + (upload.places[$1]?.length ?? 0) }
         let counted = upload.left.reduce(0) { $0 + BulkLimits.counted(upload.places[$1]?.length ?? 0) }
-        progress = UploadProgress(bytesTotal: bytes)
-        // The same each time: an upload that was broken off is gone on with.
-        let transfer = upload.operation.id.bytes
+        upload.progress = UploadProgress(bytesTotal: bytes)
+        upload.isOpen = true
         do {
-            let client = try makeClient(BulkClient.Purpose(upload: transfer, uploadBytes: UInt64(counted)))
+            let purpose = BulkClient.Purpose(
+                upload: [UInt8](upload.transfer), uploadBytes: Self.sum(upload.storedBytes, counted))
+            let client = try engine.makeBulkClient(of: .documents, app: model.app, purpose)
             upload.client = client
             client.onRoom = { [weak self, weak upload] in
-                guard let self, let upload, upload === current else { return }
-                fill(upload, transfer: transfer)
+                guard let self, let upload, isOn(upload) else { return }
+                fill(upload)
             }
             client.onProgress = { [weak self, weak client, weak upload] in
-                guard let self, let client, let upload, upload === current else { return }
-                progress.bytesDone = client.progress.bytesDone
-                progress.waiting = client.ended ?? client.progress.waiting?.reason
+                guard let self, let client, let upload, isOn(upload), upload.client === client else { return }
+                upload.progress.bytesDone = client.progress.bytesDone
+                tell(client.progress.waiting, of: upload)
                 // Without a chunk on its way nobody else would hear of it.
-                if let ended = client.ended, upload.storing == 0 { failed(ended) }
+                if let ended = client.ended, upload.storing == 0 { failed(upload, ended) }
             }
-        } catch { failed(CloudError(wrapping: error)) }
+        } catch { failed(upload, CloudError(wrapping: error)) }
     }
 
-    private func makeClient(_ purpose: BulkClient.Purpose) throws -> BulkClient {
-        try engine.makeBulkClient(of: .documents, app: model.app, purpose)
+    /// What the service says it has stored may be anything.
+    private static func sum(_ stored: UInt64, _ more: Int) -> UInt64 {
+        let (sum, overflow) = stored.addingReportingOverflow(UInt64(more))
+        return overflow ? .max : sum
     }
 
-    private func fill(_ upload: Upload, transfer: [UInt8]) {
-        guard let client = upload.client else { return }
+    private func fill(_ upload: Upload) {
+        guard let client = upload.client, !upload.isIdle else { return }
         while upload.pacing == nil, let chunk = upload.left.last, let place = upload.places[chunk],
-            client.room >= BulkLimits.counted(place.length)
+            hasRoom(for: place, client)
         {
             if let wait = engine.uploadRate.take(place.length) {
-                progress.isPaced = true
+                upload.progress.isPaced = true
                 upload.pacing = engine.loop.schedule(after: wait) { [weak self, weak upload] in
-                    guard let self, let upload, upload === current else { return }
+                    guard let self, let upload, isOn(upload) else { return }
                     upload.pacing = nil
-                    progress.isPaced = false
-                    fill(upload, transfer: transfer)
+                    upload.progress.isPaced = false
+                    fill(upload)
                 }
                 return
             }
@@ -182,45 +314,79 @@ final class ContentUploads {
                     try read(place, of: upload, into: room)
                     return chunk
                 } then: { [weak self, weak upload] result in
-                    guard let self, let upload, upload === current else { return }
+                    guard let self, let upload, isOn(upload), upload.client === client else { return }
                     upload.storing -= 1
                     switch result {
-                    case .failure(let error): failed(error)
-                    case .success where upload.left.isEmpty && upload.storing == 0: finish(upload, transfer: transfer)
-                    case .success: break
+                    case .failure(let error): refused(upload, place, error)
+                    case .success:
+                        failures = 0
+                        upload.missing.remove(chunk)
+                        upload.holdsSome = true
+                        upload.storedBytes = Self.sum(upload.storedBytes, BulkLimits.counted(place.length))
+                        if upload.left.isEmpty, upload.storing == 0 { finish(upload) }
                     }
                 }
-            } catch { return failed(CloudError(wrapping: error)) }
+            } catch let failure as Unreadable { return lose(upload, failure) } catch {
+                return failed(upload, CloudError(wrapping: error), ofItself: true)
+            }
         }
     }
 
-    private func read(
-        _ place: (file: String, offset: Int, length: Int), of upload: Upload,
-        into room: UnsafeMutableRawBufferPointer
-    ) throws {
-        if upload.files[place.file] == nil {
-            upload.files = [place.file: try FileHandle(forReadingFrom: URL(fileURLWithPath: place.file))]
+    /// The service counts what all of a device's connections have sent: two share it.
+    private func hasRoom(for place: Place, _ client: BulkClient) -> Bool {
+        let room = client.room
+        let isShared = running.count { $0.client != nil } > 1
+        guard isShared, room < client.creditBytes else { return room >= BulkLimits.counted(place.length) }
+        return room - client.creditBytes / 2 >= BulkLimits.counted(place.length)
+    }
+
+    /// A content whose bytes are not here as they were put.
+    private struct Unreadable: Error {
+        var version: DocumentID
+        var error: CloudError
+    }
+
+    private func read(_ place: Place, of upload: Upload, into room: UnsafeMutableRawBufferPointer) throws {
+        let file = try ContentFolder(home: engine.local.home).file(place.version)
+        if upload.file?.version != place.version {
+            let descriptor = open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
+            guard descriptor >= 0 else {
+                guard errno != ENOENT else { throw Unreadable(version: place.version, error: Self.lost) }
+                throw ContentFolder.unreadable(file)
+            }
+            upload.file = (place.version, FileHandle(fileDescriptor: descriptor, closeOnDealloc: true))
         }
-        guard let descriptor = upload.files[place.file]?.fileDescriptor, room.count == place.length else {
-            throw Self.lost
+        guard let descriptor = upload.file?.handle.fileDescriptor, room.count == place.length else {
+            throw Unreadable(version: place.version, error: Self.lost)
         }
         var filled = 0
         while filled < place.length {
             let count = pread(
                 descriptor, room.baseAddress.map { $0 + filled }, place.length - filled, off_t(place.offset + filled))
             if count < 0, errno == EINTR { continue }
-            guard count > 0 else { throw Self.lost }
+            guard count >= 0 else { throw ContentFolder.unreadable(file) }
+            guard count > 0 else { throw Unreadable(version: place.version, error: Self.lost) }
             filled += count
         }
     }
 
     private static let lost = CloudError(
-        .unknownItem, "The content that was to be sent is not in this device's home any more.")
+        .unknownItem, "The content that was to be sent is not in this device's home any more. Put it again.")
+    private static let changed = CloudError(
+        .constraintViolation, "The content that was to be sent was changed in this device's home. Put it again.")
+
+    private func refused(_ upload: Upload, _ place: Place, _ error: CloudError) {
+        guard error.code == .invalidArguments else { return failed(upload, error) }
+        // Its hash is another than when it was put.
+        lose(upload, Unreadable(version: place.version, error: Self.changed))
+    }
 
     // MARK: Ends
 
-    private func finish(_ upload: Upload, transfer: [UInt8]?) {
-        upload.request.transferID = Data(transfer ?? [])
+    private func finish(_ upload: Upload) {
+        // What it holds may be all that the container lacks.
+        let isNeeded = upload.isOpen || upload.storedBytes > 0 || !upload.request.transferID.isEmpty
+        upload.request.transferID = isNeeded ? upload.transfer : Data()
         upload.request.nodes = upload.request.nodes.filter { node in
             upload.missing.contains(node.withUnsafeBytes { ChunkID(hashing: $0) })
         }
@@ -231,10 +397,11 @@ final class ContentUploads {
     private func sendNodesAhead(_ upload: Upload) {
         let rest = upload.request.nodes
         guard rest.reduce(0, { $0 + $1.count }) > nodesBytesMax else { return note(upload) }
-        guard !upload.request.transferID.isEmpty else { return openTransfer(upload) }
+        guard upload.isOpen else { return openTransfer(upload) }
+        upload.request.transferID = upload.transfer
         var ahead = WireApplyChanges()
         ahead.container = model.name
-        ahead.transferID = upload.request.transferID
+        ahead.transferID = upload.transfer
         var bytes = 0
         ahead.nodes = Array(
             rest.prefix {
@@ -243,10 +410,11 @@ final class ContentUploads {
             })
         engine.call(.documents, ahead, as: WireApplyChangesReply.self, app: model.app) {
             [weak self, weak upload] result, _ in
-            guard let self, let upload, upload === current else { return }
+            guard let self, let upload, isOn(upload) else { return }
             switch result {
-            case .failure(let error): failed(error)
+            case .failure(let error): failed(upload, error)
             case .success:
+                for node in ahead.nodes { upload.missing.remove(node.withUnsafeBytes { ChunkID(hashing: $0) }) }
                 upload.request.nodes.removeFirst(ahead.nodes.count)
                 sendNodesAhead(upload)
             }
@@ -256,15 +424,15 @@ final class ContentUploads {
     /// All chunks are there, and still the nodes need an upload.
     private func openTransfer(_ upload: Upload) {
         var request = WireOpenTransfer()
-        request.transferID = Data(upload.operation.id.bytes)
+        request.transferID = upload.transfer
+        request.uploadBytes = upload.storedBytes
+        upload.isOpen = true
         engine.call(.documents, request, as: WireOpenTransferReply.self, app: model.app) {
             [weak self, weak upload] result, _ in
-            guard let self, let upload, upload === current else { return }
+            guard let self, let upload, isOn(upload) else { return }
             switch result {
-            case .failure(let error): failed(error)
-            case .success:
-                upload.request.transferID = request.transferID
-                sendNodesAhead(upload)
+            case .failure(let error): failed(upload, error)
+            case .success: sendNodesAhead(upload)
             }
         }
     }
@@ -272,53 +440,168 @@ final class ContentUploads {
     private func note(_ upload: Upload) {
         guard let driver = model.driver, driver.scope?.account == upload.account else { return end() }
         do throws(CloudError) {
-            let payload: Data
-            do { payload = try upload.request.serializedData() } catch { throw CloudError(wrapping: error) }
-            try driver.write { rows in
-                // Another process may have been quicker.
-                guard try rows.setPayload(payload, at: upload.operation.position) else { return }
+            try save(upload.request, of: upload, driver) { rows in
                 try DocumentTransaction(rows).markStored(at: upload.operation.position)
+                upload.operation.attempts = 0
+                upload.operation.nextAttempt = Timestamp(milliseconds: 0)
+                upload.operation.error = nil
             }
-        } catch { return failed(error) }
+        } catch { return failed(upload, error, ofItself: true) }
         failures = 0
         upload.client?.close()
-        current = nil
-        progress = UploadProgress()
+        drop(upload)
         driver.push()
         begin(as: upload.account)
     }
 
-    private func failed(_ error: CloudError) {
-        guard let upload = current else { return }
-        current = nil
+    /// Keeps the request so, unless another process was quicker.
+    private func save(
+        _ request: WireApplyChanges, of upload: Upload, _ driver: ScopeDriver,
+        _ adjust: (ScopeTransaction) throws -> Void
+    ) throws(CloudError) {
+        let before = upload.operation
+        try driver.write { rows in
+            let payload = try request.serializedData()
+            guard try rows.isWaiting(before), try rows.setPayload(payload, at: before.position) else { return }
+            upload.operation.payload = payload
+            try adjust(rows)
+            try rows.update(upload.operation)
+        }
+    }
+
+    private func drop(_ upload: Upload) {
         upload.client?.cancel()
-        progress = UploadProgress(waiting: error)
+        upload.client = nil
+        running.removeAll { $0 === upload }
+        for other in running { fill(other) }
+    }
+
+    // MARK: What is in the way
+
+    /// Says in the request's row why nothing moves; nil: it does.
+    private func tell(_ wait: BulkProgress.Wait?, of upload: Upload) {
+        upload.progress.waiting = upload.client?.ended ?? wait?.reason
+        let now = engine.loop.monotonicNow
+        let isNews = upload.operation.error?.code != wait?.reason.code
+        guard upload.client?.ended == nil, isNews || wait != nil && now - upload.told >= Self.tellPause else { return }
+        // That there is a ticket again says nothing of what the contents have failed for.
+        guard wait != nil || upload.progress.bytesDone > 0 else { return }
+        upload.told = now
+        upload.operation.error = wait?.reason
+        upload.operation.attempts = wait?.attempts ?? 0
+        upload.operation.nextAttempt =
+            wait.map { engine.now.advanced(by: max(.zero, $0.until - now)) } ?? Timestamp(milliseconds: 0)
+        update(upload.operation)
+    }
+
+    /// How often at most the row is written while nothing new is in the way.
+    private static let tellPause: Duration = .seconds(1)
+
+    private func update(_ operation: OutboxOperation) {
+        guard let driver = model.driver else { return }
+        do throws(CloudError) {
+            try driver.write { if try $0.isWaiting(operation) { try $0.update(operation) } }
+        } catch { engine.logger.error("why contents wait could not be noted", error) }
+        driver.perform([.changed])
+    }
+
+    /// - Parameter ofItself: It is the home, or this content, that is in the way; not the service.
+    private func failed(_ upload: Upload, _ error: CloudError, ofItself: Bool = false) {
+        guard isOn(upload) else { return }
+        guard !engine.stopped, let driver = model.driver, driver.scope?.account == upload.account else {
+            return drop(upload)
+        }
+        if error.isOfEndedUpload { return takeOtherTransfer(upload, after: error) }
+        let outcome = PushRules.outcome(of: error, pause: .zero, isOutdated: false)
+        if !ofItself, outcome == .refuse { return refuse(upload, error, driver) }
+        if ofItself || error.code == .internalError { return putOff(upload, error, driver) }
         failures += 1
-        guard !engine.stopped, let driver = model.driver, driver.scope?.account == upload.account else { return }
-        let outcome = PushRules.outcome(
-            of: error, pause: engine.backoff(attempts: failures), isOutdated: false)
-        if outcome == .refuse {
-            do throws(CloudError) {
-                try driver.write { try driver.refuse(upload.operation, error, in: $0) }
-                failures = 0
-                driver.perform([.tellNews, .changed])
-                // The rest of it may go, and what waited behind it.
-                driver.push()
-                return begin(as: upload.account)
-            } catch { engine.logger.error("what was refused could not be noted", error) }
-        } else {
-            var operation = upload.operation
-            operation.error = error
-            _ = try? driver.write { rows in
-                if try rows.isWaiting(operation) { try rows.update(operation) }
+        let wait = min(error.retryAfter ?? engine.backoff(attempts: failures), Backoff.askedPauseMax)
+        upload.client?.cancel()
+        (upload.client, upload.storing, upload.isIdle) = (nil, 0, true)
+        upload.progress = UploadProgress(waiting: error)
+        upload.operation.error = error
+        upload.operation.attempts += 1
+        upload.operation.nextAttempt = engine.now.advanced(by: wait)
+        update(upload.operation)
+        guard pause == nil else { return }
+        pause = engine.loop.schedule(after: wait) { [weak self] in self?.resume() }
+    }
+
+    /// It has a pause of its own; the others go on.
+    private func putOff(_ upload: Upload, _ error: CloudError, _ driver: ScopeDriver) {
+        drop(upload)
+        waiting = error
+        upload.operation.error = error
+        upload.operation.attempts += 1
+        let wait = min(
+            error.retryAfter ?? engine.backoff(attempts: upload.operation.attempts), Backoff.askedPauseMax)
+        times.putOff(&upload.operation, by: wait, at: driver.moment)
+        // What cannot be written on disk neither.
+        times.hold(upload.operation.position, for: wait, at: driver.moment)
+        update(upload.operation)
+        begin(as: upload.account)
+    }
+
+    private func refuse(
+        _ upload: Upload, _ error: CloudError, _ driver: ScopeDriver, losing version: DocumentID? = nil
+    ) {
+        do throws(CloudError) {
+            try driver.write { rows in
+                var operation = upload.operation
+                if upload.isOpen || upload.storedBytes > 0 {
+                    // Whatever becomes of the request goes on with it, or closes it.
+                    var request = try WireApplyChanges(serializedBytes: operation.payload)
+                    request.transferID = upload.transfer
+                    operation.payload = try request.serializedData()
+                }
+                if let version { try DocumentTransaction(rows).forgetContent(version) }
+                try driver.refuse(operation, error, in: rows)
             }
-            driver.perform([.changed])
+        } catch {
+            engine.logger.error("what was refused could not be noted", error)
+            return putOff(upload, error, driver)
         }
-        let pause = error.retryAfter ?? engine.backoff(attempts: failures)
-        retry = engine.loop.schedule(after: min(pause, Backoff.askedPauseMax)) { [weak self] in
-            self?.retry = nil
-            self?.begin(as: upload.account)
+        drop(upload)
+        driver.perform([.tellNews, .changed])
+        // The rest of it may go, and what waited behind it.
+        driver.push()
+        begin(as: upload.account)
+    }
+
+    /// What rests on it is given up; what else the request brings is sent.
+    private func lose(_ upload: Upload, _ failure: Unreadable) {
+        guard isOn(upload), let driver = model.driver, driver.scope?.account == upload.account else { return }
+        var error = failure.error
+        if let index = upload.request.changes.firstIndex(where: { $0.content?.version == failure.version.wire }) {
+            error.details["change"] = "\(index)"
         }
+        refuse(upload, error, driver, losing: failure.version)
+    }
+
+    /// The upload is of no use any more, and another takes its place: nothing of it was taken.
+    ///
+    /// - Parameter error: What the service says of it; nil: nothing, it is given up.
+    private func takeOtherTransfer(_ upload: Upload, after error: CloudError? = nil) {
+        guard let driver = model.driver, driver.scope?.account == upload.account else { return end() }
+        model.closeSoon(upload.transfer)
+        let id = engine.makeOperationID()
+        upload.request.transferID = Data()
+        do throws(CloudError) {
+            // As it was put: of the nodes some may have gone ahead.
+            var request: WireApplyChanges
+            do { request = try WireApplyChanges(serializedBytes: upload.operation.payload) } catch {
+                throw CloudError(wrapping: error)
+            }
+            request.transferID = Data()
+            try save(request, of: upload, driver) { _ in upload.operation.id = id }
+        } catch { return putOff(upload, error, driver) }
+        guard let error else {
+            upload.transfer = Data(id.bytes)
+            (upload.storedBytes, upload.isOpen) = (0, false)
+            return goOn(upload)
+        }
+        putOff(upload, error, driver)
     }
 }
 
@@ -345,7 +628,7 @@ extension DeviceEngine {
                 let pass = result.map {
                     BulkClient.Pass(
                         ticket: $0.ticket.withUnsafeBytes { BulkTicket(bytes: $0) } ?? .none,
-                        creditBytes: Int(clamping: $0.creditBytes))
+                        creditBytes: $0.creditBytes)
                 }
                 // Without a token the answer comes at once.
                 self?.loop.schedule(after: .zero) { done(pass) }

@@ -12,6 +12,10 @@ import SwiftProtobuf
 struct DocumentTransaction {
     static let migrations = [
         LocalMigration(name: "documents 1", sql: tables), LocalMigration(name: "documents 2", sql: nameKeys),
+        // How often the service has said that it has what a request needs, and then had it not.
+        LocalMigration(
+            name: "documents: sendings",
+            sql: "ALTER TABLE document_contents ADD COLUMN sendings INTEGER NOT NULL DEFAULT 0"),
     ]
 
     // A removed item is kept without a body: a late answer must not bring it back.
@@ -423,6 +427,49 @@ struct DocumentTransaction {
                 "SELECT 1 FROM document_contents WHERE account = ?1 AND container = ?2 AND version = ?3 "
                     + "AND position <> ?4 AND position IN (SELECT position FROM outbox)"),
             arguments: arguments(version, position)) ?? false
+    }
+
+    /// A request that was never sent and has to wait for its contents.
+    struct Unstored {
+        var position: Int64
+        /// Bytes of them.
+        var length: UInt64
+        var attempts: Int
+        var nextAttempt: Timestamp
+    }
+
+    func unstored() throws -> [Unstored] {
+        try Row.fetchAll(
+            cached(
+                "SELECT c.position, sum(c.length) AS bytes, o.attempts, o.next_attempt FROM document_contents c "
+                    + "JOIN outbox o ON o.position = c.position AND o.state = 'unsent' "
+                    + "WHERE c.account = ?1 AND c.container = ?2 AND c.is_stored = 0 GROUP BY c.position"),
+            arguments: arguments()
+        ).map { row in
+            Unstored(
+                position: row["position"], length: UInt64(clamping: row["bytes"] as Int64), attempts: row["attempts"],
+                nextAttempt: Timestamp(milliseconds: UInt64(bitPattern: row["next_attempt"] as Int64)))
+        }
+    }
+
+    /// Counts that what a request needs is sent once more.
+    ///
+    /// - Returns: How often by now.
+    func countSending(at position: Int64) throws -> Int {
+        try cached(
+            "UPDATE document_contents SET sendings = sendings + 1 "
+                + "WHERE account = ?1 AND container = ?2 AND position = ?3"
+        ).execute(arguments: arguments(position))
+        return try Int.fetchOne(
+            cached(
+                "SELECT max(sendings) FROM document_contents WHERE account = ?1 AND container = ?2 AND position = ?3"),
+            arguments: arguments(position)) ?? 0
+    }
+
+    /// A content is not in the home any more.
+    func forgetContent(_ version: DocumentID) throws {
+        try cached("DELETE FROM document_contents WHERE account = ?1 AND container = ?2 AND version = ?3")
+            .execute(arguments: arguments(version.wire))
     }
 
     /// Whether the content is here, in the home.

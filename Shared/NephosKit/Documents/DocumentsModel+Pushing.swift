@@ -1,5 +1,6 @@
 internal import Foundation
 internal import GRDB
+internal import Logging
 internal import NephosBus
 internal import NephosCore
 internal import NephosWire
@@ -15,20 +16,33 @@ extension DocumentsModel {
     func ready(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> [OutboxOperation] {
         let blocked = try rows.firstBlocked()?.position ?? .max
         let operations = operations.filter { $0.position < blocked }
-        let unstored = try DocumentTransaction(rows).unstoredPositions()
-        guard !unstored.isEmpty else { return operations }
+        let held = try preparations(among: operations, in: rows)
+        guard !held.isEmpty else { return operations }
         let account = rows.scope.account
         // Not in here: it reads and writes by itself.
         engine.loop.schedule(after: .zero) { [weak self] in self?.uploads.begin(as: account) }
+        return operations.filter { held[$0.position] == nil }
+    }
+
+    func preparations(
+        among operations: [OutboxOperation], in rows: ScopeTransaction
+    ) throws -> [Int64: Preparation] {
+        let unstored = try DocumentTransaction(rows).unstoredPositions()
+        guard !unstored.isEmpty else { return [:] }
         var held = HeldBack()
-        return try operations.filter { operation in
+        var preparations: [Int64: Preparation] = [:]
+        for operation in operations {
             let request = try WireApplyChanges(serializedBytes: operation.payload)
             let isHeld = operation.state == .unsent && unstored.contains(operation.position)
-            guard isHeld || held.concerns(request) else { return true }
+            guard isHeld || held.concerns(request) else { continue }
             held.add(request, isForContent: isHeld)
-            return false
+            preparations[operation.position] =
+                !isHeld ? .behind : uploads.isRunning(operation.position) ? .sending : .waiting
         }
+        return preparations
     }
+
+    func hasten() { uploads.hasten() }
 
     /// What the requests that wait for contents are about, which later ones must not overtake.
     private struct HeldBack {
@@ -95,7 +109,7 @@ extension DocumentsModel {
             for change in request.changes { try self.rebase(change, on: items, operation, in: documents) }
             try documents.forgetContents(at: operation.position)
             self.sweepSoon(request)
-            self.closeSoon(request)
+            self.closeSoon(request.transferID)
             return nil
         }
     }
@@ -140,10 +154,10 @@ extension DocumentsModel {
     }
 
     /// What an upload still holds is given back at once; if this is lost, a day later.
-    private func closeSoon(_ request: WireApplyChanges) {
-        guard !request.transferID.isEmpty else { return }
+    func closeSoon(_ transfer: Data) {
+        guard !transfer.isEmpty else { return }
         var close = WireCloseTransfer()
-        close.transferID = request.transferID
+        close.transferID = transfer
         engine.loop.schedule(after: .zero) { [weak self] in
             guard let self, !engine.stopped else { return }
             engine.call(.documents, close, as: WireCloseTransferReply.self, app: app) { _, _ in }
@@ -159,10 +173,14 @@ extension DocumentsModel {
 
     /// Removes the files of contents that a process which was ended has left behind.
     func sweepRemains() {
-        guard let folder = try? ContentFolder(home: engine.local.home),
-            let needed = try? engine.local.read({ try DocumentTransaction.neededContents($0) })
-        else { return }
-        engine.loop.offload(to: .content, { folder.sweep(needed: needed, now: Date()) }) { _ in }
+        guard let folder = try? ContentFolder(home: engine.local.home) else { return }
+        let local = engine.local
+        engine.loop.offload(to: .content) {
+            try folder.sweep { try local.read { try DocumentTransaction.neededContents($0) } }
+        } then: { [engine] result in
+            guard case .failure(let error) = result else { return }
+            engine.logger.error("contents that nobody needs could not be removed", CloudError(wrapping: error))
+        }
     }
 
     /// How a command line names this container, where another would be meant by itself.

@@ -9,11 +9,14 @@ extension DocumentsModel {
     func refuse(_ operation: OutboxOperation, _ error: CloudError, in rows: ScopeTransaction) throws -> RefusedPush {
         let documents = DocumentTransaction(rows)
         var request = try WireApplyChanges(serializedBytes: operation.payload)
-        if error.details["chunk"] != nil, try sendsContentsAgain(&request, of: operation, in: documents) {
-            return RefusedPush(rest: try again(operation, request))
+        // What is sent again goes on with what it has stored.
+        let transfer = request.transferID
+        if error.details["chunk"] != nil, let pause = try sendsContentsAgain(&request, of: operation, in: documents) {
+            return RefusedPush(rest: try again(operation, request, after: pause))
         }
         var batch = RefusedBatch(request.changes, documents) { [engine] in engine.makeDocumentID() }
         guard try batch.amend(after: error) else {
+            closeSoon(transfer)
             return RefusedPush(
                 news: try note(request.changes, of: operation, error, in: documents, at: operation.position))
         }
@@ -25,17 +28,37 @@ extension DocumentsModel {
         if !batch.leftOut.isEmpty {
             // Under a place of its own: the rest may be refused too.
             news = try note(batch.leftOut, of: operation, error, in: documents, at: try documents.nextRefusal())
+            try leaveOutNodes(of: &request, at: operation.position, in: documents)
         }
         try documents.setChanges(request.changes, at: operation.position)
-        return RefusedPush(news: news, rest: request.changes.isEmpty ? nil : try again(operation, request))
+        guard !request.changes.isEmpty else {
+            closeSoon(transfer)
+            return RefusedPush(news: news)
+        }
+        return RefusedPush(news: news, rest: try again(operation, request))
+    }
+
+    /// Names the upload that has, or will have, the chunks of an operation's contents.
+    static func transfer(of operation: OutboxOperation, _ request: WireApplyChanges) -> Data {
+        request.transferID.isEmpty ? Data(operation.id.bytes) : request.transferID
+    }
+
+    /// Nodes that no content of the request names any more are refused.
+    private func leaveOutNodes(
+        of request: inout WireApplyChanges, at position: Int64, in documents: DocumentTransaction
+    ) throws {
+        let named = Set(try documents.contents(at: position).flatMap { try CutChunk.nodes(of: $0.chunks) })
+        request.nodes.removeAll { !named.contains($0) }
     }
 
     /// The same under an id of its own: the one that was refused is done with.
-    private func again(_ operation: OutboxOperation, _ request: WireApplyChanges) throws -> OutboxOperation {
+    private func again(
+        _ operation: OutboxOperation, _ request: WireApplyChanges, after pause: Duration = .zero
+    ) throws -> OutboxOperation {
         var operation = operation
         operation.id = engine.makeOperationID()
         operation.state = .unsent
-        operation.nextAttempt = Timestamp(milliseconds: 0)
+        operation.nextAttempt = pause > .zero ? engine.now.advanced(by: pause) : Timestamp(milliseconds: 0)
         operation.error = nil
         operation.payload = try request.serializedData()
         return operation
@@ -45,17 +68,19 @@ extension DocumentsModel {
     private static let sendingsMax = 8
 
     /// The upload has ended before its contents were taken, or the service was brought back from an older copy: what is
-    /// still here is stored anew.
+    /// still here, and not there, is stored anew.
+    ///
+    /// - Returns: After which pause; nil: nothing is.
     private func sendsContentsAgain(
         _ request: inout WireApplyChanges, of operation: OutboxOperation, in documents: DocumentTransaction
-    ) throws -> Bool {
-        guard operation.attempts < Self.sendingsMax else { return false }
+    ) throws -> Duration? {
         let contents = try documents.contents(at: operation.position)
-        guard !contents.isEmpty else { return false }
+        guard !contents.isEmpty else { return nil }
+        let sendings = try documents.countSending(at: operation.position)
+        guard sendings <= Self.sendingsMax else { return nil }
         request.nodes = try contents.flatMap { try CutChunk.nodes(of: $0.chunks) }
-        request.transferID = Data()
         try documents.markStored(at: operation.position, isStored: false)
-        return true
+        return engine.backoff(attempts: sendings)
     }
 
     /// Keeps what a person has to hear of, with its bytes, until they have dismissed it.
@@ -111,7 +136,11 @@ extension DocumentsModel {
             return try documents.moveContent(content.version, to: position)
         }
         guard content.root.isEmpty else { return }
-        try ContentFolder(home: engine.local.home).keep(content.inline, version: version)
+        let folder = try ContentFolder(home: engine.local.home)
+        let claim = try folder.claim()
+        // Until this transaction is over.
+        engine.loop.schedule(after: .zero) { withExtendedLifetime(claim) {} }
+        try folder.keep(content.inline, version: version)
         try documents.addContent(version, at: position, length: content.length, chunks: [])
     }
 

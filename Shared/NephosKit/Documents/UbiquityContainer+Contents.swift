@@ -86,6 +86,8 @@ extension UbiquityContainer {
         reading: (DocumentTransaction, [DocumentID]) throws -> Result
     ) async throws(CloudError) -> Result {
         let folder = try ContentFolder(home: session.local.home)
+        let claim = try folder.claim()
+        defer { withExtendedLifetime(claim) {} }
         var staged: [(path: DocumentPath, content: StagedContent?)] = []
         do throws(CloudError) {
             for source in sources {
@@ -96,6 +98,7 @@ extension UbiquityContainer {
             let (result, unchanged) = try change { draft in
                 let ids = try staged.map { path, content in
                     guard let content else { return try draft.folder(at: path, makes: true) }
+                    try folder.require(content)
                     return try draft.put(content, at: path, makesFolders: makesFolders)
                 }
                 return (ids, draft.unchanged)

@@ -25,11 +25,14 @@ package final class BulkClient {
     /// Leave to move content.
     package struct Pass: Sendable {
         package var ticket: BulkTicket
-        package var creditBytes: Int
+        /// A chunk at least, and no more than waits in this device's memory for its answer.
+        package let creditBytes: Int
 
-        package init(ticket: BulkTicket, creditBytes: Int) {
+        /// - Parameter creditBytes: As the service says.
+        package init(ticket: BulkTicket, creditBytes: UInt64) {
             self.ticket = ticket
-            self.creditBytes = creditBytes
+            self.creditBytes = Int(
+                min(max(creditBytes, UInt64(BulkLimits.chunkBytesMax)), UInt64(BulkLimits.creditBytes)))
         }
     }
 
@@ -131,7 +134,28 @@ package final class BulkClient {
         return progress
     }
 
+    /// Tries now what would be tried later by itself: what failed may succeed by now.
+    package func hasten() {
+        if reopening != nil {
+            reopening?.cancel()
+            reopening = nil
+            openAgain()
+        }
+        for (number, paused) in pauses {
+            guard let timer = paused.timer else { continue }
+            timer.cancel()
+            pauses[number]?.timer = nil
+            sendAgain(number)
+            fetching.askAgain(number)
+        }
+        waiting.sort()
+        goOn()
+    }
+
     // MARK: Storing
+
+    /// Bytes that a service takes from this client without an answer; 0: there is no ticket.
+    package var creditBytes: Int { pass?.creditBytes ?? 0 }
 
     /// Bytes that may be stored now without waiting in this device's memory.
     package var room: Int { max(0, (pass?.creditBytes ?? 0) - inFlightBytes - waitingBytes) }

@@ -14,6 +14,7 @@ enum LocalFailure {
     static let busy = "Another process holds the device's database and does not let go. End it."
     static let unusable = "The device's database could not be used."
 
+    static let contentUnreadable = "A content that waits in the device's home cannot be read. Look after its disk."
     static let secretUnwritable = "The device's secret file cannot be written."
     static let unlockable = "The lock file of the device's home cannot be used, so its sign-in cannot be renewed."
     static let locked =
@@ -24,7 +25,8 @@ enum LocalFailure {
 
     /// Whether it stays so until somebody does something about the home.
     static func lasts(_ error: CloudError) -> Bool {
-        [full, readOnly, notPermitted, damaged, busy, unusable, secretUnwritable, unlockable].contains(error.message)
+        [full, readOnly, notPermitted, damaged, busy, unusable, contentUnreadable, secretUnwritable, unlockable]
+            .contains(error.message)
     }
 
     /// Why a file of the home cannot be written, by the system's number; nil: for none of the usual reasons.

@@ -59,11 +59,7 @@ struct Outbox {
     private(set) var inFlight: Set<Int64> = []
     /// Something is held back so that the budget lasts.
     private(set) var isDeferring = false
-    /// When the operations at these positions are due, by the loop's clock, and as it is on disk.
-    private var attemptTimes: [Int64: (wallClock: Timestamp, due: Duration)] = [:]
-
-    /// What is not sent before this time of the loop's clock, though on disk it is due: its answer could not be kept.
-    private var held: [Int64: Duration] = [:]
+    private var times = AttemptTimes()
 
     init(writer: Int64, inFlightMax: Int) {
         self.writer = writer
@@ -79,9 +75,7 @@ struct Outbox {
         from waiting: [OutboxOperation], at now: Moment
     ) -> (chosen: [OutboxOperation], pause: Duration?) {
         isDeferring = false
-        let positions = Set(waiting.map(\.position))
-        attemptTimes = attemptTimes.filter { positions.contains($0.key) }
-        held = held.filter { positions.contains($0.key) }
+        times.keep(Set(waiting.map(\.position)))
         var chosen: [OutboxOperation] = []
         var pause: Duration?
         for operation in waiting where !inFlight.contains(operation.position) {
@@ -111,35 +105,66 @@ struct Outbox {
     }
 
     /// How long it is until the operation's next attempt.
-    ///
-    /// On disk is a wall-clock time, for a person to read and for the next process. Within this one it is noted once
-    /// as a time of the loop's clock, and is never further away than the longest pause: so no correction of the wall
-    /// clock holds anything up.
     mutating func wait(for operation: OutboxOperation, at now: Moment) -> Duration {
-        let held = max(.zero, (held[operation.position] ?? .zero) - now.monotonic)
-        guard operation.nextAttempt.milliseconds > 0 else { return held }
-        if let noted = attemptTimes[operation.position], noted.wallClock == operation.nextAttempt {
-            return max(held, noted.due - now.monotonic)
-        }
-        let wait = min(max(.zero, operation.nextAttempt.since(now.time)), Backoff.pauseMax)
-        attemptTimes[operation.position] = (operation.nextAttempt, now.monotonic + wait)
-        return max(held, wait)
+        times.wait(for: operation.position, until: operation.nextAttempt, at: now)
     }
 
-    /// It is not sent again before this pause is over, whatever is on disk.
+    /// It is not sent again before this pause is over, whatever is on disk: its answer could not be kept.
     mutating func hold(_ operation: OutboxOperation, for pause: Duration, at now: Moment) {
-        held[operation.position] = now.monotonic + pause
+        times.hold(operation.position, for: pause, at: now)
     }
 
     /// What is held may go, as far as its time on disk has come.
-    mutating func release() { held = [:] }
+    mutating func release() { times.release() }
 
     /// It is tried again after this pause.
     mutating func putOff(_ operation: inout OutboxOperation, by pause: Duration, at now: Moment) {
-        operation.nextAttempt = now.time.advanced(by: pause)
-        attemptTimes[operation.position] = (operation.nextAttempt, now.monotonic + pause)
+        times.putOff(&operation, by: pause, at: now)
     }
 
     mutating func sent(_ operation: OutboxOperation) { inFlight.insert(operation.position) }
     mutating func answered(_ operation: OutboxOperation) { inFlight.remove(operation.position) }
+}
+
+/// When operations are due that wait for their next attempt.
+///
+/// On disk is a wall-clock time, for a person to read and for the next process. Within this one it is noted once as a
+/// time of the loop's clock, and is never further away than the longest pause: so no correction of the wall clock holds
+/// anything up.
+struct AttemptTimes {
+    /// By position: as it is on disk, and by the loop's clock.
+    private var times: [Int64: (wallClock: Timestamp, due: Duration)] = [:]
+    /// What is not tried before this time of the loop's clock, though on disk it is due.
+    private var held: [Int64: Duration] = [:]
+
+    /// How long it is until the operation's next attempt.
+    ///
+    /// - Parameter nextAttempt: As it is on disk.
+    mutating func wait(for position: Int64, until nextAttempt: Timestamp, at now: Moment) -> Duration {
+        let held = max(.zero, (held[position] ?? .zero) - now.monotonic)
+        guard nextAttempt.milliseconds > 0 else { return held }
+        if let noted = times[position], noted.wallClock == nextAttempt { return max(held, noted.due - now.monotonic) }
+        let wait = min(max(.zero, nextAttempt.since(now.time)), Backoff.pauseMax)
+        times[position] = (nextAttempt, now.monotonic + wait)
+        return max(held, wait)
+    }
+
+    /// Sets when it is tried again.
+    mutating func putOff(_ operation: inout OutboxOperation, by pause: Duration, at now: Moment) {
+        operation.nextAttempt = now.time.advanced(by: pause)
+        times[operation.position] = (operation.nextAttempt, now.monotonic + pause)
+    }
+
+    /// It is not tried before this pause is over, whatever is on disk.
+    mutating func hold(_ position: Int64, for pause: Duration, at now: Moment) {
+        held[position] = now.monotonic + pause
+    }
+
+    mutating func release() { held = [:] }
+
+    /// Forgets all others.
+    mutating func keep(_ positions: Set<Int64>) {
+        times = times.filter { positions.contains($0.key) }
+        held = held.filter { positions.contains($0.key) }
+    }
 }

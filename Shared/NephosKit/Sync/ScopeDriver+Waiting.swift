@@ -95,10 +95,14 @@ extension ScopeDriver {
     /// - Returns: The status, and the positions of its operations.
     private func described(limit: Int) throws(CloudError) -> (status: StoreStatus, positions: [Int64]) {
         let place = model.place(in: engine.session)
-        let (state, pending, refused, leftBehind) = try engine.local.read { database in
+        let (state, pending, preparations, refused, leftBehind) = try engine.local.read { database in
             let rows = ScopeTransaction(database, place)
-            let pending = try rows.operations(limit: limit).map { ($0, try model.items(of: $0, in: rows)) }
-            return (try rows.state(), pending, try model.refusals(in: rows), try model.leftBehind(in: rows))
+            let operations = try rows.operations(limit: limit)
+            let pending = try operations.map { ($0, try model.items(of: $0, in: rows)) }
+            return (
+                try rows.state(), pending, try model.preparations(among: operations, in: rows),
+                try model.refusals(in: rows), try model.leftBehind(in: rows)
+            )
         }
         let (isHeld, problem) = (isHeld, problem)
         let told = told
@@ -106,8 +110,8 @@ extension ScopeDriver {
             isHeld
                 ? told.describe(operation, items: items)
                 : sync.describe(
-                    operation, items: items, problem: problem, isSynced: state.synced, isServerHeard: isServerHeard,
-                    at: moment)
+                    operation, items: items, preparation: preparations[operation.position], problem: problem,
+                    isSynced: state.synced, isServerHeard: isServerHeard, at: moment)
         }
         let status = StoreStatus(
             initialSyncFinished: state.synced, head: state.head, digest: state.digest, pending: described,

@@ -160,6 +160,13 @@ final class ScopeDriver {
             begin()
         }
         perform(sync.hasten())
+        model.hasten()
+    }
+
+    /// The connection is there: nothing needs to wait longer.
+    func connected() {
+        perform(sync.connected())
+        model.hasten()
     }
 
     /// Somebody begins to wait who knows nothing of what was tried before: what only a person could cure may be cured.

@@ -53,6 +53,10 @@ protocol ScopeModel: AnyObject {
 
     /// Those of the operations, the oldest first, that may be sent now: what they need is there.
     func ready(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> [OutboxOperation]
+    /// What those of the operations wait for that may not.
+    func preparations(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> [Int64: Preparation]
+    /// Tries now what would be tried later by itself: what failed may succeed by now.
+    func hasten()
     /// The positions of those that must neither overtake another nor be overtaken.
     func alone(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> Set<Int64>
     /// The request that carries the operation; the same to the byte at each attempt under one id.
@@ -109,6 +113,10 @@ extension ScopeModel {
     func ready(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> [OutboxOperation] {
         operations
     }
+    func preparations(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> [Int64: Preparation] {
+        [:]
+    }
+    func hasten() {}
     func alone(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> Set<Int64> { [] }
     func ended() {}
     func items(of operation: OutboxOperation, in rows: ScopeTransaction) throws -> [ItemName] { [] }

@@ -1,16 +1,24 @@
 import NephosCore
 
+/// What has to be done before an operation can be sent.
+enum Preparation: String, CaseIterable {
+    case sending = "Its content is being sent."
+    case waiting = "Its content waits for that of others."
+    case behind = "It waits for the content of another."
+}
+
 extension ScopeSync {
     private static let unanswered = "It was sent, and no answer has come. It is sent again."
 
     /// Why an operation waits, as a person reads it.
     ///
     /// - Parameters:
+    ///   - preparation: Nil: it may be sent.
     ///   - problem: Why the scope as a whole is not current: the session's reason, else its own.
     ///   - isSynced: The first pull has finished.
     mutating func describe(
-        _ operation: OutboxOperation, items: [ItemName], problem: CloudError?, isSynced: Bool, isServerHeard: Bool,
-        at now: Moment
+        _ operation: OutboxOperation, items: [ItemName], preparation: Preparation? = nil, problem: CloudError?,
+        isSynced: Bool, isServerHeard: Bool, at now: Moment
     ) -> StoreStatus.Pending {
         var pending = StoreStatus.Pending(
             id: operation.id, keys: items, state: .waiting, reason: "It is about to be sent.", blocker: .thisDevice,
@@ -32,6 +40,11 @@ extension ScopeSync {
             pending.reason = problem.message
             pending.blocker = PushRules.blocker(of: problem)
             if wait > .zero { pending.nextAttempt = now.time.advanced(by: wait) }
+        } else if let preparation {
+            pending.state = preparation == .sending && operation.error == nil ? .inFlight : .waiting
+            pending.reason = operation.error?.message ?? preparation.rawValue
+            pending.blocker = operation.error.map(PushRules.blocker) ?? .network
+            if operation.nextAttempt > now.time { pending.nextAttempt = operation.nextAttempt }
         } else if outbox.inFlight.contains(operation.position) {
             pending.state = .inFlight
             pending.reason =

@@ -122,8 +122,10 @@ extension ScopeSync {
         if let first = status.pending.first {
             error.details["pending"] = "\(status.pending.count)"
             error.details["blocker"] = first.blocker.rawValue
-            // What is only on its way has been for too long by now.
-            let isOnItsWay = first.error == nil && (first.state == .waiting || first.state == .inFlight)
+            // What is only on its way has been for too long by now. A content may take its time.
+            let isOnItsWay =
+                first.error == nil && (first.state == .waiting || first.state == .inFlight)
+                && Preparation(rawValue: first.reason) == nil
             if !isOnItsWay { reason = reason ?? first.reason }
         }
         error.details["reason"] = reason ?? Self.silence

@@ -185,7 +185,7 @@ final class SubscriptionRouter {
             subscriptions[followed]?.timer = engine.loop.schedule(after: wait) { [weak self] in self?.renew(followed) }
         }
         for head in reply.heads { route(head, isAnswer: true) }
-        for driver in drivers(of: followed) { driver.perform(driver.sync.connected()) }
+        for driver in drivers(of: followed) { driver.connected() }
     }
 
     private func renew(_ followed: Followed) {

@@ -28,7 +28,8 @@ extension StorageLedger {
         let known = try ReservationStore.find(id, of: owner, in: transaction)
         guard known?.hasEnded(at: now) != true else {
             throw CloudError(
-                .constraintViolation, "The upload of this id has ended, and is being removed. Use a new id.")
+                .constraintViolation, "The upload of this id has ended, and is being removed. Use a new id.",
+                details: CloudError.reservationHasEnded)
         }
         if known == nil {
             guard try ReservationStore.count(of: device, for: owner, in: transaction) < Self.reservationsOfDeviceMax

@@ -700,6 +700,9 @@ public nonisolated struct WireFindMissing: Sendable {
   /// 32 bytes each, 1024 at most.
   public var ids: [Data] = []
 
+  /// An upload of the app: what it has stored already is not missing. Empty, or one that is not open: none.
+  public var transferID: Data = Data()
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -710,8 +713,15 @@ public nonisolated struct WireFindMissingReply: Sendable {
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  /// Positions in `ids`, ascending.
+  /// Positions in `ids`, ascending: what neither the container nor the upload has.
   public var missing: [UInt32] = []
+
+  /// The same of what the upload has and the container lacks.
+  public var held: [UInt32] = []
+
+  /// Bytes of the upload's room that are stored by now, whatever was asked about. To go on with it, open it with these
+  /// and what is missing (OpenTransfer.upload_bytes).
+  public var storedBytes: UInt64 = 0
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -1848,7 +1858,7 @@ nonisolated extension WireApplyChangesReply: SwiftProtobuf.Message, SwiftProtobu
 
 nonisolated extension WireFindMissing: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".FindMissing"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{1}ids\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{1}ids\0\u{3}transfer_id\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1858,6 +1868,7 @@ nonisolated extension WireFindMissing: SwiftProtobuf.Message, SwiftProtobuf._Mes
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularStringField(value: &self.container) }()
       case 2: try { try decoder.decodeRepeatedBytesField(value: &self.ids) }()
+      case 3: try { try decoder.decodeSingularBytesField(value: &self.transferID) }()
       default: break
       }
     }
@@ -1870,12 +1881,16 @@ nonisolated extension WireFindMissing: SwiftProtobuf.Message, SwiftProtobuf._Mes
     if !self.ids.isEmpty {
       try visitor.visitRepeatedBytesField(value: self.ids, fieldNumber: 2)
     }
+    if !self.transferID.isEmpty {
+      try visitor.visitSingularBytesField(value: self.transferID, fieldNumber: 3)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireFindMissing, rhs: WireFindMissing) -> Bool {
     if lhs.container != rhs.container {return false}
     if lhs.ids != rhs.ids {return false}
+    if lhs.transferID != rhs.transferID {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -1883,7 +1898,7 @@ nonisolated extension WireFindMissing: SwiftProtobuf.Message, SwiftProtobuf._Mes
 
 nonisolated extension WireFindMissingReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".FindMissingReply"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}missing\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}missing\0\u{1}held\0\u{3}stored_bytes\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1892,6 +1907,8 @@ nonisolated extension WireFindMissingReply: SwiftProtobuf.Message, SwiftProtobuf
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
       case 1: try { try decoder.decodeRepeatedUInt32Field(value: &self.missing) }()
+      case 2: try { try decoder.decodeRepeatedUInt32Field(value: &self.held) }()
+      case 3: try { try decoder.decodeSingularUInt64Field(value: &self.storedBytes) }()
       default: break
       }
     }
@@ -1901,11 +1918,19 @@ nonisolated extension WireFindMissingReply: SwiftProtobuf.Message, SwiftProtobuf
     if !self.missing.isEmpty {
       try visitor.visitPackedUInt32Field(value: self.missing, fieldNumber: 1)
     }
+    if !self.held.isEmpty {
+      try visitor.visitPackedUInt32Field(value: self.held, fieldNumber: 2)
+    }
+    if self.storedBytes != 0 {
+      try visitor.visitSingularUInt64Field(value: self.storedBytes, fieldNumber: 3)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireFindMissingReply, rhs: WireFindMissingReply) -> Bool {
     if lhs.missing != rhs.missing {return false}
+    if lhs.held != rhs.held {return false}
+    if lhs.storedBytes != rhs.storedBytes {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -13,12 +13,25 @@ extension DocumentsService {
         let caller = try context.requireCaller()
         let container = try openContainer(request.container, caller, transaction)
         let ids = try Self.chunks(request.ids, max: DocumentLimits.missingMax)
+        let upload = try Self.upload(request.transferID)
         // Looking for what is not there is work too.
-        transaction.charge(rows: 2 * ids.count)
+        transaction.charge(rows: (upload == nil ? 2 : 4) * ids.count)
+        let found = try contentUses(container.scope, caller, context.now, transaction).missing(ids, in: upload)
         var reply = WireFindMissingReply()
-        reply.missing = try contentUses(container.scope, caller, context.now, transaction).missing(ids)
-            .map { UInt32($0) }
+        reply.missing = found.missing.map { UInt32($0) }
+        reply.held = found.held.map { UInt32($0) }
+        reply.storedBytes = found.storedBytes
         return reply
+    }
+
+    /// Nil: none is meant.
+    private static func upload(_ id: Data) throws(CloudError) -> ReservationID? {
+        guard !id.isEmpty else { return nil }
+        guard let id = ReservationID(bytes: id) else {
+            throw CloudError(
+                .invalidArguments, "A transfer's id has 16 bytes.", details: ["argument": "transfer_id"])
+        }
+        return id
     }
 
     /// - Throws: ``CloudError`` `.unknownItem`: the container has one of them not.
