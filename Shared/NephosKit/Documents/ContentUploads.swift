@@ -45,8 +45,11 @@ final class ContentUploads {
         var nodes: [ChunkID: Data] = [:]
         var client: BulkClient?
         var files: [String: FileHandle] = [:]
+        /// What the home was told last of how far it is, and when.
+        var noted: (percent: Int, at: Duration)
 
-        init(_ operation: OutboxOperation, _ account: AccountID?, _ request: WireApplyChanges) {
+        init(_ operation: OutboxOperation, _ account: AccountID?, _ request: WireApplyChanges, at now: Duration) {
+            noted = (0, now)
             self.operation = operation
             self.account = account
             self.request = request
@@ -81,7 +84,7 @@ final class ContentUploads {
                 let operation = try rows.operations(limit: 1, where: "position = \(first)").first
             else { return nil }
             let request = try WireApplyChanges(serializedBytes: operation.payload)
-            let upload = Upload(operation, rows.scope.account, request)
+            let upload = Upload(operation, rows.scope.account, request, at: engine.loop.monotonicNow)
             for content in try documents.waitingContents(at: operation.position) {
                 var offset = 0
                 for chunk in content.chunks {
@@ -146,10 +149,25 @@ final class ContentUploads {
                 guard let self, let client, let upload, upload === current else { return }
                 progress.bytesDone = client.progress.bytesDone
                 progress.waiting = client.ended ?? client.progress.waiting?.reason
+                noteProgress(of: upload)
                 // Without a chunk on its way nobody else would hear of it.
                 if let ended = client.ended, upload.storing == 0 { failed(ended) }
             }
         } catch { failed(CloudError(wrapping: error)) }
+    }
+
+    private static let notePause: Duration = .seconds(1)
+
+    /// Tells the home's queries how far it is, so seldom that it costs nothing.
+    private func noteProgress(of upload: Upload) {
+        let percent = progress.bytesTotal > 0 ? min(99, progress.bytesDone * 100 / progress.bytesTotal) : 0
+        let now = engine.loop.monotonicNow
+        guard percent > upload.noted.percent, now - upload.noted.at >= Self.notePause, let driver = model.driver,
+            driver.scope?.account == upload.account
+        else { return }
+        upload.noted = (percent, now)
+        // A figure for people: where it cannot be kept, the next one may.
+        try? driver.write { try DocumentTransaction($0).setPercent(percent, at: upload.operation.position) }
     }
 
     private func makeClient(_ purpose: BulkClient.Purpose) throws -> BulkClient {

@@ -149,8 +149,9 @@ extension DocumentsModel {
         let refused = try request.changes.map { change in
             let content = change.content
             let held = try content.map { try documents.holdsContent($0.version) } ?? false
+            let id = DocumentID(bytes: change.item)
             return (
-                path: try DocumentID(bytes: change.item).flatMap { try documents.pathText(of: $0) } ?? "?",
+                item: id?.name ?? "", path: try id.flatMap { try documents.pathText(of: $0) } ?? "?",
                 version: held ? content?.version : nil
             )
         }
