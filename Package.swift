@@ -121,8 +121,8 @@ let package = Package(
         shared(
             "NephosKit",
             [
-                "NephosBus", "NephosWire", "NephosChunks", "NephosCore", "NephosFiles", "NephosZeroMQ", crypto, grdb,
-                protobuf, logging,
+                "NephosBus", "NephosWire", "NephosChunks", "NephosCore", "NephosFiles", "NephosPredicates",
+                "NephosZeroMQ", crypto, grdb, protobuf, logging,
             ]),
         shared(
             "NephosSimulation",
@@ -234,7 +234,7 @@ let package = Package(
                 "DocumentsKitTests",
                 [
                     "NephosSimulation", "NephosServiceKit", "NephosKit", "NephosBulk", "NephosChunks", "NephosContent",
-                    "NephosStorage", "NephosBus", "NephosWire", "NephosCore", grdb, protobuf,
+                    "NephosStorage", "NephosPredicates", "NephosBus", "NephosWire", "NephosCore", grdb, protobuf,
                 ]),
             tests(
                 "NephosKitTests",
