@@ -230,6 +230,13 @@ struct DocumentTransaction {
                 WHERE v.account = ?1 AND v.container = ?2 AND v.item = d.item)
         """
 
+    // Those that are asked a million times are made once.
+    private static let one = visible.replacing("/**/", with: "item = ?3")
+    private static let page = visible.replacing("/**/", with: "parent = ?3 AND (name, item) > (?4, ?5)") + pageEnd
+    private static let pageOfName =
+        visible.replacing("/**/", with: "parent = ?3 AND (name, item) > (?4, ?5) AND name = ?7") + pageEnd
+    private static let pageEnd = " ORDER BY name, item LIMIT ?6"
+
     private func fetch(
         where condition: String, order: String = "", _ values: (any DatabaseValueConvertible)?...
     ) throws -> [HeldDocument] {
@@ -248,7 +255,7 @@ struct DocumentTransaction {
     }
 
     func document(_ id: DocumentID) throws -> HeldDocument? {
-        try fetch(where: "item = ?3", id.description).first
+        try Row.fetchOne(cached(Self.one), arguments: arguments(id.description)).flatMap(Self.held)
     }
 
     /// What lies in the folder and not in the trash, by name.
@@ -263,12 +270,9 @@ struct DocumentTransaction {
     func everything(
         in folder: DocumentID, named name: Data?, after place: (name: Data, item: String), limit: Int
     ) throws -> (items: [HeldDocument], last: (name: Data, item: String)?) {
-        let condition = "parent = ?3 AND (name, item) > (?4, ?5)" + (name == nil ? "" : " AND name = ?6")
-        var values = arguments(folder.wire, place.name, place.item)
+        var values = arguments(folder.wire, place.name, place.item, limit)
         if let name { values += [name] }
-        let rows = try Row.fetchCursor(
-            cached(Self.visible.replacing("/**/", with: condition) + " ORDER BY name, item LIMIT \(limit)"),
-            arguments: values)
+        let rows = try Row.fetchCursor(cached(name == nil ? Self.page : Self.pageOfName), arguments: values)
         var items: [HeldDocument] = []
         var count = 0
         var last = place

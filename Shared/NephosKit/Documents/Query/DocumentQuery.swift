@@ -32,9 +32,16 @@ extension UbiquityContainer {
         _ predicate: QueryPredicate, scope: DocumentQueryScope = .container, sortedBy sorts: [DocumentSort] = [],
         batchMax: Int = 500
     ) throws(QueryPredicateError) -> DocumentQuery {
-        try predicate.check(against: DocumentField.schema)
+        try Self.check(predicate)
         return DocumentQuery(
             container: self, predicate: predicate, scope: scope, sorts: sorts, batchMax: min(max(1, batchMax), 10_000))
+    }
+
+    /// Whether items of containers can be asked so.
+    ///
+    /// - Throws: ``QueryPredicateError`` for fields that they do not have, and values of other types than theirs.
+    public static func check(_ predicate: QueryPredicate) throws(QueryPredicateError) {
+        try predicate.check(against: DocumentField.schema)
     }
 }
 

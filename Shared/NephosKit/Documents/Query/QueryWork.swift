@@ -228,8 +228,8 @@ final class QueryWork {
                     return .event(.finishedGathering)
                 }
                 progress.gathered = news.last.map { ($0.key, $0.number) }
-                var places = Places()
-                let entries = try news.compactMap { try entry($0, &places) }
+                var folders: [DocumentID: DocumentLocation] = [:]
+                let entries = try news.compactMap { try entry($0, &folders) }
                 return entries.isEmpty ? .more : .event(.gathered(entries))
             }
             guard isCurrent else { return .more }
@@ -241,26 +241,30 @@ final class QueryWork {
             guard !news.isEmpty else { return .idle }
             var update = DocumentQuery.Update()
             update.hasMore = news.count > plan.batchMax
-            var places = Places()
+            var folders: [DocumentID: DocumentLocation] = [:]
             for one in news.prefix(plan.batchMax) {
                 if one.now == nil {
                     try found.tell(one)
                     update.removed.append(
                         DocumentQuery.Removed(id: one.id, path: String(decoding: one.path, as: UTF8.self)))
-                } else if let entry = try entry(one, &places) {
+                } else if let entry = try entry(one, &folders) {
                     if one.isKnown { update.changed.append(entry) } else { update.added.append(entry) }
                 }
             }
             return .event(.updated(update))
         }
 
+        /// - Parameter folders: Where those are that were asked for before.
         /// - Returns: Nil: it is another one since; that is seen when what was touched is looked at.
-        private func entry(_ news: FoundDocuments.News, _ places: inout Places) throws -> DocumentEntry? {
-            guard let item = try documents.document(news.id),
-                let folder = try item.parent.flatMap({ try places.location(of: $0, documents) }),
+        private func entry(
+            _ news: FoundDocuments.News, _ folders: inout [DocumentID: DocumentLocation]
+        ) throws -> DocumentEntry? {
+            guard let item = try documents.document(news.id), let parent = item.parent,
+                let folder = try folders[parent] ?? found.folder(parent)?.location,
                 let document = QueriedDocument(item, in: folder, documents),
                 try fingerprint(of: document) == news.now
             else { return nil }
+            folders[parent] = folder
             try found.tell(news)
             return try document.entry()
         }
