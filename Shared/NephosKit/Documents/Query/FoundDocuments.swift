@@ -22,7 +22,8 @@ final class FoundDocuments {
         // Without a name: SQLite's temporary database.
         queue = try DatabaseQueue(path: "", configuration: configuration)
         try queue.writeWithoutTransaction { database in
-            try database.execute(sql: "PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF")
+            // Nothing is taken back: a query in which something fails is over.
+            try database.execute(sql: "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF")
             try database.execute(sql: Self.tables)
         }
     }
@@ -41,21 +42,15 @@ final class FoundDocuments {
         CREATE INDEX folders_to_walk ON folders (item) WHERE walk > 0;
         """
 
-    /// All or nothing.
+    /// In one transaction. When the body throws, what is here means nothing any more.
     func change<Value>(_ body: (Changes) throws -> Value) throws -> Value {
         try queue.writeWithoutTransaction { database in
             var value: Value?
-            let before = round
-            do {
-                try database.inTransaction(.deferred) {
-                    let changes = Changes(database, round: before)
-                    value = try body(changes)
-                    round = changes.round
-                    return .commit
-                }
-            } catch {
-                round = before
-                throw error
+            try database.inTransaction(.deferred) {
+                let changes = Changes(database, round: round)
+                value = try body(changes)
+                round = changes.round
+                return .commit
             }
             guard let value else { throw CloudError(.internalError, "The transaction had no result.") }
             return value

@@ -41,7 +41,7 @@ final class QueryWork {
     private let found: FoundDocuments
     private var progress = Progress()
 
-    /// How far it is; what a step that fails has done of it is forgotten.
+    /// How far it is.
     private struct Progress {
         /// What was touched up to here is heeded; nil: nothing was looked at yet.
         var revision: Int64?
@@ -62,19 +62,16 @@ final class QueryWork {
 
     /// - Parameter isPaused: Whether nobody is told of updates. It is asked once the step has read: what is written
     ///   after it became so is not told.
-    /// - Throws: ``CloudError`` `.notSignedIn` once another account is signed in, or none.
+    /// - Throws: ``CloudError`` `.notSignedIn` once another account is signed in, or none. The work is over then.
     func step(isPaused: () -> Bool) throws -> Step {
-        var next = progress
-        let step = try found.change { found in
+        try found.change { found in
             try local.read { database in
                 guard let documents = try open(database) else { return Step.idle }
                 let look = Look(plan, documents, found)
-                let isCurrent = try look.goOn(&next)
-                return try look.tell(&next, isCurrent: isCurrent, isPaused: isPaused())
+                let isCurrent = try look.goOn(&progress)
+                return try look.tell(&progress, isCurrent: isCurrent, isPaused: isPaused())
             }
         }
-        progress = next
-        return step
     }
 
     /// - Returns: Nil: nobody here knows yet what is in the container.
