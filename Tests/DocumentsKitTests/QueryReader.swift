@@ -31,7 +31,6 @@ final class QueryReader: Sendable {
     deinit { cancel() }
 
     func cancel() { task.withLock { $0?.cancel() } }
-    func ended() async { await task.withLock { $0 }?.value }
     var now: State { state.withLock { $0 } }
 
     private static func read(

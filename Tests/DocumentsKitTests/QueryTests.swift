@@ -155,6 +155,23 @@ import Testing
             }
             #expect(await reader.wait { $0.items.isEmpty })
             #expect(try await one.container.item(id)?.percent == 40)
+            func change(_ body: (DocumentTransaction, Int64) throws -> Void) throws {
+                try one.session.local.write { database in
+                    let rows = ScopeTransaction(
+                        database, DocumentsModel.place(of: one.container.id, in: try Facts(database).session))
+                    let position = try #require(
+                        try Int64.fetchOne(database, sql: "SELECT position FROM document_contents"))
+                    try body(DocumentTransaction(rows), position)
+                }
+            }
+            try change { try $0.markStored(at: $1) }
+            #expect(await waiting.wait { $0.items.count == 2 })
+            try change { documents, position in
+                let version = try Data.fetchOne(documents.rows.database, sql: "SELECT version FROM document_contents")
+                try documents.moveContent(try #require(version), to: position)
+                try documents.touchItems(at: position)
+            }
+            #expect(await waiting.wait { $0.items.count == 1 })
             one.setOffline(false)
             try await one.settle()
             #expect(await waiting.wait { $0.items.isEmpty })
@@ -327,21 +344,29 @@ import Testing
             try await one.settle()
             try await two.settle()
             let left = QueryReader(try one.container.query("TRUEPREDICATE"))
-            let closed = QueryReader(try two.container.query("TRUEPREDICATE"))
+            let other = QueryReader(try two.container.query("TRUEPREDICATE"))
             let cancelled = QueryReader(try two.container.query("TRUEPREDICATE"))
-            for reader in [left, closed, cancelled] { #expect(await reader.wait { $0.isGathered }) }
+            for reader in [left, other, cancelled] { #expect(await reader.wait { $0.isGathered }) }
             cancelled.cancel()
-            await cancelled.ended()
-            #expect(cancelled.now.error == nil && cancelled.now.isOver)
+            #expect(await cancelled.wait { $0.isOver } && cancelled.now.error == nil)
             try await one.session.signOut()
-            await left.ended()
-            #expect(left.now.error?.code == .notSignedIn)
+            #expect(await left.wait { $0.isOver } && left.now.error?.code == .notSignedIn)
+            // Another account, without a moment between.
+            let session = try #require(try two.session.account)
+            func sign(in account: AccountID) throws {
+                var changed = session
+                changed.accountID = account
+                try two.session.local.write { try Facts($0).setSession(changed) }
+            }
+            try sign(in: AccountID("other"))
+            #expect(await other.wait { $0.isOver } && other.now.error?.code == .notSignedIn)
+            try sign(in: session.accountID)
+            let open = QueryReader(try two.container.query("TRUEPREDICATE"))
+            #expect(await open.wait { $0.isGathered })
             two.session.close()
-            await closed.ended()
-            #expect(closed.now.error?.code == .operationCancelled)
+            #expect(await open.wait { $0.isOver } && open.now.error?.code == .operationCancelled)
             let late = QueryReader(try two.container.query("TRUEPREDICATE"))
-            await late.ended()
-            #expect(late.now.error?.code == .operationCancelled)
+            #expect(await late.wait { $0.isOver } && late.now.error?.code == .operationCancelled)
         }
     }
 }
