@@ -239,7 +239,7 @@ let package = Package(
                 "DocumentsKitTests",
                 [
                     "NephosSimulation", "NephosServiceKit", "NephosKit", "NephosBulk", "NephosChunks", "NephosContent",
-                    "NephosFiles",
+                    "NephosFiles", "NephosPredicates",
                     "NephosStorage", "NephosBus", "NephosWire", "NephosCore", grdb, protobuf,
                 ]),
             tests(

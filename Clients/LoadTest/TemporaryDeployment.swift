@@ -85,7 +85,7 @@ final class TemporaryDeployment: Sendable {
 
     private static var parent: String { NSTemporaryDirectory() }
 
-    private static func makeFolder() throws -> (path: String, lock: Int32) {
+    fileprivate static func makeFolder() throws -> (path: String, lock: Int32) {
         for attempt in 1...100 {
             let path = parent + "\(prefix)\(getpid())" + (attempt == 1 ? "" : "-\(attempt)")
             guard mkdir(path, 0o700) == 0 else { continue }
@@ -175,4 +175,22 @@ final class TemporaryDeployment: Sendable {
         }
         return pid
     }
+}
+
+/// A folder for one run, which is removed with it, however it ends.
+final class TemporaryFolder: Sendable {
+    let path: String
+    private let cleanup: Int
+
+    init() throws {
+        TemporaryDeployment.removeLeftOvers()
+        let (path, lock) = try TemporaryDeployment.makeFolder()
+        self.path = path
+        cleanup = Cleanup.shared.add {
+            try? FileManager.default.removeItem(atPath: path)
+            Foundation.close(lock)
+        }
+    }
+
+    func close() { Cleanup.shared.run(cleanup) }
 }

@@ -129,6 +129,9 @@ struct DocumentRow: Encodable {
     var batch: String?
     var conflicts: Int?
     var pending: String?
+    var state: String
+    /// How much of the content is sent; only while it is.
+    var percent: Int?
 
     init(_ entry: DocumentEntry) {
         path = entry.path
@@ -146,6 +149,8 @@ struct DocumentRow: Encodable {
         batch = entry.trashBatch?.description
         conflicts = entry.conflictCount == 0 ? nil : entry.conflictCount
         pending = entry.pending == .none ? nil : entry.pending.rawValue
+        state = entry.state.rawValue
+        percent = entry.percent == 100 ? nil : entry.percent
     }
 }
 
@@ -165,8 +170,9 @@ extension DocumentEntry {
         switch pending {
         case .none: break
         case .waiting: notes.append("waits to be sent")
-        case .uploading: notes.append("content waits to be sent")
+        case .uploading: notes.append(percent > 0 ? "\(percent) % of the content sent" : "content waits to be sent")
         }
+        if state == .refused { notes.append("a change was refused") }
         if conflictCount > 0 { notes.append(conflictCount == 1 ? "1 conflict" : "\(conflictCount) conflicts") }
         return notes.joined(separator: ", ")
     }

@@ -73,34 +73,6 @@ extension DocumentsCommand {
         }
     }
 
-    struct Find: AsyncParsableCommand {
-        static let configuration = CommandConfiguration(
-            abstract: "Find items by their names.",
-            discussion: """
-                In the pattern * stands for any characters, ? for one; upper and lower case are the same. Without * \
-                and ? whatever has it in its name is found. Exit code 2: nothing was.
-                """)
-
-        @Argument(help: "The pattern, such as '*.txt'.") var pattern: String
-        @Argument(help: "The folder to look in (default: the whole container).") var path = "/"
-        @Flag(help: "Fail if the server does not say what is new.") var fresh = false
-        @OptionGroup var container: ContainerOptions
-        @OptionGroup var network: ReadOptions
-        @OptionGroup var output: OutputOptions
-
-        func run() async throws {
-            try await container.withContainer(network, isFresh: fresh) { container, _ in
-                let isPlain = !pattern.contains { $0 == "*" || $0 == "?" }
-                let found = try await container.items(in: path).filter {
-                    NamePattern(isPlain ? "*\(pattern)*" : pattern).matches($0.name)
-                }
-                try output.print(
-                    found.map(DocumentRow.init), text: found.map { inLine($0.path) }.joined(separator: "\n"))
-                if found.isEmpty { throw ExitStatus.notFound }
-            }
-        }
-    }
-
     struct Deleted: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "What lies in the trash, the newest first; nephos docs undo brings it back.")
@@ -133,34 +105,5 @@ extension DocumentsCommand {
                     text: rows.isEmpty ? "Nothing lies in the trash." : table(["DELETED", "BATCH", "WHAT"], rows))
             }
         }
-    }
-}
-
-/// A simple pattern of names: `*` for any characters, `?` for one.
-struct NamePattern {
-    private let pattern: [Character]
-
-    init(_ text: String) { pattern = Array(text.lowercased()) }
-
-    func matches(_ name: String) -> Bool {
-        let name = Array(name.lowercased())
-        var (place, next) = (0, 0)
-        // Where to go on when what follows the last star does not fit.
-        var star: (pattern: Int, name: Int)?
-        while place < name.count {
-            if next < pattern.count, pattern[next] == "*" {
-                star = (next + 1, place)
-                next += 1
-            } else if next < pattern.count, pattern[next] == "?" || pattern[next] == name[place] {
-                next += 1
-                place += 1
-            } else if let last = star {
-                star = (last.pattern, last.name + 1)
-                (next, place) = (last.pattern, last.name + 1)
-            } else {
-                return false
-            }
-        }
-        return pattern[next...].allSatisfy { $0 == "*" }
     }
 }

@@ -212,3 +212,47 @@ final class Broadcast<Element: Sendable>: Sendable {
         for listener in last { listener.finish() }
     }
 }
+
+/// Wakes whoever waits for something to have happened: however often it did meanwhile, once.
+final class Bell: Sendable {
+    private struct State {
+        var listeners: [UInt64: AsyncStream<Void>.Continuation] = [:]
+        var count: UInt64 = 0
+        var isOver = false
+    }
+
+    private let state = Mutex(State())
+
+    /// Rings from now on; ends with the bell.
+    func listen() -> AsyncStream<Void> {
+        let (stream, continuation) = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
+        let id: UInt64? = state.withLock { state in
+            guard !state.isOver else { return nil }
+            state.count += 1
+            state.listeners[state.count] = continuation
+            return state.count
+        }
+        guard let id else {
+            continuation.finish()
+            return stream
+        }
+        continuation.onTermination = { [weak self] _ in
+            _ = self?.state.withLock { $0.listeners.removeValue(forKey: id) }
+        }
+        return stream
+    }
+
+    func ring() { for listener in state.withLock({ Array($0.listeners.values) }) { listener.yield() } }
+
+    /// There is nothing to wait for any more.
+    func end() {
+        let last = state.withLock { state in
+            defer { state = State(isOver: true) }
+            return Array(state.listeners.values)
+        }
+        for listener in last { listener.finish() }
+    }
+
+    /// Whether it has ended.
+    var isOver: Bool { state.withLock { $0.isOver } }
+}

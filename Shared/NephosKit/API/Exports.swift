@@ -23,4 +23,13 @@
 @_exported public import struct NephosCore.SetDigest
 @_exported public import struct NephosCore.StoreID
 @_exported public import struct NephosCore.Timestamp
+@_exported public import struct NephosPredicates.FieldName
+@_exported public import struct NephosPredicates.Folding
+@_exported public import struct NephosPredicates.PredicateComparison
+@_exported public import struct NephosPredicates.PredicateDate
+@_exported public import enum NephosPredicates.PredicateNode
+@_exported public import enum NephosPredicates.PredicateRelation
+@_exported public import enum NephosPredicates.PredicateValue
+@_exported public import struct NephosPredicates.QueryPredicate
+@_exported public import struct NephosPredicates.QueryPredicateError
 @_exported public import struct NephosWire.KeyValueItem

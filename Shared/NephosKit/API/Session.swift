@@ -101,6 +101,7 @@ public final class Session: Sendable {
     public func close() {
         engine.stop()
         events.finish()
+        local.changed.end()
     }
 
     // MARK: Who is signed in

@@ -74,6 +74,8 @@ final class ContentUploads {
         var pacing: (any LoopTimer)?
         var file: (version: DocumentID, handle: FileHandle)?
         var progress = UploadProgress()
+        /// What the home was told last of how far it is, and when.
+        var noted = (percent: 0, at: Duration.zero)
         /// When its row was written last.
         var told: Duration = .zero
         /// The service was in the way; it is gone on with after the pause.
@@ -279,11 +281,27 @@ final class ContentUploads {
             client.onProgress = { [weak self, weak client, weak upload] in
                 guard let self, let client, let upload, isOn(upload), upload.client === client else { return }
                 upload.progress.bytesDone = client.progress.bytesDone
+                noteProgress(of: upload)
                 tell(client.progress.waiting, of: upload)
                 // Without a chunk on its way nobody else would hear of it.
                 if let ended = client.ended, upload.storing == 0 { failed(upload, ended) }
             }
         } catch { failed(upload, CloudError(wrapping: error)) }
+    }
+
+    private static let notePause: Duration = .seconds(1)
+
+    /// Tells the home's queries how far it is, so seldom that it costs nothing.
+    private func noteProgress(of upload: Upload) {
+        let (done, total) = (upload.progress.bytesDone, upload.progress.bytesTotal)
+        let percent = total > 0 ? min(99, done * 100 / total) : 0
+        let now = engine.loop.monotonicNow
+        guard percent > upload.noted.percent, now - upload.noted.at >= Self.notePause, let driver = model.driver,
+            driver.scope?.account == upload.account
+        else { return }
+        upload.noted = (percent, now)
+        // A figure for people: where it cannot be kept, the next one may.
+        try? driver.write { try DocumentTransaction($0).setPercent(percent, at: upload.operation.position) }
     }
 
     /// What the service says it has stored may be anything.

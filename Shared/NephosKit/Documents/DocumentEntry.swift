@@ -21,6 +21,20 @@ public struct DocumentEntry: Hashable, Sendable {
         case uploading
     }
 
+    /// Where its content, and what was changed of it, stands between this device and the server.
+    public enum TransferState: String, Sendable, CaseIterable {
+        /// Both have the same.
+        case current
+        /// A change waits to be sent.
+        case waiting
+        /// Its content is sent, or waits to be.
+        case uploading
+        /// The server refused the last change of it, and nobody has dismissed that.
+        case refused
+        /// Its content is on the server alone, and is fetched when it is asked for.
+        case notDownloaded
+    }
+
     /// Names it for good, wherever it is moved.
     public var id: DocumentID
     /// From the container's top: `/Documents/Letters/a.txt`. Where a name is no text it shows U+FFFD in its place.
@@ -57,6 +71,10 @@ public struct DocumentEntry: Hashable, Sendable {
     public var conflictCount: Int
     /// What of it the server has not got yet.
     public var pending: PendingState
+    /// Where it stands between this device and the server.
+    public var state: TransferState
+    /// How much of its content the server has of this device, 0 to 100; 100 also where there is nothing to send.
+    public var percent: Int
 }
 
 extension DocumentEntry.Kind {

@@ -132,7 +132,7 @@ extension DocumentTransaction {
         wire.kind = .folder
         wire.parent = DocumentID.top.wire
         wire.name = path.last
-        return DocumentEntry(id, wire, .folder, path: path, isInTrash: false, pending: .none)
+        return DocumentEntry(id, wire, .folder, path: path, isInTrash: false, transfer: DocumentTransfer())
     }
 
     func entry(_ place: Place, at path: DocumentPath) throws -> DocumentEntry? {
@@ -149,18 +149,34 @@ extension DocumentTransaction {
         let found = try path.map { ($0, item.isTrashed) } ?? self.path(of: item).map { ($0.path, $0.isInTrash) }
         let lost = (DocumentPath(names: [item.wire.name]), item.isTrashed)
         let (path, isInTrash) = found ?? lost
-        var pending = DocumentEntry.PendingState.none
-        if item.isPending {
-            pending = try item.wire.hasContent && isUploading(item.wire.content.version) ? .uploading : .waiting
-        }
-        return DocumentEntry(item.id, item.wire, kind, path: path, isInTrash: isInTrash, pending: pending)
+        return DocumentEntry(
+            item.id, item.wire, kind, path: path, isInTrash: isInTrash, transfer: try transfer(of: item))
     }
+
+    /// Where the item stands between this device and the server.
+    func transfer(of item: HeldDocument) throws -> DocumentTransfer {
+        let progress =
+            try item.isPending && item.wire.hasContent ? progress(of: item.wire.content.version) : nil
+        if item.isPending {
+            guard let progress, !progress.isStored else { return DocumentTransfer(pending: .waiting, state: .waiting) }
+            return DocumentTransfer(pending: .uploading, state: .uploading, percent: progress.percent)
+        }
+        if try isRefused(item.id) { return DocumentTransfer(state: .refused) }
+        return DocumentTransfer(state: item.wire.content.root.isEmpty ? .current : .notDownloaded)
+    }
+}
+
+/// Where an item stands between this device and the server.
+struct DocumentTransfer: Hashable {
+    var pending = DocumentEntry.PendingState.none
+    var state = DocumentEntry.TransferState.current
+    var percent = 100
 }
 
 extension DocumentEntry {
     init(
         _ id: DocumentID, _ wire: WireDocumentItem, _ kind: Kind, path: DocumentPath, isInTrash: Bool,
-        pending: PendingState
+        transfer: DocumentTransfer
     ) {
         self.id = id
         self.path = path.text
@@ -179,6 +195,8 @@ extension DocumentEntry {
         trashBatch = wire.hasTrash ? DocumentID(bytes: wire.trash.batch) : nil
         trashed = wire.hasTrash ? Timestamp(nanoseconds: wire.trash.trashed) : nil
         conflictCount = wire.conflicts.count
-        self.pending = pending
+        pending = transfer.pending
+        state = transfer.state
+        percent = transfer.percent
     }
 }

@@ -9,9 +9,11 @@ import SwiftProtobuf
 ///
 /// `documents` has the items as the server told them, to the byte; `document_changes` what waits to be sent, by item;
 /// `document_views` what that makes of the items, for reading: an item that has a view is as the view says.
+/// `document_touches` names, in order, the items that may be read otherwise than before; see ``touch(_:)``.
 struct DocumentTransaction {
     static let migrations = [
         LocalMigration(name: "documents 1", sql: tables), LocalMigration(name: "documents 2", sql: nameKeys),
+        LocalMigration(name: "documents 2: touches", sql: touches),
         // How often the service has said that it has what a request needs, and then had it not.
         LocalMigration(
             name: "documents: sendings",
@@ -62,6 +64,16 @@ struct DocumentTransaction {
         CREATE INDEX document_views_by_trash ON document_views (account, container, trash) WHERE trash IS NOT NULL;
         """
 
+    private static let touches = """
+        CREATE TABLE document_touches (
+            revision INTEGER PRIMARY KEY AUTOINCREMENT,
+            account TEXT NOT NULL, container TEXT NOT NULL, item TEXT NOT NULL
+        );
+        ALTER TABLE document_contents ADD COLUMN percent INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE document_refusals ADD COLUMN item TEXT NOT NULL DEFAULT '';
+        CREATE INDEX document_refusals_by_item ON document_refusals (account, container, item);
+        """
+
     let rows: ScopeTransaction
     private let known = Known()
     var account: String { rows.account }
@@ -86,10 +98,10 @@ struct DocumentTransaction {
         return UInt8(exactly: info.nameRule).flatMap { DocumentNameRule(rawValue: $0) } ?? .folded
     }
 
-    private func cached(_ sql: String) throws -> Statement { try rows.cached(sql) }
+    func cached(_ sql: String) throws -> Statement { try rows.cached(sql) }
 
     /// The arguments that every statement begins with.
-    private func arguments(_ others: (any DatabaseValueConvertible)?...) -> StatementArguments {
+    func arguments(_ others: (any DatabaseValueConvertible)?...) -> StatementArguments {
         StatementArguments([account, container] + others)
     }
 
@@ -226,6 +238,7 @@ struct DocumentTransaction {
 
     /// What is read of the item, made anew.
     private func refresh(_ name: ItemName) throws {
+        try touch(name)
         let changes = try Data.fetchAll(
             cached(
                 "SELECT change FROM document_changes WHERE account = ?1 AND container = ?2 AND item = ?3 "
@@ -268,6 +281,13 @@ struct DocumentTransaction {
         """
     }
 
+    // Those that are asked a million times are made once.
+    private static let one = visible(where: "item = ?3", by: nil)
+    private static let page = visible(where: "parent = ?3 AND (name, item) > (?4, ?5)", by: "place") + pageEnd
+    private static let pageOfName =
+        visible(where: "parent = ?3 AND (name, item) > (?4, ?5) AND name = ?7", by: "place") + pageEnd
+    private static let pageEnd = " ORDER BY name, item LIMIT ?6"
+
     /// - Returns: By name, and then by id.
     private func fetch(
         where condition: String, by index: String? = nil, _ values: (any DatabaseValueConvertible)?...
@@ -280,6 +300,7 @@ struct DocumentTransaction {
         }
     }
 
+    /// Nil: it cannot be read here.
     private static func held(_ row: Row) -> HeldDocument? {
         guard let id = DocumentID(row["item"] as String),
             let wire = try? WireDocumentItem(serializedBytes: row["body"] as Data)
@@ -288,12 +309,33 @@ struct DocumentTransaction {
     }
 
     func document(_ id: DocumentID) throws -> HeldDocument? {
-        try fetch(where: "item = ?3", id.description).first
+        try Row.fetchOne(cached(Self.one), arguments: arguments(id.description)).flatMap(Self.held)
     }
 
     /// What lies in the folder and not in the trash, by name.
     func children(of folder: DocumentID) throws -> [HeldDocument] {
         try fetch(where: "parent = ?3 AND trash IS NULL", by: "place", folder.wire)
+    }
+
+    /// What lies in the folder, in the trash or not, after a place in it, in an order of its own.
+    ///
+    /// - Parameter name: Only what is called so; nil: everything.
+    /// - Returns: With the place of the last of them; nil: nothing follows.
+    func everything(
+        in folder: DocumentID, named name: Data?, after place: (name: Data, item: String), limit: Int
+    ) throws -> (items: [HeldDocument], last: (name: Data, item: String)?) {
+        var values = arguments(folder.wire, place.name, place.item, limit)
+        if let name { values += [name] }
+        let rows = try Row.fetchCursor(cached(name == nil ? Self.page : Self.pageOfName), arguments: values)
+        var items: [HeldDocument] = []
+        var count = 0
+        var last = place
+        while let row = try rows.next() {
+            count += 1
+            last = (row["name"], row["item"])
+            if let item = Self.held(row) { items.append(item) }
+        }
+        return (items, count < limit ? nil : last)
     }
 
     func child(of folder: DocumentID, named name: Data) throws -> HeldDocument? {
@@ -491,18 +533,15 @@ struct DocumentTransaction {
             .flatMap { DocumentID(bytes: $0["version"] as Data) }
     }
 
-    func isUploading(_ version: Data) throws -> Bool {
-        try Bool.fetchOne(
-            cached(
-                "SELECT is_stored = 0 FROM document_contents WHERE account = ?1 AND container = ?2 AND version = ?3"),
-            arguments: arguments(version)) ?? false
-    }
+    func isUploading(_ version: Data) throws -> Bool { try progress(of: version)?.isStored == false }
 
     /// The contents that a request needs are stored; or are not any more.
     func markStored(at position: Int64, isStored: Bool = true) throws {
         try cached(
-            "UPDATE document_contents SET is_stored = ?4 WHERE account = ?1 AND container = ?2 AND position = ?3"
+            "UPDATE document_contents SET is_stored = ?4, percent = iif(?4, 100, 0) "
+                + "WHERE account = ?1 AND container = ?2 AND position = ?3"
         ).execute(arguments: arguments(position, isStored))
+        try touchItems(at: position)
     }
 
     /// Notes that a content is here, in the home.
@@ -514,10 +553,29 @@ struct DocumentTransaction {
             arguments: arguments(version.wire, position, Int64(clamping: length), CutChunk.encode(chunks)))
     }
 
+    /// So much of the contents that a request needs is stored.
+    func setPercent(_ percent: Int, at position: Int64) throws {
+        try cached(
+            "UPDATE document_contents SET percent = ?4 "
+                + "WHERE account = ?1 AND container = ?2 AND position = ?3 AND is_stored = 0"
+        ).execute(arguments: arguments(position, percent))
+        try touchItems(at: position)
+    }
+
+    /// How far a content is that waits here; nil: it does not.
+    func progress(of version: Data) throws -> (isStored: Bool, percent: Int)? {
+        try Row.fetchOne(
+            cached(
+                "SELECT is_stored, percent FROM document_contents WHERE account = ?1 AND container = ?2 "
+                    + "AND version = ?3"),
+            arguments: arguments(version)
+        ).map { ($0["is_stored"], $0["percent"]) }
+    }
+
     /// Gives contents that are still here to another request.
     func moveContent(_ version: Data, to position: Int64) throws {
         try cached(
-            "UPDATE document_contents SET position = ?4, is_stored = 0 "
+            "UPDATE document_contents SET position = ?4, is_stored = 0, percent = 0 "
                 + "WHERE account = ?1 AND container = ?2 AND version = ?3"
         ).execute(arguments: arguments(version, position))
     }
@@ -547,18 +605,18 @@ struct DocumentTransaction {
     // MARK: What was refused
 
     func recordRefusal(
-        _ changes: [(path: String, version: Data?)], of position: Int64, _ error: CloudError, now: Timestamp
-    )
-        throws
-    {
+        _ changes: [(item: ItemName, path: String, version: Data?)], of position: Int64, _ error: CloudError,
+        now: Timestamp
+    ) throws {
         for (ordinal, change) in changes.enumerated() {
             try cached(
                 "INSERT OR REPLACE INTO document_refusals (account, container, position, ordinal, path, version, "
-                    + "refused_at, error) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
+                    + "refused_at, error, item) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)"
             ).execute(
                 arguments: arguments(
                     position, ordinal, change.path, change.version, Int64(bitPattern: now.milliseconds),
-                    StoredError.encode(error)))
+                    StoredError.encode(error), change.item.rawValue))
+            try touch(change.item)
         }
     }
 
@@ -572,6 +630,8 @@ struct DocumentTransaction {
 
     struct Refusal {
         var position: Int64
+        /// Empty: it was refused by a release that did not keep it.
+        var item: ItemName
         var path: String
         /// Of the content that is still here.
         var version: DocumentID?
@@ -582,17 +642,24 @@ struct DocumentTransaction {
     func refusals() throws -> [Refusal] {
         try Row.fetchAll(
             cached(
-                "SELECT position, path, version, refused_at, error FROM document_refusals "
+                "SELECT position, item, path, version, refused_at, error FROM document_refusals "
                     + "WHERE account = ?1 AND container = ?2 ORDER BY position, ordinal"),
             arguments: arguments()
         ).compactMap { row in
             StoredError.decode(row["error"]).map {
                 Refusal(
-                    position: row["position"], path: row["path"],
+                    position: row["position"], item: ItemName(row["item"] as String), path: row["path"],
                     version: (row["version"] as Data?).flatMap { DocumentID(bytes: $0) },
                     at: Timestamp(milliseconds: UInt64(bitPattern: row["refused_at"] as Int64)), error: $0)
             }
         }
+    }
+
+    /// Whether a change of the item was refused, and nobody has dismissed that.
+    func isRefused(_ id: DocumentID) throws -> Bool {
+        try Bool.fetchOne(
+            cached("SELECT 1 FROM document_refusals WHERE account = ?1 AND container = ?2 AND item = ?3 LIMIT 1"),
+            arguments: arguments(id.description)) ?? false
     }
 
     /// Takes a refusal out, and its bytes with it unless they wait to be sent by something else.
@@ -600,6 +667,7 @@ struct DocumentTransaction {
         try cached(
             "DELETE FROM document_refusals WHERE account = ?1 AND container = ?2 AND position = ?3 AND path = ?4"
         ).execute(arguments: arguments(refusal.position, refusal.path))
+        try touch(refusal.item)
         guard let version = refusal.version else { return }
         try cached(
             "DELETE FROM document_contents WHERE account = ?1 AND container = ?2 AND version = ?3 AND position = ?4"

@@ -97,8 +97,9 @@ extension DocumentsModel {
             if let content { try keep(content, at: position, in: documents) }
             try rebase(change, operation, in: documents)
             let held = try content.map { try documents.holdsContent($0.version) } ?? false
+            let id = DocumentID(bytes: change.item)
             return (
-                path: try DocumentID(bytes: change.item).flatMap { try documents.pathText(of: $0) } ?? "?",
+                item: id?.name ?? "", path: try id.flatMap { try documents.pathText(of: $0) } ?? "?",
                 version: held ? content?.version : nil
             )
         }

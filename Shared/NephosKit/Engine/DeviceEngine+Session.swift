@@ -121,6 +121,7 @@ extension DeviceEngine {
                 }
             }
             foreignVersion = version
+            local.changed.ring()
             if now != before {
                 reconnect(session: now)
                 if before?.accountID != now?.accountID || before?.signedIn != now?.signedIn { announceAccountChange() }

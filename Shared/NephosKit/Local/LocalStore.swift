@@ -25,6 +25,8 @@ package final class LocalStore: Sendable {
     private let transacting = Mutex<ObjectIdentifier?>(nil)
     /// Called after each transaction that this process has committed.
     private let onWrite = Mutex<(@Sendable () -> Void)?>(nil)
+    /// Raised whenever what is here may have changed, by this process or another one.
+    let changed = Bell()
 
     /// Opens or creates the database file. WAL and `synchronous=FULL`: what a
     /// call has accepted survives a crash. Where nothing can be written (the disk is full, or mounted read-only) what
@@ -207,6 +209,7 @@ package final class LocalStore: Sendable {
             throw LocalFailure.error(of: error, at: path)
         }
         onWrite.withLock { $0 }?()
+        changed.ring()
         return written
     }
 
