@@ -98,4 +98,45 @@ import Testing
             #expect(try FileManager.default.destinationOfSymbolicLink(atPath: folder + "/one") == "x")
         }
     }
+
+    @Test func aNameMayBeAsLongAsNamesAre() async throws {
+        try await withDevice { container, folder in
+            for count in [217, 218, 255] {
+                let name = String(repeating: "n", count: count)
+                try await container.put(Data("long".utf8), at: name)
+                try await container.get(name, to: folder + "/" + name)
+                #expect(try text(folder + "/" + name) == "long")
+                try await container.get("link", to: folder + "/" + name)
+                #expect(status(folder + "/" + name).st_mode & S_IFMT == S_IFLNK)
+            }
+        }
+    }
+
+    @Test(arguments: [false, true]) func whatIsNotWrittenToItsEndLeavesNothing(isNamed: Bool) async throws {
+        try await withDevice { _, folder in
+            let target = try LocalTarget.file(LocalPath(folder + "/x"), followsLinks: true)
+            func names() throws -> [String] { try FileManager.default.contentsOfDirectory(atPath: folder) }
+            var part: PartFile? = try PartFile(for: target, isExecutable: false, isNamed: isNamed)
+            // On this machine's disk a part needs no name.
+            let found = try names()
+            #expect(found.count == (isNamed ? 1 : 0) && found.allSatisfy { LocalParts.isPart($0.utf8) })
+            part = nil
+            #expect(try names() == [])
+            part = try PartFile(for: target, isExecutable: false, isNamed: isNamed)
+            try part?.flush()
+            try part?.takePlace()
+            part = nil
+            #expect(try names() == ["x"])
+        }
+    }
+
+    @Test func onlyPartsAreCalledAsPartsAre() {
+        #expect(LocalParts.isPart(".nephos-0123456789abcdef.part".utf8))
+        for name in [
+            ".nephos-.part", ".nephos-0123456789abcde.part", ".nephos-0123456789abcdeF.part",
+            "nephos-0123456789abcdef.part", ".nephos-0123456789abcdef.par",
+        ] {
+            #expect(!LocalParts.isPart(name.utf8), "\(name)")
+        }
+    }
 }

@@ -217,58 +217,47 @@ extension UbiquityContainer {
                 guard let target = try inline(content) else {
                     throw CloudError(.unknownItem, "Where the link leads is too long for this release.")
                 }
-                try makeLink(to: [UInt8](target), at: try LocalTarget.link(place))
+                try Self.makeLink(to: [UInt8](target), at: try LocalTarget.link(place))
             } else {
-                try await write(item, content, to: try LocalTarget.file(place, followsLinks: true), timeout, onProgress)
+                let target = try LocalTarget.file(place, followsLinks: true)
+                let part = try await part(of: item, content, for: target, timeout, onProgress)
+                try part.flush()
+                try part.takePlace()
             }
         } catch { throw LocalFailure.error(of: error, at: nil) }
         onProgress(content.length, content.length)
     }
 
-    private func makeLink(to target: [UInt8], at place: LocalTarget) throws {
-        let part = LocalPath("\(place.path.text).\(session.engine.makeDocumentID()).part")
+    private static func makeLink(to target: [UInt8], at place: LocalTarget) throws(CloudError) {
         // What the system could not take back as it is, is no link here.
-        let isMade =
-            !target.contains(0)
-            && part.withCString { part in LocalPath(bytes: target).withCString { symlink($0, part) } } == 0
-        guard isMade else { throw ContentFolder.failure(place.path.text) }
-        guard part.withCString({ part in place.path.withCString { rename(part, $0) } }) == 0 else {
-            let failure = ContentFolder.failure(place.path.text)
-            _ = part.withCString { unlink($0) }
-            throw failure
+        guard !target.isEmpty, !target.contains(0) else { throw ContentReading.damaged }
+        let (part, _) = try LocalParts.make(beside: place.path) { part in
+            LocalPath(bytes: target).withCString { symlink($0, part) }
+        }
+        do { try LocalParts.move(part, to: place.path) } catch {
+            LocalParts.remove(part)
+            throw error
         }
     }
 
-    private func write(
-        _ item: HeldDocument, _ content: WireDocumentContent, to place: LocalTarget, _ timeout: Duration,
+    /// Writes a content beside its place.
+    private func part(
+        of item: HeldDocument, _ content: WireDocumentContent, for place: LocalTarget, _ timeout: Duration,
         _ onProgress: @escaping @Sendable (UInt64, UInt64) -> Void
-    ) async throws {
-        let name = place.path.text
-        let part = LocalPath("\(name).\(session.engine.makeDocumentID()).part")
-        let mode = place.mode(isExecutable: item.wire.attributes.executable)
-        let descriptor = part.withCString { open($0, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode) }
-        guard descriptor >= 0 else { throw ContentFolder.failure(name) }
-        defer { close(descriptor) }
-        do {
-            let sink = FileSink(descriptor: descriptor, name: name)
-            if let data = try inline(content) {
-                try data.withUnsafeBytes { try sink.write($0, at: 0) }
-            } else {
-                let all = 0..<Int(clamping: content.length)
-                if try !copy(content, all, to: sink) {
-                    try await fetch(content, all, to: sink, timeout) { onProgress(UInt64($0), content.length) }
-                }
+    ) async throws -> PartFile {
+        let part = try PartFile(for: place, isExecutable: item.wire.attributes.executable)
+        let sink = FileSink(descriptor: part.descriptor, name: part.name)
+        if let data = try inline(content) {
+            try data.withUnsafeBytes { try sink.write($0, at: 0) }
+        } else {
+            let all = 0..<Int(clamping: content.length)
+            if try !copy(content, all, to: sink) {
+                try await fetch(content, all, to: sink, timeout) { onProgress(UInt64($0), content.length) }
             }
-            Self.setModified(content.modified, of: descriptor)
-            try place.keepAccess(of: descriptor)
-            guard fsync(descriptor) == 0 else { throw ContentFolder.failure(name) }
-            guard part.withCString({ part in place.path.withCString { rename(part, $0) } }) == 0 else {
-                throw ContentFolder.failure(name)
-            }
-        } catch {
-            _ = part.withCString { unlink($0) }
-            throw error
         }
+        Self.setModified(content.modified, of: part.descriptor)
+        try part.keepAccess()
+        return part
     }
 
     private static func setModified(_ nanoseconds: Int64, of descriptor: Int32) {
