@@ -32,4 +32,44 @@ enum Interrupt {
     static func check() throws(CloudError) {
         if isPending { throw CloudError(.operationCancelled, "Interrupted.") }
     }
+
+    // MARK: What is done at the end
+
+    /// Where the handler writes that a signal has come; it may do little else.
+    private static let cleanup = Atomic<Int32>(-1)
+
+    /// From here on a signal first does this, on a thread of its own, and then what it does by itself. Once in a process.
+    static func first(_ body: @escaping @Sendable () -> Void) {
+        var ends: [Int32] = [-1, -1]
+        guard pipe(&ends) == 0 else { return }
+        let (reading, writing) = (ends[0], ends[1])
+        cleanup.store(writing, ordering: .relaxed)
+        Thread.detachNewThread {
+            var number: UInt8 = 0
+            while read(reading, &number, 1) < 0, errno == EINTR {}
+            body()
+            Foundation.signal(Int32(number), SIG_DFL)
+            kill(getpid(), Int32(number))
+        }
+        for number in [SIGINT, SIGTERM, SIGHUP] {
+            var before = sigaction()
+            // What nobody wants to be ended by stays so, as nohup has it.
+            guard sigaction(number, nil, &before) == 0, !before.isIgnored else { continue }
+            var action = sigaction()
+            action.__sigaction_handler.sa_handler = { number in
+                let saved = errno
+                var byte = UInt8(truncatingIfNeeded: number)
+                _ = write(Interrupt.cleanup.load(ordering: .relaxed), &byte, 1)
+                errno = saved
+            }
+            action.sa_flags = SA_RESTART
+            sigaction(number, &action, nil)
+        }
+    }
+}
+
+extension sigaction {
+    fileprivate var isIgnored: Bool {
+        unsafeBitCast(__sigaction_handler.sa_handler, to: Int.self) == unsafeBitCast(SIG_IGN, to: Int.self)
+    }
 }

@@ -106,6 +106,7 @@ extension DocumentsCommand {
 
         func run() async throws {
             let version = try versionID.map { try DocumentID(version: $0) }
+            Interrupt.first { LocalParts.removeAll() }
             try await container.withContainer(within: wait.duration, transfer: transfer) { container, _ in
                 let item = try await container.requireItem(at: path)
                 if target == "-" {
@@ -243,6 +244,8 @@ struct LocalFiles {
     /// What nobody can put.
     private(set) var skipped: [String] = []
     private(set) var skippedDatabases: [String] = []
+    /// Of files that somebody got, and that were not got to the end.
+    private(set) var leftovers: [String] = []
     /// Files and folders that stay on this device, by their names.
     private(set) var localCount = 0
 
@@ -255,6 +258,7 @@ struct LocalFiles {
     var notes: [String] {
         var notes = skipped.map { "not put, neither file, folder nor link: \(inLine($0))" }
         notes += skippedDatabases.map { "not put, a database in use or a part of one: \(inLine($0))" }
+        notes += leftovers.map { "not put, left by a get that was ended, and to be removed: \(inLine($0))" }
         if localCount > 0 {
             notes.append(
                 localCount == 1
@@ -270,6 +274,7 @@ struct LocalFiles {
             localCount += 1
             return
         }
+        if depth > 0, LocalParts.isPart((file as NSString).lastPathComponent.utf8) { return leftovers.append(file) }
         var status = stat()
         // What is named may be a link to what is meant; within a folder a link is one.
         guard (depth == 0 ? stat(file, &status) : lstat(file, &status)) == 0 else {

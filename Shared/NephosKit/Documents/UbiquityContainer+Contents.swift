@@ -199,52 +199,68 @@ extension UbiquityContainer {
         return data.content
     }
 
-    /// Writes the content of a file into a local one, which is replaced as a whole; a link becomes one.
+    /// Writes the content of a file into a local one, which is replaced as a whole and keeps its mode, and its owner
+    /// where this user may give it away. Where a link is there, what it leads to is replaced. A link becomes one, in
+    /// the place of another or of a file.
     ///
     /// - Parameters:
     ///   - version: Nil: the newest.
     ///   - timeout: How long nothing may come before it is given up.
     ///   - onProgress: Gets the bytes that have come, and all.
-    /// - Throws: ``CloudError`` as ``read(_:version:timeout:)`` does; `.storageFailure`, `.permissionFailure` of the
-    ///   local file.
+    /// - Throws: ``CloudError`` as ``read(_:version:timeout:)`` does; `.invalidArguments` when a folder, a device or
+    ///   whatever else is no file is there; `.storageFailure`, `.permissionFailure` of the local file.
     public func get(
         _ path: String, to file: String, version: DocumentID? = nil, timeout: Duration = .seconds(30),
         onProgress: @escaping @Sendable (UInt64, UInt64) -> Void = { _, _ in }
     ) async throws(CloudError) {
         let (item, content) = try await content(at: path, version, timeout)
-        let part = "\(file).\(session.engine.makeDocumentID()).part"
+        let place = LocalPath(file)
         do {
             if item.wire.kind == .link {
                 guard let target = try inline(content) else {
                     throw CloudError(.unknownItem, "Where the link leads is too long for this release.")
                 }
-                // What the system could not take back as it is, is no link here.
-                guard !target.contains(0), symlink(String(decoding: target, as: UTF8.self), part) == 0 else {
-                    throw ContentFolder.failure(file)
-                }
+                try Self.makeLink(to: [UInt8](target), at: try LocalTarget.link(place))
             } else {
-                let mode: mode_t = item.wire.attributes.executable ? 0o777 : 0o666
-                let descriptor = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode)
-                guard descriptor >= 0 else { throw ContentFolder.failure(file) }
-                defer { close(descriptor) }
-                let sink = FileSink(descriptor: descriptor, name: file)
-                if let data = try inline(content) {
-                    try data.withUnsafeBytes { try sink.write($0, at: 0) }
-                } else {
-                    let all = 0..<Int(clamping: content.length)
-                    if try !copy(content, all, to: sink) {
-                        try await fetch(content, all, to: sink, timeout) { onProgress(UInt64($0), content.length) }
-                    }
-                }
-                Self.setModified(content.modified, of: descriptor)
-                guard fsync(descriptor) == 0 else { throw ContentFolder.failure(file) }
+                let target = try LocalTarget.file(place, followsLinks: true)
+                let part = try await part(of: item, content, for: target, timeout, onProgress)
+                try part.flush()
+                try part.takePlace()
             }
-            guard rename(part, file) == 0 else { throw ContentFolder.failure(file) }
-        } catch {
-            unlink(part)
-            throw LocalFailure.error(of: error, at: nil)
-        }
+        } catch { throw LocalFailure.error(of: error, at: nil) }
         onProgress(content.length, content.length)
+    }
+
+    private static func makeLink(to target: [UInt8], at place: LocalTarget) throws(CloudError) {
+        // What the system could not take back as it is, is no link here.
+        guard !target.isEmpty, !target.contains(0) else { throw ContentReading.damaged }
+        let (part, _) = try LocalParts.make(beside: place.path) { part in
+            LocalPath(bytes: target).withCString { symlink($0, part) }
+        }
+        do { try LocalParts.move(part, to: place.path) } catch {
+            LocalParts.remove(part)
+            throw error
+        }
+    }
+
+    /// Writes a content beside its place.
+    private func part(
+        of item: HeldDocument, _ content: WireDocumentContent, for place: LocalTarget, _ timeout: Duration,
+        _ onProgress: @escaping @Sendable (UInt64, UInt64) -> Void
+    ) async throws -> PartFile {
+        let part = try PartFile(for: place, isExecutable: item.wire.attributes.executable)
+        let sink = FileSink(descriptor: part.descriptor, name: part.name)
+        if let data = try inline(content) {
+            try data.withUnsafeBytes { try sink.write($0, at: 0) }
+        } else {
+            let all = 0..<Int(clamping: content.length)
+            if try !copy(content, all, to: sink) {
+                try await fetch(content, all, to: sink, timeout) { onProgress(UInt64($0), content.length) }
+            }
+        }
+        Self.setModified(content.modified, of: part.descriptor)
+        try part.keepAccess()
+        return part
     }
 
     private static func setModified(_ nanoseconds: Int64, of descriptor: Int32) {

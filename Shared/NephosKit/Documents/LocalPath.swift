@@ -1,0 +1,62 @@
+package import Foundation
+package import NephosCore
+
+/// Where something lies on this machine's disk, in bytes: a name there may have any but `/` and NUL.
+package struct LocalPath: Hashable, Sendable {
+    /// Without NUL.
+    package let bytes: [UInt8]
+
+    package init(_ text: String) { self.init(bytes: Array(text.utf8)) }
+
+    init(bytes: [UInt8]) { self.bytes = Array(bytes.prefix { $0 != 0 }) }
+
+    package func appending(_ name: some Sequence<UInt8>) -> LocalPath {
+        LocalPath(bytes: bytes + (bytes.last == UInt8(ascii: "/") ? [] : [UInt8(ascii: "/")]) + name)
+    }
+
+    /// For a person to read: bytes that are no text are shown as U+FFFD.
+    package var text: String { String(decoding: bytes, as: UTF8.self) }
+
+    /// What it is called in its folder; what the path ends with.
+    package var name: [UInt8] {
+        let end = bytes.lastIndex { $0 != UInt8(ascii: "/") }.map { $0 + 1 } ?? 0
+        let start = bytes[..<end].lastIndex(of: UInt8(ascii: "/")).map { $0 + 1 } ?? 0
+        return Array(bytes[start..<end])
+    }
+
+    /// The folder that it is in.
+    var folder: LocalPath {
+        guard let slash = bytes.lastIndex(of: UInt8(ascii: "/")) else { return LocalPath(".") }
+        return LocalPath(bytes: slash == 0 ? [UInt8(ascii: "/")] : Array(bytes[..<slash]))
+    }
+
+    package func withCString<Result, Failure: Error>(
+        _ body: (UnsafePointer<CChar>) throws(Failure) -> Result
+    ) throws(Failure) -> Result {
+        let characters = ContiguousArray((bytes + [0]).map { CChar(bitPattern: $0) })
+        return try characters.withUnsafeBufferPointer { buffer throws(Failure) in
+            // It is never empty.
+            try body(buffer.baseAddress.unsafelyUnwrapped)
+        }
+    }
+
+    /// What is there, a link as such; nil: nothing.
+    ///
+    /// - Throws: ``CloudError`` of what cannot be looked at.
+    package func status() throws(CloudError) -> stat? {
+        var status = stat()
+        if withCString({ lstat($0, &status) }) == 0 { return status }
+        guard errno == ENOENT else { throw ContentFolder.failure(text) }
+        return nil
+    }
+
+    /// Where the link leads that is there.
+    ///
+    /// - Throws: ``CloudError`` of what is no link, or cannot be read.
+    package func destination() throws(CloudError) -> [UInt8] {
+        var buffer = [CChar](repeating: 0, count: Int(PATH_MAX) + 1)
+        let count = withCString { readlink($0, &buffer, buffer.count) }
+        guard count >= 0 else { throw ContentFolder.failure(text) }
+        return buffer[..<count].map { UInt8(bitPattern: $0) }
+    }
+}

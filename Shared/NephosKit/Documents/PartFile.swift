@@ -1,0 +1,131 @@
+internal import Foundation
+internal import NephosCore
+internal import Synchronization
+
+/// What is written beside the place that it is to take, under names that are short whatever its own is, and that
+/// ``isPart(_:)`` knows.
+package enum LocalParts {
+    private static let prefix = Array(".nephos-".utf8)
+    private static let suffix = Array(".part".utf8)
+    private static let digitCount = 16
+
+    /// Those that are on the disk; nil: the process is about to end, and makes none any more.
+    private static let parts = Mutex<Set<LocalPath>?>([])
+
+    /// Whether something is called as a part is: what a process has left that was ended too quickly to remove it.
+    package static func isPart(_ name: some Collection<UInt8>) -> Bool {
+        let name = Array(name)
+        let digits = name.dropFirst(prefix.count).dropLast(suffix.count)
+        return name.starts(with: prefix) && name.count == prefix.count + digitCount + suffix.count
+            && name.suffix(suffix.count) == suffix[...]
+            && digits.allSatisfy {
+                UInt8(ascii: "0")...UInt8(ascii: "9") ~= $0 || UInt8(ascii: "a")...UInt8(ascii: "f") ~= $0
+            }
+    }
+
+    /// Removes those that are there. The process has to end then: it makes no other.
+    package static func removeAll() {
+        parts.withLock { parts in
+            for part in parts ?? [] { _ = part.withCString { unlink($0) } }
+            parts = nil
+        }
+    }
+
+    /// - Parameter make: Makes it under the name; less than 0: it could not, as the system's last error says.
+    /// - Returns: The name, and what `make` has returned.
+    static func make(
+        beside path: LocalPath, _ make: (UnsafePointer<CChar>) -> Int32
+    ) throws(CloudError) -> (part: LocalPath, result: Int32) {
+        while true {
+            let digits = String(UInt64.random(in: 0 ... .max), radix: 16)
+            let padding = String(repeating: "0", count: digitCount - digits.count)
+            let part = path.folder.appending(prefix + Array((padding + digits).utf8) + suffix)
+            let (result, number) = try parts.withLock { parts throws(CloudError) in
+                guard parts != nil else { throw CloudError(.operationCancelled, "The process ends.") }
+                let result = part.withCString(make)
+                let number = errno
+                if result >= 0 { parts?.insert(part) }
+                return (result, number)
+            }
+            if result >= 0 { return (part, result) }
+            errno = number
+            guard number == EEXIST else { throw ContentFolder.failure(path.text) }
+        }
+    }
+
+    /// Renames it, and so ends it.
+    static func move(_ part: LocalPath, to path: LocalPath) throws(CloudError) {
+        guard part.withCString({ part in path.withCString { rename(part, $0) } }) == 0 else {
+            throw ContentFolder.failure(path.text)
+        }
+        parts.withLock { _ = $0?.remove(part) }
+    }
+
+    static func remove(_ part: LocalPath) {
+        _ = part.withCString { unlink($0) }
+        parts.withLock { _ = $0?.remove(part) }
+    }
+}
+
+/// A file that is written before it takes its place, and gone with this if it does not.
+///
+/// It has no name until then, so that it is gone also with a process that is killed; where the file system has no such
+/// files, it is one of ``LocalParts``.
+final class PartFile: Sendable {
+    /// `O_TMPFILE`, a macro that Swift does not see.
+    private static let unnamed = 0o20_000_000 | O_DIRECTORY
+
+    let descriptor: Int32
+    private let target: LocalTarget
+    private let part: Mutex<LocalPath?>
+
+    /// - Parameter isNamed: Whether it has a name from the beginning wherever it is.
+    /// - Throws: ``CloudError`` of the folder.
+    init(for target: LocalTarget, isExecutable: Bool, isNamed: Bool = false) throws(CloudError) {
+        self.target = target
+        let mode = target.mode(isExecutable: isExecutable)
+        let unnamed =
+            isNamed ? -1 : target.path.folder.withCString { open($0, O_WRONLY | Self.unnamed | O_CLOEXEC, mode) }
+        if unnamed >= 0 {
+            descriptor = unnamed
+            part = Mutex(nil)
+        } else {
+            let made = try LocalParts.make(beside: target.path) {
+                open($0, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode)
+            }
+            descriptor = made.result
+            part = Mutex(made.part)
+        }
+    }
+
+    deinit {
+        close(descriptor)
+        if let part = part.withLock({ $0 }) { LocalParts.remove(part) }
+    }
+
+    /// Where it is to be, for a person to read.
+    var name: String { target.path.text }
+
+    /// Flushes it: after that, whatever happens, its place is taken by the whole of it or by what was there.
+    func flush() throws(CloudError) {
+        guard fsync(descriptor) == 0 else { throw ContentFolder.failure(name) }
+    }
+
+    /// Takes its place, once it is flushed.
+    func takePlace() throws(CloudError) {
+        try part.withLock { part throws(CloudError) in
+            if part == nil {
+                // A link takes nothing's place; a name does.
+                part = try LocalParts.make(beside: target.path) {
+                    linkat(AT_FDCWD, "/proc/self/fd/\(descriptor)", AT_FDCWD, $0, AT_SYMLINK_FOLLOW)
+                }.part
+            }
+            guard let name = part else { return }
+            try LocalParts.move(name, to: target.path)
+            part = nil
+        }
+    }
+
+    /// Makes it as open to others as what it replaces.
+    func keepAccess() throws(CloudError) { try target.keepAccess(of: descriptor) }
+}
