@@ -104,6 +104,7 @@ final class ContentUploads {
             all.bytesDone += upload.progress.bytesDone
             all.bytesTotal += upload.progress.bytesTotal
             all.waiting = all.waiting ?? upload.progress.waiting
+            all.isPaced = all.isPaced || upload.progress.isPaced
         }
         return all
     }
