@@ -28,7 +28,7 @@ import Testing
     }
 
     private func id(_ number: UInt64) -> DocumentID {
-        DocumentID(bytes: [0, 0, 0, 0, 0, 0, 0, 1] + withUnsafeBytes(of: number.bigEndian) { [UInt8]($0) })!
+        DocumentID(bytes: [0, 0, 0, 0, 0, 0, 0, 1] + withUnsafeBytes(of: number.bigEndian) { [UInt8]($0) }) ?? .top
     }
 
     private func item(_ name: String, in parent: DocumentID, _ kind: WireItemKind = .folder) -> WireDocumentItem {

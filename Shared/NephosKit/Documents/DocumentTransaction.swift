@@ -346,7 +346,8 @@ struct DocumentTransaction {
     /// there as long as the server has not said what they are called.
     func children(of folder: DocumentID, named name: Data) throws -> [HeldDocument] {
         let found = try fetch(
-            where: "parent = ?3 AND name_key IN (?4, x'') AND trash IS NULL", by: "name_key", folder.wire, key(of: name))
+            where: "parent = ?3 AND name_key IN (?4, x'') AND trash IS NULL", by: "name_key", folder.wire, key(of: name)
+        )
         let other = try found.filter { try $0.wire.name != name && key(of: $0.wire.name) == key(of: name) }
         return found.filter { $0.wire.name == name } + other
     }
