@@ -364,21 +364,14 @@ extension UbiquityContainer {
         _ onProgress: @escaping @Sendable (Int) -> Void
     ) async throws(CloudError) {
         guard let root = ChunkID(bytes: [UInt8](content.root)) else { throw ContentReading.damaged }
-        let (session, container, app) = (session, id, app)
-        let wanted = UInt64(range.lowerBound)..<UInt64(range.upperBound)
-        let chunks = try await ContentReading.chunks(
-            root: root, depth: content.depth, length: content.length, range: wanted
-        ) { ids throws(CloudError) in
-            var request = WireReadNodes()
-            request.container = container
-            request.ids = ids.map { Data($0.bytes) }
-            return try await session.call(
-                .documents, request, as: WireReadNodesReply.self, app: app, timeout: timeout
-            ).nodes
-        }
+        let (container, app) = (id, app)
+        let walk = try ContentWalk(
+            root: root, depth: content.depth, length: content.length,
+            range: UInt64(range.lowerBound)..<UInt64(range.upperBound))
         try await session.engine.perform { engine, completion in
             _ = ContentDownload(
-                engine, app: app, chunks, to: sink, patience: timeout, onProgress: onProgress, completion)
+                engine, app: app, container: container, walk, to: sink, patience: timeout, onProgress: onProgress,
+                completion)
         }
     }
 
