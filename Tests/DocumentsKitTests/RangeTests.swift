@@ -129,7 +129,7 @@ import Testing
         var walk = try ContentWalk(
             root: try CutChunk.root(of: chunks), depth: 2, length: 600_000, range: 0..<600_000)
         guard case .nodes(let ids) = try walk.next() else { throw CloudError(.internalError, "It needs a node.") }
-        for wrong in [[], [Data()], [Data(repeating: 1, count: 48)], Array(repeating: Data(), count: ids.count + 1)] {
+        for wrong in [[], [Data()], [Data([1, 0, 0, 0])], Array(repeating: Data(), count: ids.count + 1)] {
             let error = #expect(throws: CloudError.self) { try walk.take(wrong) }
             #expect(error?.code == .storageFailure)
         }

@@ -2,6 +2,7 @@ import ArgumentParser
 import Foundation
 import NephosCore
 import NephosKit
+import Synchronization
 
 extension DocumentsCommand {
     struct Put: AsyncParsableCommand {
@@ -158,40 +159,85 @@ extension DocumentsCommand {
         {
             try place.makeFolder()
             var places = [folder.id: place]
-            var reports: [Report] = []
-            var failures = ItemFailures()
-            var end: CloudError?
+            var gets = Gets(of: container, timeout: wait.duration, showsProgress: !output.json)
             for item in try await container.items(in: folder.id) {
                 // What is in a folder that could not be made fails with it.
-                guard let parent = places[item.parent] else { continue }
+                guard gets.end == nil, let parent = places[item.parent] else { continue }
                 let file = parent.appending(item.nameBytes)
                 do throws(CloudError) {
                     // Names from outside: one that would lead elsewhere is nobody's honest name.
-                    guard DocumentLimits.isName(item.nameBytes) else {
-                        throw CloudError(.invalidArguments, "No file can be called so. Rename the item.")
-                    }
+                    try DocumentPath.check(item.nameBytes, of: item.path)
                     if item.kind == .folder {
                         try file.makeFolder()
                         places[item.id] = file
                     } else {
-                        // Nothing is written through a link.
-                        try await fetch(item, of: container, to: file, followsLinks: false)
-                        reports.append(Report(path: item.path, file: file.text, size: item.size))
+                        await gets.add(item, at: file)
                     }
-                } catch {
-                    failures.add(item.path, error)
-                    if ItemFailures.concernsAll(error) {
-                        end = error
-                        break
+                } catch { gets.failures.add(item.path, error) }
+            }
+            await gets.finish()
+            gets.failures.list("not got")
+            let bytes = gets.reports.reduce(0) { $0 + $1.size }
+            let failed = gets.failures.rows.map { Report(path: $0.path, file: "", size: 0, failure: $0) }
+            try output.print(
+                gets.reports + failed, text: "Got \(gets.reports.count) files (\(describe(bytes: bytes))).")
+            if let end = gets.end { throw end }
+            try gets.failures.end()
+        }
+
+        /// Files that are got, many at a time.
+        private struct Gets {
+            /// So many that to flush them takes no time of its own, and few enough that little is lost with the process.
+            private static let batchCount = 128
+            private static let batchBytes: UInt64 = 256 << 20
+
+            private let container: UbiquityContainer
+            private let timeout: Duration
+            private let showsProgress: Bool
+            private var batch: [(item: DocumentEntry, file: LocalPath)] = []
+            private var bytes: UInt64 = 0
+            private(set) var reports: [Report] = []
+            var failures = ItemFailures()
+            /// Why no other is tried.
+            private(set) var end: CloudError?
+
+            init(of container: UbiquityContainer, timeout: Duration, showsProgress: Bool) {
+                self.container = container
+                self.timeout = timeout
+                self.showsProgress = showsProgress
+            }
+
+            mutating func add(_ item: DocumentEntry, at file: LocalPath) async {
+                batch.append((item, file))
+                bytes += item.size
+                if batch.count >= Self.batchCount || bytes >= Self.batchBytes { await finish() }
+            }
+
+            mutating func finish() async {
+                let (batch, total) = (batch, bytes)
+                (self.batch, bytes) = ([], 0)
+                let line = ProgressLine(isShown: showsProgress)
+                let done = Mutex<[Int: UInt64]>([:])
+                let outcomes = await container.getEach(
+                    batch.map { ($0.item.id, $0.file) }, timeout: timeout, endsAll: ItemFailures.concernsAll
+                ) { number, bytes in
+                    let sum = done.withLock { done in
+                        done[number] = bytes
+                        return done.values.reduce(0, +)
+                    }
+                    line.show(done: Int(clamping: sum), total: Int(clamping: total), name: batch[number].item.name)
+                }
+                line.clear()
+                for ((item, file), outcome) in zip(batch, outcomes) {
+                    switch outcome {
+                    case nil: break
+                    case .success: reports.append(Report(path: item.path, file: file.text, size: item.size))
+                    case .failure(let error):
+                        failures.add(item.path, error)
+                        if ItemFailures.concernsAll(error) { end = end ?? error }
                     }
                 }
             }
-            failures.list("not got")
-            let bytes = reports.reduce(0) { $0 + $1.size }
-            let failed = failures.rows.map { Report(path: $0.path, file: "", size: 0, failure: $0) }
-            try output.print(reports + failed, text: "Got \(reports.count) files (\(describe(bytes: bytes))).")
-            if let end { throw end }
-            try failures.end()
         }
 
         private static func place(_ target: String?, _ item: DocumentEntry) throws -> LocalPath {

@@ -267,7 +267,21 @@ extension UbiquityContainer {
         _ path: some DocumentAddressing, to place: LocalPath, followsLinks: Bool, version: DocumentID? = nil,
         timeout: Duration, onProgress: @escaping @Sendable (UInt64, UInt64) -> Void = { _, _ in }
     ) async throws(CloudError) {
+        let part = try await part(
+            path, for: place, followsLinks: followsLinks, version: version, timeout: timeout, onProgress: onProgress)
+        try part?.flush()
+        try part?.takePlace()
+    }
+
+    /// Writes the content beside its place.
+    ///
+    /// - Returns: Nil: it is a link, and has its place.
+    func part(
+        _ path: some DocumentAddressing, for place: LocalPath, followsLinks: Bool, version: DocumentID?,
+        timeout: Duration, onProgress: @escaping @Sendable (UInt64, UInt64) -> Void
+    ) async throws(CloudError) -> PartFile? {
         let (item, content) = try await content(at: path, version, timeout)
+        var part: PartFile?
         do {
             if item.wire.kind == .link {
                 guard let target = try inline(content) else {
@@ -276,12 +290,11 @@ extension UbiquityContainer {
                 try Self.makeLink(to: [UInt8](target), at: try LocalTarget.link(place))
             } else {
                 let target = try LocalTarget.file(place, followsLinks: followsLinks)
-                let part = try await part(of: item, content, for: target, timeout, onProgress)
-                try part.flush()
-                try part.takePlace()
+                part = try await self.part(of: item, content, for: target, timeout, onProgress)
             }
         } catch { throw LocalFailure.error(of: error, at: nil) }
         onProgress(content.length, content.length)
+        return part
     }
 
     private static func makeLink(to target: [UInt8], at place: LocalTarget) throws(CloudError) {
