@@ -92,10 +92,34 @@ public struct ManifestReader: Sendable {
     ///   child, which no content has, and if it needs no node. It needs the same as before then.
     public mutating func take(_ bytes: UnsafeRawBufferPointer) throws {
         guard let needed else { throw CloudError(.invalidArguments, "No node of a manifest was asked for.") }
-        let node = try ManifestNode(decoding: bytes, as: needed)
+        try enter(ManifestNode(decoding: bytes, as: needed))
+    }
+
+    /// Takes the node that it needs, as somebody has read it who asked for this id, level and length before.
+    ///
+    /// - Throws: ``CloudError`` `.invalidArguments` as ``take(_:)-(UnsafeRawBufferPointer)`` does.
+    public mutating func take(_ node: ManifestNode) throws {
+        guard let needed else { throw CloudError(.invalidArguments, "No node of a manifest was asked for.") }
+        guard node.level == needed.level else { throw ManifestNode.refused("level") }
+        guard node.length == needed.length else { throw ManifestNode.refused("length") }
+        try enter(node)
+    }
+
+    private mutating func enter(_ node: ManifestNode) throws {
         guard !places.isEmpty || node.children.count > 1 else { throw ManifestNode.refused("top") }
         places.append(Place(node: node))
-        self.needed = nil
+        needed = nil
+    }
+
+    /// Where in the content the next chunk or node begins.
+    public var position: UInt64 { offset }
+
+    /// The nodes that come after the one that it needs, and that the same node names; none if it needs none.
+    public var following: [NodeReference] {
+        guard needed != nil, let last = places.last, last.node.level > 0 else { return [] }
+        return last.node.children[last.next...].map {
+            NodeReference(id: $0.id, level: last.node.level - 1, length: $0.length)
+        }
     }
 
     /// Passes over the node that it needs, and all below it. For whoever knows a node with this id, level *and* length.

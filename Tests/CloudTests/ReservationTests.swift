@@ -161,15 +161,25 @@ private final class Keeper: CloudService, @unchecked Sendable {
         let ids = (0...1000).map { number in
             ReservationID(bytes: withUnsafeBytes(of: (UInt64(number), UInt64(0))) { [UInt8]($0) })
         }
-        #expect(throws: CloudError.self) {
-            try keeper.run(on: cloud) {
-                for id in ids.compactMap({ $0 }) {
-                    _ = try $0.reserve(
-                        0, under: id, for: owner, app: AppID("app"), device: DeviceID("dev"),
-                        until: now.advanced(by: hour), now: now, in: $1)
+        try keeper.run(on: cloud) { ledger, transaction in
+            for (number, id) in ids.compactMap({ $0 }).enumerated() {
+                func reserve(_ device: Int) throws {
+                    _ = try ledger.reserve(
+                        0, under: id, for: owner, app: AppID("app"), device: DeviceID("dev\(device)"),
+                        until: now.advanced(by: hour), now: now, in: transaction)
                 }
+                // A hundred of each device.
+                if number % 100 == 0, number > 0 {
+                    let error = #expect(throws: CloudError.self) { try reserve(number / 100 - 1) }
+                    #expect(error?.code == .serviceBusy)
+                }
+                guard number < 1000 else {
+                    let error = #expect(throws: CloudError.self) { try reserve(number / 100) }
+                    #expect(error?.code == .serviceBusy)
+                    break
+                }
+                try reserve(number / 100)
             }
         }
-        #expect(try reserve(1000).bytes == 1000)
     }
 }

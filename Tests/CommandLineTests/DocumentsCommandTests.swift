@@ -128,12 +128,99 @@ import Testing
                 let refused = try await person.run(["docs", "put"] + arguments)
                 #expect(refused.status == 1 && refused.errors.contains(".backup"), "\(refused)")
             }
-            #expect(try await person.run("docs", "ls").output == "The folder is empty.\n")
+            // What is not in use is put all the same.
+            #expect(try await person.run("docs", "find", "*").output == "/Documents/tree\n/Documents/tree/text\n")
             let skipped = try await person.run("docs", "put", "-r", folder + "/tree", "--databases", "skip")
             #expect(skipped.status == 0 && skipped.errors.contains("tree/app.db-wal"), "\(skipped)")
             #expect(try await person.run("docs", "find", "*").output == "/Documents/tree\n/Documents/tree/text\n")
             #expect(try await person.run("docs", "put", "-r", folder + "/tree", "--databases", "put").status == 0)
             #expect(try await person.run("docs", "find", "app*").output.split(separator: "\n").count == 2)
+        }
+    }
+
+    @Test func whatCannotBePutTakesNothingFromTheRest() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (person, folder) = (house.person, house.folder + "/files")
+            for name in ["a", "b/one", "b/two", "c", "z/last"] { try write(name, to: folder + "/tree/" + name) }
+            // Of the person's, `c` is a folder and `b` a file.
+            #expect(try await person.run("docs", "mkdir", "-p", "tree/c").status == 0)
+            #expect(try await person.run("docs", "put", folder + "/tree/a", "tree/b").status == 0)
+            let put = try await person.run("docs", "put", "-r", folder + "/tree", folder + "/none", "/Documents/")
+            #expect(put.status == 1, "\(put)")
+            #expect(put.output == "Put 4 items (7 B).\n", "\(put)")
+            for line in ["not put: \(folder)/none: There is no such file", "/tree/b and 2 more", "/tree/c: "] {
+                #expect(put.errors.contains(line), "\(line): \(put.errors)")
+            }
+            #expect(
+                try await person.run("docs", "find", "*").output
+                    == "/Documents/tree\n/Documents/tree/a\n/Documents/tree/b\n/Documents/tree/c\n"
+                    + "/Documents/tree/z\n/Documents/tree/z/last\n")
+            let json = try await person.run("docs", "put", "-r", folder + "/tree", "--json")
+            #expect(json.status == 1 && json.output.contains(#""failures":[{"#), "\(json)")
+            #expect(json.output.contains(#""error":"alreadyExists""#), "\(json)")
+            // One by itself is told as any other error is.
+            let one = try await person.run("docs", "put", folder + "/none")
+            #expect(one.status == 2 && one.errors.hasPrefix("nephos: There is no such file."), "\(one)")
+
+            let target = folder + "/target"
+            try FileManager.default.createDirectory(atPath: target + "/a", withIntermediateDirectories: true)
+            try FileManager.default.createSymbolicLink(atPath: target + "/b", withDestinationPath: "elsewhere")
+            try write("in the way", to: target + "/z")
+            let got = try await person.run("docs", "get", "-r", "tree", target + "/../target")
+            // A folder that is there takes it in.
+            #expect(got.status == 0 && got.output == "Got 3 files (8 B).\n", "\(got)")
+            try FileManager.default.moveItem(atPath: target + "/tree/b", toPath: target + "/old")
+            try FileManager.default.removeItem(atPath: target + "/tree/a")
+            try FileManager.default.removeItem(atPath: target + "/tree/z")
+            try FileManager.default.createSymbolicLink(atPath: target + "/tree/b", withDestinationPath: "../old")
+            try write("in the way", to: target + "/tree/z")
+            try write("old", to: target + "/old")
+            let again = try await person.run("docs", "get", "-r", "tree", target, "--json")
+            #expect(again.status == 64, "\(again)")
+            for line in ["/Documents/tree/b: A link", "/Documents/tree/z: Something"] {
+                #expect(again.errors.contains(line), "\(again)")
+            }
+            #expect(again.output.contains(#""failure":{"#) && again.output.contains(#""path":"/Documents/tree/a""#))
+            #expect(try String(contentsOfFile: target + "/tree/a", encoding: .utf8) == "a")
+            #expect(try String(contentsOfFile: target + "/old", encoding: .utf8) == "old")
+            #expect(try String(contentsOfFile: target + "/tree/z", encoding: .utf8) == "in the way")
+        }
+    }
+
+    @Test func whatIsCalledByNoTextIsReachedByItsID() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (person, folder) = (house.person, house.folder + "/files")
+            // What a shell makes of \xff, \u0301 is a mark that Swift takes for one character with the slash before it.
+            let make = try await person.run(
+                shell: """
+                    mkdir -p \(folder)/tree/$'caf\\xe9' && cd \(folder)/tree && echo 1 > $'caf\\xe9/\\xff' &&
+                    echo 2 > $'\\u0301mark' && ln -s $'caf\\xe9/\\xff' link
+                    """)
+            #expect(make.status == 0, "\(make)")
+            let put = try await person.run("docs", "put", "-r", folder + "/tree")
+            #expect(put.status == 0 && put.output.hasPrefix("Put 5 items"), "\(put)")
+            let list = try await person.run("docs", "ls", "-r", "tree").output
+            let ids = list.matches(of: /no text: (id:[0-9a-f]{32})/).map { String($0.1) }
+            try #require(ids.count == 2, "\(list)")
+            let (cafe, file) = (ids[0], ids[1])
+            #expect(try await person.run("docs", "cat", file).output == "1\n")
+            #expect(try await person.run("docs", "get", file, folder + "/got").status == 0)
+            #expect(try await person.run("docs", "versions", file).output.contains("current"))
+            #expect(try await person.run("docs", "ls", cafe).output.contains(file))
+            #expect(try await person.run("docs", "put", folder + "/got", cafe).status == 0)
+            #expect(try await person.run("docs", "status", cafe).status == 0)
+            #expect(try await person.run("docs", "cp", file, "copied").status == 0)
+            let got = try await person.run("docs", "get", "-r", "tree", folder + "/back")
+            #expect(got.status == 0 && got.output.hasPrefix("Got 4 files"), "\(got)")
+            let same = try await person.run(
+                shell: "rm \(folder)/back/$'caf\\xe9'/got && diff -r --no-dereference \(folder)/tree \(folder)/back")
+            #expect(same.status == 0, "\(same)")
+            #expect(try await person.run("docs", "mv", file, "moved").status == 0)
+            #expect(try await person.run("docs", "cat", "moved").output == "1\n")
+            #expect(try await person.run("docs", "rm", "-r", cafe).status == 0)
+            #expect(try await person.run("docs", "ls", cafe).status == 2)
         }
     }
 }

@@ -139,4 +139,41 @@ import Testing
             #expect(!LocalParts.isPart(name.utf8), "\(name)")
         }
     }
+
+    @Test func ofSeveralThatAreGotEachComesOrStaysAsItWas() async throws {
+        try await withDevice { container, folder in
+            let many = (0..<40).map { number in
+                DocumentSource.data(Data(repeating: UInt8(number), count: number * 1000), at: "many/\(number)")
+            }
+            try await container.put(many, makesFolders: true)
+            var gets: [(item: DocumentID, place: LocalPath)] = []
+            for number in 0..<40 {
+                let item = try #require(try await container.item(at: "many/\(number)"))
+                gets.append((item.id, LocalPath("\(folder)/\(number)")))
+            }
+            try Data("old".utf8).write(to: URL(fileURLWithPath: folder + "/3"))
+            try FileManager.default.createSymbolicLink(atPath: folder + "/4", withDestinationPath: "3")
+            mkfifo(folder + "/5", 0o600)
+            gets.append((DocumentID.documents, LocalPath(folder + "/folder")))
+            let link = try #require(try await container.item(at: "link"))
+            gets.append((link.id, LocalPath(folder + "/link")))
+            let results = await container.getEach(gets, timeout: .seconds(30))
+            for (number, result) in results.enumerated() {
+                let isGot = ![4, 5, 40].contains(number)
+                #expect((try? result?.get()) != nil || !isGot, "\(number)")
+                guard isGot, number < 40 else { continue }
+                let data = try Data(contentsOf: URL(fileURLWithPath: "\(folder)/\(number)"))
+                #expect(data == Data(repeating: UInt8(number), count: number * 1000), "\(number)")
+            }
+            #expect(results.count { (try? $0?.get()) != nil } == 39)
+            #expect(status(folder + "/4").st_mode & S_IFMT == S_IFLNK)
+            #expect(status(folder + "/5").st_mode & S_IFMT == S_IFIFO)
+            #expect(try FileManager.default.contentsOfDirectory(atPath: folder).count == 41)
+            // After an error that is about all of them none is begun.
+            let none = await container.getEach(
+                (0..<40).map { _ in (DocumentID.documents, LocalPath(folder + "/no")) }, timeout: .seconds(30)
+            ) { _ in true }
+            #expect(none.count { $0 != nil } < 20)
+        }
+    }
 }

@@ -86,7 +86,7 @@ final class QueryReader: Sendable {
     }
 
     /// Waits until it is so, for some seconds.
-    func wait(for limit: Duration = .seconds(10), _ isDone: (State) -> Bool) async -> Bool {
+    func wait(for limit: Duration = .seconds(120), _ isDone: (State) -> Bool) async -> Bool {
         let end = ContinuousClock.now + limit
         while ContinuousClock.now < end {
             if isDone(now) { return true }

@@ -45,7 +45,7 @@ import Testing
         }
     }
 
-    @Test func onlyTheNodesAndChunksOfThePartAreRead() async throws {
+    @Test func onlyTheNodesAndChunksOfThePartAreRead() throws {
         // Three levels of nodes, of contents that nobody has.
         let chunks = (0..<20_000).map { number in
             CutChunk(id: withUnsafeBytes(of: number) { ChunkID(hashing: $0) }, length: 100_000 + number % 7)
@@ -58,28 +58,81 @@ import Testing
         let (root, last) = builder.finish()
         for node in last { nodes[node.id] = Data(node.bytes) }
         #expect(root.depth >= 2)
-        func read(_ range: Range<UInt64>?) async throws -> (chunks: [ContentReading.Placed], nodes: Int) {
-            var count = 0
-            let found = try await ContentReading.chunks(
-                root: root.id, depth: UInt32(root.depth), length: root.length, range: range
-            ) { ids throws(CloudError) in
-                count += ids.count
-                return ids.compactMap { nodes[$0] }
+        func read(_ range: Range<UInt64>?) throws -> (chunks: [(chunk: CutChunk, offset: Int)], nodes: Int, asks: Int) {
+            var (found, count, asks): ([(chunk: CutChunk, offset: Int)], Int, Int) = ([], 0, 0)
+            var walk = try ContentWalk(
+                root: root.id, depth: UInt32(root.depth), length: root.length, range: range ?? 0..<root.length)
+            while true {
+                switch try walk.next() {
+                case .end: return (found, count, asks)
+                case .chunk(let chunk, let offset): found.append((chunk, offset))
+                case .nodes(let ids):
+                    (count, asks) = (count + ids.count, asks + 1)
+                    #expect(ids.count <= DocumentLimits.nodesReadMax)
+                    try walk.take(ids.compactMap { nodes[$0] })
+                }
             }
-            return (found, count)
         }
-        let all = try await read(nil)
+        let all = try read(nil)
         #expect(all.chunks.map(\.chunk) == chunks && all.nodes == nodes.count)
+        // Those of the lowest level come many at a time.
+        #expect(all.asks * 8 < all.nodes)
         let middle = root.length / 2
-        let part = try await read(middle..<middle + 250_000)
+        let part = try read(middle..<middle + 250_000)
         #expect(part.nodes <= 2 * Int(root.depth) && (3...4).contains(part.chunks.count))
         let first = try #require(part.chunks.first), end = try #require(part.chunks.last)
         #expect(first.offset <= Int(middle) && first.offset + first.chunk.length > Int(middle))
         #expect(end.offset < Int(middle) + 250_000 && end.offset + end.chunk.length >= Int(middle) + 250_000)
-        let one = try await read(0..<1)
+        let one = try read(0..<1)
         #expect(one.chunks.map(\.chunk) == [chunks[0]] && one.nodes == Int(root.depth))
-        let none = try await read(root.length..<root.length + 1)
+        let none = try read(root.length..<root.length + 1)
         #expect(none.chunks.isEmpty && none.nodes == 0)
+    }
+
+    /// Three nodes that each name one child 512 times: 134 million chunks of a byte each.
+    @Test func aNodeThatIsNamedManyTimesIsAskedForOnceAndHeldOnce() throws {
+        var (id, length): ([UInt8], UInt64) = (Array(repeating: 1, count: 32), 1)
+        var nodes: [ChunkID: Data] = [:]
+        for level in UInt8(0)..<3 {
+            let child = id + withUnsafeBytes(of: length.littleEndian) { Array($0) }
+            let node = Data([1, 0, level, 0, 0, 2, 0, 0] + (0..<512).flatMap { _ in child })
+            let name = node.withUnsafeBytes { ChunkID(hashing: $0) }
+            nodes[name] = node
+            (id, length) = (name.bytes, length * 512)
+        }
+        let root = try #require(ChunkID(bytes: id))
+        func residentBytes() throws -> Int {
+            let text = try String(contentsOfFile: "/proc/self/statm", encoding: .utf8)
+            return try #require(text.split(separator: " ").dropFirst().first.flatMap { Int($0) }) * Int(getpagesize())
+        }
+        let before = try residentBytes()
+        var walk = try ContentWalk(root: root, depth: 3, length: length, range: 0..<length)
+        var (asked, count) = (0, 0)
+        while count < 600_000 {
+            let step = try walk.next()
+            if step == .end { break }
+            if case .nodes(let ids) = step {
+                asked += ids.count
+                try walk.take(ids.compactMap { nodes[$0] })
+            } else {
+                count += 1
+            }
+        }
+        #expect(asked == 3 && count == 600_000)
+        #expect(try residentBytes() - before < 16 << 20)
+    }
+
+    @Test func aNodeThatIsNotWhatWasSaidOfItIsADamageOfTheContent() throws {
+        let chunks = (0..<600).map { CutChunk(id: withUnsafeBytes(of: $0) { ChunkID(hashing: $0) }, length: 1000) }
+        let top = try CutChunk.nodes(of: chunks).count
+        #expect(top > 1)
+        var walk = try ContentWalk(
+            root: try CutChunk.root(of: chunks), depth: 2, length: 600_000, range: 0..<600_000)
+        guard case .nodes(let ids) = try walk.next() else { throw CloudError(.internalError, "It needs a node.") }
+        for wrong in [[], [Data()], [Data([1, 0, 0, 0])], Array(repeating: Data(), count: ids.count + 1)] {
+            let error = #expect(throws: CloudError.self) { try walk.take(wrong) }
+            #expect(error?.code == .storageFailure)
+        }
     }
 
     @Test func aPartMovesNoMoreThanItsChunks() async throws {

@@ -123,7 +123,7 @@ import Testing
         let folder = try ContentFolder(home: home)
         // Between a write and the setting back there is a moment in which the other time tells it too.
         for _ in 0..<20 {
-            #expect { try folder.stage(file: source, version: .top) } throws: {
+            #expect { try folder.stage(file: LocalPath(source), version: .top) } throws: {
                 ($0 as? CloudError)?.code == .constraintViolation
             }
         }
@@ -137,7 +137,7 @@ import Testing
         let source = home + "/source"
         _ = FileManager.default.createFile(atPath: source, contents: nil)
         try #require(truncate(source, 2 << 40) == 0)
-        #expect { try ContentFolder(home: home).stage(file: source, version: .top) } throws: {
+        #expect { try ContentFolder(home: home).stage(file: LocalPath(source), version: .top) } throws: {
             ($0 as? CloudError)?.code == .limitExceeded
         }
         #expect(files(home).isEmpty)
@@ -152,12 +152,12 @@ import Testing
         defer { unlink(source) }
         let folder = try ContentFolder(home: disk.folder)
         try #require(truncate(source, 39 << 20) == 0)
-        #expect { try folder.stage(file: source, version: .top) } throws: {
+        #expect { try folder.stage(file: LocalPath(source), version: .top) } throws: {
             ($0 as? CloudError)?.code == .storageFailure && ($0 as? CloudError)?.details["reserve_bytes"] != nil
         }
         #expect(files(disk.folder).isEmpty)
         try #require(truncate(source, 30 << 20) == 0)
-        #expect(try folder.stage(file: source, version: .top).length == 30 << 20)
+        #expect(try folder.stage(file: LocalPath(source), version: .top).length == 30 << 20)
     }
 
     // MARK: Going on

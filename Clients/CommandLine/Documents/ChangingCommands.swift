@@ -8,8 +8,8 @@ extension DocumentsCommand {
             commandName: "mv", abstract: "Move or rename items.",
             discussion: "A folder that is there takes them in. The content is not sent again.")
 
-        @Argument(help: "What is moved.") var source: String
-        @Argument(help: "What else is moved, and at the end where to.") var others: [String]
+        @Argument(help: "What is moved.") var source: DocumentArgument
+        @Argument(help: "What else is moved, and at the end where to.") var others: [DocumentArgument]
         @Flag(name: [.customShort("f"), .long], help: "A file that is in the way goes to the trash.") var force = false
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: NetworkOptions
@@ -17,10 +17,10 @@ extension DocumentsCommand {
 
         func run() async throws {
             try await container.withContainer(network) { container, _ in
-                let target = others.last ?? ""
+                let target = others.last ?? DocumentArgument("")
                 let sources = [source] + others.dropLast()
                 if sources.count > 1, try await container.item(at: target)?.kind != .folder {
-                    throw CloudError(.unknownItem, "There is no such folder.", details: ["path": target])
+                    throw CloudError(.unknownItem, "There is no such folder.", details: ["path": target.text])
                 }
                 let sent = try await SentDocuments(container)
                 var moved: [DocumentEntry] = []
@@ -43,8 +43,8 @@ extension DocumentsCommand {
                 in several steps, folders first, which go on by themselves after whatever cuts them off.
                 """)
 
-        @Argument(help: "What is copied.") var source: String
-        @Argument(help: "What else is copied, and at the end where to.") var others: [String]
+        @Argument(help: "What is copied.") var source: DocumentArgument
+        @Argument(help: "What else is copied, and at the end where to.") var others: [DocumentArgument]
         @Flag(name: [.customShort("r"), .long], help: "Also folders, with all that is in them.") var recursive = false
         @Flag(
             name: [.customShort("f"), .long],
@@ -56,16 +56,16 @@ extension DocumentsCommand {
 
         func run() async throws {
             try await container.withContainer(network) { container, _ in
-                let target = others.last ?? ""
+                let target = others.last ?? DocumentArgument("")
                 let sources = [source] + others.dropLast()
                 if sources.count > 1, try await container.item(at: target)?.kind != .folder {
-                    throw CloudError(.unknownItem, "There is no such folder.", details: ["path": target])
+                    throw CloudError(.unknownItem, "There is no such folder.", details: ["path": target.text])
                 }
                 for source in sources where !recursive {
                     guard try await container.requireItem(at: source).kind != .folder else {
                         throw CloudError(
                             .invalidArguments, "This is a folder. With -r it is copied with all that is in it.",
-                            details: ["path": source])
+                            details: ["path": source.text])
                     }
                 }
                 let sent = try await SentDocuments(container)
@@ -100,7 +100,9 @@ extension DocumentsCommand {
             try await container.withContainer(network) { container, _ in
                 let sent = try await SentDocuments(container)
                 var made: [DocumentEntry] = []
-                for path in paths { made.append(try await container.makeFolder(at: path, makesParents: parents)) }
+                for path in paths {
+                    made.append(try await container.makeFolder(at: path, makesParents: parents))
+                }
                 try await sent.wait(made, network, output, done: "Made \(listed(made.map { inLine($0.path) })).")
             }
         }
@@ -117,7 +119,7 @@ extension DocumentsCommand {
                 nephos why says so.
                 """)
 
-        @Argument(help: "The items; with --for-good, batches of nephos docs deleted.") var paths: [String]
+        @Argument(help: "The items; with --for-good, batches of nephos docs deleted.") var paths: [DocumentArgument]
         @Flag(name: [.customShort("r"), .long], help: "Also folders, with all that is in them.") var recursive = false
         @Flag(help: "Remove batches from the trash for good: nothing brings them back.") var forGood = false
         @OptionGroup var container: ContainerOptions
@@ -128,7 +130,7 @@ extension DocumentsCommand {
             try await container.withContainer(network) { container, _ in
                 let sent = try await SentDocuments(container)
                 if forGood {
-                    for batch in try paths.map(Self.batch) { try await container.remove(batch) }
+                    for batch in try paths.map({ try Self.batch($0.text) }) { try await container.remove(batch) }
                     return try await sent.wait([], network, output, done: "Removed for good.")
                 }
                 var items: [DocumentEntry] = []
@@ -141,7 +143,7 @@ extension DocumentsCommand {
                     }
                     items.append(item)
                 }
-                let batch = try await container.trash(items.map(\.path))
+                let batch = try await container.trash(items.map(\.id))
                 let paths = listed(items.map { inLine($0.path) })
                 try await sent.wait(
                     items, network, output, batch: batch,

@@ -2,6 +2,7 @@ import ArgumentParser
 import Foundation
 import NephosCore
 import NephosKit
+import Synchronization
 
 extension DocumentsCommand {
     struct Put: AsyncParsableCommand {
@@ -39,36 +40,48 @@ extension DocumentsCommand {
             let target = paths.count == 1 ? "" : paths[paths.count - 1]
             try await container.withContainer(network, transfer: transfer) { container, _ in
                 let sent = try await SentDocuments(container)
-                let there = try await container.item(at: target)
+                let there = try await container.item(at: DocumentArgument(target))
                 let isFolder = paths.count == 1 || target.hasSuffix("/") || there?.kind == .folder
                 guard isFolder || files.count == 1 else {
                     throw CloudError(.unknownItem, "There is no such folder.", details: ["path": target])
                 }
+                let place = try await container.path(DocumentArgument(target))
                 var collected = LocalFiles(recursive: recursive, databases: databases)
                 for file in files {
-                    let name = (file as NSString).lastPathComponent
                     if file == "-" {
                         guard !isFolder else {
                             throw CloudError(.invalidArguments, "What comes from standard input needs a name.")
                         }
                         let data = try InputFile.read(file, bytesMax: Self.inputBytesMax, orElse: Self.tooLong)
-                        collected.sources.append((.data(data, at: target), 0))
+                        collected.add(data, at: place)
                     } else {
-                        try collected.add(file, at: isFolder ? Self.join(target, name) : target)
+                        let file = LocalPath(file)
+                        // A copy of the folder that everybody has goes where that is.
+                        let isDocuments = target.isEmpty && file.name == Array("Documents".utf8)
+                        collected.add(
+                            file, at: isFolder && !isDocuments ? place.appending(Data(file.name)) : place)
                     }
                 }
                 var items: [DocumentEntry] = []
+                var failures = collected.failures
                 for batch in collected.batches {
-                    for id in try await container.put(batch, makesFolders: parents || recursive) {
-                        if let item = try await container.item(id) { items.append(item) }
+                    let results = try await container.putEach(batch.map(\.source), makesFolders: parents || recursive)
+                    for (put, result) in zip(batch, results) {
+                        switch result {
+                        case .failure(let error): failures.add(put.name, error)
+                        case .success(let id): if let item = try await container.item(id) { items.append(item) }
+                        }
                     }
                 }
                 for line in collected.notes { Standard.error("nephos: \(line)") }
+                try failures.requireMore(than: items.count)
+                failures.list("not put")
                 try await sent.wait(
-                    items, network, output,
+                    items, network, output, failures: failures,
                     done: items.count == 1
                         ? "Put \(inLine(items[0].path)) (\(describe(bytes: items[0].size)))."
                         : "Put \(items.count) items (\(describe(bytes: items.reduce(0) { $0 + $1.size }))).")
+                try failures.end()
             }
         }
 
@@ -76,10 +89,6 @@ extension DocumentsCommand {
         private static let tooLong = CloudError(
             .limitExceeded, "Standard input has too much. Put it from a file.",
             details: ["bytes_max": "\(inputBytesMax)"])
-
-        private static func join(_ folder: String, _ name: String) -> String {
-            folder.isEmpty || folder.hasSuffix("/") ? folder + name : folder + "/" + name
-        }
     }
 
     struct Get: AsyncParsableCommand {
@@ -87,7 +96,7 @@ extension DocumentsCommand {
             abstract: "Copy a file out of the container.",
             discussion: "- writes to standard output. A local file is replaced as a whole, or stays as it is.")
 
-        @Argument(help: "The file.") var path: String
+        @Argument(help: "The file.") var path: DocumentArgument
         @Argument(help: "Where to, a file or folder (default: its name, here).", completion: .file()) var target:
             String?
         @Flag(name: [.customShort("r"), .long], help: "Also a folder, with all that is in it.") var recursive = false
@@ -102,6 +111,8 @@ extension DocumentsCommand {
             var path: String
             var file: String
             var size: UInt64
+            /// Why it is not there; nil: it is.
+            var failure: ItemFailures.Row?
         }
 
         func run() async throws {
@@ -111,79 +122,134 @@ extension DocumentsCommand {
                 let item = try await container.requireItem(at: path)
                 if target == "-" {
                     return try StandardOutput.write(
-                        try await container.read(item.path, version: version, timeout: wait.duration))
+                        try await container.read(item.id, version: version, timeout: wait.duration))
                 }
-                let file = Self.place(target, item)
+                let place = try Self.place(target, item)
                 guard item.kind == .folder else {
-                    try await fetch(item, of: container, to: file, version)
+                    try await fetch(item, of: container, to: place, followsLinks: true, version)
                     return try output.print(
-                        [Report(path: item.path, file: file, size: item.size)],
-                        text: "Got \(inLine(file)) (\(describe(bytes: item.size))).")
+                        [Report(path: item.path, file: place.text, size: item.size)],
+                        text: "Got \(inLine(place.text)) (\(describe(bytes: item.size))).")
                 }
                 guard recursive else {
                     throw CloudError(
                         .invalidArguments, "This is a folder. With -r it is copied with all that is in it.",
                         details: ["path": item.path])
                 }
-                let reports = try await fetchAll(in: item, of: container, to: file)
-                try output.print(
-                    reports,
-                    text: "Got \(reports.count) files (\(describe(bytes: reports.reduce(0) { $0 + $1.size }))).")
+                try await fetchAll(in: item, of: container, to: place)
             }
         }
 
         private func fetch(
-            _ item: DocumentEntry, of container: UbiquityContainer, to file: String, _ version: DocumentID? = nil
-        ) async throws {
+            _ item: DocumentEntry, of container: UbiquityContainer, to file: LocalPath, followsLinks: Bool,
+            _ version: DocumentID? = nil
+        ) async throws(CloudError) {
             let line = ProgressLine(isShown: !output.json)
             defer { line.clear() }
             let name = item.name
-            try await container.get(item.path, to: file, version: version, timeout: wait.duration) { done, total in
+            try await container.get(
+                item.id, to: file, followsLinks: followsLinks, version: version, timeout: wait.duration
+            ) { done, total in
                 line.show(done: Int(clamping: done), total: Int(clamping: total), name: name)
             }
         }
 
-        private func fetchAll(
-            in folder: DocumentEntry, of container: UbiquityContainer, to file: String
-        ) async throws -> [Report] {
-            var places = [folder.id: file]
-            try Self.makeFolder(file)
-            var reports: [Report] = []
-            for item in try await container.items(in: folder.path) {
-                // Names from outside: one that would lead elsewhere is nobody's honest name.
-                guard let parent = places[item.parent], !item.name.contains("/"), item.name != "..", item.name != "."
-                else { continue }
-                let file = parent + "/" + item.name
-                if item.kind == .folder {
-                    try Self.makeFolder(file)
-                    places[item.id] = file
-                } else {
-                    try await fetch(item, of: container, to: file)
-                    reports.append(Report(path: item.path, file: file, size: item.size))
+        private func fetchAll(in folder: DocumentEntry, of container: UbiquityContainer, to place: LocalPath)
+            async throws
+        {
+            try place.makeFolder()
+            var places = [folder.id: place]
+            var gets = Gets(of: container, timeout: wait.duration, showsProgress: !output.json)
+            for item in try await container.items(in: folder.id) {
+                // What is in a folder that could not be made fails with it.
+                guard gets.end == nil, let parent = places[item.parent] else { continue }
+                let file = parent.appending(item.nameBytes)
+                do throws(CloudError) {
+                    // Names from outside: one that would lead elsewhere is nobody's honest name.
+                    try DocumentPath.check(item.nameBytes, of: item.path)
+                    if item.kind == .folder {
+                        try file.makeFolder()
+                        places[item.id] = file
+                    } else {
+                        await gets.add(item, at: file)
+                    }
+                } catch { gets.failures.add(item.path, error) }
+            }
+            await gets.finish()
+            gets.failures.list("not got")
+            let bytes = gets.reports.reduce(0) { $0 + $1.size }
+            let failed = gets.failures.rows.map { Report(path: $0.path, file: "", size: 0, failure: $0) }
+            try output.print(
+                gets.reports + failed, text: "Got \(gets.reports.count) files (\(describe(bytes: bytes))).")
+            if let end = gets.end { throw end }
+            try gets.failures.end()
+        }
+
+        /// Files that are got, many at a time.
+        private struct Gets {
+            /// So many that to flush them takes no time of its own, and few enough that little is lost with the process.
+            private static let batchCount = 128
+            private static let batchBytes: UInt64 = 256 << 20
+
+            private let container: UbiquityContainer
+            private let timeout: Duration
+            private let showsProgress: Bool
+            private var batch: [(item: DocumentEntry, file: LocalPath)] = []
+            private var bytes: UInt64 = 0
+            private(set) var reports: [Report] = []
+            var failures = ItemFailures()
+            /// Why no other is tried.
+            private(set) var end: CloudError?
+
+            init(of container: UbiquityContainer, timeout: Duration, showsProgress: Bool) {
+                self.container = container
+                self.timeout = timeout
+                self.showsProgress = showsProgress
+            }
+
+            mutating func add(_ item: DocumentEntry, at file: LocalPath) async {
+                batch.append((item, file))
+                bytes += item.size
+                if batch.count >= Self.batchCount || bytes >= Self.batchBytes { await finish() }
+            }
+
+            mutating func finish() async {
+                let (batch, total) = (batch, bytes)
+                (self.batch, bytes) = ([], 0)
+                let line = ProgressLine(isShown: showsProgress)
+                let done = Mutex<[Int: UInt64]>([:])
+                let outcomes = await container.getEach(
+                    batch.map { ($0.item.id, $0.file) }, timeout: timeout, endsAll: ItemFailures.concernsAll
+                ) { number, bytes in
+                    let sum = done.withLock { done in
+                        done[number] = bytes
+                        return done.values.reduce(0, +)
+                    }
+                    line.show(done: Int(clamping: sum), total: Int(clamping: total), name: batch[number].item.name)
+                }
+                line.clear()
+                for ((item, file), outcome) in zip(batch, outcomes) {
+                    switch outcome {
+                    case nil: break
+                    case .success: reports.append(Report(path: item.path, file: file.text, size: item.size))
+                    case .failure(let error):
+                        failures.add(item.path, error)
+                        if ItemFailures.concernsAll(error) { end = end ?? error }
+                    }
                 }
             }
-            return reports
         }
 
-        /// Nothing is written through a link.
-        private static func makeFolder(_ path: String) throws {
-            if mkdir(path, 0o777) == 0 { return }
-            let number = errno
-            var status = stat()
-            guard number == EEXIST, lstat(path, &status) == 0, status.st_mode & S_IFMT == S_IFDIR else {
-                throw NSError(
-                    domain: NSPOSIXErrorDomain, code: Int(number), userInfo: [NSFilePathErrorKey: path])
+        private static func place(_ target: String?, _ item: DocumentEntry) throws -> LocalPath {
+            let name = item.nameBytes.isEmpty ? Data("container".utf8) : item.nameBytes
+            try DocumentPath.check(name, of: item.path)
+            guard let target else { return LocalPath(bytes: name) }
+            let place = LocalPath(target)
+            // What cannot be looked at is said where it is written to.
+            guard let status = try? place.status(followsLinks: true), status.st_mode & S_IFMT == S_IFDIR else {
+                return place
             }
-        }
-
-        private static func place(_ target: String?, _ item: DocumentEntry) -> String {
-            let name = item.name.isEmpty ? "container" : item.name
-            guard let target else { return name }
-            var isFolder: ObjCBool = false
-            guard FileManager.default.fileExists(atPath: target, isDirectory: &isFolder), isFolder.boolValue else {
-                return target
-            }
-            return target.hasSuffix("/") ? target + name : target + "/" + name
+            return place.appending(name)
         }
     }
 
@@ -192,7 +258,7 @@ extension DocumentsCommand {
             abstract: "Print files, one after the other, or a part of each.",
             discussion: "Of a part only what it touches is fetched.")
 
-        @Argument(help: "The files.") var paths: [String]
+        @Argument(help: "The files.") var paths: [DocumentArgument]
         @Option(help: "Where in each file to begin, in bytes.") var offset: UInt64 = 0
         @Option(help: "How many bytes of each, at most (default: all).") var length: UInt64?
         @OptionGroup var container: ContainerOptions
@@ -219,7 +285,7 @@ extension DocumentsCommand {
                 // One version, whatever is put meanwhile.
                 try StandardOutput.write(
                     try await container.read(
-                        item.path, range: place..<next, version: item.version, timeout: wait.duration))
+                        item.id, range: place..<next, version: item.version, timeout: wait.duration))
                 place = next
             } while place < end
         }
@@ -236,18 +302,23 @@ struct LocalFiles {
         case skip, put
     }
 
-    let recursive: Bool
+    /// What is put, and what it is called when it cannot be.
+    typealias Source = (source: DocumentSource, name: String)
+
+    private let recursive: Bool
     /// Nil: they are refused.
-    let databases: Databases?
+    private let databases: Databases?
     /// With their sizes in bytes.
-    var sources: [(source: DocumentSource, size: Int)] = []
+    private var sources: [(put: Source, size: Int)] = []
+    /// What could not be read.
+    private(set) var failures = ItemFailures()
     /// What nobody can put.
-    private(set) var skipped: [String] = []
-    private(set) var skippedDatabases: [String] = []
+    private var skipped: [String] = []
+    private var skippedDatabases: [String] = []
     /// Of files that somebody got, and that were not got to the end.
-    private(set) var leftovers: [String] = []
+    private var leftovers: [String] = []
     /// Files and folders that stay on this device, by their names.
-    private(set) var localCount = 0
+    private var localCount = 0
 
     init(recursive: Bool, databases: Databases?) {
         self.recursive = recursive
@@ -268,65 +339,85 @@ struct LocalFiles {
         return notes
     }
 
-    mutating func add(_ file: String, at path: String, depth: Int = 0) throws {
+    mutating func add(_ data: Data, at path: DocumentPath) {
+        sources.append(((DocumentSource(path, .data(data)), path.text), data.count))
+    }
+
+    /// Takes in what is there, and what is in it.
+    mutating func add(_ file: LocalPath, at path: DocumentPath) { add(file, at: path, depth: 0) }
+
+    private mutating func add(_ file: LocalPath, at path: DocumentPath, depth: Int) {
+        let name = file.name
         // What is named by hand is refused with a reason.
-        if depth > 0, file.hasSuffix(DocumentPath.localSuffix) {
+        if depth > 0, name.suffix(DocumentPath.localSuffix.utf8.count).elementsEqual(DocumentPath.localSuffix.utf8) {
             localCount += 1
             return
         }
-        if depth > 0, LocalParts.isPart((file as NSString).lastPathComponent.utf8) { return leftovers.append(file) }
-        var status = stat()
+        if depth > 0, LocalParts.isPart(name) { return leftovers.append(file.text) }
+        do throws(CloudError) { try look(at: file, path, depth) } catch { failures.add(file.text, error) }
+    }
+
+    private mutating func look(at file: LocalPath, _ path: DocumentPath, _ depth: Int) throws(CloudError) {
         // What is named may be a link to what is meant; within a folder a link is one.
-        guard (depth == 0 ? stat(file, &status) : lstat(file, &status)) == 0 else {
-            throw NSError(domain: NSPOSIXErrorDomain, code: Int(errno), userInfo: [NSFilePathErrorKey: file])
+        guard let status = try file.status(followsLinks: depth == 0) else {
+            throw CloudError(.unknownItem, "There is no such file.", details: ["file": file.text])
         }
         switch status.st_mode & S_IFMT {
         case S_IFREG:
             if databases != .put, let refusal = DatabaseFiles.refusal(of: file) {
                 guard databases == .skip, depth > 0 else { throw refusal }
-                return skippedDatabases.append(file)
+                return skippedDatabases.append(file.text)
             }
-            sources.append((.file(file, at: path, allowsOpenDatabase: databases == .put), status.st_size))
+            append(.file(file, allowsOpenDatabase: databases == .put), file, path, status.st_size)
         case S_IFLNK:
-            let target = try FileManager.default.destinationOfSymbolicLink(atPath: file)
-            sources.append((.link(to: target, at: path), target.utf8.count))
-        case S_IFDIR:
-            guard recursive else {
-                throw CloudError(
-                    .invalidArguments, "This is a folder. With -r it is put with all that is in it.",
-                    details: ["file": file])
-            }
-            guard depth < Self.depthMax else {
-                throw CloudError(
-                    .invalidArguments, "Folders lie too deep within each other.", details: ["file": file])
-            }
-            sources.append((.folder(at: path), 0))
-            for name in try FileManager.default.contentsOfDirectory(atPath: file).sorted() {
-                try add(file + "/" + name, at: path + "/" + name, depth: depth + 1)
-            }
+            let target = try file.destination()
+            append(.link(Data(target)), file, path, target.count)
+        case S_IFDIR: try enter(file, path, depth)
         default:
             guard depth > 0 else {
                 throw CloudError(
-                    .invalidArguments, "Only files, folders and links can be put.", details: ["file": file])
+                    .invalidArguments, "Only files, folders and links can be put.", details: ["file": file.text])
             }
-            skipped.append(file)
+            skipped.append(file.text)
         }
+    }
+
+    private mutating func enter(_ folder: LocalPath, _ path: DocumentPath, _ depth: Int) throws(CloudError) {
+        guard recursive else {
+            throw CloudError(
+                .invalidArguments, "This is a folder. With -r it is put with all that is in it.",
+                details: ["file": folder.text])
+        }
+        guard depth < Self.depthMax else {
+            throw CloudError(
+                .invalidArguments, "Folders lie too deep within each other.", details: ["file": folder.text])
+        }
+        // One that cannot be read is not there as an empty one.
+        let names = try folder.names()
+        append(nil, folder, path, 0)
+        for name in names { add(folder.appending(name), at: path.appending(Data(name)), depth: depth + 1) }
+    }
+
+    private mutating func append(
+        _ content: DocumentSource.Content?, _ file: LocalPath, _ path: DocumentPath, _ size: Int
+    ) {
+        sources.append(((DocumentSource(path, content), file.text), size))
     }
 
     private static let batchCount = 400
     private static let batchBytes = 256 << 20
 
     /// So many that each is kept soon, and few enough that they are sent together.
-    var batches: [[DocumentSource]] {
-        var batches: [[DocumentSource]] = []
+    var batches: [[Source]] {
+        var batches: [[Source]] = []
         var bytes = 0
-        for (source, size) in sources {
+        for (put, size) in sources {
             if batches.isEmpty || batches[batches.count - 1].count >= Self.batchCount || bytes + size > Self.batchBytes
             {
                 batches.append([])
                 bytes = 0
             }
-            batches[batches.count - 1].append(source)
+            batches[batches.count - 1].append(put)
             bytes += size
         }
         return batches

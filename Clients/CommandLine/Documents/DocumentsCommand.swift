@@ -8,7 +8,8 @@ struct DocumentsCommand: AsyncParsableCommand {
         discussion: """
             A path is in the folder Documents, which the person sees, whether it says so or not: Letters/a.txt, \
             Documents/Letters/a.txt and /Documents/Letters/a.txt are one. What begins with / begins at the container's \
-            top; what lies there beside Documents is private to the app.
+            top; what lies there beside Documents is private to the app. id: and an item's id (--json shows it, and a list \
+            of what has a name that is no text) do for its path.
 
             Names are on this device: the server is asked for changes first, for a second at most, and what this device \
             has is shown if it does not answer. Contents are fetched when they are asked for. What changes something is \
@@ -103,9 +104,9 @@ struct DocumentsCommand: AsyncParsableCommand {
 
 extension UbiquityContainer {
     /// - Throws: ``CloudError`` `.unknownItem`.
-    func requireItem(at path: String) async throws -> DocumentEntry {
+    func requireItem(at path: DocumentArgument) async throws -> DocumentEntry {
         guard let item = try await item(at: path) else {
-            throw CloudError(.unknownItem, "There is no such item.", details: ["path": path])
+            throw CloudError(.unknownItem, "There is no such item.", details: ["path": path.text])
         }
         return item
     }
@@ -173,6 +174,9 @@ extension DocumentEntry {
         case .uploading: notes.append(percent > 0 ? "\(percent) % of the content sent" : "content waits to be sent")
         }
         if state == .refused { notes.append("a change was refused") }
+        if String(validating: nameBytes, as: UTF8.self) == nil {
+            notes.append("no text: \(DocumentArgument.text(of: id))")
+        }
         if conflictCount > 0 { notes.append(conflictCount == 1 ? "1 conflict" : "\(conflictCount) conflicts") }
         return notes.joined(separator: ", ")
     }

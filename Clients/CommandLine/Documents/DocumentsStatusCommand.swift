@@ -12,7 +12,7 @@ extension DocumentsCommand {
                 changes nothing in the exit code. Exit code 2: there is no such item.
                 """)
 
-        @Argument(help: "An item (default: the whole container).") var path = "/"
+        @Argument(help: "An item (default: the whole container).") var path = DocumentArgument("/")
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: ReadOptions
         @OptionGroup var output: OutputOptions
@@ -22,7 +22,7 @@ extension DocumentsCommand {
                 let asked = try await Asked(container.scope, within: network.offline ? nil : network.duration)
                 let status = try await container.status(of: path)
                 let report = ContainerReport(
-                    path: path, status, Standing(asked.status, failure: asked.failure))
+                    path: path.text, status, Standing(asked.status, failure: asked.failure))
                 try output.print(report, text: report.text)
                 try report.end()
             }

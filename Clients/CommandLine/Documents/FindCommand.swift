@@ -48,7 +48,7 @@ extension DocumentsCommand {
             let predicate = try self.predicate(name: isFolderAlone ? nil : pattern)
             let scope = try folder.map { try DocumentQueryScope.folder($0) } ?? .container
             try await container.withContainer(network, isFresh: fresh) { container, _ in
-                if let folder, !watch, try await container.requireItem(at: folder).kind != .folder {
+                if let folder, !watch, try await container.requireItem(at: DocumentArgument(folder)).kind != .folder {
                     throw CloudError(.unknownItem, "This is no folder.", details: ["path": folder])
                 }
                 var lines = FoundLines(isWatch: watch, output: output)

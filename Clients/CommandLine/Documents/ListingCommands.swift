@@ -9,7 +9,7 @@ extension DocumentsCommand {
             commandName: "ls", abstract: "List a folder.",
             discussion: "Exit code 2: there is no such item.")
 
-        @Argument(help: "The folder, or an item (default: Documents).") var path = ""
+        @Argument(help: "The folder, or an item (default: Documents).") var path = DocumentArgument("")
         @Flag(name: [.customShort("r"), .long], help: "Everything in it, however deep.") var recursive = false
         @Flag(help: "Fail if the server does not say what is new.") var fresh = false
         @OptionGroup var container: ContainerOptions
@@ -21,7 +21,7 @@ extension DocumentsCommand {
                 let item = try await container.requireItem(at: path)
                 var entries = [item]
                 if item.kind == .folder {
-                    entries = try await recursive ? container.items(in: item.path) : container.children(of: item.path)
+                    entries = try await recursive ? container.items(in: item.id) : container.children(of: item.id)
                 }
                 let rows = entries.map { entry in
                     [
@@ -39,7 +39,7 @@ extension DocumentsCommand {
         static let configuration = CommandConfiguration(
             abstract: "Show a folder and all that is in it.")
 
-        @Argument(help: "The folder (default: Documents).") var path = ""
+        @Argument(help: "The folder (default: Documents).") var path = DocumentArgument("")
         @Flag(help: "Fail if the server does not say what is new.") var fresh = false
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: ReadOptions
@@ -48,7 +48,7 @@ extension DocumentsCommand {
         func run() async throws {
             try await container.withContainer(network, isFresh: fresh) { container, _ in
                 let folder = try await container.requireItem(at: path)
-                let entries = try await container.items(in: folder.path)
+                let entries = try await container.items(in: folder.id)
                 let children = Dictionary(grouping: entries, by: \.parent)
                 // What nobody put there by hand, but everybody has.
                 let fixed =

@@ -10,6 +10,8 @@ struct SentDocuments {
         /// What was deleted in one go.
         var batch: String?
         var reason: String?
+        /// What could not be done.
+        var failures: [ItemFailures.Row]?
     }
 
     private let container: UbiquityContainer
@@ -25,13 +27,20 @@ struct SentDocuments {
 
     /// - Parameters:
     ///   - items: What was changed, as it is here.
+    ///   - failures: What of it could not be done.
     ///   - done: What was done here.
     /// - Throws: ``CloudError`` of a refusal.
     func wait(
         _ items: [DocumentEntry], _ network: DocumentsCommand.NetworkOptions, _ output: OutputOptions,
-        batch: DocumentID? = nil, done: String
+        batch: DocumentID? = nil, failures: ItemFailures = ItemFailures(), done: String
     ) async throws {
-        var report = Report(state: "queued", items: items.map(DocumentRow.init), batch: batch?.description)
+        var report = Report(
+            state: "queued", items: items.map(DocumentRow.init), batch: batch?.description,
+            failures: failures.isEmpty ? nil : failures.rows)
+        guard failures.isEmpty || !items.isEmpty else {
+            report.state = "failed"
+            return try output.print(report, text: "Nothing was changed.")
+        }
         if network.offline {
             return try output.print(report, text: "\(done) It is kept here, and sent later.")
         }

@@ -11,7 +11,7 @@ extension DocumentsCommand {
                 nephos docs restore --version-id ID PATH. Of conflicts nephos docs resolve says which stays.
                 """)
 
-        @Argument(help: "The file.") var path: String
+        @Argument(help: "The file.") var path: DocumentArgument
         @OptionGroup var container: ContainerOptions
         @OptionGroup var wait: WaitOptions
         @OptionGroup var output: OutputOptions
@@ -47,7 +47,7 @@ extension DocumentsCommand {
                             modified: version.modified?.milliseconds, committed: version.committed?.milliseconds,
                             device: version.device?.rawValue)
                     },
-                    text: Self.text(cells, of: path, hasConflict: versions.contains { $0.standing == .conflict }))
+                    text: Self.text(cells, of: path.text, hasConflict: versions.contains { $0.standing == .conflict }))
             }
         }
 
@@ -70,7 +70,7 @@ extension DocumentsCommand {
                 Nothing is sent again. Exit code 2: there is no such file or conflict.
                 """)
 
-        @Argument(help: "The file.") var path: String
+        @Argument(help: "The file.") var path: DocumentArgument
         @Option(help: "The content that stays: current, or a version of nephos docs versions.") var keep: String?
         @Flag(help: "Each of the others becomes a file of its own beside it.") var keepBoth = false
         @OptionGroup var container: ContainerOptions
@@ -105,7 +105,7 @@ extension DocumentsCommand {
                 brought back with nephos docs undo. Exit code 2: there is no such file or version.
                 """)
 
-        @Argument(help: "The file.") var path: String
+        @Argument(help: "The file.") var path: DocumentArgument
         @Option(name: .long, help: "The version, of nephos docs versions.") var versionID: String
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: NetworkOptions

@@ -55,19 +55,25 @@ struct RangeSink: ContentSink {
     }
 }
 
-/// Fetches the chunks of a content. On the loop only.
+/// Fetches the chunks of a content, and what leads to them. On the loop only.
+///
+/// Knows no more of the content at a time than the chunks that are on their way, and what its ``ContentWalk`` holds.
 final class ContentDownload {
     private static let fetchesMax = 32
 
     private let engine: DeviceEngine
     private let app: AppID
-    private let chunks: [ContentReading.Placed]
+    private let container: String
+    private var walk: ContentWalk
     private let sink: any ContentSink
     private let patience: Duration
     private let onProgress: @Sendable (Int) -> Void
     private let completion: (Result<Void, CloudError>) -> Void
     private var client: BulkClient?
-    private var next = 0
+    /// The next chunk, which waits because of the rate.
+    private var next: (chunk: CutChunk, offset: Int)?
+    private var isReading = false
+    private var isAtEnd = false
     private var fetching = 0
     private var bytesDone = 0
     private var lastMoved: Duration
@@ -77,13 +83,14 @@ final class ContentDownload {
 
     /// - Parameter patience: How long nothing may come before it is given up.
     init(
-        _ engine: DeviceEngine, app: AppID, _ chunks: [ContentReading.Placed], to sink: any ContentSink,
+        _ engine: DeviceEngine, app: AppID, container: String, _ walk: ContentWalk, to sink: any ContentSink,
         patience: Duration,
         onProgress: @escaping @Sendable (Int) -> Void, _ completion: @escaping (Result<Void, CloudError>) -> Void
     ) {
         self.engine = engine
         self.app = app
-        self.chunks = chunks
+        self.container = container
+        self.walk = walk
         self.sink = sink
         self.patience = patience
         self.onProgress = onProgress
@@ -97,21 +104,54 @@ final class ContentDownload {
     }
 
     private func fill() {
-        while !isOver, pacing == nil, fetching < Self.fetchesMax, next < chunks.count {
-            let (chunk, offset) = chunks[next]
-            if let wait = engine.downloadRate.take(chunk.length) {
-                pacing = engine.loop.schedule(after: wait) { [self] in
-                    pacing = nil
-                    lastMoved = engine.loop.monotonicNow
-                    fill()
+        do {
+            while !isOver, pacing == nil, fetching < Self.fetchesMax, let (chunk, offset) = try following() {
+                next = nil
+                if let wait = engine.downloadRate.take(chunk.length) {
+                    next = (chunk, offset)
+                    pacing = engine.loop.schedule(after: wait) { [self] in
+                        pacing = nil
+                        lastMoved = engine.loop.monotonicNow
+                        fill()
+                    }
+                    break
                 }
-                break
+                fetching += 1
+                client?.fetch(chunk.id) { [self] result in take(result, chunk, offset) }
             }
-            next += 1
-            fetching += 1
-            client?.fetch(chunk.id) { [self] result in take(result, chunk, offset) }
+        } catch { return end(.failure(CloudError(wrapping: error))) }
+        if fetching == 0, isAtEnd { end(.success(())) }
+    }
+
+    /// The next chunk; nil: there is none, or it is not known yet.
+    private func following() throws(CloudError) -> (chunk: CutChunk, offset: Int)? {
+        if let next { return next }
+        guard !isReading, !isAtEnd else { return nil }
+        switch try walk.next() {
+        case .chunk(let chunk, let offset): return (chunk, offset)
+        case .nodes(let ids): read(ids)
+        case .end: isAtEnd = true
         }
-        if fetching == 0, next == chunks.count { end(.success(())) }
+        return nil
+    }
+
+    private func read(_ ids: [ChunkID]) {
+        isReading = true
+        var request = WireReadNodes()
+        request.container = container
+        request.ids = ids.map { Data($0.bytes) }
+        engine.call(
+            .documents, request, as: WireReadNodesReply.self, app: app, timeout: patience, endsWhenRefused: true
+        ) { [self] result, _ in
+            guard !isOver else { return }
+            isReading = false
+            lastMoved = engine.loop.monotonicNow
+            do {
+                try walk.take(result.get().nodes)
+                // Not within the call that may have made it.
+                engine.loop.schedule(after: .zero) { [self] in if !isOver { fill() } }
+            } catch { end(.failure(CloudError(wrapping: error))) }
+        }
     }
 
     private func take(_ result: Result<BulkFrame, CloudError>, _ chunk: CutChunk, _ offset: Int) {

@@ -20,6 +20,13 @@ struct StagedContent: Sendable {
     var isLink = false
 }
 
+/// Something to be put, once its content is in the home.
+struct StagedSource: Sendable {
+    var path: DocumentPath
+    /// Nil: a folder.
+    var content: StagedContent?
+}
+
 /// The contents that a home keeps until the server has them: each a file, called after its version.
 struct ContentFolder: Sendable {
     private static let pieceBytes = 1 << 20
@@ -104,8 +111,9 @@ struct ContentFolder: Sendable {
     /// - Parameter source: A file; where it leads if it is a link.
     /// - Throws: ``CloudError`` `.constraintViolation` when it changes while it is read; `.limitExceeded` when it is too
     ///   long; `.unknownItem`, `.permissionFailure`, `.storageFailure` of files, also when the home's disk has no room.
-    func stage(file source: String, version: DocumentID) throws -> StagedContent {
-        let descriptor = open(source, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
+    func stage(file place: LocalPath, version: DocumentID) throws -> StagedContent {
+        let source = place.text
+        let descriptor = place.withCString { open($0, O_RDONLY | O_CLOEXEC | O_NONBLOCK) }
         guard descriptor >= 0 else { throw Self.failure(source) }
         defer { close(descriptor) }
         var before = stat()
@@ -301,6 +309,10 @@ struct ContentFolder: Sendable {
     // MARK: Removing
 
     func remove(_ version: DocumentID) { unlink(file(version)) }
+
+    func remove(_ source: StagedSource) {
+        if let content = source.content, content.inline == nil { remove(content.version) }
+    }
 
     /// Removes what a process has left behind that was ended: files that the database does not know of. It waits for
     /// the next time where somebody stages: one of the files may be theirs.

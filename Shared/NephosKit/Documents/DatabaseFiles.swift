@@ -18,18 +18,20 @@ package enum DatabaseFiles {
     /// A database that nobody has open has nothing beside it, and is a file like any other.
     ///
     /// - Parameter file: Where it leads, if it is a link.
-    package static func refusal(of file: String) -> CloudError? {
+    package static func refusal(of file: LocalPath) -> CloudError? {
         let file = resolved(file)
-        for companion in companions where file.hasSuffix(companion) {
-            let database = String(file.dropLast(companion.count))
+        for companion in companions where file.bytes.suffix(companion.utf8.count).elementsEqual(companion.utf8) {
+            let database = LocalPath(bytes: file.bytes.dropLast(companion.utf8.count))
             if isDatabase(database) || isCompanion(file) { return refusal(of: file, beside: database, database) }
         }
-        let beside = companions.map { file + $0 }.filter { access($0, F_OK) == 0 }
+        let beside = companions.map { LocalPath(bytes: file.bytes + $0.utf8) }.filter { beside in
+            beside.withCString { access($0, F_OK) } == 0
+        }
         guard let first = beside.first, isDatabase(file) || beside.contains(where: isCompanion) else { return nil }
         return refusal(of: file, beside: first, file)
     }
 
-    private static func refusal(of file: String, beside other: String, _ database: String) -> CloudError {
+    private static func refusal(of file: LocalPath, beside other: LocalPath, _ database: LocalPath) -> CloudError {
         CloudError(
             .constraintViolation,
             """
@@ -37,27 +39,27 @@ package enum DatabaseFiles {
             put that, with sqlite3's .backup or VACUUM INTO; or keep the rows in records.
             """,
             details: [
-                "file": file, "beside": other,
-                "command": "sqlite3 " + ShellCommand.word(database) + " " + ShellCommand.word(".backup COPY"),
+                "file": file.text, "beside": other.text,
+                "command": "sqlite3 " + ShellCommand.word(database.text) + " " + ShellCommand.word(".backup COPY"),
             ])
     }
 
-    private static func resolved(_ file: String) -> String {
-        guard let path = realpath(file, nil) else { return file }
+    private static func resolved(_ file: LocalPath) -> LocalPath {
+        guard let path = file.withCString({ realpath($0, nil) }) else { return file }
         defer { free(path) }
-        return String(cString: path)
+        return LocalPath(bytes: UnsafeBufferPointer(start: path, count: strlen(path)).map { UInt8(bitPattern: $0) })
     }
 
-    private static func isDatabase(_ file: String) -> Bool { start(of: file, databaseMark.count) == databaseMark }
+    private static func isDatabase(_ file: LocalPath) -> Bool { start(of: file, databaseMark.count) == databaseMark }
 
-    private static func isCompanion(_ file: String) -> Bool {
+    private static func isCompanion(_ file: LocalPath) -> Bool {
         companionMarks.contains { start(of: file, $0.count) == $0 }
     }
 
     /// Its first bytes; none of what is no file, or cannot be read.
-    private static func start(of file: String, _ count: Int) -> [UInt8] {
+    private static func start(of file: LocalPath, _ count: Int) -> [UInt8] {
         // What is no file must not be waited for.
-        let descriptor = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
+        let descriptor = file.withCString { open($0, O_RDONLY | O_CLOEXEC | O_NONBLOCK) }
         guard descriptor >= 0 else { return [] }
         defer { close(descriptor) }
         var status = stat()

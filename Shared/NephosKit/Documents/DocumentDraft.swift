@@ -130,6 +130,11 @@ struct DocumentDraft {
         }
     }
 
+    mutating func put(_ source: StagedSource, makesFolders: Bool) throws -> DocumentID {
+        guard let content = source.content else { return try folder(at: source.path, makes: true) }
+        return try put(content, at: source.path, makesFolders: makesFolders)
+    }
+
     mutating func setExecutable(_ isExecutable: Bool, of item: HeldDocument) {
         guard item.wire.attributes.executable != isExecutable else { return }
         var set = WireSetAttributes()

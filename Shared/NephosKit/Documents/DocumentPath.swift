@@ -1,5 +1,5 @@
 import Foundation
-import NephosCore
+package import NephosCore
 
 /// Where something is in a container, by the names of the folders that lead to it from the top.
 package struct DocumentPath: Hashable {
@@ -11,9 +11,16 @@ package struct DocumentPath: Hashable {
     /// Reads a path: `/...` begins at the container's top; any other in `Documents`, whether it says so or not.
     ///
     /// - Throws: ``CloudError`` `.invalidArguments` for a name that no item can have.
-    init(_ text: String) throws(CloudError) {
+    package init(_ text: String) throws(CloudError) {
         names = text.utf8.split(separator: UInt8(ascii: "/")).map { Data($0) }
         if text.utf8.first != UInt8(ascii: "/"), names.first != Self.documents { names.insert(Self.documents, at: 0) }
+        try requireNames()
+    }
+
+    init(names: [Data]) { self.names = names }
+
+    /// - Throws: ``CloudError`` `.invalidArguments` for a name that no item can have, or too many.
+    func requireNames() throws(CloudError) {
         for name in names { try Self.check(name, of: text) }
         guard names.count <= DocumentLimits.depthMax else {
             throw CloudError(
@@ -21,8 +28,6 @@ package struct DocumentPath: Hashable {
                 details: ["depth_max": "\(DocumentLimits.depthMax)"])
         }
     }
-
-    init(names: [Data]) { self.names = names }
 
     /// What a name ends in that stays on its device, with all that is in it.
     package static let localSuffix = ".nosync"
@@ -40,7 +45,7 @@ package struct DocumentPath: Hashable {
     var parent: DocumentPath? { names.isEmpty ? nil : DocumentPath(names: names.dropLast()) }
     var last: Data { names.last ?? Data() }
 
-    func appending(_ name: Data) -> DocumentPath { DocumentPath(names: names + [name]) }
+    package func appending(_ name: Data) -> DocumentPath { DocumentPath(names: names + [name]) }
 
     /// Of something else in the same folder.
     func renamed(_ name: Data) -> DocumentPath { DocumentPath(names: names.dropLast() + [name]) }
@@ -49,10 +54,10 @@ package struct DocumentPath: Hashable {
     func contains(_ other: DocumentPath) -> Bool { other.names.starts(with: names) }
 
     /// From the top. Bytes that are no text are shown as U+FFFD.
-    var text: String { "/" + names.map { String(decoding: $0, as: UTF8.self) }.joined(separator: "/") }
+    package var text: String { "/" + names.map { String(decoding: $0, as: UTF8.self) }.joined(separator: "/") }
 
     /// - Throws: ``CloudError`` `.invalidArguments`.
-    static func check(_ name: Data, of path: String = "") throws(CloudError) {
+    package static func check(_ name: Data, of path: String = "") throws(CloudError) {
         guard !DocumentLimits.isName(name) else { return }
         throw CloudError(
             .invalidArguments,

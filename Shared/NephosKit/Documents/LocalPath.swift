@@ -8,7 +8,7 @@ package struct LocalPath: Hashable, Sendable {
 
     package init(_ text: String) { self.init(bytes: Array(text.utf8)) }
 
-    init(bytes: [UInt8]) { self.bytes = Array(bytes.prefix { $0 != 0 }) }
+    package init(bytes: some Sequence<UInt8>) { self.bytes = Array(bytes.prefix { $0 != 0 }) }
 
     package func appending(_ name: some Sequence<UInt8>) -> LocalPath {
         LocalPath(bytes: bytes + (bytes.last == UInt8(ascii: "/") ? [] : [UInt8(ascii: "/")]) + name)
@@ -40,12 +40,13 @@ package struct LocalPath: Hashable, Sendable {
         }
     }
 
-    /// What is there, a link as such; nil: nothing.
+    /// What is there; nil: nothing.
     ///
+    /// - Parameter followsLinks: Whether of a link what it leads to is meant.
     /// - Throws: ``CloudError`` of what cannot be looked at.
-    package func status() throws(CloudError) -> stat? {
+    package func status(followsLinks: Bool = false) throws(CloudError) -> stat? {
         var status = stat()
-        if withCString({ lstat($0, &status) }) == 0 { return status }
+        if withCString({ followsLinks ? stat($0, &status) : lstat($0, &status) }) == 0 { return status }
         guard errno == ENOENT else { throw ContentFolder.failure(text) }
         return nil
     }
@@ -58,5 +59,34 @@ package struct LocalPath: Hashable, Sendable {
         let count = withCString { readlink($0, &buffer, buffer.count) }
         guard count >= 0 else { throw ContentFolder.failure(text) }
         return buffer[..<count].map { UInt8(bitPattern: $0) }
+    }
+
+    /// The names in the folder that is there, in their order.
+    ///
+    /// - Throws: ``CloudError`` of what is no folder, or cannot be read.
+    package func names() throws(CloudError) -> [[UInt8]] {
+        guard let folder = withCString({ opendir($0) }) else { throw ContentFolder.failure(text) }
+        defer { closedir(folder) }
+        var names: [[UInt8]] = []
+        while true {
+            errno = 0
+            guard let entry = readdir(folder) else { break }
+            let name = withUnsafeBytes(of: &entry.pointee.d_name) { bytes in Array(bytes.prefix { $0 != 0 }) }
+            if name != Array(".".utf8), name != Array("..".utf8) { names.append(name) }
+        }
+        guard errno == 0 else { throw ContentFolder.failure(text) }
+        return names.sorted { $0.lexicographicallyPrecedes($1) }
+    }
+
+    /// Makes a folder there, if there is none. Nothing is put through a link.
+    ///
+    /// - Throws: ``CloudError`` `.invalidArguments` when something is there that is no folder; else of what cannot be.
+    package func makeFolder() throws(CloudError) {
+        if withCString({ mkdir($0, 0o777) }) == 0 { return }
+        guard errno == EEXIST else { throw ContentFolder.failure(text) }
+        guard let status = try status(), status.st_mode & S_IFMT == S_IFDIR else {
+            throw CloudError(
+                .invalidArguments, "Something is there that is no folder. Take it away.", details: ["file": text])
+        }
     }
 }

@@ -28,12 +28,11 @@ extension UbiquityContainer {
     ///   or too deep; else as ``makeFolder(at:makesParents:)`` does.
     @discardableResult
     public func move(
-        _ source: String, to target: String, replaces: Bool = false
+        _ source: some DocumentAddressing, to target: some DocumentAddressing, replaces: Bool = false
     ) async throws(CloudError) -> DocumentEntry {
-        let (source, target) = (try DocumentPath(source), try DocumentPath(target))
-        return try change { draft in
-            let item = try draft.documents.item(at: source)
-            var target = target
+        try change { draft in
+            let item = try draft.documents.item(at: draft.documents.path(source))
+            var target = try draft.documents.path(target)
             let there = try draft.documents.place(target)
             // A folder may also be called otherwise in a way that its container does not tell apart.
             if let there, there.isFolder, there.id != item.id { target = target.appending(item.wire.name) }
@@ -72,23 +71,16 @@ extension UbiquityContainer {
     /// - Returns: The batch, for ``restore(_:)`` and ``remove(_:)``.
     /// - Throws: ``CloudError`` `.unknownItem`: nothing was changed; else as ``makeFolder(at:makesParents:)`` does.
     @discardableResult
-    public func trash(_ paths: [String]) async throws(CloudError) -> DocumentID {
-        let paths = try Self.paths(paths)
-        return try change { draft in
+    public func trash(_ paths: [some DocumentAddressing]) async throws(CloudError) -> DocumentID {
+        try change { draft in
             let batch = draft.makeID()
             var seen: Set<DocumentID> = []
             for path in paths {
-                let item = try draft.documents.item(at: path)
+                let item = try draft.documents.item(at: draft.documents.path(path))
                 if seen.insert(item.id).inserted { try draft.trash(item, batch: batch) }
             }
             return batch
         }
-    }
-
-    private static func paths(_ texts: [String]) throws(CloudError) -> [DocumentPath] {
-        var paths: [DocumentPath] = []
-        for text in texts { paths.append(try DocumentPath(text)) }
-        return paths
     }
 
     /// Takes what was deleted in one go out of the trash, back to where it was.

@@ -4,32 +4,44 @@ internal import NephosWire
 
 /// Something to be put.
 public struct DocumentSource: Sendable {
-    enum Content: Sendable {
+    package enum Content: Sendable {
         case data(Data)
-        case file(String, allowsOpenDatabase: Bool)
-        case link(String)
+        case file(LocalPath, allowsOpenDatabase: Bool)
+        /// Where it leads, in bytes.
+        case link(Data)
     }
 
-    let path: String
+    /// A failure: no item can be called so.
+    let path: Result<DocumentPath, CloudError>
     /// Nil: a folder.
     let content: Content?
 
+    init(_ path: String, _ content: Content?) {
+        self.path = Result { () throws(CloudError) in try DocumentPath(path) }
+        self.content = content
+    }
+
+    package init(_ path: DocumentPath, _ content: Content?) {
+        self.path = .success(path)
+        self.content = content
+    }
+
     /// A folder, if it is not there yet.
-    public static func folder(at path: String) -> DocumentSource { DocumentSource(path: path, content: nil) }
+    public static func folder(at path: String) -> DocumentSource { DocumentSource(path, nil) }
     /// A file's content.
     ///
     /// - Parameter allowsOpenDatabase: Whether a SQLite database that has a log, a journal or shared memory beside it,
     ///   and each of those, is put as it is: whoever says so knows that nobody writes to it meanwhile.
     public static func file(_ file: String, at path: String, allowsOpenDatabase: Bool = false) -> DocumentSource {
-        DocumentSource(path: path, content: .file(file, allowsOpenDatabase: allowsOpenDatabase))
+        DocumentSource(path, .file(LocalPath(file), allowsOpenDatabase: allowsOpenDatabase))
     }
     /// A file of these bytes.
     public static func data(_ data: Data, at path: String) -> DocumentSource {
-        DocumentSource(path: path, content: .data(data))
+        DocumentSource(path, .data(data))
     }
     /// A symbolic link that leads there.
     public static func link(to target: String, at path: String) -> DocumentSource {
-        DocumentSource(path: path, content: .link(target))
+        DocumentSource(path, .link(Data(target.utf8)))
     }
 }
 
@@ -88,18 +100,13 @@ extension UbiquityContainer {
         let folder = try ContentFolder(home: session.local.home)
         let claim = try folder.claim()
         defer { withExtendedLifetime(claim) {} }
-        var staged: [(path: DocumentPath, content: StagedContent?)] = []
+        var staged: [StagedSource] = []
         do throws(CloudError) {
-            for source in sources {
-                let path = try DocumentPath(source.path)
-                staged.append(
-                    (path, try source.content.map { content throws(CloudError) in try stage(content, folder) }))
-            }
+            for source in sources { staged.append(try stage(source, folder)) }
             let (result, unchanged) = try change { draft in
-                let ids = try staged.map { path, content in
-                    guard let content else { return try draft.folder(at: path, makes: true) }
-                    try folder.require(content)
-                    return try draft.put(content, at: path, makesFolders: makesFolders)
+                let ids = try staged.map { source in
+                    if let content = source.content { try folder.require(content) }
+                    return try draft.put(source, makesFolders: makesFolders)
                 }
                 return (ids, draft.unchanged)
             } reading: {
@@ -108,9 +115,56 @@ extension UbiquityContainer {
             for version in unchanged { folder.remove(version) }
             return result
         } catch {
-            for (_, content) in staged { if let content, content.inline == nil { folder.remove(content.version) } }
+            for source in staged { folder.remove(source) }
             throw error
         }
+    }
+
+    /// Puts what can be put of several, which is kept here as one; what could not be read, or cannot be where it was to
+    /// be, takes nothing from the others.
+    ///
+    /// - Returns: The item of each, or why it was not put.
+    /// - Throws: ``CloudError`` of what concerns all of them: nothing was put.
+    package func putEach(
+        _ sources: [DocumentSource], makesFolders: Bool
+    ) async throws(CloudError) -> [Result<DocumentID, CloudError>] {
+        let folder = try ContentFolder(home: session.local.home)
+        let claim = try folder.claim()
+        defer { withExtendedLifetime(claim) {} }
+        let staged = sources.map { source in
+            Result { () throws(CloudError) in try stage(source, folder) }
+        }
+        var isKept = staged.map { _ in false }
+        defer {
+            for case (.success(let source), false) in zip(staged, isKept) { folder.remove(source) }
+        }
+        let (results, unchanged) = try change { draft in
+            var results: [Result<DocumentID, CloudError>] = []
+            for source in staged {
+                do {
+                    let source = try source.get()
+                    if let content = source.content { try folder.require(content) }
+                    results.append(.success(try draft.put(source, makesFolders: makesFolders)))
+                } catch {
+                    // What ails the database ails all of them.
+                    guard let error = error as? CloudError else { throw error }
+                    results.append(.failure(error))
+                }
+            }
+            return (results, draft.unchanged)
+        }
+        isKept = results.map { (try? $0.get()) != nil }
+        for version in unchanged { folder.remove(version) }
+        return results
+    }
+
+    private func stage(_ source: DocumentSource, _ folder: ContentFolder) throws(CloudError) -> StagedSource {
+        let path = try source.path.get()
+        // Before its content is read.
+        try path.requireNames()
+        try path.requireSynced()
+        guard let content = source.content else { return StagedSource(path: path, content: nil) }
+        return StagedSource(path: path, content: try stage(content, folder))
     }
 
     private func stage(
@@ -129,7 +183,7 @@ extension UbiquityContainer {
                 if staged.inline == nil { folder.remove(version) }
                 throw refusal
             case .link(let target):
-                var staged = try folder.stage(Data(target.utf8), version: version, modified: now)
+                var staged = try folder.stage(target, version: version, modified: now)
                 staged.isLink = true
                 return staged
             }
@@ -149,7 +203,7 @@ extension UbiquityContainer {
     /// - Throws: ``CloudError`` `.unknownItem`; `.limitExceeded` when it has more than ``readBytesMax`` (get it into a
     ///   file); `.networkUnavailable` and the like (try again); else as ``item(at:)`` does.
     public func read(
-        _ path: String, version: DocumentID? = nil, timeout: Duration = .seconds(30)
+        _ path: some DocumentAddressing, version: DocumentID? = nil, timeout: Duration = .seconds(30)
     ) async throws(CloudError) -> Data {
         let (_, content) = try await content(at: path, version, timeout)
         guard content.length <= UInt64(Self.readBytesMax) else {
@@ -170,7 +224,8 @@ extension UbiquityContainer {
     /// - Throws: ``CloudError`` `.limitExceeded` when the part has more than ``readBytesMax`` (read it in several);
     ///   else as ``read(_:version:timeout:)`` does.
     public func read(
-        _ path: String, range: Range<UInt64>, version: DocumentID? = nil, timeout: Duration = .seconds(30)
+        _ path: some DocumentAddressing, range: Range<UInt64>, version: DocumentID? = nil,
+        timeout: Duration = .seconds(30)
     ) async throws(CloudError) -> Data {
         let (_, content) = try await content(at: path, version, timeout)
         let range = range.clamped(to: 0..<content.length)
@@ -210,11 +265,35 @@ extension UbiquityContainer {
     /// - Throws: ``CloudError`` as ``read(_:version:timeout:)`` does; `.invalidArguments` when a folder, a device or
     ///   whatever else is no file is there; `.storageFailure`, `.permissionFailure` of the local file.
     public func get(
-        _ path: String, to file: String, version: DocumentID? = nil, timeout: Duration = .seconds(30),
-        onProgress: @escaping @Sendable (UInt64, UInt64) -> Void = { _, _ in }
+        _ path: some DocumentAddressing, to file: String, version: DocumentID? = nil,
+        timeout: Duration = .seconds(30), onProgress: @escaping @Sendable (UInt64, UInt64) -> Void = { _, _ in }
     ) async throws(CloudError) {
+        try await get(
+            path, to: LocalPath(file), followsLinks: true, version: version, timeout: timeout, onProgress: onProgress)
+    }
+
+    /// The same, to any place.
+    ///
+    /// - Parameter followsLinks: Whether a link that is there means what it leads to; else it is in the way of a file.
+    package func get(
+        _ path: some DocumentAddressing, to place: LocalPath, followsLinks: Bool, version: DocumentID? = nil,
+        timeout: Duration, onProgress: @escaping @Sendable (UInt64, UInt64) -> Void = { _, _ in }
+    ) async throws(CloudError) {
+        let part = try await part(
+            path, for: place, followsLinks: followsLinks, version: version, timeout: timeout, onProgress: onProgress)
+        try part?.flush()
+        try part?.takePlace()
+    }
+
+    /// Writes the content beside its place.
+    ///
+    /// - Returns: Nil: it is a link, and has its place.
+    func part(
+        _ path: some DocumentAddressing, for place: LocalPath, followsLinks: Bool, version: DocumentID?,
+        timeout: Duration, onProgress: @escaping @Sendable (UInt64, UInt64) -> Void
+    ) async throws(CloudError) -> PartFile? {
         let (item, content) = try await content(at: path, version, timeout)
-        let place = LocalPath(file)
+        var part: PartFile?
         do {
             if item.wire.kind == .link {
                 guard let target = try inline(content) else {
@@ -222,13 +301,12 @@ extension UbiquityContainer {
                 }
                 try Self.makeLink(to: [UInt8](target), at: try LocalTarget.link(place))
             } else {
-                let target = try LocalTarget.file(place, followsLinks: true)
-                let part = try await part(of: item, content, for: target, timeout, onProgress)
-                try part.flush()
-                try part.takePlace()
+                let target = try LocalTarget.file(place, followsLinks: followsLinks)
+                part = try await self.part(of: item, content, for: target, timeout, onProgress)
             }
         } catch { throw LocalFailure.error(of: error, at: nil) }
         onProgress(content.length, content.length)
+        return part
     }
 
     private static func makeLink(to target: [UInt8], at place: LocalTarget) throws(CloudError) {
@@ -271,10 +349,12 @@ extension UbiquityContainer {
 
     /// The item at the path, and one of its contents; nil: the newest. Of former ones it asks the server.
     func content(
-        at path: String, _ version: DocumentID?, _ timeout: Duration
+        at path: some DocumentAddressing, _ version: DocumentID?, _ timeout: Duration
     ) async throws(CloudError) -> (HeldDocument, WireDocumentContent) {
-        let path = try DocumentPath(path)
-        let item = try read { try $0.item(at: path) }
+        let (path, item) = try read { documents in
+            let path = try documents.path(path)
+            return (path, try documents.item(at: path))
+        }
         guard item.wire.hasContent else {
             throw CloudError(.invalidArguments, "A folder has no content of its own.", details: ["path": path.text])
         }
@@ -309,21 +389,14 @@ extension UbiquityContainer {
         _ onProgress: @escaping @Sendable (Int) -> Void
     ) async throws(CloudError) {
         guard let root = ChunkID(bytes: [UInt8](content.root)) else { throw ContentReading.damaged }
-        let (session, container, app) = (session, id, app)
-        let wanted = UInt64(range.lowerBound)..<UInt64(range.upperBound)
-        let chunks = try await ContentReading.chunks(
-            root: root, depth: content.depth, length: content.length, range: wanted
-        ) { ids throws(CloudError) in
-            var request = WireReadNodes()
-            request.container = container
-            request.ids = ids.map { Data($0.bytes) }
-            return try await session.call(
-                .documents, request, as: WireReadNodesReply.self, app: app, timeout: timeout
-            ).nodes
-        }
+        let (container, app) = (id, app)
+        let walk = try ContentWalk(
+            root: root, depth: content.depth, length: content.length,
+            range: UInt64(range.lowerBound)..<UInt64(range.upperBound))
         try await session.engine.perform { engine, completion in
             _ = ContentDownload(
-                engine, app: app, chunks, to: sink, patience: timeout, onProgress: onProgress, completion)
+                engine, app: app, container: container, walk, to: sink, patience: timeout, onProgress: onProgress,
+                completion)
         }
     }
 

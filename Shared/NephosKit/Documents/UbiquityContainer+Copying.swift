@@ -30,10 +30,10 @@ extension UbiquityContainer {
     ///   as ``makeFolder(at:makesParents:)`` does.
     @discardableResult
     public func copy(
-        _ source: String, to target: String, replaces: Bool = false
+        _ source: some DocumentAddressing, to target: some DocumentAddressing, replaces: Bool = false
     ) async throws(CloudError) -> DocumentCopy {
-        let (source, target) = (try DocumentPath(source), try DocumentPath(target))
-        return try change { draft in
+        try change { draft in
+            let (source, target) = (try draft.documents.path(source), try draft.documents.path(target))
             let id = try draft.copy(source, to: target, replaces: replaces)
             return (id: id, count: draft.changes.count, steps: draft.requests(container: "").count)
         } reading: { documents, made in

@@ -48,11 +48,11 @@ extension UbiquityContainer {
     ///
     /// - Parameter path: Of this item and what is in it; `/`: of all.
     /// - Throws: ``CloudError`` as ``item(at:)`` does; `.unknownItem` when there is no such item.
-    public func status(of path: String = "/") async throws(CloudError) -> ContainerStatus {
-        let path = try DocumentPath(path)
+    public func status(of path: some DocumentAddressing = "/") async throws(CloudError) -> ContainerStatus {
         let progress = try await uploadProgress()
         let scope = try await scope.status()
         return try read { documents in
+            let path = try documents.path(path)
             guard try documents.place(path) != nil else {
                 throw CloudError(.unknownItem, "There is no such item.", details: ["path": path.text])
             }

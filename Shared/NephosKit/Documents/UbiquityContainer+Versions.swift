@@ -12,10 +12,9 @@ extension UbiquityContainer {
     /// - Throws: ``CloudError`` `.unknownItem`, also of what the server has not got yet; else what keeps the server
     ///   from answering.
     public func versions(
-        of path: String, timeout: Duration = .seconds(30)
+        of path: some DocumentAddressing, timeout: Duration = .seconds(30)
     ) async throws(CloudError) -> [DocumentVersion] {
-        let path = try DocumentPath(path)
-        let item = try read { try $0.item(at: path) }
+        let item = try read { try $0.item(at: $0.path(path)) }
         return try await versions(of: item, timeout)
     }
 
@@ -32,9 +31,8 @@ extension UbiquityContainer {
     /// first. Needs no network.
     ///
     /// - Throws: ``CloudError`` as ``item(at:)`` does; `.unknownItem` when there is no such item.
-    public func conflicts(of path: String) async throws(CloudError) -> [DocumentVersion] {
-        let path = try DocumentPath(path)
-        let item = try read { try $0.item(at: path) }.wire
+    public func conflicts(of path: some DocumentAddressing) async throws(CloudError) -> [DocumentVersion] {
+        let item = try read { try $0.item(at: $0.path(path)) }.wire
         guard item.hasContent else { return [] }
         return ([item.content] + item.conflicts).compactMap { DocumentVersion($0, of: item) }
     }
@@ -53,13 +51,13 @@ extension UbiquityContainer {
     ///   resolved it; else as ``item(at:)`` does, or `.serviceBusy` when too much waits to be sent.
     @discardableResult
     public func resolve(
-        _ path: String, keeping version: DocumentID? = nil, keepsOthers: Bool = false
+        _ path: some DocumentAddressing, keeping version: DocumentID? = nil, keepsOthers: Bool = false
     ) async throws(CloudError) -> [DocumentEntry] {
-        let path = try DocumentPath(path)
         // Asked before anything is decided; without an answer the names go without.
         let devices = keepsOthers ? (try? await session.devices(timeout: .seconds(2))) ?? [] : []
         let names = Dictionary(devices.map { ($0.id, $0.name) }) { first, _ in first }
         return try change { draft in
+            let path = try draft.documents.path(path)
             let item = try draft.documents.item(at: path)
             return try draft.resolve(item, at: path, keeping: version, keepsOthers: keepsOthers, names)
         } reading: { documents, ids in
@@ -77,17 +75,17 @@ extension UbiquityContainer {
     ///   keeps the server from answering, or as ``resolve(_:keeping:keepsOthers:)`` does.
     @discardableResult
     public func restoreVersion(
-        _ version: DocumentID, of path: String, timeout: Duration = .seconds(30)
+        _ version: DocumentID, of path: some DocumentAddressing, timeout: Duration = .seconds(30)
     ) async throws(CloudError) -> DocumentEntry {
         let (item, content) = try await content(at: path, version, timeout)
         return try change { draft in
-            guard let item = try draft.documents.document(item.id) else {
-                throw CloudError(.unknownItem, "The item was removed meanwhile.", details: ["path": path])
+            guard let there = try draft.documents.document(item.id) else {
+                throw CloudError(.unknownItem, "The item was removed meanwhile.", details: ["item": "\(item.id)"])
             }
-            let same = item.wire.conflicts.filter { $0.hasBytes(of: content) }.map(\.version)
-            draft.resolve(same, of: item)
-            draft.replace(item, byBytesOf: content)
-            return item.id
+            let same = there.wire.conflicts.filter { $0.hasBytes(of: content) }.map(\.version)
+            draft.resolve(same, of: there)
+            draft.replace(there, byBytesOf: content)
+            return there.id
         } reading: {
             try $0.requireEntry($1)
         }

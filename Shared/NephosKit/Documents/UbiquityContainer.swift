@@ -11,7 +11,8 @@ internal import NephosWire
 /// A handle is one account's: once another is signed in, each call of it fails with `.notSignedIn`.
 ///
 /// A path begins at the container's top where it begins with `/`, and else in `Documents`, the folder that the person
-/// sees: `Letters/a.txt`, `Documents/Letters/a.txt` and `/Documents/Letters/a.txt` are one.
+/// sees: `Letters/a.txt`, `Documents/Letters/a.txt` and `/Documents/Letters/a.txt` are one. An item's id does for its path,
+/// and is the only way to one whose name, or a folder's that it is in, is no text.
 public final class UbiquityContainer: Sendable {
     /// Names it among all containers.
     public let id: String
@@ -36,10 +37,10 @@ public final class UbiquityContainer: Sendable {
     ///
     /// - Throws: ``CloudError`` `.storeOutOfStep` until the first download has finished; `.notSignedIn`,
     ///   `.invalidArguments` (a name that no item can have), `.storageFailure`.
-    public func item(at path: String) async throws(CloudError) -> DocumentEntry? {
-        let path = try DocumentPath(path)
-        return try read { documents in
-            try documents.place(path).flatMap { try documents.entry($0, at: path) }
+    public func item(at path: some DocumentAddressing) async throws(CloudError) -> DocumentEntry? {
+        try read { documents in
+            let path = try documents.path(path)
+            return try documents.place(path).flatMap { try documents.entry($0, at: path) }
         }
     }
 
@@ -55,9 +56,9 @@ public final class UbiquityContainer: Sendable {
     /// What lies in a folder, by name.
     ///
     /// - Throws: ``CloudError`` as ``item(at:)`` does; `.unknownItem` when there is no such folder.
-    public func children(of folder: String = "") async throws(CloudError) -> [DocumentEntry] {
-        let path = try DocumentPath(folder)
-        return try read { documents in
+    public func children(of folder: some DocumentAddressing = "") async throws(CloudError) -> [DocumentEntry] {
+        try read { documents in
+            let path = try documents.path(folder)
             let folder = try documents.folder(at: path)
             let fixed = folder == .top ? [documents.fixedEntry(.documents)].compactMap { $0 } : []
             return try fixed
@@ -70,10 +71,10 @@ public final class UbiquityContainer: Sendable {
     /// Everything in a folder, however deep, a folder before what is in it; nothing that lies in the trash.
     ///
     /// - Throws: ``CloudError`` as ``children(of:)`` does.
-    public func items(in folder: String = "/") async throws(CloudError) -> [DocumentEntry] {
-        let path = try DocumentPath(folder)
-        return try read { documents in
-            try documents.descendants(of: documents.folder(at: path), at: path).compactMap {
+    public func items(in folder: some DocumentAddressing = "/") async throws(CloudError) -> [DocumentEntry] {
+        try read { documents in
+            let path = try documents.path(folder)
+            return try documents.descendants(of: documents.folder(at: path), at: path).compactMap {
                 try documents.entry($0.item, at: $0.path)
             }
         }
@@ -84,6 +85,13 @@ public final class UbiquityContainer: Sendable {
     /// - Throws: ``CloudError`` as ``item(at:)`` does.
     public func deletedItems() async throws(CloudError) -> [DeletedDocuments] {
         try read { try $0.deleted() }
+    }
+
+    /// Where the address leads, whether something is there or not.
+    ///
+    /// - Throws: ``CloudError`` as ``item(at:)`` does; `.unknownItem` for the id of nothing.
+    package func path(_ address: some DocumentAddressing) async throws(CloudError) -> DocumentPath {
+        try read { try $0.path(address) }
     }
 
     // MARK: The transactions
