@@ -169,7 +169,7 @@ extension DocumentEntry {
         case .uploading: notes.append("content waits to be sent")
         }
         if String(validating: nameBytes, as: UTF8.self) == nil {
-            notes.append("no text: \(DocumentArgument.text(of: id))")
+            notes.append("no text: \(id.argument)")
         }
         if conflictCount > 0 { notes.append(conflictCount == 1 ? "1 conflict" : "\(conflictCount) conflicts") }
         return notes.joined(separator: ", ")
