@@ -188,6 +188,33 @@ import Testing
         }
     }
 
+    @Test(arguments: [SIGINT, SIGKILL]) func aGetThatIsEndedLeavesNothing(signal: Int32) async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (person, folder) = (house.person, house.folder + "/target")
+            try write(
+                Data((0..<2_000_000).map { UInt8(truncatingIfNeeded: $0 &* $0 >> 7) }), to: house.folder + "/long")
+            #expect(try await person.run("docs", "put", house.folder + "/long").status == 0)
+            try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+            let get = try person.start(["docs", "get", "long", folder, "--limit-rate", "20K"])
+            try await eventually("it writes") {
+                let files = "/proc/\(get.pid)/fd"
+                return try FileManager.default.contentsOfDirectory(atPath: files).contains { file in
+                    let path = try? FileManager.default.destinationOfSymbolicLink(atPath: files + "/" + file)
+                    return path?.contains(folder) == true
+                }
+            }
+            get.signal(signal)
+            #expect(await get.outcome().status == 128 + signal)
+            #expect(try FileManager.default.contentsOfDirectory(atPath: folder) == [])
+            // What is left where a part has to have a name is nobody's file.
+            try write("rest", to: folder + "/.nephos-0123456789abcdef.part")
+            let put = try await person.run("docs", "put", "-r", folder)
+            #expect(put.output.hasPrefix("Put ") && put.errors.contains("left by a get"), "\(put)")
+            #expect(try await person.run("docs", "ls", "target").output == "The folder is empty.\n")
+        }
+    }
+
     @Test func whatIsCalledByNoTextIsReachedByItsID() async throws {
         try await withHousehold { house in
             try await house.begin()

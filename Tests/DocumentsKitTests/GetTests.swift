@@ -176,4 +176,34 @@ import Testing
             #expect(none.count { $0 != nil } < 20)
         }
     }
+
+    @Test func theLinesThatDecideAConflictLeadToANameThatIsNoText() async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            let path = DocumentPath(names: [DocumentPath.documents, Data([0xff, 0x61])])
+            func put(_ device: ContainerCloud.Device, _ text: String) async throws {
+                _ = try await device.container.put([DocumentSource(path, .data(Data(text.utf8)))])
+            }
+            try await one.settle()
+            try await put(one, "base")
+            try await one.settle()
+            try await two.settle()
+            for (device, text) in [(one, "of one"), (two, "of two")] {
+                device.setOffline(true)
+                try await put(device, text)
+                device.setOffline(false)
+            }
+            for device in [one, two, one] { try await device.settle() }
+            let item = try #require(try await one.container.items(in: "Documents").first)
+            let conflict = try #require(try await one.container.scope.conflicts().first)
+            #expect(conflict.resolutions.count == 3)
+            for line in conflict.resolutions + [conflict.recovery ?? ""] {
+                #expect(line.hasSuffix(" id:\(item.id)"), "\(line)")
+            }
+            try await one.container.resolve(item.id, keeping: item.version)
+            #expect(try await one.container.item(at: item.id)?.conflictCount == 0)
+            let copy = try await one.container.copy(item.id, to: "copy")
+            #expect(try await one.container.read(copy.item.id) == one.container.read(item.id))
+        }
+    }
 }

@@ -13,13 +13,10 @@ struct DocumentArgument: ExpressibleByArgument, DocumentAddressing {
 
     /// A file may be called so: `Documents/id:...` is its path.
     var documentAddress: DocumentAddress {
-        guard text.hasPrefix(Self.prefix), let id = DocumentID(String(text.dropFirst(Self.prefix.count))) else {
+        let prefix = DocumentID.argumentPrefix
+        guard text.hasPrefix(prefix), let id = DocumentID(String(text.dropFirst(prefix.count))) else {
             return .path(text)
         }
         return .item(id)
     }
-
-    static func text(of id: DocumentID) -> String { prefix + id.description }
-
-    private static let prefix = "id:"
 }

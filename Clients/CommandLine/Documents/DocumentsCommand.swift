@@ -175,7 +175,7 @@ extension DocumentEntry {
         }
         if state == .refused { notes.append("a change was refused") }
         if String(validating: nameBytes, as: UTF8.self) == nil {
-            notes.append("no text: \(DocumentArgument.text(of: id))")
+            notes.append("no text: \(id.argument)")
         }
         if conflictCount > 0 { notes.append(conflictCount == 1 ? "1 conflict" : "\(conflictCount) conflicts") }
         return notes.joined(separator: ", ")

@@ -30,6 +30,14 @@ extension DocumentID: DocumentAddressing {
     public var documentAddress: DocumentAddress { .item(self) }
 }
 
+extension DocumentID {
+    /// What begins an item's id on a command line, where a path may be too.
+    package static let argumentPrefix = "id:"
+
+    /// As `nephos docs` takes it for a path.
+    package var argument: String { Self.argumentPrefix + description }
+}
+
 extension DocumentTransaction {
     /// - Throws: ``CloudError`` `.unknownItem` for the id of nothing that is in its place; `.invalidArguments` for a name
     ///   that no item can have.

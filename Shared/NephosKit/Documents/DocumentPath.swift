@@ -53,6 +53,9 @@ package struct DocumentPath: Hashable {
     /// Whether the other is this one, or lies in it.
     func contains(_ other: DocumentPath) -> Bool { other.names.starts(with: names) }
 
+    /// Whether ``text`` leads where this does.
+    var isText: Bool { names.allSatisfy { String(validating: $0, as: UTF8.self) != nil } }
+
     /// From the top. Bytes that are no text are shown as U+FFFD.
     package var text: String { "/" + names.map { String(decoding: $0, as: UTF8.self) }.joined(separator: "/") }
 

@@ -215,7 +215,7 @@ extension DocumentsModel {
                 try engine.local.read { database in
                     let documents = DocumentTransaction(ScopeTransaction(database, place(in: engine.session)))
                     let found = try documents.all().filter { !$0.wire.conflicts.isEmpty }.flatMap { item in
-                        let path = try documents.path(of: item)?.path.text ?? item.id.description
+                        let path = try documents.path(of: item)?.path
                         return item.wire.conflicts.map { self.conflict($0, of: item, at: path) }
                     }
                     let asked = found.filter { name == nil || $0.name == ItemName(name ?? "") }
@@ -224,9 +224,13 @@ extension DocumentsModel {
             })
     }
 
-    private func conflict(_ content: WireDocumentContent, of item: HeldDocument, at path: String) -> ScopeConflict {
+    private func conflict(_ content: WireDocumentContent, of item: HeldDocument, at path: DocumentPath?)
+        -> ScopeConflict
+    {
+        // What is copied into a shell has to lead there.
+        let argument = path.flatMap { $0.isText ? $0.text : nil } ?? item.id.argument
         var conflict = ScopeConflict(
-            name: ItemName(path), outcome: .lost,
+            name: ItemName(path?.text ?? item.id.description), outcome: .lost,
             written: Timestamp(nanoseconds: content.modified) ?? .init(milliseconds: 0),
             device: DeviceID(content.deviceID), winner: DeviceID(item.wire.content.deviceID),
             won: Timestamp(nanoseconds: content.committed) ?? .init(milliseconds: 0))
@@ -234,12 +238,12 @@ extension DocumentsModel {
         conflict.content = .string("\(content.length) bytes")
         conflict.replacement = .content(.string("\(item.wire.content.length) bytes"))
         conflict.recovery = version.map {
-            "nephos docs get\(options) --version-id=\($0) " + ShellCommand.arguments([path])
+            "nephos docs get\(options) --version-id=\($0) " + ShellCommand.arguments([argument])
         }
         conflict.resolutions =
             version.map { version in
                 ["--keep=\(version)", "--keep=current", "--keep-both"].map {
-                    "nephos docs resolve\(options) \($0) " + ShellCommand.arguments([path])
+                    "nephos docs resolve\(options) \($0) " + ShellCommand.arguments([argument])
                 }
             } ?? []
         return conflict
