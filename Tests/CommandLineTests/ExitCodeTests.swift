@@ -51,14 +51,15 @@ import Testing
     /// What a command insists on, though each of it may be left out.
     private static let needed = [
         "plan assign": ["--account", "x"], "app update": ["--name", "x"], "kv set": ["x"], "discard": ["--all"],
-        "kv discard": ["--all"], "docs resolve": ["--keep", "current"],
+        "kv discard": ["--all"], "docs resolve": ["--keep", "current"], "docs find": ["x"],
     ]
 
     /// What keeps a command from asking anything.
     private func answers(_ leaf: CommandDump.Leaf) -> [String] {
         (leaf.options.contains("yes") ? ["--yes"] : [])
             + (Self.needed[leaf.name] ?? [])
-            + (leaf.options.contains("exit-after") ? ["--exit-after", "1"] : [])
+            // Only with --watch, where that is an option.
+            + (leaf.options.contains("exit-after") && !leaf.options.contains("watch") ? ["--exit-after", "1"] : [])
     }
 
     private func check(
