@@ -25,6 +25,7 @@ let sqlite = Target.Dependency.product(name: "GRDBSQLite", package: "GRDB.swift"
 let histogram = Target.Dependency.product(name: "Histogram", package: "hdrhistogram-swift")
 let heap = Target.Dependency.product(name: "HeapModule", package: "swift-collections")
 let logging = Target.Dependency.product(name: "Logging", package: "swift-log")
+let nio = ["NIOCore", "NIOPosix", "NIOHTTP1"].map { Target.Dependency.product(name: $0, package: "swift-nio") }
 let protobuf = Target.Dependency.product(name: "SwiftProtobuf", package: "swift-protobuf")
 let lifecycle = Target.Dependency.product(name: "ServiceLifecycle", package: "swift-service-lifecycle")
 let unixSignals = Target.Dependency.product(name: "UnixSignals", package: "swift-service-lifecycle")
@@ -84,6 +85,7 @@ let package = Package(
         .package(url: "https://github.com/apple/swift-configuration", from: "1.4.0", traits: []),
         .package(url: "https://github.com/apple/swift-crypto", from: "4.5.2"),
         .package(url: "https://github.com/apple/swift-log", from: "1.16.2"),
+        .package(url: "https://github.com/apple/swift-nio", from: "2.101.2"),
         .package(url: "https://github.com/apple/swift-protobuf", from: "1.39.0", traits: []),
         .package(url: "https://github.com/groue/GRDB.swift", from: "7.10.0"),
         .package(url: "https://github.com/swift-server/swift-service-lifecycle", from: "2.13.0"),
@@ -99,6 +101,7 @@ let package = Package(
         shared("NephosFiles", ["CFiles"]),
         shared("NephosChunks", ["NephosCore", "CZstd"]),
         shared("NephosPredicates", ["NephosCore"]),
+        shared("NephosHTTP", ["NephosCore"] + nio),
         shared("NephosWire", ["NephosCore", protobuf]),
         shared("NephosBus", ["NephosCore", "NephosWire", heap, protobuf]),
         shared("NephosZeroMQ", ["NephosBus", "NephosCore", "CZeroMQ", "CSodium", heap, logging]),
@@ -112,7 +115,9 @@ let package = Package(
                 crypto, lifecycle, unixSignals,
             ]),
         // What the programs of all services take and do.
-        shared("NephosServiceEntry", ["NephosServiceKit", "NephosZeroMQ", "NephosCore", argumentParser]),
+        shared(
+            "NephosServiceEntry",
+            ["NephosServiceKit", "NephosZeroMQ", "NephosHTTP", "NephosCore", argumentParser, configuration]),
         shared(
             "NephosBulk",
             [
@@ -130,7 +135,8 @@ let package = Package(
             [
                 "NephosServiceKit", "NephosKit", "NephosStorage", "NephosBus", "NephosWire", "NephosCore",
                 "NephosIdentity", "NephosKeyValue",
-                "NephosNotifications", "NephosDocuments", "NephosBulk", "NephosContent", logging, protobuf,
+                "NephosNotifications", "NephosDocuments", "NephosHTTP", "NephosBulk", "NephosContent", logging,
+                protobuf,
             ]),
         // What an app's tests import: a face of TestKit that shows nothing but NephosKit.
         shared(
@@ -142,8 +148,9 @@ let package = Package(
         + service(
             "Documents", product: "nephos-documents",
             [
+                "NephosHTTP",
                 "NephosBulk", "NephosContent", "NephosPredicates", "NephosStorage", "NephosBus", "NephosWire", crypto,
-                protobuf,
+                protobuf, configuration,
             ],
             entry: ["NephosZeroMQ"])
         + service("Records", product: "nephos-records")
@@ -201,6 +208,7 @@ let package = Package(
                     "NephosBulk", "NephosSimulation", "NephosKit", "NephosServiceKit", "NephosContent", "NephosStorage",
                     "NephosBus", "NephosWire", "NephosCore", protobuf,
                 ]),
+            tests("HTTPTests", ["NephosHTTP", "NephosCore"]),
             tests("ChunksTests", ["NephosChunks", "NephosCore", "CZstd"]),
             tests("ContentTests", ["NephosContent", "NephosSimulation", "NephosStorage", "NephosCore"]),
             tests(
@@ -225,7 +233,7 @@ let package = Package(
                 "DocumentsServiceTests",
                 [
                     "NephosSimulation", "NephosServiceKit", "NephosKit", "NephosBulk", "NephosContent", "NephosChunks",
-                    "NephosStorage", "NephosBus", "NephosWire", "NephosCore", protobuf,
+                    "NephosHTTP", "NephosStorage", "NephosBus", "NephosWire", "NephosCore", protobuf,
                 ]),
             tests("CommandLineTests", ["NephosServiceKit", "NephosSimulation", "NephosCore", grdb]),
             // A service and its device model, as small as they can be.

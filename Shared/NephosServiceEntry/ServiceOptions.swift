@@ -1,5 +1,6 @@
 public import ArgumentParser
 public import NephosCore
+internal import NephosHTTP
 public import NephosServiceKit
 internal import NephosZeroMQ
 
@@ -30,6 +31,10 @@ public struct ServiceOptions: ParsableArguments {
     ) async throws {
         try await runService(
             name, deployment: deployment, data: data, logLevel: logLevel, isSupervised: supervised,
-            transport: ZeroMQTransport(busyPollMax: busyPollMax), make: make)
+            transport: ZeroMQTransport(busyPollMax: busyPollMax),
+            beside: { standing, reader in
+                let health = try HealthFace.start(for: standing, reader)
+                return { health?.stop() }
+            }, make: make)
     }
 }

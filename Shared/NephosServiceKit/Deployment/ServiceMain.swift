@@ -35,12 +35,14 @@ public let serviceBusyPollMax: Duration = .microseconds(200)
 ///   - deployment: The deployment directory; only the roster and this service's secrets are read.
 ///   - data: The service's own folder; made if it is not there. The database is `SERVICE.sqlite`.
 ///   - isSupervised: Whether it ends with the process that started it, and tells that it runs (``RunFolder``).
+///   - beside: Begins what tells of the service while it runs; what it returns ends that.
 ///   - make: Makes the service, on its loop.
 /// - Throws: ``CloudError`` `.configurationInvalid` for files or values that do not fit,
 ///   and what storage or transport throw.
 public func runService(
     _ name: ServiceName, deployment: String, data: String, logLevel: String? = nil, isSupervised: Bool = false,
     transport: any Transport,
+    beside: @escaping @Sendable (ServiceStanding, ConfigReader) throws -> @Sendable () -> Void = { _, _ in {} },
     make: @escaping @Sendable (ServiceRuntimeConfig) throws -> any CloudService
 ) async throws {
     StandardStreams.occupy()
@@ -75,7 +77,7 @@ public func runService(
             details: ["data": data])
     }
     try DeploymentFiles.requirePrivateFolder(data)
-    let worker = ServiceWorker(name: name, config: config, transport: transport, make: make)
+    let worker = ServiceWorker(name: name, config: config, transport: transport, beside: beside, make: make)
     let group = ServiceGroup(
         configuration: ServiceGroupConfiguration(
             services: [worker], gracefulShutdownSignals: [.sigterm, .sigint], logger: logger))
@@ -104,6 +106,7 @@ struct ServiceWorker: Service {
     let name: ServiceName
     let config: ServiceRuntimeConfig
     let transport: any Transport
+    let beside: @Sendable (ServiceStanding, ConfigReader) throws -> @Sendable () -> Void
     let make: @Sendable (ServiceRuntimeConfig) throws -> any CloudService
 
     func run() async throws {
@@ -122,9 +125,23 @@ struct ServiceWorker: Service {
             print("nephos-\(name) answers at \(made.endpoint)")
             fflush(nil)
         }
-        // Ends with the graceful stop, or with the task.
-        try? await gracefulShutdown()
-        if let bound = host.withLock({ $0 }) {
+        var endBeside: (@Sendable () -> Void)?
+        do {
+            endBeside = try host.withLock { $0 }.map {
+                try beside(ServiceStanding(name, $0, on: loop), config.configuration)
+            }
+            // Ends with the graceful stop, or with the task.
+            try? await gracefulShutdown()
+        } catch {
+            await close(host.withLock { $0 }, loop)
+            throw error
+        }
+        endBeside?()
+        await close(host.withLock { $0 }, loop)
+    }
+
+    private func close(_ host: LoopBound<ServiceHost>?, _ loop: any LoopHandle) async {
+        if let bound = host {
             await withCheckedContinuation { done in
                 loop.execute { loop in
                     bound.withValue(on: loop) { $0.close { done.resume() } }

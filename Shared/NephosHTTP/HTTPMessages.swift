@@ -1,0 +1,93 @@
+/// A request without a body. Others never reach a handler.
+public struct HTTPRequest: Sendable {
+    /// The methods that there are.
+    public enum Method: String, Sendable {
+        case get = "GET"
+        /// As GET, and only the answer's status and headers are sent.
+        case head = "HEAD"
+    }
+
+    public var method: Method
+    /// As it came, percent-encoded, without the query.
+    public var path: String
+    /// Names and values as they came, in their order.
+    public var headers: [(name: String, value: String)]
+
+    public init(_ method: Method = .get, _ path: String, headers: [(name: String, value: String)] = []) {
+        self.method = method
+        self.path = path
+        self.headers = headers
+    }
+
+    /// The header's value.
+    ///
+    /// - Returns: Nil if there is none, or if there are several: nobody knows which was meant.
+    public func header(_ name: String) -> String? {
+        let values = headers.filter { $0.name.lowercased() == name.lowercased() }
+        return values.count == 1 ? values[0].value : nil
+    }
+}
+
+/// The answer to an ``HTTPRequest``.
+public struct HTTPResponse: Sendable {
+    public enum Body: Sendable {
+        case bytes([UInt8])
+        /// So many bytes, piece by piece.
+        case source(any HTTPBodySource, length: UInt64)
+
+        var length: UInt64 {
+            switch self {
+            case .bytes(let bytes): UInt64(bytes.count)
+            case .source(_, let length): length
+            }
+        }
+    }
+
+    /// The number, such as 200.
+    public var status: Int
+    /// Besides ``defaultHeaders``, of which they replace those of the same name, and what says how long the body is.
+    public var headers: [(name: String, value: String)]
+    public var body: Body
+
+    public init(_ status: Int, headers: [(name: String, value: String)] = [], _ body: Body = .bytes([])) {
+        self.status = status
+        self.headers = headers
+        self.body = body
+    }
+
+    /// An answer in words.
+    public init(_ status: Int, text: String, headers: [(name: String, value: String)] = []) {
+        self.init(
+            status, headers: [(name: "Content-Type", value: "text/plain; charset=utf-8")] + headers,
+            .bytes([UInt8]((text + "\n").utf8)))
+    }
+
+    /// What every answer says, unless it says otherwise: it is what it is called, runs nothing, is kept by nobody, and
+    /// where somebody goes from it the address is not told.
+    public static let defaultHeaders: [(name: String, value: String)] = [
+        (name: "X-Content-Type-Options", value: "nosniff"),
+        (name: "Content-Security-Policy", value: "sandbox; default-src 'none'"),
+        (name: "Referrer-Policy", value: "no-referrer"),
+        (name: "Cache-Control", value: "private, no-store"),
+        (name: "X-Robots-Tag", value: "noindex"),
+    ]
+
+    var allHeaders: [(name: String, value: String)] {
+        let own = Set(headers.map { $0.name.lowercased() })
+        return Self.defaultHeaders.filter { !own.contains($0.name.lowercased()) } + headers
+    }
+}
+
+/// A body that is not in memory.
+public protocol HTTPBodySource: Sendable {
+    /// Gives the next piece. Asked again only when the last one was taken by the socket.
+    ///
+    /// - Parameter completion: Called once, on any thread. No bytes: the body ends early; like an error, that cuts the
+    ///   connection, so that nobody takes a part for the whole.
+    func next(_ completion: @escaping @Sendable (Result<[UInt8], any Error>) -> Void)
+}
+
+/// Answers requests.
+///
+/// Called on the server's own thread: it must not wait there. It calls its last argument once, on any thread.
+public typealias HTTPHandler = @Sendable (HTTPRequest, @escaping @Sendable (HTTPResponse) -> Void) -> Void

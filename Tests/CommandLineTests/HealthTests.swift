@@ -1,0 +1,35 @@
+import Foundation
+import NephosCore
+import NephosServiceKit
+import Testing
+
+/// Whoever starts services again asks over HTTP how they are.
+@Suite struct HealthTests {
+    @Test func aServiceSaysThatItLivesAndTakesWhatComes() async throws {
+        let port = try Web.freePort()
+        try await withHousehold { house in
+            try await house.begin(["NEPHOS_KEYVALUE_HEALTH_PORT": "\(port)"])
+            for path in ["live", "ready"] {
+                let answer = try await Web.get("http://127.0.0.1:\(port)/\(path)")
+                #expect(answer.status == "200", "\(path)")
+            }
+            #expect(try await Web.get("http://127.0.0.1:\(port)/metrics").status == "404")
+            // One that stands still says nothing good of itself.
+            let service = try house.holder(.keyValue)
+            kill(service, SIGSTOP)
+            let stopped = try await Web.get("http://127.0.0.1:\(port)/live", patience: 2)
+            kill(service, SIGCONT)
+            #expect(stopped.status == "000")
+            #expect(try await Web.get("http://127.0.0.1:\(port)/ready").status == "200")
+        }
+    }
+
+    @Test func aHealthPortThatThereIsNotEndsTheStartWithItsKey() async throws {
+        try await withHousehold { house in
+            var nephos = house.nephos
+            nephos.environment["NEPHOS_KEYVALUE_HEALTH_PORT"] = "70000"
+            let up = try await nephos.run("up", "--timeout", "10")
+            #expect(up.status != 0, "\(up)")
+        }
+    }
+}
