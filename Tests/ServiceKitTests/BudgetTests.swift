@@ -21,6 +21,12 @@ struct BudgetTests {
             entitlements: Entitlements(store: nil, containers: []), expires: Timestamp(milliseconds: .max))
     }
 
+    /// Takes one call, as the gate does.
+    private func take(_ caller: Caller, from budgets: RequestBudgets, now: Duration) throws -> Budget? {
+        if let exhausted = budgets.exhausted(caller, now: now) { throw exhausted }
+        return budgets.settle(caller, by: 1, now: now)
+    }
+
     private func refusal(_ body: () throws -> Void) -> CloudError? {
         do { try body() } catch { return (error as? RequestBudgets.Exhausted)?.error }
         return nil
@@ -28,29 +34,29 @@ struct BudgetTests {
 
     @Test func aDevicesBudgetRunsOutAndRefills() throws {
         let budgets = budgets(device: 3)
-        let remaining = try (0..<3).map { _ in try budgets.take(caller("a"), now: .zero)?.remaining }
+        let remaining = try (0..<3).map { _ in try take(caller("a"), from: budgets, now: .zero)?.remaining }
         #expect(remaining == [2, 1, 0])
-        let error = refusal { _ = try budgets.take(caller("a"), now: .zero) }
+        let error = refusal { _ = try take(caller("a"), from: budgets, now: .zero) }
         #expect(error?.code == .requestRateLimited && error?.retryAfter == .milliseconds(100))
         #expect(error?.details["budget"] == "device")
-        #expect(try budgets.take(caller("b"), now: .zero)?.remaining == 2)
-        #expect(try budgets.take(caller("a"), now: .milliseconds(100))?.remaining == 0)
-        #expect(try budgets.take(caller("a"), now: .seconds(60))?.remaining == 2)
+        #expect(try take(caller("b"), from: budgets, now: .zero)?.remaining == 2)
+        #expect(try take(caller("a"), from: budgets, now: .milliseconds(100))?.remaining == 0)
+        #expect(try take(caller("a"), from: budgets, now: .seconds(60))?.remaining == 2)
     }
 
     @Test func anAccountsDevicesShareItsBudget() throws {
         let budgets = budgets(device: 3, account: 4)
-        for device in ["a", "b", "c", "d"] { _ = try budgets.take(caller(device), now: .zero) }
-        let error = refusal { _ = try budgets.take(caller("e"), now: .zero) }
+        for device in ["a", "b", "c", "d"] { _ = try take(caller(device), from: budgets, now: .zero) }
+        let error = refusal { _ = try take(caller("e"), from: budgets, now: .zero) }
         #expect(error?.details["budget"] == "account")
         // What its account refused was not taken from the device.
-        #expect(try budgets.take(caller("e"), now: .milliseconds(50))?.remaining == 0)
-        #expect(try budgets.take(caller("e"), now: .seconds(10))?.remaining == 2)
+        #expect(try take(caller("e"), from: budgets, now: .milliseconds(50))?.remaining == 0)
+        #expect(try take(caller("e"), from: budgets, now: .seconds(10))?.remaining == 2)
     }
 
     @Test func zeroMeansNoLimit() throws {
         let budgets = budgets(device: 0)
-        for _ in 0..<100 { #expect(try budgets.take(caller("a"), now: .zero) == nil) }
+        for _ in 0..<100 { #expect(try take(caller("a"), from: budgets, now: .zero) == nil) }
     }
 
     /// Each of them has taken one, so that none can be forgotten as one that has a full bucket.
@@ -97,6 +103,54 @@ struct BudgetTests {
         #expect(patient?.result.code == nil && patient != nil)
         let health = try #require(client.ask(WireCheckHealth(), on: house.bus)).get().decode(WireCheckHealthReply.self)
         #expect(health.deviceBudget.capacity == 2 && health.deviceBudget.refillMicroseconds == 100_000)
+    }
+
+    /// What has time to spare serves whoever wants something, and takes nothing for it.
+    @Test func whoHasNothingLeftIsServedInSpareTime() throws {
+        var configuration = BudgetConfiguration()
+        configuration.device = .init(capacity: 2, refillPerSecond: 1)
+        configuration.sparePercent = 50
+        let house = try TestHouse(budgets: configuration)
+        let keys = try KeysOnly().makeKeyPair()
+        let client = try house.client(keys)
+        let token = try house.token(for: keys)
+        var replies: [ReplyEnvelope] = []
+        for _ in 0..<20 {
+            client.call("WhoAmI", body: Frame(encoding: WireWhoAmI()), accessToken: token, timeout: .milliseconds(50)) {
+                replies.append($0)
+            }
+            house.bus.settle()
+        }
+        #expect(replies.count == 20 && replies.allSatisfy { $0.result.code == nil })
+        #expect(replies.last?.budget?.remaining == 0)
+        // There is one again a second later: of what was served meanwhile nothing was taken.
+        house.bus.run(for: .seconds(2))
+        client.call("WhoAmI", body: Frame(encoding: WireWhoAmI()), accessToken: token) { replies.append($0) }
+        house.bus.settle()
+        #expect(replies.last?.budget?.remaining == 1)
+    }
+
+    @Test func aBusyLoopHasNoTimeToSpare() {
+        var time = SpareTime(percent: 50)
+        /// - Parameters:
+        ///   - worked: Milliseconds of work that end at `now`, in milliseconds.
+        func isThere(at now: Int64, after worked: Int64 = 0) -> Bool {
+            if worked > 0 { time.note(.milliseconds(worked), now: .milliseconds(now)) }
+            return time.isThere(now: .milliseconds(now))
+        }
+        let seen = [
+            isThere(at: 1000),
+            // More than half of what is looked at has gone already.
+            isThere(at: 1100, after: 120),
+            // The window before counts until the next one has passed.
+            isThere(at: 1201), isThere(at: 1210, after: 10), isThere(at: 1402),
+            // A short time of many ends it, as one long one does.
+            isThere(at: 1501, after: 99), isThere(at: 1503, after: 2),
+        ]
+        #expect(seen == [true, false, false, false, true, true, false])
+        time = SpareTime(percent: 0)
+        let isThereAtZero = isThere(at: 1000)
+        #expect(!isThereAtZero)
     }
 
     @Test func aStrangersBudgetRunsOutAndOthersAreServed() throws {

@@ -12,5 +12,7 @@ final class Counters {
         values[name, default: 0] += UInt64(amount)
     }
 
+    func set(_ name: String, to amount: Int) { values[name] = UInt64(max(0, amount)) }
+
     func note(_ code: CloudError.Code) { failures[code.number, default: 0] += 1 }
 }

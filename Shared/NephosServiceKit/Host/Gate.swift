@@ -28,6 +28,8 @@ final class Gate {
 
     /// Who the bearers of tokens are; heeds what identity has said.
     var verifier: TokenVerifier
+    /// Whether whoever has used up their budget is served all the same.
+    var hasTimeToSpare: () -> Bool = { false }
     let publishedBudgets: BudgetConfiguration
     private let budgets: RequestBudgets
     private var strangers: StrangerBudget
@@ -117,10 +119,16 @@ final class Gate {
             let rows = envelope.body.count < 1024 ? 0 : method.rows?(envelope.body) ?? 0
             let cost = max(method.reserves, RequestCost.calls(bytes: envelope.body.count, rows: rows))
             var budget: Budget?
+            var isSpare = false
             if let caller {
                 do throws(RequestBudgets.Exhausted) {
                     if method.mutates, let refusal = budgets.exhaustedByReplies(caller, now: now) { throw refusal }
-                    budget = try budgets.take(caller, cost: cost, now: now)
+                    if let refusal = budgets.exhausted(caller, now: now) {
+                        guard hasTimeToSpare() else { throw refusal }
+                        (isSpare, budget) = (true, refusal.budget)
+                    } else {
+                        budget = budgets.settle(caller, by: cost, now: now)
+                    }
                 } catch {
                     exhausted = error.budget
                     throw error.error
@@ -132,6 +140,7 @@ final class Gate {
                     id: envelope.id, causeID: envelope.causeID, peer: peer, caller: caller, now: time),
                 mutates: method.mutates, budget: budget, deadline: envelope.timeout.map { now + $0 })
             item.charged = cost
+            item.isSpare = isSpare
             item.bytes = envelope.body.count
             guard method.mutates else { return item }
             item.context.fingerprint = envelope.body.withUnsafeBytes {
@@ -202,10 +211,11 @@ final class Gate {
         let now = loop.monotonicNow
         budgets.noteStoredReplies(caller, units: item.replyUnits, now: now)
         item.replyUnits = 0
-        guard cost != item.charged else { return nil }
+        guard cost != item.charged, !item.isSpare else { return nil }
         let hasCostMore = cost > item.charged
         item.budget = budgets.settle(caller, by: cost - item.charged, now: now)
         item.charged = cost
-        return hasCostMore ? budgets.exhausted(caller, now: now)?.error : nil
+        guard hasCostMore, let refusal = budgets.exhausted(caller, now: now), !hasTimeToSpare() else { return nil }
+        return refusal.error
     }
 }

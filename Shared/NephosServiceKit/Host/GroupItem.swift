@@ -38,6 +38,8 @@ final class GroupItem {
     var budget: Budget?
     /// Calls taken from the budget so far.
     var charged = 1
+    /// Nothing was taken: there was nothing left, and time to spare.
+    var isSpare = false
     /// Bytes of its body.
     var bytes = 0
     /// What it has read or written in this group, or of a snapshot.

@@ -54,6 +54,7 @@ final class GroupRunner {
     static let readsMax = 4
     private var heavyTimer: (any LoopTimer)?
     private var slowGroups = SlowGroups()
+    private var spareTime: SpareTime
     /// Requests with long work that are not answered yet. A repeat of one of
     /// them is left to the answer of the first.
     private var preparing: [Operation: RequestFingerprint] = [:]
@@ -71,8 +72,9 @@ final class GroupRunner {
 
     init(
         _ groups: GroupCommit, snapshots: any Snapshots, loop: any BusLoop, key: PublicKey, counters: Counters,
-        logger: Logger
+        sparePercent: Int, logger: Logger
     ) {
+        spareTime = SpareTime(percent: sparePercent)
         own = Peer(connection: 0, publicKey: key)
         self.groups = groups
         self.snapshots = snapshots
@@ -91,6 +93,11 @@ final class GroupRunner {
     }
 
     var isEnding: Bool { ending != nil || isClosed }
+
+    /// Whether neither the loop nor the threads that read for it have so much to do that somebody would wait.
+    var hasTimeToSpare: Bool {
+        waitingReads.isEmpty && readsInFlight < Self.readsMax / 2 && spareTime.isThere(now: loop.monotonicNow)
+    }
 
     /// After the last group.
     private func end() {
@@ -270,7 +277,9 @@ final class GroupRunner {
         counters.add("groups")
         counters.add("requests.repeated", by: effects.repeats)
         if effects.wasSplit { counters.add("groups.split") }
-        let taken = loop.monotonicNow - start
+        let now = loop.monotonicNow
+        let taken = now - start
+        spareTime.note(taken, now: now)
         guard taken >= SlowGroups.threshold else { return }
         counters.add("groups.slow")
         slowGroups.note(items.map(\.name), taken, at: start, in: logger)

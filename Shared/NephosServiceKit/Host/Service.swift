@@ -109,6 +109,9 @@ public protocol ServiceRuntime: AnyObject {
     /// Why a caller may not go on as it was let in; nil: it may. A request may have waited for its turn since. Whoever
     /// gives something that outlives the request asks when it does.
     func refusal(of caller: Caller) -> CloudError?
+    /// Whether what an app has left for others in an account's scope is still given to them: the account is neither
+    /// locked nor closed, and the app lists the scope. Asked whenever it is given.
+    func serves(_ scope: ScopeName, to app: AppID) -> Bool
     /// Runs the body in the next group's transaction, as if it were a request.
     func submit(_ body: @escaping (any HandlerTransaction) throws -> Void)
     /// The same, and then calls the completion: with nil when the group is on disk, or with why nothing of this was
@@ -135,6 +138,8 @@ public protocol ServiceRuntime: AnyObject {
     func closeAccount(_ account: AccountID, in transaction: any HandlerTransaction) throws
     /// Adds to a counter that `CheckHealth` and the metrics report.
     func count(_ counter: String, by amount: Int)
+    /// Sets one of these to what there is now, where it may become less.
+    func set(_ counter: String, to amount: Int)
     /// Tells the operator, in the log, of something that is wrong.
     ///
     /// - Parameters:

@@ -98,7 +98,9 @@ public final class ServiceHost: ServiceRuntime {
                 engine: engine, now: { [unowned loop] in loop.monotonicNow }, wallClock: loop.wallClock,
                 operations: operations, cache: cache,
                 charge: { [gate] in gate.charge($0, replyBytes: $1) }),
-            snapshots: engine.snapshots, loop: loop, key: keys.publicKey, counters: counters, logger: logger)
+            snapshots: engine.snapshots, loop: loop, key: keys.publicKey, counters: counters,
+            sparePercent: budgets.sparePercent, logger: logger)
+        gate.hasTimeToSpare = { [unowned runner] in runner.hasTimeToSpare }
         maintenance = Maintenance(engine, runner, ownerKeys, loop: loop, counters: counters, logger: logger)
         try open(entry, known)
     }
@@ -278,6 +280,11 @@ public final class ServiceHost: ServiceRuntime {
 
     public func refusal(of caller: Caller) -> CloudError? { gate.verifier.refusal(of: caller) }
 
+    public func serves(_ scope: ScopeName, to app: AppID) -> Bool {
+        guard let account = scope.owner.account else { return false }
+        return gate.verifier.serves(scope.path, of: account, by: service.name, to: app)
+    }
+
     /// Runs the body in a group with whatever is queued: at once, or as soon as the group under way has ended.
     ///
     /// - Parameters:
@@ -346,6 +353,7 @@ public final class ServiceHost: ServiceRuntime {
     }
 
     public func count(_ counter: String, by amount: Int) { counters.add(counter, by: amount) }
+    public func set(_ counter: String, to amount: Int) { counters.set(counter, to: amount) }
 
     public func report(_ message: String, details: [String: String]) {
         logger.error("\(message)", metadata: details.mapValues { "\($0)" })

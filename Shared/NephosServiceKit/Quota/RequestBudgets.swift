@@ -65,7 +65,12 @@ public struct BudgetConfiguration: Hashable, Sendable {
     /// much again within the day. A small write takes one.
     public var storedReplies = Limit(capacity: 1 << 21, refillPerSecond: 24)
 
-    /// The defaults.
+    /// `SERVICE.budget_spare_percent`, 0 to 90: whoever has used up their budget is served all the same, for nothing,
+    /// while the service's loop works for less than this part of the time; 0: never. As configured by default 50, for
+    /// identity 0: what its calls cost is work for other threads.
+    public var sparePercent = 0
+
+    /// The defaults, without spare time: in simulations no time passes in a service.
     public init() {}
 
     /// Whoever is signed in may ask as often as they like.
@@ -85,22 +90,27 @@ public struct BudgetConfiguration: Hashable, Sendable {
         device = try Self.limit(reader, "\(service).budget", default: device)
         account = try Self.limit(reader, "\(service).account_budget", default: account)
         stranger = try Self.limit(reader, "\(service).stranger_budget", default: stranger)
+        sparePercent = try Self.integer(
+            reader, "\(service).budget_spare_percent", default: service == .identity ? 0 : 50, 0...90)
     }
 
     private static func limit(
         _ reader: ConfigReader, _ prefix: String, default standard: Limit
     ) throws(CloudError) -> Limit {
-        func integer(_ key: String, _ standard: Int, _ range: ClosedRange<Int>) throws(CloudError) -> Int {
-            let value = reader.int(forKey: ConfigKey(key), default: standard)
-            guard range.contains(value) else {
-                throw CloudError(
-                    .configurationInvalid, "A configuration value is out of range.", details: ["key": key])
-            }
-            return value
+        Limit(
+            capacity: try integer(reader, "\(prefix)_capacity", default: standard.capacity, 0...1_000_000_000),
+            refillPerSecond: try integer(
+                reader, "\(prefix)_refill_per_second", default: standard.refillPerSecond, 1...1_000_000))
+    }
+
+    private static func integer(
+        _ reader: ConfigReader, _ key: String, default standard: Int, _ range: ClosedRange<Int>
+    ) throws(CloudError) -> Int {
+        let value = reader.int(forKey: ConfigKey(key), default: standard)
+        guard range.contains(value) else {
+            throw CloudError(.configurationInvalid, "A configuration value is out of range.", details: ["key": key])
         }
-        return Limit(
-            capacity: try integer("\(prefix)_capacity", standard.capacity, 0...1_000_000_000),
-            refillPerSecond: try integer("\(prefix)_refill_per_second", standard.refillPerSecond, 1...1_000_000))
+        return value
     }
 }
 
@@ -119,14 +129,6 @@ struct RequestBudgets {
     struct Exhausted: Error {
         var error: CloudError
         var budget: Budget
-    }
-
-    /// Takes a request from the caller's budgets, which must have one call left; it may cost more than that.
-    ///
-    /// - Returns: What remains of the scarcer one; nil when there is no limit.
-    func take(_ caller: Caller, cost: Int = 1, now: Duration) throws(Exhausted) -> Budget? {
-        if let exhausted = exhausted(caller, now: now) { throw exhausted }
-        return settle(caller, by: cost, now: now)
     }
 
     /// What a caller is refused with that has not one call left; nil: it has.
@@ -148,7 +150,8 @@ struct RequestBudgets {
         _ = storedReplies.take(caller.account, units, now: now)
     }
 
-    /// Takes what a request has cost beyond what was taken for it, or gives back what it has not.
+    /// Takes what a request costs from the caller's budgets, which may be more than they have left; or what it has cost
+    /// beyond what was taken for it, or gives back what it has not.
     ///
     /// - Returns: What remains of the scarcer budget; nil when there is no limit.
     @discardableResult

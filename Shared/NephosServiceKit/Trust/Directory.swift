@@ -40,6 +40,11 @@ struct Directory {
 
     func standing(of account: AccountID) -> DirectoryFact.Standing { standings[account]?.standing ?? .active }
 
+    /// Whether the app may use the scope, as far as is known. Of one that was never heard of nothing bad is known.
+    func serves(_ scope: ItemName, of service: ServiceName, to app: AppID) -> Bool {
+        apps[app].map { $0.include(scope, of: service) } ?? true
+    }
+
     /// The newer of what a token says and what is known here.
     func entitlements(of app: AppID, inToken: Entitlements) -> Entitlements {
         guard let known = apps[app], known.version > inToken.version else { return inToken }

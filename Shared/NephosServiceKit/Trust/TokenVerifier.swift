@@ -194,6 +194,12 @@ struct TokenVerifier {
                 .serviceBusy, "What the app may do has just changed. Try again.", retryAfter: .milliseconds(10))
     }
 
+    /// Whether what an app has left to run in a scope of the account goes on: the account is neither locked nor closed,
+    /// and the app lists the scope.
+    func serves(_ scope: ItemName, of account: AccountID, by service: ServiceName, to app: AppID) -> Bool {
+        directory.standing(of: account) == .active && directory.serves(scope, of: service, to: app)
+    }
+
     private static func timestamp(seconds: UInt64) -> Timestamp {
         let (milliseconds, overflow) = seconds.multipliedReportingOverflow(by: 1000)
         return Timestamp(milliseconds: overflow ? .max : milliseconds)
