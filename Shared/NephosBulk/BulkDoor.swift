@@ -13,10 +13,12 @@ final class BulkDoor {
     private lazy var receiving = Receiving(
         loop: loop, work: work, room: room, commit: commit,
         answer: { [unowned self] in answer($0, $1) })
-    private lazy var sending = Sending(loop: loop, work: work, send: { [unowned self] in send($0, to: $1) })
+    private lazy var sending = Sending(
+        loop: loop, work: work, send: { [unowned self] in send($0, to: $1) }, found: found)
     private let work: ChunkWork
     private let room: Room
     private let commit: Receiving.Commit
+    private let found: Sending.Found
     private static let sweepInterval: Duration = .seconds(10)
 
     /// Frames under tickets that are not known. They are looked at once more: a ticket is told to this loop before
@@ -31,12 +33,13 @@ final class BulkDoor {
     /// - Throws: ``CloudError`` `.configurationInvalid` for an address that cannot be bound.
     init(
         loop: any BusLoop, endpoint: String, keys: KeyPair, work: ChunkWork, room: Room,
-        commit: @escaping Receiving.Commit
+        commit: @escaping Receiving.Commit, found: @escaping Sending.Found = { _ in }
     ) throws {
         self.loop = loop
         self.work = work
         self.room = room
         self.commit = commit
+        self.found = found
         let options = ReplySocketOptions(
             endpoint: endpoint, keys: keys, frameBytesMax: BulkFrame.headerBytes + BulkLimits.chunkBytesMax)
         socket = try loop.makeReplySocket(options) { [unowned self] in receive($0) }

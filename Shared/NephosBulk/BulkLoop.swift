@@ -12,13 +12,13 @@ final class BulkLoop {
     /// - Throws: ``CloudError`` `.configurationInvalid` for an address that cannot be bound.
     init(
         on transport: any Transport, named name: String, endpoint: String, keys: KeyPair, work: ChunkWork,
-        roomBytes: Int, commit: @escaping Receiving.Commit
+        roomBytes: Int, commit: @escaping Receiving.Commit, found: @escaping Sending.Found
     ) throws {
         let made = Made()
         handle = try transport.startLoop(named: name) { loop in
             let door = try BulkDoor(
                 loop: loop, endpoint: endpoint, keys: keys, work: work,
-                room: Room(perKeyMax: BulkLimits.creditBytes, max: roomBytes), commit: commit)
+                room: Room(perKeyMax: BulkLimits.creditBytes, max: roomBytes), commit: commit, found: found)
             let bound = LoopBound(door, to: loop)
             made.door.withLock { $0 = bound }
         }

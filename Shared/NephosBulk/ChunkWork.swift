@@ -132,13 +132,16 @@ struct ChunkWork: Sendable {
         }
         let rows = try snapshots.read { snapshot in
             try ids.flatMap { owner, ids in
-                try Array(ChunkIndex.find(ids, of: owner, in: partition, in: snapshot).values)
+                let rows = try ChunkIndex.find(ids, of: owner, in: partition, in: snapshot).values
+                let noted = try DamagedChunks.noted(among: ids, of: owner, in: partition, in: snapshot)
+                return rows.map { (row: $0, isNoted: noted.contains($0.id)) }
             }
         }
         var known = Known()
-        for row in rows {
+        for (row, isNoted) in rows {
             let key = Key(owner: row.owner, id: row.id)
-            if try canBeRead(row) { known.readable.insert(key) } else { known.damaged.insert(key) }
+            // What was noted may be more than its bytes show: that it does not open.
+            if try !isNoted && canBeRead(row) { known.readable.insert(key) } else { known.damaged.insert(key) }
         }
         return known
     }
@@ -191,6 +194,8 @@ struct ChunkWork: Sendable {
         var frame: Frame
         /// What it takes of the credit.
         var counted: Int
+        /// Set: it could not be read, and that is not noted yet.
+        var damaged: DamagedChunk?
     }
 
     /// Reads chunks that were asked for, as long as they fit.
@@ -201,25 +206,37 @@ struct ChunkWork: Sendable {
         var rest = bytesMax
         var sealed: [UInt8] = []
         for request in requests {
+            var chunk: IndexedChunk?
             do {
-                guard let chunk = try find(request) else { throw Self.unknown }
-                guard chunk.place.isSound else { throw Self.damaged }
+                chunk = try find(request)
+                guard let chunk else { throw Self.unknown }
+                guard chunk.place.isSound else { throw ChunkFailure.damaged(chunk.place) }
                 let bytes = chunk.place.length - ChunkSealer.overhead
-                guard bytes > 0, bytes <= BulkLimits.chunkBytesMax else { throw Self.damaged }
+                guard bytes > 0, bytes <= BulkLimits.chunkBytesMax else { throw ChunkFailure.damaged(chunk.place) }
                 let counted = BulkLimits.counted(bytes)
                 guard counted <= rest else { break }
                 answers.append(
                     Fetched(frame: try frame(chunk, for: request, contentBytes: bytes, &sealed), counted: counted))
                 rest -= counted
             } catch {
-                let error = error is ChunkFailure ? Self.damaged : CloudError(wrapping: error)
+                let isDamaged = error is ChunkFailure
+                let error = isDamaged ? Self.damaged : CloudError(wrapping: error)
                 answers.append(
                     Fetched(
                         frame: BulkFrame.refused(
-                            request.ticket.id, number: request.number, chunk: request.chunk, error), counted: 0))
+                            request.ticket.id, number: request.number, chunk: request.chunk, error), counted: 0,
+                        damaged: isDamaged ? chunk.flatMap(unnoted) : nil))
             }
         }
         return answers
+    }
+
+    /// Nil: what ails it is noted. Whoever asks for it again and again costs the service's loop nothing.
+    private func unnoted(_ chunk: IndexedChunk) -> DamagedChunk? {
+        let isNoted = try? snapshots.read {
+            try DamagedChunks.isNoted(chunk.id, of: chunk.owner, in: chunk.place.segment.partition, in: $0)
+        }
+        return isNoted == false ? DamagedChunk(chunk) : nil
     }
 
     private static let unknown = CloudError(.unknownItem, "There is no such chunk.")

@@ -40,8 +40,13 @@ public struct ContentUses {
         public var missing: [Int] = []
         /// What the upload has stored.
         public var held: [Int] = []
+        /// Of the missing: chunks that contents of the container rest on, and that were found damaged. They need no
+        /// room.
+        public var damaged: [Int] = []
         /// Bytes that the upload has stored, all together.
         public var storedBytes: UInt64 = 0
+        /// Bytes of nodes that were read for it.
+        public var nodeBytes = 0
     }
 
     /// What of these the container lacks. What other containers have counts for nothing: an app learns nothing of them,
@@ -51,11 +56,22 @@ public struct ContentUses {
     public func missing(_ ids: [ChunkID], in upload: ReservationID?) throws -> Missing {
         let upload = try upload.flatMap { try openUpload($0) }
         var found = Missing(storedBytes: upload?.filled ?? 0)
+        let damaged = try DamagedChunks.noted(
+            among: ids, of: store.place.owner, in: store.place.partition, in: transaction)
         for (index, id) in ids.enumerated() {
-            guard try (store.use(of: UseStore.Part(id: id))?.count ?? 0) == 0, try store.node(id) == nil else {
+            let isUsed = try (store.use(of: UseStore.Part(id: id))?.count ?? 0) > 0
+            if isUsed {
+                guard damaged.contains(id) else { continue }
+                found.missing.append(index)
+                found.damaged.append(index)
                 continue
             }
-            if let upload, try isStored(id, by: upload) {
+            if let node = try store.nodeBytes(id) {
+                found.nodeBytes += node.count
+                // One that is damaged is sent again, and takes its place.
+                if Self.isNode(node, id) { continue }
+            }
+            if let upload, !damaged.contains(id), try isStored(id, by: upload) {
                 found.held.append(index)
             } else {
                 found.missing.append(index)
@@ -64,16 +80,25 @@ public struct ContentUses {
         return found
     }
 
+    private static func isNode(_ bytes: [UInt8], _ id: ChunkID) -> Bool {
+        bytes.withUnsafeBytes { ChunkID(hashing: $0) } == id
+    }
+
     private func isStored(_ id: ChunkID, by upload: Reservation) throws -> Bool {
         let place = store.place
         return try HoldStore.has(id, for: upload.id, at: place, in: transaction)
             && ChunkIndex.find(id, of: place.owner, in: place.partition, in: transaction) != nil
     }
 
-    /// - Throws: ``CloudError`` `.unknownItem`: the container has no such node.
+    /// - Throws: ``CloudError`` `.unknownItem`: the container has no such node; `.storageFailure`: it is damaged.
     public func node(_ id: ChunkID) throws -> [UInt8] {
         guard let bytes = try store.nodeBytes(id) else {
             throw CloudError(.unknownItem, "The container has no such manifest node.")
+        }
+        guard Self.isNode(bytes, id) else {
+            throw CloudError(
+                .storageFailure, "The manifest node cannot be read any more. Another device may have the content.",
+                details: ["reason": "damaged"])
         }
         return bytes
     }
@@ -113,6 +138,9 @@ public struct ContentUses {
     private func write(_ taking: Taking) throws {
         for node in taking.newNodes {
             try store.add(node.bytes, as: node.id, level: node.level, length: node.length)
+        }
+        for node in taking.healed {
+            try store.heal(node.bytes, as: node.id, level: node.level, length: node.length)
         }
         for id in taking.unnamed {
             guard let upload = taking.upload else { continue }
@@ -219,6 +247,8 @@ private struct Taking {
     /// How many uses of each chunk and node come.
     private(set) var uses: [UseStore.Part: Int64] = [:]
     private(set) var newNodes: [Node] = []
+    /// Those that are there, and damaged: what rests on them is counted.
+    private(set) var healed: [Node] = []
     private var known: [ChunkID: (level: Int, length: UInt64)] = [:]
     /// Bytes of those that are new.
     private var sizes: [ChunkID: UInt64] = [:]
@@ -234,6 +264,10 @@ private struct Taking {
             guard known[id] == nil else { continue }
             guard try store.node(id) == nil else {
                 present.append(id)
+                guard try store.nodeBytes(id) != bytes else { continue }
+                let node = try ManifestNode(of: bytes)
+                known[id] = (Int(node.level), node.length)
+                healed.append(Node(id: id, bytes: bytes, level: Int(node.level), length: node.length))
                 continue
             }
             let node = try ManifestNode(of: bytes)
@@ -257,7 +291,8 @@ private struct Taking {
         } else {
             try requireNode(content.root, level: content.depth - 1, length: content.length)
             // Who reads refuses a tree whose top has one child.
-            let bytes = try newNodes.last { $0.id == content.root }?.bytes ?? store.nodeBytes(content.root) ?? []
+            let sent = newNodes.last { $0.id == content.root } ?? healed.last { $0.id == content.root }
+            let bytes = try sent?.bytes ?? store.nodeBytes(content.root) ?? []
             guard try ManifestNode(of: bytes).children.count > 1 else {
                 throw CloudError(
                     .invalidArguments, "The top node of a manifest has two children at least.",
@@ -297,12 +332,14 @@ private struct Taking {
         }
     }
 
-    /// It has to be used by the container, or stored by the upload: what is elsewhere in the account is sent again.
+    /// It has to be used by the container, or stored by the upload: what is elsewhere in the account is sent again, and
+    /// so is what was found damaged.
     private func requireChunk(_ id: ChunkID, length: UInt64) throws {
         let place = store.place
         let isHeld = try upload.map { try HoldStore.has(id, for: $0.id, at: place, in: store.transaction) } ?? false
         let isThere = try isHeld || store.use(of: UseStore.Part(id: id)).map { $0.count > 0 } ?? false
-        guard isThere, let chunk = try ChunkIndex.find(id, of: place.owner, in: place.partition, in: store.transaction),
+        guard isThere, try !DamagedChunks.isNoted(id, of: place.owner, in: place.partition, in: store.transaction),
+            let chunk = try ChunkIndex.find(id, of: place.owner, in: place.partition, in: store.transaction),
             UInt64(max(0, chunk.place.length - ChunkSealer.overhead)) == length
         else {
             throw CloudError(

@@ -1,4 +1,5 @@
 internal import NephosBus
+internal import NephosContent
 internal import NephosCore
 
 /// Chunks on their way out: what devices have asked for, read on a work pool and sent as far as they have given credit
@@ -52,9 +53,13 @@ final class Sending {
         var isReady: Bool { !isBusy && !requests.isEmpty && credit > sent && tooLittle != credit }
     }
 
+    /// Called with chunks that could not be read, and are not noted yet.
+    typealias Found = @Sendable ([DamagedChunk]) -> Void
+
     private let loop: any BusLoop
     private let work: ChunkWork
     private let send: (Frame, Peer) -> SendResult
+    private let found: Found
     private var lines: [Line: State] = [:]
     /// On which each ticket is used, the oldest first.
     private var connections: [BulkTicket: [UInt64]] = [:]
@@ -63,10 +68,11 @@ final class Sending {
     private var requestCount = 0
     private var accounts: [AccountID: Int] = [:]
 
-    init(loop: any BusLoop, work: ChunkWork, send: @escaping (Frame, Peer) -> SendResult) {
+    init(loop: any BusLoop, work: ChunkWork, send: @escaping (Frame, Peer) -> SendResult, found: @escaping Found) {
         self.loop = loop
         self.work = work
         self.send = send
+        self.found = found
     }
 
     /// Notes that the ticket is used on the connection, so that its end is told there.
@@ -169,6 +175,8 @@ final class Sending {
         } then: { [weak self] result in
             guard let self else { return }
             running -= 1
+            let damaged = ((try? result.get()) ?? []).compactMap(\.damaged)
+            if !damaged.isEmpty { found(damaged) }
             deliver(result, to: state, readAt: credit)
             goOn()
         }

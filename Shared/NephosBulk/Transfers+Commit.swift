@@ -15,8 +15,11 @@ extension Transfers {
                 for group in batch.groups { group.release() }
                 done(committed)
             }
-        } then: { failure in
-            guard let failure else { return }
+        } then: { [weak self] failure in
+            guard let failure else {
+                self?.damage.recountIfAny()
+                return
+            }
             for group in batch.groups { group.release() }
             let errors = batch.results.map { result in
                 if case .refused(let error) = result { error } else { failure }
@@ -47,7 +50,13 @@ extension Transfers {
                 if case .placed(let stored) = result { added[ticket.owner, default: []].append(stored) }
                 return nil
             }
-            guard standing.filled + UInt64(chunk.counted) <= standing.reserved else { return .uploadIsFull(standing) }
+            guard standing.filled + UInt64(chunk.counted) <= standing.reserved else {
+                // What contents rest on already needs no room, and heals without: nothing else would let it on a full
+                // plan. A repeat finds it healed.
+                guard try isUsed(id, under: ticket, at: place, in: transaction) else { return .uploadIsFull(standing) }
+                if case .placed(let stored) = result { added[ticket.owner, default: []].append(stored) }
+                return nil
+            }
             if case .placed(let stored) = result {
                 added[ticket.owner, default: []].append(stored)
                 placed.insert(Placed(owner: ticket.owner, id: id))
@@ -68,6 +77,13 @@ extension Transfers {
         return Receiving.Committed(
             errors: errors, standings: fillings.standings,
             writings: try writings(of: batch, at: now, host, in: transaction))
+    }
+
+    /// Whether a content of the app's containers rests on the chunk.
+    private func isUsed(
+        _ chunk: ChunkID, under ticket: Ticket, at place: HoldStore.Place, in transaction: any HandlerTransaction
+    ) throws -> Bool {
+        try ticket.containers.contains { try UseStore.isUsed(chunk, by: $0, at: place, in: transaction) }
     }
 
     /// Counts what was written to disk, also of what was refused afterwards.

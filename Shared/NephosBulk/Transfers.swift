@@ -37,6 +37,13 @@ public final class Transfers {
         /// Bytes of the disk that content leaves free: for the rows, and for what makes room.
         public var roomKeptBytes = 64 << 20
 
+        /// How often all content is read through, to find what the disk has lost. It may take longer for so much that
+        /// ``scrubBytesASecondMax`` does not do.
+        public var scrubInterval: Duration = .seconds(7 * 24 * 3600)
+        /// Bytes that are read for it in a second: as many as the interval asks for, within these.
+        public var scrubBytesASecondLeast = 256 << 10
+        public var scrubBytesASecondMax = 16 << 20
+
         public init() {}
 
         func isLow(_ room: DiskRoom) -> Bool {
@@ -56,6 +63,8 @@ public final class Transfers {
     private(set) var bulk: BulkLoop?
     lazy var removal = UploadRemoval(self)
     private var upkeep: SegmentUpkeep?
+    private(set) lazy var damage = DamageNotes(self)
+    private var scrubbing: Scrubbing?
     /// Whose content that nothing uses had its turn last.
     private var lastEnding: Owner?
     private lazy var endings = SteppedWork("Removing content that nothing uses", every: configuration.sweepInterval) {
@@ -97,12 +106,21 @@ public final class Transfers {
             work: work, roomBytes: configuration.roomBytes
         ) { batch, done in
             main.execute { loop in own.withValue(on: loop) { $0.transfers?.commit(batch, done) } }
+        } found: { damaged in
+            main.execute { loop in own.withValue(on: loop) { $0.transfers?.damage.note(damaged) } }
         }
         removal.start()
         endings.start(host)
         let upkeep = SegmentUpkeep(self, work)
         self.upkeep = upkeep
         upkeep.start()
+        let scrubbing = Scrubbing(self)
+        self.scrubbing = scrubbing
+        // A service that starts has more important work.
+        host.loop.schedule(after: configuration.roomInterval) { [weak self] in
+            self?.damage.recount()
+            self?.scrubbing?.start()
+        }
     }
 
     /// As its loop of content knows it, which it keeps itself.
@@ -115,6 +133,7 @@ public final class Transfers {
         bulk = nil
         host = nil
         upkeep = nil
+        scrubbing = nil
     }
 
     public func register(on router: inout Router) {
@@ -169,6 +188,17 @@ public final class Transfers {
     ) throws -> ContentUses {
         guard let host else { throw CloudError(.serviceUnavailable, "The service is starting.") }
         return ContentUses(scope, ledger: host.storage, app: app, device: device, now: now, in: transaction)
+    }
+
+    /// Chunks that the container's contents rest on, and that were found damaged.
+    ///
+    /// - Returns: The first of them, and whether there are more.
+    public func damagedChunks(
+        of scope: ScopeName, limit: Int, in transaction: any HandlerTransaction
+    ) throws -> (chunks: [ChunkID], hasMore: Bool) {
+        let place = HoldStore.Place(owner: scope.owner, partition: scope.partition)
+        let found = try UseStore.damaged(in: scope.path.rawValue, limit: limit, at: place, in: transaction)
+        return (Array(found.prefix(limit)), found.count > limit)
     }
 
     /// Contents were given back: what nothing uses any more is removed from now on.

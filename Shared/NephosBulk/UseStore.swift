@@ -116,6 +116,28 @@ struct UseStore {
         } ?? false
     }
 
+    private static let selectDamaged = SQL(
+        """
+        SELECT damaged.id FROM (
+            SELECT id FROM content_damaged WHERE \(key) ORDER BY id LIMIT ?5) AS damaged
+        JOIN content_uses ON content_uses.partition_number = ?1 AND content_uses.owner = ?2
+            AND content_uses.chunk = damaged.id AND content_uses.is_node = 0 AND content_uses.container = ?3
+        WHERE content_uses.use_count > 0 ORDER BY damaged.id LIMIT ?4
+        """)
+    /// Of an owner's damaged chunks so many are looked at: a millisecond.
+    private static let damagedMax = 1024
+
+    /// Chunks that the container uses, and that were found damaged; one more than the limit, if there are more.
+    static func damaged(
+        in container: String, limit: Int, at place: HoldStore.Place, in transaction: any ReadTransaction
+    ) throws -> [ChunkID] {
+        guard try !DamagedChunks.list(of: place.owner, in: place.partition, limit: 1, in: transaction).isEmpty else {
+            return []
+        }
+        let values = place.values + [.text(container), .integer(Int64(limit + 1)), .integer(Int64(damagedMax))]
+        return try transaction.all(selectDamaged, values) { ChunkID(bytes: $0.blob(0)) }.compactMap { $0 }
+    }
+
     /// Containers that use it, two of them.
     static func containers(
         using part: Part, at place: HoldStore.Place, in transaction: any ReadTransaction
@@ -141,6 +163,11 @@ struct UseStore {
         INSERT INTO content_nodes (partition_number, owner, container, id, node_level, length, node)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
         """)
+    private static let updateNode = SQL(
+        """
+        UPDATE content_nodes SET node_level = ?5, length = ?6, node = ?7
+        WHERE \(key) AND container = ?3 AND id = ?4
+        """)
     private static let deleteNode = SQL("DELETE FROM content_nodes WHERE \(key) AND container = ?3 AND id = ?4")
 
     private func nodeKey(_ id: ChunkID) -> [SQLValue] { place.values + [.text(container), .blob(id.bytes)] }
@@ -152,12 +179,25 @@ struct UseStore {
     }
 
     func nodeBytes(_ id: ChunkID) throws -> [UInt8]? {
-        try transaction.first(Self.selectNodeBytes, nodeKey(id)) { $0.blob(0) }
+        try Self.nodeBytes(id, of: container, at: place, in: transaction)
+    }
+
+    static func nodeBytes(
+        _ id: ChunkID, of container: String, at place: HoldStore.Place, in transaction: any ReadTransaction
+    ) throws -> [UInt8]? {
+        try transaction.first(selectNodeBytes, place.values + [.text(container), .blob(id.bytes)]) { $0.blob(0) }
     }
 
     func add(_ bytes: [UInt8], as id: ChunkID, level: Int, length: UInt64) throws {
         try transaction.execute(
             Self.insertNode,
+            nodeKey(id) + [.integer(Int64(level)), .integer(Int64(clamping: length)), .blob(bytes)])
+    }
+
+    /// Puts the bytes of a node in the place of damaged ones.
+    func heal(_ bytes: [UInt8], as id: ChunkID, level: Int, length: UInt64) throws {
+        try transaction.execute(
+            Self.updateNode,
             nodeKey(id) + [.integer(Int64(level)), .integer(Int64(clamping: length)), .blob(bytes)])
     }
 

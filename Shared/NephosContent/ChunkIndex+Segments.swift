@@ -40,6 +40,11 @@ extension ChunkIndex {
         try transaction.all(ContentStatements.segments, after(segment, limit), segmentUse)
     }
 
+    /// Bytes of all segments that rows know.
+    public static func totalLength(in transaction: any ReadTransaction) throws -> Int {
+        try transaction.first(ContentStatements.totalLength) { Int(clamping: $0.integer(0)) } ?? 0
+    }
+
     /// Segments that are dead by more than half, in order, after this one. Some may not be closed yet; their rewriting
     /// says so.
     public static func segmentsWorthRewriting(

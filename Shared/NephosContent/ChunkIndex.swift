@@ -109,6 +109,7 @@ public enum ChunkIndex {
             let old = try row(Array(values[..<3]), in: Int(partition), in: transaction)
         else { return }
         try transaction.execute(ContentStatements.replaceChunk, values)
+        try transaction.execute(ContentStatements.forgetDamaged, old.key)
         tally.lost(old.place)
         // A damaged length says nothing of what was counted once; it is the same chunk, and so was as long.
         if case .integer(let length) = values[5], let before = old.place.soundLength {
@@ -206,6 +207,7 @@ public enum ChunkIndex {
         var tally = Tally()
         for row in rows {
             guard try transaction.execute(ContentStatements.deleteChunk, row.key) == 1 else { continue }
+            try transaction.execute(ContentStatements.forgetDamaged, row.key)
             tally.lost(row.place)
             tally.count(-1, -(row.place.soundLength ?? 0), of: row.owner, in: row.place.segment.partition)
         }

@@ -8,6 +8,8 @@ public import NephosStorage
 /// - `content_owners`: what each owner stores.
 /// - `content_emptied`: segments that no chunk lies in any more, and since when. Their files are kept for a time: they
 ///   are all that an older copy of these tables has of its chunks.
+/// - `content_damaged`: chunks that were found damaged, each for as long as it is; see ``DamagedChunks``.
+/// - `content_scrub`: how far all segments were read through; see ``ScrubPlace``.
 public enum ContentSchema {
     public static let migrations = [
         Migration(
@@ -60,6 +62,28 @@ public enum ContentSchema {
                     PRIMARY KEY (partition_number, segment_number)) WITHOUT ROWID
                 """,
                 "CREATE INDEX content_emptied_by_time ON content_emptied (emptied_at)",
+            ]),
+        Migration(
+            name: "content-003",
+            statements: [
+                """
+                CREATE TABLE content_damaged (
+                    partition_number BIGINT NOT NULL,
+                    owner TEXT NOT NULL,
+                    id BLOB NOT NULL,
+                    found_at BIGINT NOT NULL,
+                    PRIMARY KEY (partition_number, owner, id)) WITHOUT ROWID
+                """,
+                """
+                CREATE TABLE content_scrub (
+                    -- 0: there is one row.
+                    number BIGINT NOT NULL PRIMARY KEY,
+                    -- The last segment that was read through; -1: none.
+                    partition_number BIGINT NOT NULL,
+                    segment_number BIGINT NOT NULL,
+                    began_at BIGINT NOT NULL,
+                    is_done BIGINT NOT NULL)
+                """,
             ]),
     ]
 }
@@ -166,4 +190,30 @@ enum ContentStatements {
         "DELETE FROM content_owners WHERE partition_number = ?1 AND owner = ?2 AND chunk_count = 0")
     static let owner = SQL(
         "SELECT byte_count, chunk_count FROM content_owners WHERE partition_number = ?1 AND owner = ?2")
+
+    static let noteDamaged = SQL(
+        """
+        INSERT INTO content_damaged (partition_number, owner, id, found_at) VALUES (?1, ?2, ?3, ?4)
+        ON CONFLICT (partition_number, owner, id) DO NOTHING
+        """)
+    static let forgetDamaged = SQL(
+        "DELETE FROM content_damaged WHERE partition_number = ?1 AND owner = ?2 AND id = ?3")
+    static let isDamaged = SQL("SELECT 1 FROM content_damaged WHERE partition_number = ?1 AND owner = ?2 AND id = ?3")
+    static let damagedOfOwner = SQL(
+        """
+        SELECT id FROM content_damaged WHERE partition_number = ?1 AND owner = ?2 AND id > ?3 ORDER BY id LIMIT ?4
+        """)
+    static let damagedCount = SQL("SELECT COUNT(*) FROM content_damaged")
+
+    static let scrubPlace = SQL(
+        "SELECT partition_number, segment_number, began_at, is_done FROM content_scrub WHERE number = 0")
+    static let setScrubPlace = SQL(
+        """
+        INSERT INTO content_scrub (number, partition_number, segment_number, began_at, is_done)
+        VALUES (0, ?1, ?2, ?3, ?4)
+        ON CONFLICT (number) DO UPDATE SET
+            partition_number = excluded.partition_number, segment_number = excluded.segment_number,
+            began_at = excluded.began_at, is_done = excluded.is_done
+        """)
+    static let totalLength = SQL("SELECT CAST(COALESCE(SUM(length), 0) AS BIGINT) FROM content_segments")
 }

@@ -4,6 +4,7 @@ package import NephosBus
 package import NephosContent
 package import NephosCore
 internal import NephosDocuments
+package import NephosHTTP
 internal import NephosIdentity
 internal import NephosKeyValue
 package import NephosKit
@@ -40,6 +41,7 @@ package final class TestCloud {
     /// Databases in memory are found by their names in the whole process of the test.
     private static let homeCount = Atomic<Int>(0)
     private(set) var hosts: [ServiceName: ServiceHost] = [:]
+    private var documents: DocumentsService?
     private let subscriberQueueMax: Int
     private let budgets: BudgetConfiguration
     private let factories: [ServiceName: ServiceFactory]
@@ -158,12 +160,15 @@ package final class TestCloud {
             if case .later(let delay) = storageTurns {
                 bound.value.late = LateTurns(on: loop, upTo: delay, seed: seed ^ 0x1a7e)
             }
+            let service = try factory(seed)
+            made.value.documents = service as? DocumentsService
             made.value.host = try ServiceHost(
-                loop: loop, service: factory(seed),
+                loop: loop, service: service,
                 roster: roster, secrets: secrets,
                 engine: bound.value, budgets: budgets, logger: logger, generator: SplitMix64(seed: seed))
         }
         hosts[service] = made.value.host
+        if service == .documents { documents = made.value.documents }
         running.insert(service)
         disk.isInUse = true
     }
@@ -173,7 +178,13 @@ package final class TestCloud {
 
     private final class HostHolder {
         var host: ServiceHost?
+        var documents: DocumentsService?
     }
+
+    /// What documents answers over HTTP, without the sockets.
+    ///
+    /// - Returns: Nil: it publishes nothing.
+    package var publishedContents: HTTPHandler? { documents?.answering }
 
     /// What a service has on disk, as it is now.
     package func copyStorage(of service: ServiceName) throws -> StorageCopy {
@@ -197,10 +208,17 @@ package final class TestCloud {
         switch service {
         case .documents:
             guard let content else { throw CloudError(.unknownItem, "The test cloud has no content.") }
+            var configuration = DocumentsConfiguration()
+            if let linksMax = content.linksMax {
+                var publishing = DocumentsConfiguration.Publishing(port: 0)
+                publishing.url = "http://cloud.test"
+                publishing.linksMax = linksMax
+                configuration.publishing = publishing
+            }
             return DocumentsService(
                 Transfers(
                     store: content.store, transport: transport, configuration: content.configuration,
-                    generator: SplitMix64(seed: seed ^ 2)))
+                    generator: SplitMix64(seed: seed ^ 2)), configuration)
         case .identity:
             return IdentityService(configuration: .cheapPasswords, generator: SplitMix64(seed: seed ^ 1))
         case .keyValue:
@@ -439,10 +457,15 @@ package struct ContentOptions: Sendable {
     /// Outlives the service, as a disk does.
     package var store: any BlobStore
     package var configuration: Transfers.Configuration
+    /// How many links an account may have; nil: nothing is published.
+    package var linksMax: Int?
 
-    package init(store: any BlobStore, configuration: Transfers.Configuration = Transfers.Configuration()) {
+    package init(
+        store: any BlobStore, configuration: Transfers.Configuration = Transfers.Configuration(), linksMax: Int? = nil
+    ) {
         self.store = store
         self.configuration = configuration
+        self.linksMax = linksMax
     }
 }
 

@@ -95,15 +95,7 @@ final class BulkHouse {
         let partition = ScopeName(account, ItemName("")).partition
         let digits = String(partition)
         let path = folder + "/" + String(repeating: "0", count: 4 - digits.count) + digits
-        for name in try FileManager.default.contentsOfDirectory(atPath: path) {
-            let file = try #require(FileHandle(forUpdatingAtPath: path + "/" + name))
-            let end = try file.seekToEnd()
-            try file.seek(toOffset: end - 1)
-            let last = try #require(try file.readToEnd()?.first)
-            try file.seek(toOffset: end - 1)
-            try file.write(contentsOf: [last ^ 1])
-            try file.close()
-        }
+        try SegmentDamage.damageAll(in: path)
     }
 
     private static let selectUsed = SQL("SELECT used FROM storage_owners WHERE owner_id = ?1")

@@ -21,8 +21,13 @@ extension DocumentsService {
         reply.missing = found.missing.map { UInt32($0) }
         reply.held = found.held.map { UInt32($0) }
         reply.storedBytes = found.storedBytes
+        reply.damaged = found.damaged.map { UInt32($0) }
+        transaction.charge(rows: found.nodeBytes / Self.nodeBytesPerRow)
         return reply
     }
+
+    /// Bytes of nodes that are read and hashed in the time of a row.
+    private static let nodeBytesPerRow = 4096
 
     /// Nil: none is meant.
     private static func upload(_ id: Data) throws(CloudError) -> ReservationID? {

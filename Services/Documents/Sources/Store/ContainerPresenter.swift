@@ -5,10 +5,14 @@ internal import NephosStorage
 internal import NephosWire
 private import SwiftProtobuf
 
+private import struct Foundation.Data
+
 /// A container as devices read it: its items opened.
 struct ContainerPresenter: ScopePresenter {
     let opener: ContainerOpener
     let setting: Container.Setting?
+    /// Chunks that contents rest on and that were found damaged: the first of them, and whether there are more.
+    let damaged: (chunks: [ChunkID], hasMore: Bool)
 
     var digestKey: [UInt8] { setting?.digestKey ?? [] }
 
@@ -31,6 +35,8 @@ struct ContainerPresenter: ScopePresenter {
         info.itemCount = UInt32(clamping: head.liveCount)
         info.itemCountMax = UInt32(DocumentLimits.itemCountMax)
         info.folderCountMax = UInt32(DocumentLimits.folderCountMax)
+        info.damagedChunks = damaged.chunks.map { Data($0.bytes) }
+        info.moreDamaged = damaged.hasMore
         return try info.serializedBytes()
     }
 }

@@ -1,0 +1,179 @@
+internal import NephosBus
+internal import NephosContent
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+
+/// Reads all segments through, once in a while, so that what the disk has lost is known while a device still has it.
+///
+/// One short step after the other, on the content pool: so slowly that a round takes most of its time, and never for more
+/// than a tenth of a thread's. How far it is lies in a row, so that a restart goes on with the segment that it was in.
+final class Scrubbing {
+    /// Bytes of one step.
+    private static let stepBytes = 1 << 20
+    /// Of the time that a round may take, the part that it is to take: the rest is for restarts and a busy disk.
+    private static let part = 0.75
+    /// After a failure of the disk or the database, or while there is nothing to read.
+    private static let patience: Duration = .seconds(600)
+
+    private unowned let transfers: Transfers
+    private var place: ScrubPlace?
+    private var scrub: SegmentScrub?
+    /// Bytes a second in this round.
+    private var rate = 0.0
+    /// Segments of which was told already that they are damaged where no chunk lies.
+    private var told: Set<SegmentID> = []
+    private static let toldMax = 1024
+
+    init(_ transfers: Transfers) { self.transfers = transfers }
+
+    /// Begins, for as long as the service runs.
+    func start() {
+        guard let host = transfers.host else { return }
+        let snapshots = host.snapshots
+        host.loop.offload(to: .content) {
+            try snapshots.read { (try ScrubPlace.read(in: $0), try ChunkIndex.totalLength(in: $0)) }
+        } then: { [weak self] result in
+            guard let self, let host = transfers.host else { return }
+            guard let (place, bytes) = try? result.get() else { return wait(Self.patience) { $0.start() } }
+            let now = host.loop.wallClock.now
+            let interval = transfers.configuration.scrubInterval
+            guard let place, !place.isDone || place.began > now || now.since(place.began) < interval else {
+                return begin(ScrubPlace(segment: nil, began: now), bytes)
+            }
+            guard place.isDone else { return begin(place, bytes) }
+            // The clock may have gone back: no longer than a whole interval.
+            wait(min(max(.zero, interval - now.since(place.began)), interval) + .seconds(1)) { $0.start() }
+        }
+    }
+
+    private func begin(_ place: ScrubPlace, _ bytes: Int) {
+        self.place = place
+        let configuration = transfers.configuration
+        let seconds = configuration.scrubInterval / .seconds(1) * Self.part
+        rate = min(
+            max(Double(bytes) / max(1, seconds), Double(configuration.scrubBytesASecondLeast)),
+            Double(max(1, configuration.scrubBytesASecondMax)))
+        next()
+    }
+
+    private func wait(_ pause: Duration, _ then: @escaping (Scrubbing) -> Void) {
+        transfers.host?.loop.schedule(after: pause) { [weak self] in if let self { then(self) } }
+    }
+
+    /// The segment after the last one.
+    private func next() {
+        guard let host = transfers.host, let place else { return }
+        let snapshots = host.snapshots
+        host.loop.offload(to: .content) {
+            try snapshots.read { try ChunkIndex.segments(after: place.segment, limit: 1, in: $0).first?.segment }
+        } then: { [weak self] result in
+            guard let self else { return }
+            switch result {
+            case .failure: wait(Self.patience) { $0.next() }
+            case .success(let segment?):
+                scrub = SegmentScrub(segment, in: transfers.store)
+                step()
+            case .success(nil): end(place)
+            }
+        }
+    }
+
+    private func end(_ place: ScrubPlace) {
+        guard let host = transfers.host else { return }
+        told = []
+        host.submit {
+            try ScrubPlace(segment: nil, began: place.began, isDone: true).write(in: $0)
+        } then: { [weak self] failure in
+            self?.wait(failure == nil ? .zero : Self.patience) { $0.start() }
+        }
+    }
+
+    /// What a step on the pool came to.
+    private struct Step: Sendable {
+        var scrub: SegmentScrub
+        var findings: [SegmentScrub.Finding]
+        var isDone: Bool
+        var time: Duration
+    }
+
+    private func step() {
+        guard let host = transfers.host, let scrub else { return }
+        let snapshots = host.snapshots
+        host.loop.offload(to: .content) {
+            let clock = ContinuousClock()
+            let began = clock.now
+            var scrub = scrub
+            let (findings, isDone) = try scrub.step(bytesMax: Self.stepBytes, through: snapshots)
+            return Step(scrub: scrub, findings: findings, isDone: isDone, time: clock.now - began)
+        } then: { [weak self] result in
+            guard let self else { return }
+            // The pool is full, or the disk fails: the step is done later.
+            guard let step = try? result.get() else { return wait(Self.patience) { $0.step() } }
+            note(step)
+        }
+    }
+
+    private func note(_ step: Step) {
+        tell(step.findings)
+        let place = place.map { ScrubPlace(segment: step.scrub.segment, began: $0.began) }
+        noteNext(Self.chunks(step.findings)[...]) { [weak self] in
+            guard let self else { return }
+            scrub = step.scrub
+            let pause = max(.seconds(Double(Self.stepBytes) / rate), step.time * 9)
+            guard step.isDone, let place else { return wait(pause) { $0.step() } }
+            save(place) { $0.wait(pause) { $0.next() } }
+        }
+    }
+
+    /// Notes what was found before it goes on, a group at a time.
+    private func noteNext(_ chunks: ArraySlice<DamagedChunk>, then: @escaping () -> Void) {
+        guard !chunks.isEmpty, let host = transfers.host else { return then() }
+        transfers.damage.note(Array(chunks.prefix(DamageNotes.groupMax)), with: host) { _ in
+        } then: {
+            [weak self] failure in
+            guard failure == nil else {
+                self?.wait(Self.patience) { $0.noteNext(chunks, then: then) }
+                return
+            }
+            self?.noteNext(chunks.dropFirst(DamageNotes.groupMax), then: then)
+        }
+    }
+
+    private func save(_ place: ScrubPlace, then: @escaping (Scrubbing) -> Void) {
+        self.place = place
+        transfers.host?.submit {
+            try place.write(in: $0)
+        } then: { [weak self] _ in
+            // If it failed, a restart reads this segment again.
+            if let self { then(self) }
+        }
+    }
+
+    private static func chunks(_ findings: [SegmentScrub.Finding]) -> [DamagedChunk] {
+        findings.compactMap { finding in
+            switch finding {
+            case .damaged(let chunk), .missing(let chunk): DamagedChunk(chunk)
+            case .damagedRow(let owner, let id, let place):
+                ChunkID(bytes: id).map { DamagedChunk(owner: owner, id: $0, place: place) }
+            case .damagedHeader, .damagedDeadRoom: nil
+            }
+        }
+    }
+
+    /// What is damaged and no chunk's: it loses nothing, and the operator should know of the disk.
+    private func tell(_ findings: [SegmentScrub.Finding]) {
+        for finding in findings {
+            let segment: SegmentID
+            switch finding {
+            case .damagedHeader(let found), .damagedDeadRoom(let found, _): segment = found
+            case .damagedRow(_, let id, let place) where ChunkID(bytes: id) == nil: segment = place.segment
+            case .damaged, .missing, .damagedRow: continue
+            }
+            guard told.count < Self.toldMax, told.insert(segment).inserted else { continue }
+            transfers.host?.report(
+                "A segment of content is damaged where no chunk lies. The disk may be failing: look at it",
+                details: ["partition": "\(segment.partition)", "segment": "\(segment.number)"])
+        }
+    }
+}
