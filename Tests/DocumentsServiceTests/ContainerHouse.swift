@@ -18,11 +18,14 @@ final class ContainerHouse {
     let cloud: TestCloud
     private let folder: String
 
-    init(seed: UInt64 = 1, log: LogLines? = nil) throws {
+    /// - Parameter linksMax: Links of an account; nil: nothing is published.
+    init(seed: UInt64 = 1, linksMax: Int? = nil, log: LogLines? = nil) throws {
         folder = NSTemporaryDirectory() + "container-tests-\(UUID().uuidString)"
         try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
         cloud = try TestCloud(
-            seed: seed, content: ContentOptions(store: try SegmentStore(folder: folder, segmentBytesMax: 1 << 20)),
+            seed: seed,
+            content: ContentOptions(
+                store: try SegmentStore(folder: folder, segmentBytesMax: 1 << 20), linksMax: linksMax),
             logger: log?.logger)
         try createApp(Self.app, [Self.container, "T.shared"])
         try createApp("T.other", ["T.elsewhere", "T.shared"])
@@ -39,6 +42,9 @@ final class ContainerHouse {
         cloud.close()
         try? FileManager.default.removeItem(atPath: folder)
     }
+
+    /// Changes the last byte of each segment: a chunk's.
+    func damageSegments() throws { try SegmentDamage.damageAll(in: folder) }
 
     func device(app: String = ContainerHouse.app, account: String = TestCloud.accountName) throws -> ContainerDevice {
         ContainerDevice(self, try TestBulk(of: cloud, account: account, app: app))

@@ -3,6 +3,7 @@ public import NephosBulk
 public import NephosBus
 internal import NephosContent
 public import NephosCore
+package import NephosHTTP
 public import NephosServiceKit
 public import NephosStorage
 internal import NephosWire
@@ -18,6 +19,7 @@ public final class DocumentsService: CloudService {
     public let migrations = Transfers.migrations + DocumentsMigrations.all
 
     let transfers: Transfers
+    let configuration: DocumentsConfiguration
     private var keys: OwnerKeys?
     private let digestKeys = DigestKeys()
     private(set) weak var runtime: (any ServiceRuntime)?
@@ -27,7 +29,21 @@ public final class DocumentsService: CloudService {
         try removeSome(in: $0)
     }
 
-    public init(_ transfers: Transfers) { self.transfers = transfers }
+    /// Links to contents over HTTP; nil where nothing is published, and before the start.
+    private var published: PublishedContents?
+    /// The link that was looked at last.
+    var lastLink: LinkRows.Link?
+    private(set) lazy var linkUpkeep = SteppedWork("Removing links", every: .seconds(300)) { [unowned self] in
+        try endLinks(in: $0)
+    }
+
+    /// Answers whoever has a link, on any thread; nil: nothing is published.
+    package var answering: HTTPHandler? { published?.handler }
+
+    public init(_ transfers: Transfers, _ configuration: DocumentsConfiguration = DocumentsConfiguration()) {
+        self.transfers = transfers
+        self.configuration = configuration
+    }
 
     public func register(on router: inout Router) {
         transfers.register(on: &router)
@@ -40,6 +56,11 @@ public final class DocumentsService: CloudService {
         router.read(WireFindMissing.self) { [unowned self] in try findMissing($0, $1, $2) }
         router.read(WireReadNodes.self) { [unowned self] in try readNodes($0, $1, $2) }
         router.read(WireListVersions.self) { [unowned self] in try listVersions($0, $1, $2) }
+        router.write(WirePublishItem.self, idsAge: false) { [unowned self] in try publishItem($0, $1, $2) }
+        router.read(WireListLinks.self) { [unowned self] in try listLinks($0, $1, $2) }
+        router.write(WireRevokeLink.self, idsAge: false, makesRoom: true) { [unowned self] in
+            try revokeLink($0, $1, $2)
+        }
     }
 
     /// Bytes of a batch: the contents that go with their items, names and attributes, and manifest nodes.
@@ -50,10 +71,27 @@ public final class DocumentsService: CloudService {
         runtime = host
         try transfers.start(host, as: name)
         removals.start(host)
+        // Also where nothing is published any more.
+        linkUpkeep.start(host)
+        guard let publishing = configuration.publishing else { return }
+        let published = PublishedContents(host, transfers)
+        self.published = published
+        if publishing.port > 0 { try published.listen(publishing) }
     }
 
-    public func stop() { transfers.stop() }
-    public func learned(_ fact: DirectoryFact) { transfers.learned(fact) }
+    public func stop() {
+        published?.stop()
+        published = nil
+        transfers.stop()
+    }
+
+    public func learned(_ fact: DirectoryFact) {
+        transfers.learned(fact)
+        switch fact {
+        case .account, .app: lookAtLinks()
+        case .ended, .forgotten, .tokenKey, .recall: break
+        }
+    }
 
     public func drop(partition: Int) {
         digestKeys.drop(partition: partition)
@@ -103,7 +141,10 @@ public final class DocumentsService: CloudService {
         of scope: ScopeName, for caller: Caller, in transaction: any HandlerTransaction
     ) throws -> any ScopePresenter {
         let container = try openContainer(scope, caller, transaction)
-        return ContainerPresenter(opener: try container.opener(), setting: try container.setting())
+        return ContainerPresenter(
+            opener: try container.opener(), setting: try container.setting(),
+            damaged: try transfers.damagedChunks(
+                of: scope, limit: DocumentLimits.damagedChunksMax, in: transaction))
     }
 
     public func found(_ damage: ScopeDamage, in scope: ScopeName) {
@@ -132,6 +173,8 @@ public final class DocumentsService: CloudService {
                 .configurationInvalid, "The folder for content cannot be made. Check its path and owner.",
                 details: ["folder": folder])
         }
-        return DocumentsService(Transfers(store: try SegmentStore(folder: folder), transport: transport))
+        return DocumentsService(
+            Transfers(store: try SegmentStore(folder: folder), transport: transport),
+            try DocumentsConfiguration(config.configuration))
     }
 }

@@ -723,6 +723,10 @@ public nonisolated struct WireFindMissingReply: Sendable {
   /// and what is missing (OpenTransfer.upload_bytes).
   public var storedBytes: UInt64 = 0
 
+  /// Of `missing`: chunks that contents of the container rest on, and of which the service found that it cannot read them
+  /// any more. They take the place of those and need no room: leave them out of OpenTransfer.upload_bytes.
+  public var damaged: [UInt32] = []
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -784,6 +788,175 @@ public nonisolated struct WireListVersionsReply: Sendable {
   public init() {}
 }
 
+/// Makes a link to a content as it is now: whoever has its address gets these bytes over HTTP, until it expires or is
+/// revoked, whatever becomes of the item. Refused with PERMISSION_FAILURE where the deployment publishes nothing.
+public nonisolated struct WirePublishItem: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var container: String = String()
+
+  /// Names the link: 16 bytes, chosen by the device at random. A repeat with the same secret gets the same link.
+  public var link: Data = Data()
+
+  /// SHA-256 of the link's secret as text: 22 to 64 characters of base64url, from 16 random bytes or more, which the
+  /// device chooses. The service sees it only when somebody uses the link.
+  public var secretHash: Data = Data()
+
+  public var item: Data = Data()
+
+  /// One of the item's versions; empty: the one that is current.
+  public var version: Data = Data()
+
+  /// How long it is good; 0: for 7 days.
+  public var lifetimeSeconds: UInt64 = 0
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+public nonisolated struct WirePublishItemReply: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var link: WirePublishedLink {
+    get {_link ?? WirePublishedLink()}
+    set {_link = newValue}
+  }
+  /// Returns true if `link` has been explicitly set.
+  public var hasLink: Bool {self._link != nil}
+  /// Clears the value of `link`. Subsequent reads from it will return its default value.
+  public mutating func clearLink() {self._link = nil}
+
+  /// What addresses begin with. The secret follows, then `/` and the name, percent-encoded.
+  public var urlPrefix: String = String()
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+
+  fileprivate var _link: WirePublishedLink? = nil
+}
+
+public nonisolated struct WirePublishedLink: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var link: Data = Data()
+
+  public var item: Data = Data()
+
+  public var version: Data = Data()
+
+  /// The item's name when it was published.
+  public var name: Data = Data()
+
+  /// Bytes of content.
+  public var length: UInt64 = 0
+
+  /// Milliseconds since 1970.
+  public var created: UInt64 = 0
+
+  public var expires: UInt64 = 0
+
+  /// Who has published it, with which app.
+  public var deviceID: String = String()
+
+  public var appID: String = String()
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+/// The links to contents of a container that are good, the newest first.
+public nonisolated struct WireListLinks: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var container: String = String()
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+public nonisolated struct WireListLinksReply: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var links: [WirePublishedLink] = []
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+/// Ends a link at once. One that there is not is ended already.
+public nonisolated struct WireRevokeLink: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var container: String = String()
+
+  public var link: Data = Data()
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+public nonisolated struct WireRevokeLinkReply: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// Whether there was one.
+  public var wasThere: Bool = false
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+/// What a service keeps of a link, sealed.
+public nonisolated struct WireLinkRecord: @unchecked Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var link: WirePublishedLink {
+    get {_storage._link ?? WirePublishedLink()}
+    set {_uniqueStorage()._link = newValue}
+  }
+  /// Returns true if `link` has been explicitly set.
+  public var hasLink: Bool {_storage._link != nil}
+  /// Clears the value of `link`. Subsequent reads from it will return its default value.
+  public mutating func clearLink() {_uniqueStorage()._link = nil}
+
+  public var content: WireDocumentContent {
+    get {_storage._content ?? WireDocumentContent()}
+    set {_uniqueStorage()._content = newValue}
+  }
+  /// Returns true if `content` has been explicitly set.
+  public var hasContent: Bool {_storage._content != nil}
+  /// Clears the value of `content`. Subsequent reads from it will return its default value.
+  public mutating func clearContent() {_uniqueStorage()._content = nil}
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+
+  fileprivate var _storage = _StorageClass.defaultInstance
+}
+
 /// What the service says of a container besides (ReadChangesReply.info).
 public nonisolated struct WireContainerInfo: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
@@ -799,6 +972,14 @@ public nonisolated struct WireContainerInfo: Sendable {
   public var itemCountMax: UInt32 = 0
 
   public var folderCountMax: UInt32 = 0
+
+  /// Chunks, 32 bytes each, that contents of the container rest on, and of which the service found that it cannot read
+  /// them any more: 256 at most. Whoever has a content with one of them sends that content again (FindMissing says that
+  /// it is missing).
+  public var damagedChunks: [Data] = []
+
+  /// There are more of them than are named.
+  public var moreDamaged: Bool = false
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -1898,7 +2079,7 @@ nonisolated extension WireFindMissing: SwiftProtobuf.Message, SwiftProtobuf._Mes
 
 nonisolated extension WireFindMissingReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".FindMissingReply"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}missing\0\u{1}held\0\u{3}stored_bytes\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}missing\0\u{1}held\0\u{3}stored_bytes\0\u{1}damaged\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1909,6 +2090,7 @@ nonisolated extension WireFindMissingReply: SwiftProtobuf.Message, SwiftProtobuf
       case 1: try { try decoder.decodeRepeatedUInt32Field(value: &self.missing) }()
       case 2: try { try decoder.decodeRepeatedUInt32Field(value: &self.held) }()
       case 3: try { try decoder.decodeSingularUInt64Field(value: &self.storedBytes) }()
+      case 4: try { try decoder.decodeRepeatedUInt32Field(value: &self.damaged) }()
       default: break
       }
     }
@@ -1924,6 +2106,9 @@ nonisolated extension WireFindMissingReply: SwiftProtobuf.Message, SwiftProtobuf
     if self.storedBytes != 0 {
       try visitor.visitSingularUInt64Field(value: self.storedBytes, fieldNumber: 3)
     }
+    if !self.damaged.isEmpty {
+      try visitor.visitPackedUInt32Field(value: self.damaged, fieldNumber: 4)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -1931,6 +2116,7 @@ nonisolated extension WireFindMissingReply: SwiftProtobuf.Message, SwiftProtobuf
     if lhs.missing != rhs.missing {return false}
     if lhs.held != rhs.held {return false}
     if lhs.storedBytes != rhs.storedBytes {return false}
+    if lhs.damaged != rhs.damaged {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -2066,9 +2252,375 @@ nonisolated extension WireListVersionsReply: SwiftProtobuf.Message, SwiftProtobu
   }
 }
 
+nonisolated extension WirePublishItem: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".PublishItem"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{1}link\0\u{3}secret_hash\0\u{1}item\0\u{1}version\0\u{3}lifetime_seconds\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.container) }()
+      case 2: try { try decoder.decodeSingularBytesField(value: &self.link) }()
+      case 3: try { try decoder.decodeSingularBytesField(value: &self.secretHash) }()
+      case 4: try { try decoder.decodeSingularBytesField(value: &self.item) }()
+      case 5: try { try decoder.decodeSingularBytesField(value: &self.version) }()
+      case 6: try { try decoder.decodeSingularUInt64Field(value: &self.lifetimeSeconds) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.container.isEmpty {
+      try visitor.visitSingularStringField(value: self.container, fieldNumber: 1)
+    }
+    if !self.link.isEmpty {
+      try visitor.visitSingularBytesField(value: self.link, fieldNumber: 2)
+    }
+    if !self.secretHash.isEmpty {
+      try visitor.visitSingularBytesField(value: self.secretHash, fieldNumber: 3)
+    }
+    if !self.item.isEmpty {
+      try visitor.visitSingularBytesField(value: self.item, fieldNumber: 4)
+    }
+    if !self.version.isEmpty {
+      try visitor.visitSingularBytesField(value: self.version, fieldNumber: 5)
+    }
+    if self.lifetimeSeconds != 0 {
+      try visitor.visitSingularUInt64Field(value: self.lifetimeSeconds, fieldNumber: 6)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WirePublishItem, rhs: WirePublishItem) -> Bool {
+    if lhs.container != rhs.container {return false}
+    if lhs.link != rhs.link {return false}
+    if lhs.secretHash != rhs.secretHash {return false}
+    if lhs.item != rhs.item {return false}
+    if lhs.version != rhs.version {return false}
+    if lhs.lifetimeSeconds != rhs.lifetimeSeconds {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WirePublishItemReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".PublishItemReply"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}link\0\u{3}url_prefix\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularMessageField(value: &self._link) }()
+      case 2: try { try decoder.decodeSingularStringField(value: &self.urlPrefix) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    try { if let v = self._link {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 1)
+    } }()
+    if !self.urlPrefix.isEmpty {
+      try visitor.visitSingularStringField(value: self.urlPrefix, fieldNumber: 2)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WirePublishItemReply, rhs: WirePublishItemReply) -> Bool {
+    if lhs._link != rhs._link {return false}
+    if lhs.urlPrefix != rhs.urlPrefix {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WirePublishedLink: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".PublishedLink"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}link\0\u{1}item\0\u{1}version\0\u{1}name\0\u{1}length\0\u{1}created\0\u{1}expires\0\u{3}device_id\0\u{3}app_id\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.link) }()
+      case 2: try { try decoder.decodeSingularBytesField(value: &self.item) }()
+      case 3: try { try decoder.decodeSingularBytesField(value: &self.version) }()
+      case 4: try { try decoder.decodeSingularBytesField(value: &self.name) }()
+      case 5: try { try decoder.decodeSingularUInt64Field(value: &self.length) }()
+      case 6: try { try decoder.decodeSingularUInt64Field(value: &self.created) }()
+      case 7: try { try decoder.decodeSingularUInt64Field(value: &self.expires) }()
+      case 8: try { try decoder.decodeSingularStringField(value: &self.deviceID) }()
+      case 9: try { try decoder.decodeSingularStringField(value: &self.appID) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.link.isEmpty {
+      try visitor.visitSingularBytesField(value: self.link, fieldNumber: 1)
+    }
+    if !self.item.isEmpty {
+      try visitor.visitSingularBytesField(value: self.item, fieldNumber: 2)
+    }
+    if !self.version.isEmpty {
+      try visitor.visitSingularBytesField(value: self.version, fieldNumber: 3)
+    }
+    if !self.name.isEmpty {
+      try visitor.visitSingularBytesField(value: self.name, fieldNumber: 4)
+    }
+    if self.length != 0 {
+      try visitor.visitSingularUInt64Field(value: self.length, fieldNumber: 5)
+    }
+    if self.created != 0 {
+      try visitor.visitSingularUInt64Field(value: self.created, fieldNumber: 6)
+    }
+    if self.expires != 0 {
+      try visitor.visitSingularUInt64Field(value: self.expires, fieldNumber: 7)
+    }
+    if !self.deviceID.isEmpty {
+      try visitor.visitSingularStringField(value: self.deviceID, fieldNumber: 8)
+    }
+    if !self.appID.isEmpty {
+      try visitor.visitSingularStringField(value: self.appID, fieldNumber: 9)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WirePublishedLink, rhs: WirePublishedLink) -> Bool {
+    if lhs.link != rhs.link {return false}
+    if lhs.item != rhs.item {return false}
+    if lhs.version != rhs.version {return false}
+    if lhs.name != rhs.name {return false}
+    if lhs.length != rhs.length {return false}
+    if lhs.created != rhs.created {return false}
+    if lhs.expires != rhs.expires {return false}
+    if lhs.deviceID != rhs.deviceID {return false}
+    if lhs.appID != rhs.appID {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireListLinks: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".ListLinks"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.container) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.container.isEmpty {
+      try visitor.visitSingularStringField(value: self.container, fieldNumber: 1)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireListLinks, rhs: WireListLinks) -> Bool {
+    if lhs.container != rhs.container {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireListLinksReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".ListLinksReply"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}links\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeRepeatedMessageField(value: &self.links) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.links.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.links, fieldNumber: 1)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireListLinksReply, rhs: WireListLinksReply) -> Bool {
+    if lhs.links != rhs.links {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireRevokeLink: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".RevokeLink"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{1}link\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.container) }()
+      case 2: try { try decoder.decodeSingularBytesField(value: &self.link) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.container.isEmpty {
+      try visitor.visitSingularStringField(value: self.container, fieldNumber: 1)
+    }
+    if !self.link.isEmpty {
+      try visitor.visitSingularBytesField(value: self.link, fieldNumber: 2)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireRevokeLink, rhs: WireRevokeLink) -> Bool {
+    if lhs.container != rhs.container {return false}
+    if lhs.link != rhs.link {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireRevokeLinkReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".RevokeLinkReply"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}was_there\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBoolField(value: &self.wasThere) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if self.wasThere != false {
+      try visitor.visitSingularBoolField(value: self.wasThere, fieldNumber: 1)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireRevokeLinkReply, rhs: WireRevokeLinkReply) -> Bool {
+    if lhs.wasThere != rhs.wasThere {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireLinkRecord: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".LinkRecord"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}link\0\u{1}content\0")
+
+  fileprivate class _StorageClass {
+    var _link: WirePublishedLink? = nil
+    var _content: WireDocumentContent? = nil
+
+      // This property is used as the initial default value for new instances of the type.
+      // The type itself is protecting the reference to its storage via CoW semantics.
+      // This will force a copy to be made of this reference when the first mutation occurs;
+      // hence, it is safe to mark this as `nonisolated(unsafe)`.
+      static nonisolated(unsafe) let defaultInstance = _StorageClass()
+
+    private init() {}
+
+    init(copying source: _StorageClass) {
+      _link = source._link
+      _content = source._content
+    }
+  }
+
+  fileprivate mutating func _uniqueStorage() -> _StorageClass {
+    if !isKnownUniquelyReferenced(&_storage) {
+      _storage = _StorageClass(copying: _storage)
+    }
+    return _storage
+  }
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    _ = _uniqueStorage()
+    try withExtendedLifetime(_storage) { (_storage: _StorageClass) in
+      while let fieldNumber = try decoder.nextFieldNumber() {
+        // The use of inline closures is to circumvent an issue where the compiler
+        // allocates stack space for every case branch when no optimizations are
+        // enabled. https://github.com/apple/swift-protobuf/issues/1034
+        switch fieldNumber {
+        case 1: try { try decoder.decodeSingularMessageField(value: &_storage._link) }()
+        case 2: try { try decoder.decodeSingularMessageField(value: &_storage._content) }()
+        default: break
+        }
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    try withExtendedLifetime(_storage) { (_storage: _StorageClass) in
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every if/case branch local when no optimizations
+      // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+      // https://github.com/apple/swift-protobuf/issues/1182
+      try { if let v = _storage._link {
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 1)
+      } }()
+      try { if let v = _storage._content {
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
+      } }()
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireLinkRecord, rhs: WireLinkRecord) -> Bool {
+    if lhs._storage !== rhs._storage {
+      let storagesAreEqual: Bool = withExtendedLifetime((lhs._storage, rhs._storage)) { (_args: (_StorageClass, _StorageClass)) in
+        let _storage = _args.0
+        let rhs_storage = _args.1
+        if _storage._link != rhs_storage._link {return false}
+        if _storage._content != rhs_storage._content {return false}
+        return true
+      }
+      if !storagesAreEqual {return false}
+    }
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
 nonisolated extension WireContainerInfo: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ContainerInfo"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}name_rule\0\u{3}item_count\0\u{3}item_count_max\0\u{3}folder_count_max\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}name_rule\0\u{3}item_count\0\u{3}item_count_max\0\u{3}folder_count_max\0\u{3}damaged_chunks\0\u{3}more_damaged\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2080,6 +2632,8 @@ nonisolated extension WireContainerInfo: SwiftProtobuf.Message, SwiftProtobuf._M
       case 2: try { try decoder.decodeSingularUInt32Field(value: &self.itemCount) }()
       case 3: try { try decoder.decodeSingularUInt32Field(value: &self.itemCountMax) }()
       case 4: try { try decoder.decodeSingularUInt32Field(value: &self.folderCountMax) }()
+      case 5: try { try decoder.decodeRepeatedBytesField(value: &self.damagedChunks) }()
+      case 6: try { try decoder.decodeSingularBoolField(value: &self.moreDamaged) }()
       default: break
       }
     }
@@ -2098,6 +2652,12 @@ nonisolated extension WireContainerInfo: SwiftProtobuf.Message, SwiftProtobuf._M
     if self.folderCountMax != 0 {
       try visitor.visitSingularUInt32Field(value: self.folderCountMax, fieldNumber: 4)
     }
+    if !self.damagedChunks.isEmpty {
+      try visitor.visitRepeatedBytesField(value: self.damagedChunks, fieldNumber: 5)
+    }
+    if self.moreDamaged != false {
+      try visitor.visitSingularBoolField(value: self.moreDamaged, fieldNumber: 6)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -2106,6 +2666,8 @@ nonisolated extension WireContainerInfo: SwiftProtobuf.Message, SwiftProtobuf._M
     if lhs.itemCount != rhs.itemCount {return false}
     if lhs.itemCountMax != rhs.itemCountMax {return false}
     if lhs.folderCountMax != rhs.folderCountMax {return false}
+    if lhs.damagedChunks != rhs.damagedChunks {return false}
+    if lhs.moreDamaged != rhs.moreDamaged {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -192,7 +192,8 @@ extension Batch {
                 details: Self.details(folder))
         }
         let own = Dictionary(request.changed.map { ($0.item, Set($0.versions)) }) { $1 }
-        let within = try unseen.filter { try $0 != folder && lies($0, in: folder) && !isSeen($0, own) }
+        var known: [DocumentID: Bool] = [:]
+        let within = try unseen.filter { try $0 != folder && lies($0, in: folder, &known) && !isSeen($0, own) }
         guard within.isEmpty else {
             throw CloudError(
                 .constraintViolation,

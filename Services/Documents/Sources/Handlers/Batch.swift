@@ -161,18 +161,29 @@ final class Batch {
     }
 
     /// Whether the item lies in the folder, however deep. An item of which something above is gone lies nowhere.
-    func lies(_ id: DocumentID, in folder: DocumentID) throws -> Bool {
+    ///
+    /// - Parameter known: Of what was passed on the way, the same.
+    func lies(_ id: DocumentID, in folder: DocumentID, _ known: inout [DocumentID: Bool]) throws -> Bool {
+        var passed: [DocumentID] = []
         var next = id
+        var lies = true
         // One that lies too deep was moved there with what is above it.
         for _ in 0..<(4 * DocumentLimits.depthMax) {
-            try look()
-            if next == folder { return true }
-            guard !next.isFixed, let parent = try find(next).flatMap({ DocumentID(bytes: $0.parent) }) else {
-                return false
+            if next == folder { break }
+            if let isKnown = known[next] {
+                lies = isKnown
+                break
             }
+            try look()
+            guard !next.isFixed, let parent = try find(next).flatMap({ DocumentID(bytes: $0.parent) }) else {
+                lies = false
+                break
+            }
+            passed.append(next)
             next = parent
         }
-        return true
+        for id in passed { known[id] = lies }
+        return lies
     }
 
     // MARK: Places

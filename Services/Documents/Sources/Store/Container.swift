@@ -112,6 +112,7 @@ struct ContainerOpener: Sendable {
     enum Place {
         case item(ItemName)
         case version(DocumentID, [UInt8])
+        case link(DocumentID)
         case digestKey
 
         func context(in scope: ScopeName) -> [UInt8] {
@@ -120,6 +121,7 @@ struct ContainerOpener: Sendable {
             switch self {
             case .item(let name): return start + [UInt8]("item/".utf8) + [UInt8](name.utf8)
             case .version(let item, let version): return start + [UInt8]("version/".utf8) + item.bytes + version
+            case .link(let link): return start + [UInt8]("link/".utf8) + link.bytes
             case .digestKey: return start + [UInt8]("digest".utf8)
             }
         }

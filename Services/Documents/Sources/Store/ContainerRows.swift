@@ -119,6 +119,8 @@ struct ContainerRows {
         SELECT version, number, sealed FROM document_versions WHERE \(key) AND item = ?4
         ORDER BY number DESC LIMIT ?5
         """)
+    private static let selectOneVersion = SQL(
+        "SELECT number, sealed FROM document_versions WHERE \(key) AND item = ?4 AND version = ?5")
     private static let countVersions = SQL("SELECT COUNT(*) FROM document_versions WHERE \(key) AND item = ?4")
     private static let selectOldest = SQL(
         """
@@ -146,6 +148,12 @@ struct ContainerRows {
     func versions(of item: DocumentID, limit: Int = .max) throws -> [Version] {
         try transaction.all(Self.selectVersions, place + [.blob(item.bytes), .integer(Int64(limit))]) {
             Version(id: $0.blob(0), number: $0.integer(1), sealed: $0.blob(2))
+        }
+    }
+
+    func version(_ version: [UInt8], of item: DocumentID) throws -> Version? {
+        try transaction.first(Self.selectOneVersion, place + [.blob(item.bytes), .blob(version)]) {
+            Version(id: version, number: $0.integer(0), sealed: $0.blob(1))
         }
     }
 
@@ -259,6 +267,7 @@ struct ContainerRows {
     private static let remains = [
         ("places", "folder, name_key"), ("folders", "folder"), ("children", "folder, item"),
         ("versions", "item, version"), ("trash", "item"), ("removals", "folder"), ("heights", "folder"),
+        ("links", "link"),
     ].map { table, columns in
         SQL(
             """

@@ -11,6 +11,7 @@ internal import NephosStorage
 /// - `document_versions`: contents that were committed, sealed. They never change.
 /// - `document_trash`: since when an item lies in the trash.
 /// - `document_removals`: folders whose items are still to be removed.
+/// - `document_links`: links to contents: the hash of each one's secret, and until when. What it is of is sealed.
 enum DocumentsMigrations {
     static let all = [
         Migration(
@@ -91,6 +92,25 @@ enum DocumentsMigrations {
                     height BIGINT NOT NULL,
                     PRIMARY KEY (partition_number, owner, container, folder)) WITHOUT ROWID
                 """
+            ]),
+        Migration(
+            name: "documents-003-links",
+            statements: [
+                """
+                CREATE TABLE document_links (
+                    partition_number BIGINT NOT NULL,
+                    owner TEXT NOT NULL,
+                    container TEXT NOT NULL,
+                    link BLOB NOT NULL,
+                    secret_hash BLOB NOT NULL,
+                    app TEXT NOT NULL,
+                    -- Milliseconds since 1970; 0: it has ended, and is about to be removed.
+                    expires BIGINT NOT NULL,
+                    sealed BLOB NOT NULL,
+                    PRIMARY KEY (partition_number, owner, container, link))
+                """,
+                "CREATE UNIQUE INDEX document_links_by_secret ON document_links (secret_hash)",
+                "CREATE INDEX document_links_by_end ON document_links (expires)",
             ]),
     ]
 }

@@ -1,0 +1,198 @@
+internal import NephosBulk
+internal import NephosBus
+internal import NephosCore
+internal import NephosHTTP
+internal import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
+private import Synchronization
+
+/// Gives published contents to whoever has their links, over HTTP.
+///
+/// A link is looked up beside the loop, so that whoever guesses costs a look at an index and makes nobody wait; its
+/// content is read there too, a chunk at a time for each connection, two at a time in all. Each chunk is given only if
+/// the link is still good then. Nothing is logged: an address is a secret.
+///
+/// On the service's loop only.
+final class PublishedContents {
+    /// What the paths of links begin with; the secret follows, and after another `/` a name for people.
+    static let path = "/p/"
+    /// Chunks that are read at one time, so that devices come to theirs.
+    private static let readsMax = 2
+
+    private let host: any ServiceRuntime
+    private let keys: OwnerKeys
+    private let transfers: Transfers
+    private var server: HTTPServer?
+    private var reading = 0
+    private var waiting: [() -> Void] = []
+
+    /// As other threads know it, which may be the last to let go.
+    private struct Own {
+        weak var contents: PublishedContents?
+    }
+    private lazy var own = LoopBound(Own(contents: self), to: host.loop)
+
+    init(_ host: any ServiceRuntime, _ transfers: Transfers) {
+        self.host = host
+        self.transfers = transfers
+        keys = host.ownerKeys
+    }
+
+    /// - Throws: ``CloudError`` `.configurationInvalid` where it cannot listen there.
+    func listen(_ publishing: DocumentsConfiguration.Publishing) throws {
+        server = try HTTPServer(
+            host: publishing.host, port: publishing.port, limits: publishing.limits, handler: handler)
+    }
+
+    /// Answers on any thread.
+    var handler: HTTPHandler {
+        { [loop = host.loop.handle, own] request, answer in
+            loop.execute { loop in own.withValue(on: loop) { $0.contents?.answer(request, answer) } }
+        }
+    }
+
+    func stop() {
+        server?.stop()
+        server = nil
+    }
+
+    // MARK: Answering
+
+    /// There is no such link, there never was, or it has ended: nobody can tell which.
+    private static let unknown = HTTPResponse(404, text: "There is nothing here.")
+    private static let busy = HTTPResponse(
+        503, text: "The server is busy. Try again later.", headers: [(name: "Retry-After", value: "10")])
+
+    private typealias Answer = @Sendable (HTTPResponse) -> Void
+
+    private func answer(_ request: HTTPRequest, _ answer: @escaping Answer) {
+        guard let secret = Self.secret(in: request.path) else { return answer(Self.unknown) }
+        let (hash, now, snapshots) = (secret.hash, host.loop.wallClock.now, host.snapshots)
+        host.loop.offload(to: .reading) {
+            try snapshots.read { try LinkRows.open(hash, at: now, in: $0) }
+        } then: { [weak self] result in
+            guard let self, case .success(let link) = result else { return answer(Self.busy) }
+            guard let link, host.serves(link.scope, to: link.app) else {
+                host.count("links.unknown", by: 1)
+                return answer(Self.unknown)
+            }
+            open(link, for: request, answer)
+        }
+    }
+
+    private static func secret(in path: String) -> LinkSecret? {
+        guard path.hasPrefix(Self.path) else { return nil }
+        let parts = path.dropFirst(Self.path.count).split(
+            separator: "/", maxSplits: 1, omittingEmptySubsequences: false)
+        return parts.first.flatMap { LinkSecret($0) }
+    }
+
+    private func open(_ link: LinkRows.Link, for request: HTTPRequest, _ answer: @escaping Answer) {
+        var key: OwnerKey?
+        host.submit { [keys] in
+            key = try keys.existingKey(of: link.scope.owner, in: $0)
+        } then: { [weak self] failure in
+            guard let self, failure == nil else { return answer(Self.busy) }
+            guard let key, let record = ContainerOpener(scope: link.scope, key: key).open(link) else {
+                return answer(Self.unknown)
+            }
+            host.count("links.opened", by: 1)
+            do {
+                answer(try response(to: request, link, record, key))
+            } catch { answer(Self.busy) }
+        }
+    }
+
+    private func response(
+        to request: HTTPRequest, _ link: LinkRows.Link, _ record: WireLinkRecord, _ key: OwnerKey
+    ) throws -> HTTPResponse {
+        let name = [UInt8](record.link.name)
+        let length = record.content.length
+        let tag = "\"\(DocumentID(bytes: record.content.version)?.description ?? "")\""
+        let type = LinkRule.type(of: name)
+        var headers: [(name: String, value: String)] = [
+            (name: "ETag", value: tag), (name: "Accept-Ranges", value: "bytes"),
+            (name: "Content-Type", value: type.type),
+            (name: "Content-Disposition", value: LinkRule.disposition(of: name, isShown: type.isShown)),
+        ]
+        let range: Range<UInt64>
+        var status = 200
+        switch LinkRule.part(for: request, tag: tag, length: length) {
+        case .notModified: return HTTPResponse(304, headers: headers)
+        case .bytes(.unsatisfiable):
+            return HTTPResponse(
+                416, text: "There are no such bytes.", headers: [(name: "Content-Range", value: "bytes */\(length)")])
+        case .bytes(.whole): range = 0..<length
+        case .bytes(.part(let part)):
+            range = part
+            status = 206
+            headers.append((name: "Content-Range", value: "bytes \(part.lowerBound)-\(part.upperBound - 1)/\(length)"))
+        }
+        guard !record.used.isInline else {
+            let bytes = [UInt8](record.content.inline)
+            guard UInt64(bytes.count) == length else { throw CloudError(.internalError, "The link is damaged.") }
+            return HTTPResponse(
+                status, headers: headers, .bytes(Array(bytes[Int(range.lowerBound)..<Int(range.upperBound)])))
+        }
+        let reader = try transfers.reader(of: record.used, in: link.scope, range: range, key: key)
+        let body = PublishedBody(link, reader, on: host.loop.handle) { [own] loop, body, completion in
+            own.withValue(on: loop) { $0.contents?.read(body, completion) }
+        }
+        return HTTPResponse(status, headers: headers, .source(body, length: range.upperBound - range.lowerBound))
+    }
+
+    // MARK: Bodies
+
+    private func read(_ body: PublishedBody, _ completion: @escaping PublishedBody.Completion) {
+        guard reading < Self.readsMax else {
+            // As many as there are connections, at most.
+            return waiting.append { [weak self] in self?.read(body, completion) }
+        }
+        guard host.serves(body.link.scope, to: body.link.app) else { return completion(.failure(PublishedBody.ended)) }
+        reading += 1
+        let now = host.loop.wallClock.now
+        host.loop.offload(to: .content) {
+            try body.next(at: now)
+        } then: { [weak self] result in
+            completion(result)
+            guard let self else { return }
+            reading -= 1
+            if !waiting.isEmpty { waiting.removeFirst()() }
+        }
+    }
+}
+
+/// A published content on its way, one chunk after another.
+final class PublishedBody: HTTPBodySource {
+    typealias Completion = @Sendable (Result<[UInt8], any Error>) -> Void
+
+    static let ended = CloudError(.unknownItem, "The link has ended.")
+
+    let link: LinkRows.Link
+    /// One thread at a time has it: the next piece is asked for when the last was given.
+    private let reader: Mutex<ContentReader>
+    private let loop: any LoopHandle
+    private let read: @Sendable (any BusLoop, PublishedBody, @escaping Completion) -> Void
+
+    init(
+        _ link: LinkRows.Link, _ reader: ContentReader, on loop: any LoopHandle,
+        _ read: @escaping @Sendable (any BusLoop, PublishedBody, @escaping Completion) -> Void
+    ) {
+        self.link = link
+        self.reader = Mutex(reader)
+        self.loop = loop
+        self.read = read
+    }
+
+    func next(_ completion: @escaping Completion) { loop.execute { self.read($0, self, completion) } }
+
+    /// Reads it, on a work pool's thread.
+    func next(at now: Timestamp) throws -> [UInt8] {
+        try reader.withLock { reader in
+            try reader.next { snapshot in
+                guard try LinkRows.isOpen(self.link, at: now, in: snapshot) else { throw Self.ended }
+            } ?? []
+        }
+    }
+}
