@@ -44,6 +44,8 @@ public enum DocumentLimits {
     public static let replyBytesMax = 1 << 20
     /// Ids that are asked about in one request.
     public static let missingMax = 1024
+    /// Damaged chunks that a container's info names.
+    public static let damagedChunksMax = 256
     /// Nodes that are read in one request.
     public static let nodesReadMax = 32
 }

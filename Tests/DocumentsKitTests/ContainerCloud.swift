@@ -27,7 +27,8 @@ final class ContainerCloud {
         let store = try SegmentStore(folder: root, segmentBytesMax: 1 << 20)
         simulation = try Simulation {
             let cloud = try TestCloud(
-                seed: seed, budgets: budgets, content: ContentOptions(store: store, configuration: configuration))
+                seed: seed, budgets: budgets,
+                content: ContentOptions(store: store, configuration: configuration, linksMax: 100))
             var app = WireApp()
             app.appID = Self.app.rawValue
             app.storeID = Self.app.rawValue

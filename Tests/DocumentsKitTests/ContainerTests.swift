@@ -262,23 +262,27 @@ import Testing
     }
 
     /// What was made from a content that was refused is the newest all the same, and no conflict.
-    @Test func whatWasMadeFromARefusedContentIsNoConflict() async throws {
+    ///
+    /// - Parameter bytes: Of what was made: it is sent with the request, or has an upload of its own, that is on its
+    ///   way when the first is refused.
+    @Test(arguments: [1, 10_000]) func whatWasMadeFromARefusedContentIsNoConflict(bytes: Int) async throws {
+        let made = String(repeating: "2", count: bytes)
         try await withContainers { cloud in
             let (one, two) = (try await cloud.open(), try await cloud.open())
             try await one.settle()
             try await one.container.put(Data("0".utf8), at: "x")
             try await one.settle()
-            try cloud.setPlan(bytes: 40_000)
+            try cloud.setPlan(bytes: 50_000)
             one.setOffline(true)
             for path in ["x", "new"] {
                 try await one.container.put(Data(repeating: 7, count: 60_000), at: path)
-                try await one.container.put(Data("2".utf8), at: path)
+                try await one.container.put(Data(made.utf8), at: path)
             }
             one.setOffline(false)
             try await one.settle()
             try await two.settle()
             for path in ["x", "new"] {
-                #expect(try await two.text(path) == "2")
+                #expect(try await two.text(path) == made)
                 let item = try await two.container.item(at: path)
                 #expect(item?.conflictCount == 0)
             }

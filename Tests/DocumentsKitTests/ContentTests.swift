@@ -34,6 +34,7 @@ import Testing
             let file = cloud.root + "/copy"
             try await two.container.get("x", to: file)
             #expect(try Data(contentsOf: URL(fileURLWithPath: file)) == content)
+            try one.session.setContentCache(maxBytes: 0)
             #expect(try files(one).isEmpty)
         }
     }
@@ -48,6 +49,7 @@ import Testing
                 try await one.settle()
             }
             #expect(try await one.container.versions(of: "a").count == 1)
+            try one.session.setContentCache(maxBytes: 0)
             // A small one goes with its item, and is kept in no file.
             let kept = try? FileManager.default.contentsOfDirectory(atPath: cloud.root + "/device-1/content")
             #expect(kept ?? [] == [])
@@ -86,6 +88,9 @@ import Testing
             let two = try await cloud.open()
             try await two.settle()
             #expect(try await two.container.read("x") == content)
+            // What was sent stays as far as it may.
+            #expect(try files(one).count == 1)
+            try one.session.setContentCache(maxBytes: 0)
             #expect(try files(one).isEmpty)
         }
     }

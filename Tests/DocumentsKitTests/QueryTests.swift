@@ -113,6 +113,8 @@ import Testing
             try await one.container.put(Data(count: 5000), at: "big.bin")
             try await one.container.put([.link(to: "F", at: "link")])
             try await one.settle()
+            try await one.container.evict("big.bin")
+            try await one.container.pin("F")
             for (predicate, expected) in [
                 ("name ==[cd] 'ete.jpg'", ["Été.JPG"]), ("name BEGINSWITH[d] 'Ete'", ["Été.JPG"]),
                 ("parent == '/Documents/F'", ["Été.JPG"]), ("parent == '/Documents'", ["F", "big.bin", "link"]),
@@ -121,6 +123,8 @@ import Testing
                 ("kind == 'folder'", ["F"]), ("size == NULL", ["F"]), ("size >= 5000", ["big.bin"]),
                 ("state == 'notDownloaded'", ["big.bin"]), ("state == 'current' AND kind == 'file'", ["Été.JPG"]),
                 ("percent == 100", ["F", "Été.JPG", "big.bin", "link"]), ("isExecutable == TRUE", []),
+                ("downloadingStatus == 'notDownloaded'", ["big.bin"]), ("percentDownloaded < 100", ["big.bin"]),
+                ("isPinned == TRUE", ["F", "Été.JPG"]),
                 ("isConflicted == TRUE", []), ("tags CONTAINS 'a'", []), ("self CONTAINS 'jpg ete'", ["Été.JPG"]),
                 ("created > date('2000-01-01') AND modified != NULL AND kind == 'file'", ["Été.JPG", "big.bin"]),
             ] as [(String, Set<String>)] {
@@ -150,7 +154,7 @@ import Testing
                 let rows = ScopeTransaction(
                     database, DocumentsModel.place(of: one.container.id, in: try Facts(database).session))
                 let documents = DocumentTransaction(rows)
-                let position = try #require(try documents.unstoredPositions().first)
+                let position = try #require(try documents.unstored().first?.position)
                 try documents.setPercent(40, at: position)
             }
             #expect(await reader.wait { $0.items.isEmpty })
@@ -175,7 +179,7 @@ import Testing
             one.setOffline(false)
             try await one.settle()
             #expect(await waiting.wait { $0.items.isEmpty })
-            #expect(try await one.container.item(id)?.state == .notDownloaded)
+            #expect(try await one.container.item(id)?.state == .current)
             // What another device has taken away for good is refused; a folder of its own stays.
             try one.session.local.write { database in
                 let rows = ScopeTransaction(

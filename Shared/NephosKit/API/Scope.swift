@@ -113,7 +113,7 @@ public struct Scope: Sendable {
     /// Waits until this device has what the server has now, by a fetch that begins now.
     ///
     /// - Parameters:
-    ///   - timeout: How long to wait at most.
+    ///   - timeout: How long nothing may come: of very much it may take longer.
     ///   - isImpatient: Whether to give up as soon as it is known to be in vain for now: nobody listens at the
     ///     server's address, or a person has to do something first (sign in, unlock the account, allow the app).
     /// - Throws: ``CloudError`` `.deadlineExceeded`, with the reason in its details, or at once what made it vain.

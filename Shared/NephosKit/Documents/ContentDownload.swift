@@ -55,9 +55,48 @@ struct RangeSink: ContentSink {
     }
 }
 
+/// Where chunks of a content may be in the home already: an earlier content of the item, or what was fetched before.
+struct LocalChunks: Sendable {
+    private let descriptor: Int32?
+    private let file: FileHandle?
+    private let places: [ChunkID: (offset: Int, length: Int)]
+
+    /// - Parameters:
+    ///   - begun: What is written to, as far as it was written before; nil: nothing was.
+    ///   - former: A content that may have some of the chunks.
+    init?(begun: Int32?, former: LocalCopy?, in folder: ContentFolder) {
+        var places: [ChunkID: (offset: Int, length: Int)] = [:]
+        var offset = 0
+        for chunk in former?.chunks ?? [] {
+            places[chunk.id] = (offset, chunk.length)
+            offset += chunk.length
+        }
+        let other = former.map { open(folder.file($0.file), O_RDONLY | O_CLOEXEC | O_NOFOLLOW) } ?? -1
+        guard begun != nil || other >= 0 else { return nil }
+        descriptor = begun
+        file = other >= 0 ? FileHandle(fileDescriptor: other, closeOnDealloc: true) : nil
+        self.places = other >= 0 ? places : [:]
+    }
+
+    /// Puts the chunk where it belongs, if it is here.
+    ///
+    /// - Returns: False: it is not.
+    func take(_ chunk: CutChunk, at offset: Int, to sink: any ContentSink) throws -> Bool {
+        let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: BulkLimits.chunkBytesMax, alignment: 16)
+        defer { buffer.deallocate() }
+        if let descriptor, ContentFolder.read(chunk, at: offset, of: descriptor, into: buffer) != nil { return true }
+        guard let file, let place = places[chunk.id], place.length == chunk.length,
+            let bytes = ContentFolder.read(chunk, at: place.offset, of: file.fileDescriptor, into: buffer)
+        else { return false }
+        try sink.write(bytes, at: offset)
+        return true
+    }
+}
+
 /// Fetches the chunks of a content, and what leads to them. On the loop only.
 ///
-/// Knows no more of the content at a time than the chunks that are on their way, and what its ``ContentWalk`` holds.
+/// Knows no more of the content at a time than the chunks that are on their way, and what its ``ContentWalk`` holds;
+/// and the list of them, if that is wanted.
 final class ContentDownload {
     private static let fetchesMax = 32
 
@@ -67,11 +106,19 @@ final class ContentDownload {
     private var walk: ContentWalk
     private let sink: any ContentSink
     private let patience: Duration
-    private let onProgress: @Sendable (Int) -> Void
-    private let completion: (Result<Void, CloudError>) -> Void
+    private let onProgress: (Int) -> Void
+    private let completion: (Result<[CutChunk], CloudError>) -> Void
+    private let local: LocalChunks?
+    /// Chunks of the list that its owner wants, at most.
+    private let listMax: Int
+    private var list: [CutChunk] = []
     private var client: BulkClient?
     /// The next chunk, which waits because of the rate.
     private var next: (chunk: CutChunk, offset: Int)?
+    /// Those that are looked for here.
+    private var looking = 0
+    /// Those that are not here.
+    private var lacking: [(chunk: CutChunk, offset: Int)] = []
     private var isReading = false
     private var isAtEnd = false
     private var fetching = 0
@@ -81,17 +128,22 @@ final class ContentDownload {
     private var pacing: (any LoopTimer)?
     private var isOver = false
 
-    /// - Parameter patience: How long nothing may come before it is given up.
+    /// - Parameters:
+    ///   - local: Where chunks are looked for before they are fetched; nil: nowhere.
+    ///   - listMax: Chunks of the list that the completion gets, at most; it is empty if there are more.
+    ///   - patience: How long nothing may come before it is given up.
     init(
         _ engine: DeviceEngine, app: AppID, container: String, _ walk: ContentWalk, to sink: any ContentSink,
-        patience: Duration,
-        onProgress: @escaping @Sendable (Int) -> Void, _ completion: @escaping (Result<Void, CloudError>) -> Void
+        local: LocalChunks? = nil, listMax: Int = 0, patience: Duration,
+        onProgress: @escaping (Int) -> Void,
+        _ completion: @escaping (Result<[CutChunk], CloudError>) -> Void
     ) {
         self.engine = engine
         self.app = app
         self.container = container
         self.walk = walk
         self.sink = sink
+        (self.local, self.listMax) = (local, listMax)
         self.patience = patience
         self.onProgress = onProgress
         self.completion = completion
@@ -105,7 +157,7 @@ final class ContentDownload {
 
     private func fill() {
         do {
-            while !isOver, pacing == nil, fetching < Self.fetchesMax, let (chunk, offset) = try following() {
+            while !isOver, pacing == nil, fetching + looking < Self.fetchesMax, let (chunk, offset) = try following() {
                 next = nil
                 if let wait = engine.downloadRate.take(chunk.length) {
                     next = (chunk, offset)
@@ -120,19 +172,53 @@ final class ContentDownload {
                 client?.fetch(chunk.id) { [self] result in take(result, chunk, offset) }
             }
         } catch { return end(.failure(CloudError(wrapping: error))) }
-        if fetching == 0, isAtEnd { end(.success(())) }
+        if fetching == 0, looking == 0, lacking.isEmpty, next == nil, isAtEnd {
+            end(.success(list.count <= listMax ? list : []))
+        }
     }
 
-    /// The next chunk; nil: there is none, or it is not known yet.
+    /// The next chunk to be fetched; nil: there is none, or it is not known yet.
     private func following() throws(CloudError) -> (chunk: CutChunk, offset: Int)? {
         if let next { return next }
-        guard !isReading, !isAtEnd else { return nil }
-        switch try walk.next() {
-        case .chunk(let chunk, let offset): return (chunk, offset)
-        case .nodes(let ids): read(ids)
-        case .end: isAtEnd = true
+        if let chunk = lacking.popLast() { return chunk }
+        while !isReading, !isAtEnd, fetching + looking < Self.fetchesMax {
+            switch try walk.next() {
+            case .chunk(let chunk, let offset):
+                if list.count <= listMax { list.append(chunk) }
+                guard let local else { return (chunk, offset) }
+                look(for: chunk, at: offset, in: local)
+            case .nodes(let ids): read(ids)
+            case .end: isAtEnd = true
+            }
         }
         return nil
+    }
+
+    private func look(for chunk: CutChunk, at offset: Int, in local: LocalChunks) {
+        looking += 1
+        engine.loop.offload(to: .content) { [sink] in
+            try local.take(chunk, at: offset, to: sink)
+        } then: { [self] result in
+            guard !isOver else { return }
+            looking -= 1
+            lastMoved = engine.loop.monotonicNow
+            switch result {
+            case .success(true): moved(chunk)
+            // The pool may be full: what is not found is fetched.
+            case .success(false): lacking.append((chunk, offset))
+            case .failure(let error):
+                guard CloudError(wrapping: error).code == .serviceBusy else {
+                    return end(.failure(LocalFailure.error(of: error, at: nil)))
+                }
+                lacking.append((chunk, offset))
+            }
+            fill()
+        }
+    }
+
+    private func moved(_ chunk: CutChunk) {
+        bytesDone += chunk.length
+        onProgress(bytesDone)
     }
 
     private func read(_ ids: [ChunkID]) {
@@ -162,8 +248,7 @@ final class ContentDownload {
             let frame = try result.get()
             guard frame.contentBytes == chunk.length else { throw ContentReading.damaged }
             try frame.withContent { try sink.write(UnsafeRawBufferPointer($0), at: offset) }
-            bytesDone += chunk.length
-            onProgress(bytesDone)
+            moved(chunk)
             fill()
         } catch { end(.failure(LocalFailure.error(of: error, at: nil))) }
     }
@@ -171,7 +256,8 @@ final class ContentDownload {
     private func watch() {
         engine.loop.schedule(after: .seconds(1)) { [self] in
             guard !isOver else { return }
-            if engine.loop.monotonicNow - lastMoved >= patience {
+            // What others of the connection fetch comes before this, or instead of it.
+            if engine.loop.monotonicNow - max(lastMoved, client?.lastMoved ?? lastMoved) >= patience {
                 let waiting = client?.progress.waiting?.reason
                 return end(
                     .failure(
@@ -183,12 +269,16 @@ final class ContentDownload {
         }
     }
 
-    private func end(_ result: Result<Void, CloudError>) {
+    /// Nobody wants it any more.
+    func cancel() { end(.failure(CloudError(.operationCancelled, "The download was cancelled."))) }
+
+    private func end(_ result: Result<[CutChunk], CloudError>) {
         guard !isOver else { return }
         isOver = true
         pacing?.cancel()
         if let client { engine.contents.leave(client, of: app) }
         client = nil
+        list = []
         // Not before it is made.
         engine.loop.schedule(after: .zero) { [completion] in completion(result) }
     }

@@ -18,6 +18,8 @@ struct StagedContent: Sendable {
     var modified: Int64
     var isExecutable = false
     var isLink = false
+    /// Of the file that it was copied from.
+    var stamp: FileStamp?
 }
 
 /// Something to be put, once its content is in the home.
@@ -32,17 +34,21 @@ struct ContentFolder: Sendable {
     private static let pieceBytes = 1 << 20
     /// Bytes of a content's manifest nodes, at most: of one of 100 GB. They wait in the database.
     static let nodeBytesMax = 16 << 20
+    /// Chunks of a content that one list of them is kept of, at most.
+    static let chunksMax = nodeBytesMax / ManifestNode.childBytes
     /// Bytes of a content, at most: beyond, the shortest list of its chunks is too long.
     static let bytesMax = nodeBytesMax / ManifestNode.childBytes * BulkLimits.chunkBytesMax
     /// Bytes of the disk that copies leave free, for the database that lies there too: at most so many, and this part
     /// of a smaller disk.
-    private static let reserveBytesMax = 1 << 30
-    private static let reservePart = 20
+    private static let reserveBytesMax: UInt64 = 1 << 30
+    private static let reservePart: UInt64 = 20
     /// How many bytes are copied before it is looked again how much is left.
-    private static let lookBytes = 64 << 20
+    static let lookBytes = 64 << 20
 
     let path: String
     private var lockFile: String { path + ".lock" }
+    /// From so many on, contents are flushed with all of the file system that they are on.
+    private static let flushedSinglyMax = 4
 
     /// - Throws: ``CloudError`` `.storageFailure` where the home is no folder, or this cannot be made in it.
     init(home: String?) throws(CloudError) {
@@ -102,12 +108,37 @@ struct ContentFolder: Sendable {
     /// Keeps a short content as a file.
     func keep(_ data: Data, version: DocumentID) throws {
         var isDone = false
-        _ = try copy(data.count, to: version, modified: 0) { buffer in
+        let content = try copy(data.count, to: version, modified: 0) { buffer in
             defer { isDone = true }
             return isDone ? 0 : data.copyBytes(to: buffer)
         }
+        try flush([content])
     }
 
+    /// Flushes what was staged: after that it survives whatever happens. To be called before the database knows of it.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`.
+    func flush(_ contents: [StagedContent]) throws(CloudError) {
+        let files = contents.filter { $0.inline == nil }.map { file($0.version) }
+        guard !files.isEmpty else { return }
+        for file in files.count <= Self.flushedSinglyMax ? files + [path] : [] {
+            try Self.flush(file) { fsync($0) == 0 ? 0 : errno }
+        }
+        if files.count > Self.flushedSinglyMax { try Self.flush(path) { FileSystem.flush($0) } }
+    }
+
+    private static func flush(_ name: String, _ body: (Int32) -> Int32) throws(CloudError) {
+        let descriptor = open(name, O_RDONLY | O_CLOEXEC)
+        guard descriptor >= 0 else { throw failure(name) }
+        defer { close(descriptor) }
+        let number = body(descriptor)
+        guard number != 0 else { return }
+        errno = number
+        throw failure(name)
+    }
+
+    /// Copies a file; what is too long to go with its request is not flushed yet.
+    ///
     /// - Parameter source: A file; where it leads if it is a link.
     /// - Throws: ``CloudError`` `.constraintViolation` when it changes while it is read; `.limitExceeded` when it is too
     ///   long; `.unknownItem`, `.permissionFailure`, `.storageFailure` of files, also when the home's disk has no room.
@@ -138,9 +169,7 @@ struct ContentFolder: Sendable {
         var after = stat()
         // The time of the last change of any kind too: whoever writes may set the other one back.
         let isSame =
-            fstat(descriptor, &after) == 0 && after.st_size == before.st_size
-            && Self.nanoseconds(after.st_mtim) == Self.nanoseconds(before.st_mtim)
-            && Self.nanoseconds(after.st_ctim) == Self.nanoseconds(before.st_ctim)
+            fstat(descriptor, &after) == 0 && FileStamp(after) == FileStamp(before)
             && staged.length == UInt64(max(0, before.st_size))
         guard isSame else {
             if staged.inline == nil { unlink(file(version)) }
@@ -148,7 +177,8 @@ struct ContentFolder: Sendable {
                 .constraintViolation, "The file was written while it was read. Put it again once that has ended.",
                 details: ["file": source])
         }
-        staged.modified = Self.nanoseconds(before.st_mtim)
+        staged.modified = FileStamp(before).modified
+        staged.stamp = FileStamp(before)
         staged.isExecutable = before.st_mode & S_IXUSR != 0
         return staged
     }
@@ -167,28 +197,29 @@ struct ContentFolder: Sendable {
         return filled
     }
 
-    private static func nanoseconds(_ time: timespec) -> Int64 {
-        let seconds = Int64(time.tv_sec).multipliedReportingOverflow(by: 1_000_000_000)
-        return seconds.overflow ? 0 : seconds.partialValue &+ Int64(time.tv_nsec)
-    }
-
-    private static func tooLong(_ bytes: Int) -> CloudError {
+    static func tooLong(_ bytes: Int) -> CloudError {
         CloudError(.limitExceeded, "The content is too long. Divide the file.", details: ["bytes": "\(bytes)"])
     }
 
-    /// - Throws: ``CloudError`` `.storageFailure`: with so many bytes more the disk of the home would be as good as full.
-    private func requireRoom(for bytes: Int) throws(CloudError) {
+    /// Bytes that the home's disk has left, and those of them that nothing here may take; nil: nobody knows.
+    var disk: (free: UInt64, reserve: UInt64)? {
         var disk = statvfs()
-        guard statvfs(path, &disk) == 0 else { return }
-        let free = Int(
-            clamping: UInt64(disk.f_bavail).multipliedReportingOverflow(by: UInt64(disk.f_frsize)).partialValue)
-        let total = Int(
-            clamping: UInt64(disk.f_blocks).multipliedReportingOverflow(by: UInt64(disk.f_frsize)).partialValue)
-        let reserve = min(Self.reserveBytesMax, total / Self.reservePart)
-        guard free - reserve >= bytes else {
+        guard statvfs(path, &disk) == 0 else { return nil }
+        let free = UInt64(disk.f_bavail).multipliedReportingOverflow(by: UInt64(disk.f_frsize)).partialValue
+        let total = UInt64(disk.f_blocks).multipliedReportingOverflow(by: UInt64(disk.f_frsize)).partialValue
+        return (free, min(Self.reserveBytesMax, total / Self.reservePart))
+    }
+
+    /// - Throws: ``CloudError`` `.storageFailure`: with so many bytes more the disk of the home would be as good as full.
+    func requireRoom(for bytes: Int) throws(CloudError) {
+        guard let disk else { return }
+        let needed = UInt64(clamping: bytes).addingReportingOverflow(disk.reserve).partialValue
+        guard disk.free >= needed else {
             throw CloudError(
                 .storageFailure, "The disk of the device's home has no room for a copy of the content. Make room.",
-                details: ["bytes": "\(bytes)", "free_bytes": "\(free)", "reserve_bytes": "\(reserve)"])
+                details: [
+                    "bytes": "\(bytes)", "free_bytes": "\(disk.free)", "reserve_bytes": "\(disk.reserve)",
+                ])
         }
     }
 
@@ -198,44 +229,17 @@ struct ContentFolder: Sendable {
     private func copy(
         _ bytes: Int, to version: DocumentID, modified: Int64, _ next: (UnsafeMutableRawBufferPointer) throws -> Int
     ) throws -> StagedContent {
-        guard bytes <= Self.bytesMax else { throw Self.tooLong(bytes) }
-        if mkdir(path, 0o700) != 0, errno != EEXIST { throw Self.failure(path) }
-        try requireRoom(for: bytes)
-        let target = file(version)
-        let part = target + ".part"
-        let descriptor = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o600)
-        guard descriptor >= 0 else { throw Self.failure(part) }
-        var isOpen = true
+        var staging = try ContentStaging(self, version, bytes: bytes)
         do {
-            var cutter = ContentCutter()
-            var unlooked = 0
             let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: Self.pieceBytes, alignment: 16)
             defer { buffer.deallocate() }
             while true {
                 let count = try next(buffer)
-                if count == 0 { break }
-                let piece = UnsafeRawBufferPointer(rebasing: buffer[..<count])
-                try cutter.take(piece)
-                guard cutter.nodeBytes <= Self.nodeBytesMax else { throw Self.tooLong(bytes) }
-                try Self.write(piece, to: descriptor, part)
-                unlooked += count
-                if unlooked >= Self.lookBytes {
-                    unlooked = 0
-                    try requireRoom(for: 0)
-                }
+                if count == 0 { return try staging.finish(modified: modified) }
+                try staging.take(UnsafeRawBufferPointer(rebasing: buffer[..<count]))
             }
-            let cut = try cutter.finish()
-            guard cutter.nodeBytes <= Self.nodeBytesMax else { throw Self.tooLong(bytes) }
-            guard fsync(descriptor) == 0 else { throw Self.failure(part) }
-            isOpen = false
-            guard close(descriptor) == 0, rename(part, target) == 0 else { throw Self.failure(part) }
-            syncFolder()
-            return StagedContent(
-                version: version, length: cut.length, root: cut.root, depth: cut.depth, chunks: cut.chunks,
-                nodes: cut.nodes, modified: modified)
         } catch {
-            if isOpen { close(descriptor) }
-            unlink(part)
+            staging.cancel()
             throw error
         }
     }
@@ -248,13 +252,6 @@ struct ContentFolder: Sendable {
             guard count > 0 else { throw failure(name) }
             rest = UnsafeRawBufferPointer(rebasing: rest[count...])
         }
-    }
-
-    private func syncFolder() {
-        let folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-        guard folder >= 0 else { return }
-        fsync(folder)
-        close(folder)
     }
 
     /// What the system's last error says of a file.
@@ -304,6 +301,66 @@ struct ContentFolder: Sendable {
             offset += count
         }
         return true
+    }
+
+    /// Makes a file that is written in any order, or opens it as far as it was written.
+    ///
+    /// - Returns: Its descriptor; less than 0: it cannot be made.
+    func create(_ version: DocumentID) -> Int32 {
+        mkdir(path, 0o700)
+        return open(file(version), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600)
+    }
+
+    /// Writes a copy or a part of it, chunk by chunk. Nothing is written that is not what it was.
+    ///
+    /// - Parameter range: Within the content's length.
+    /// - Returns: What it came to; some of it may be written in any case.
+    func copy(_ copy: LocalCopy, _ range: Range<Int>, to sink: any ContentSink) throws -> CopyOutcome {
+        let descriptor = open(file(copy.file), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
+        guard descriptor >= 0 else { return errno == ENOENT ? .damaged : .unreadable }
+        defer { close(descriptor) }
+        let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: BulkLimits.chunkBytesMax, alignment: 16)
+        defer { buffer.deallocate() }
+        var offset = 0
+        for chunk in copy.chunks where offset < range.upperBound {
+            let place = offset..<offset + chunk.length
+            offset = place.upperBound
+            let part = place.clamped(to: range)
+            guard !part.isEmpty else { continue }
+            guard let bytes = Self.read(chunk, at: place.lowerBound, of: descriptor, into: buffer) else {
+                return .damaged
+            }
+            let piece = bytes[part.lowerBound - place.lowerBound..<part.upperBound - place.lowerBound]
+            try sink.write(UnsafeRawBufferPointer(rebasing: piece), at: part.lowerBound)
+        }
+        return offset >= range.upperBound ? .written : .damaged
+    }
+
+    /// What became of reading a copy.
+    enum CopyOutcome {
+        case written
+        /// It is gone, or not what it was.
+        case damaged
+        /// It cannot be read in this moment: too many files may be open.
+        case unreadable
+    }
+
+    /// - Parameter buffer: Has room for any chunk.
+    /// - Returns: The chunk; nil: it is not there.
+    static func read(
+        _ chunk: CutChunk, at offset: Int, of descriptor: Int32, into buffer: UnsafeMutableRawBufferPointer
+    ) -> UnsafeRawBufferPointer? {
+        guard chunk.length <= buffer.count else { return nil }
+        var filled = 0
+        while filled < chunk.length {
+            let count = pread(
+                descriptor, buffer.baseAddress.map { $0 + filled }, chunk.length - filled, off_t(offset + filled))
+            if count < 0, errno == EINTR { continue }
+            guard count > 0 else { return nil }
+            filled += count
+        }
+        let bytes = UnsafeRawBufferPointer(rebasing: buffer[..<chunk.length])
+        return ChunkID(hashing: bytes) == chunk.id ? bytes : nil
     }
 
     // MARK: Removing

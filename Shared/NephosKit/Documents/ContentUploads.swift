@@ -6,16 +6,6 @@ internal import NephosCore
 internal import NephosWire
 internal import SwiftProtobuf
 
-/// How far the contents of a container are that are sent.
-struct UploadProgress: Sendable {
-    var bytesDone = 0
-    var bytesTotal = 0
-    /// The next chunk waits because of the rate.
-    var isPaced = false
-    /// Why nothing moves; nil: it does, or there is nothing to move.
-    var waiting: CloudError?
-}
-
 /// Stores the contents that requests need before those are sent. On the loop only.
 ///
 /// Two requests at a time: the one that has waited longest, and beside it the shortest of the short ones, so that a
@@ -35,7 +25,7 @@ final class ContentUploads {
     private unowned let model: DocumentsModel
     private var engine: DeviceEngine { model.engine }
     /// The one that has waited longest, if it is not done, and one that is short.
-    private var running: [Upload] = []
+    private var running: [ContentUpload] = []
     /// Until then nothing is begun: the service is in the way.
     private var pause: (any LoopTimer)?
     /// How often in a row it was.
@@ -47,55 +37,6 @@ final class ContentUploads {
     private var waiting: CloudError?
 
     init(_ model: DocumentsModel) { self.model = model }
-
-    /// One request's contents on their way.
-    private final class Upload {
-        var operation: OutboxOperation
-        let account: AccountID?
-        let isShort: Bool
-        var request: WireApplyChanges
-        /// Names it among the account's uploads. The same each time, also in another process.
-        var transfer: Data
-        /// Whether the service may know of it.
-        var isOpen = false
-        /// Where each chunk is, by its id.
-        var places: [ChunkID: Place] = [:]
-        /// What was not asked about yet, and what the container lacks.
-        var unasked: [ChunkID] = []
-        var missing: Set<ChunkID> = []
-        /// Bytes that the upload holds, and whether it is of any use that it does.
-        var storedBytes: UInt64 = 0
-        var holdsSome = false
-        var left: [ChunkID] = []
-        var storing = 0
-        var nodes: [ChunkID: Data] = [:]
-        var client: BulkClient?
-        /// Set while the next chunk has to wait because of the rate.
-        var pacing: (any LoopTimer)?
-        var file: (version: DocumentID, handle: FileHandle)?
-        var progress = UploadProgress()
-        /// What the home was told last of how far it is, and when.
-        var noted = (percent: 0, at: Duration.zero)
-        /// When its row was written last.
-        var told: Duration = .zero
-        /// The service was in the way; it is gone on with after the pause.
-        var isIdle = false
-
-        init(_ operation: OutboxOperation, _ account: AccountID?, _ request: WireApplyChanges, isShort: Bool) {
-            self.operation = operation
-            self.account = account
-            self.request = request
-            self.isShort = isShort
-            transfer = DocumentsModel.transfer(of: operation, request)
-        }
-    }
-
-    /// A chunk within a content of the home.
-    private struct Place {
-        var version: DocumentID
-        var offset: Int
-        var length: Int
-    }
 
     /// Of all that are on their way.
     var progress: UploadProgress {
@@ -112,7 +53,7 @@ final class ContentUploads {
     /// Whether the contents of the request at this position are on their way.
     func isRunning(_ position: Int64) -> Bool { running.contains { $0.operation.position == position && !$0.isIdle } }
 
-    private func isOn(_ upload: Upload?) -> Bool { running.contains { $0 === upload } }
+    private func isOn(_ upload: ContentUpload?) -> Bool { running.contains { $0 === upload } }
 
     // MARK: Beginning
 
@@ -139,8 +80,9 @@ final class ContentUploads {
     func end() {
         for timer in [pause, next] { timer?.cancel() }
         (pause, next) = (nil, nil)
-        for upload in running { upload.client?.cancel() }
+        let ended = running
         running = []
+        for upload in ended { letGo(upload) }
         (failures, waiting) = (0, nil)
         times = AttemptTimes()
     }
@@ -174,7 +116,7 @@ final class ContentUploads {
     }
 
     /// What is to be begun now; nil: nothing, or both places are taken. Then somebody looks again when something is due.
-    private func takeNext(_ driver: ScopeDriver) throws(CloudError) -> Upload? {
+    private func takeNext(_ driver: ScopeDriver) throws(CloudError) -> ContentUpload? {
         guard running.count < 2 else { return nil }
         let onlyShort = running.contains { !$0.isShort }
         let moment = driver.moment
@@ -198,7 +140,7 @@ final class ContentUploads {
                 ? due.min { ($0.length, $0.position) < ($1.length, $1.position) }
                 : due.min { ($0.attempts, $0.position) < ($1.attempts, $1.position) }
             guard let chosen,
-                let operation = try rows.operations(limit: 1, where: "position = \(chosen.position)").first
+                let operation = try rows.operation(at: chosen.position)
             else {
                 if let soonest { wake(after: max(soonest, .milliseconds(1))) }
                 return nil
@@ -209,33 +151,35 @@ final class ContentUploads {
 
     private func read(
         _ operation: OutboxOperation, isShort: Bool, _ documents: DocumentTransaction
-    ) throws -> Upload {
+    ) throws -> ContentUpload {
         let request = try WireApplyChanges(serializedBytes: operation.payload)
-        let upload = Upload(operation, documents.rows.scope.account, request, isShort: isShort)
+        let upload = ContentUpload(operation, documents.rows.scope.account, request, isShort: isShort)
         for content in try documents.waitingContents(at: operation.position) {
             var offset = 0
             for chunk in content.chunks {
                 if upload.places[chunk.id] == nil { upload.unasked.append(chunk.id) }
-                upload.places[chunk.id] = Place(version: content.version, offset: offset, length: chunk.length)
+                upload.places[chunk.id] = ContentUpload.Place(
+                    version: content.version, offset: offset, length: chunk.length)
                 offset += chunk.length
             }
         }
+        var nodes: Set<ChunkID> = []
         for node in request.nodes {
             let id = node.withUnsafeBytes { ChunkID(hashing: $0) }
-            if upload.nodes.updateValue(node, forKey: id) == nil { upload.unasked.append(id) }
+            if nodes.insert(id).inserted { upload.unasked.append(id) }
         }
         return upload
     }
 
     /// From where it is.
-    private func goOn(_ upload: Upload) {
+    private func goOn(_ upload: ContentUpload) {
         guard upload.unasked.isEmpty else { return askNext(upload) }
         if upload.missing.contains(where: { upload.places[$0] != nil }) { send(upload) } else { finish(upload) }
     }
 
     // MARK: What is missing
 
-    private func askNext(_ upload: Upload) {
+    private func askNext(_ upload: ContentUpload) {
         let asked = Array(upload.unasked.prefix(askedMax))
         var request = WireFindMissing()
         request.container = model.name
@@ -249,6 +193,7 @@ final class ContentUploads {
             case .success(let reply):
                 upload.unasked.removeFirst(asked.count)
                 for index in reply.missing where Int(index) < asked.count { upload.missing.insert(asked[Int(index)]) }
+                for index in reply.damaged where Int(index) < asked.count { upload.damaged.insert(asked[Int(index)]) }
                 upload.holdsSome = upload.holdsSome || !reply.held.isEmpty
                 upload.storedBytes = reply.storedBytes
                 goOn(upload)
@@ -258,7 +203,7 @@ final class ContentUploads {
 
     // MARK: Sending
 
-    private func send(_ upload: Upload) {
+    private func send(_ upload: ContentUpload) {
         // What it holds has come to the container another way, and would take room for nothing.
         guard upload.storedBytes == 0 || upload.holdsSome else { return takeOtherTransfer(upload) }
         upload.left = upload.missing.filter { upload.places[$0] != nil }.sorted { left, right in
@@ -267,12 +212,14 @@ final class ContentUploads {
             return (left.version, left.offset) > (right.version, right.offset)
         }
         let bytes = upload.left.reduce(0) { $0 + (upload.places[$1]?.length ?? 0) }
-        let counted = upload.left.reduce(0) { $0 + BulkLimits.counted(upload.places[$1]?.length ?? 0) }
+        let counted = upload.left.reduce(0) {
+            $0 + (upload.damaged.contains($1) ? 0 : BulkLimits.counted(upload.places[$1]?.length ?? 0))
+        }
         upload.progress = UploadProgress(bytesTotal: bytes)
         upload.isOpen = true
         do {
             let purpose = BulkClient.Purpose(
-                upload: [UInt8](upload.transfer), uploadBytes: Self.sum(upload.storedBytes, counted))
+                upload: [UInt8](upload.transfer), uploadBytes: upload.storedBytes.addingClamped(UInt64(counted)))
             let client = try engine.makeBulkClient(of: .documents, app: model.app, purpose)
             upload.client = client
             client.onRoom = { [weak self, weak upload] in
@@ -293,7 +240,7 @@ final class ContentUploads {
     private static let notePause: Duration = .seconds(1)
 
     /// Tells the home's queries how far it is, so seldom that it costs nothing.
-    private func noteProgress(of upload: Upload) {
+    private func noteProgress(of upload: ContentUpload) {
         let (done, total) = (upload.progress.bytesDone, upload.progress.bytesTotal)
         let percent = total > 0 ? min(99, done * 100 / total) : 0
         let now = engine.loop.monotonicNow
@@ -305,13 +252,7 @@ final class ContentUploads {
         try? driver.write { try DocumentTransaction($0).setPercent(percent, at: upload.operation.position) }
     }
 
-    /// What the service says it has stored may be anything.
-    private static func sum(_ stored: UInt64, _ more: Int) -> UInt64 {
-        let (sum, overflow) = stored.addingReportingOverflow(UInt64(more))
-        return overflow ? .max : sum
-    }
-
-    private func fill(_ upload: Upload) {
+    private func fill(_ upload: ContentUpload) {
         guard let client = upload.client, !upload.isIdle else { return }
         while upload.pacing == nil, let chunk = upload.left.last, let place = upload.places[chunk],
             hasRoom(for: place, client)
@@ -329,8 +270,9 @@ final class ContentUploads {
             upload.left.removeLast()
             upload.storing += 1
             do {
+                let folder = try ContentFolder(home: engine.local.home)
                 try client.store(bytes: place.length) { room in
-                    try read(place, of: upload, into: room)
+                    try upload.read(place, in: folder, into: room)
                     return chunk
                 } then: { [weak self, weak upload] result in
                     guard let self, let upload, isOn(upload), upload.client === client else { return }
@@ -341,68 +283,33 @@ final class ContentUploads {
                         failures = 0
                         upload.missing.remove(chunk)
                         upload.holdsSome = true
-                        upload.storedBytes = Self.sum(upload.storedBytes, BulkLimits.counted(place.length))
+                        upload.storedBytes = upload.storedBytes.addingClamped(UInt64(BulkLimits.counted(place.length)))
                         if upload.left.isEmpty, upload.storing == 0 { finish(upload) }
                     }
                 }
-            } catch let failure as Unreadable { return lose(upload, failure) } catch {
+            } catch let failure as ContentUpload.Unreadable { return lose(upload, failure) } catch {
                 return failed(upload, CloudError(wrapping: error), ofItself: true)
             }
         }
     }
 
     /// The service counts what all of a device's connections have sent: two share it.
-    private func hasRoom(for place: Place, _ client: BulkClient) -> Bool {
+    private func hasRoom(for place: ContentUpload.Place, _ client: BulkClient) -> Bool {
         let room = client.room
         let isShared = running.count { $0.client != nil } > 1
         guard isShared, room < client.creditBytes else { return room >= BulkLimits.counted(place.length) }
         return room - client.creditBytes / 2 >= BulkLimits.counted(place.length)
     }
 
-    /// A content whose bytes are not here as they were put.
-    private struct Unreadable: Error {
-        var version: DocumentID
-        var error: CloudError
-    }
-
-    private func read(_ place: Place, of upload: Upload, into room: UnsafeMutableRawBufferPointer) throws {
-        let file = try ContentFolder(home: engine.local.home).file(place.version)
-        if upload.file?.version != place.version {
-            let descriptor = open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
-            guard descriptor >= 0 else {
-                guard errno != ENOENT else { throw Unreadable(version: place.version, error: Self.lost) }
-                throw ContentFolder.unreadable(file)
-            }
-            upload.file = (place.version, FileHandle(fileDescriptor: descriptor, closeOnDealloc: true))
-        }
-        guard let descriptor = upload.file?.handle.fileDescriptor, room.count == place.length else {
-            throw Unreadable(version: place.version, error: Self.lost)
-        }
-        var filled = 0
-        while filled < place.length {
-            let count = pread(
-                descriptor, room.baseAddress.map { $0 + filled }, place.length - filled, off_t(place.offset + filled))
-            if count < 0, errno == EINTR { continue }
-            guard count >= 0 else { throw ContentFolder.unreadable(file) }
-            guard count > 0 else { throw Unreadable(version: place.version, error: Self.lost) }
-            filled += count
-        }
-    }
-
-    private static let lost = CloudError(
-        .unknownItem, "The content that was to be sent is not in this device's home any more. Put it again.")
-    private static let changed = CloudError(
-        .constraintViolation, "The content that was to be sent was changed in this device's home. Put it again.")
-
-    private func refused(_ upload: Upload, _ place: Place, _ error: CloudError) {
+    private func refused(_ upload: ContentUpload, _ place: ContentUpload.Place, _ error: CloudError) {
         guard error.code == .invalidArguments else { return failed(upload, error) }
         // Its hash is another than when it was put.
-        lose(upload, Unreadable(version: place.version, error: Self.changed))
+        lose(upload, .changed(place.version))
     }
 
     // MARK: Ends
 
-    private func finish(_ upload: Upload) {
+    private func finish(_ upload: ContentUpload) {
         // What it holds may be all that the container lacks.
         let isNeeded = upload.isOpen || upload.storedBytes > 0 || !upload.request.transferID.isEmpty
         upload.request.transferID = isNeeded ? upload.transfer : Data()
@@ -413,7 +320,7 @@ final class ContentUploads {
     }
 
     /// Nodes that are too many for one request go ahead of it, children first, and belong to the upload until then.
-    private func sendNodesAhead(_ upload: Upload) {
+    private func sendNodesAhead(_ upload: ContentUpload) {
         let rest = upload.request.nodes
         guard rest.reduce(0, { $0 + $1.count }) > nodesBytesMax else { return note(upload) }
         guard upload.isOpen else { return openTransfer(upload) }
@@ -441,7 +348,7 @@ final class ContentUploads {
     }
 
     /// All chunks are there, and still the nodes need an upload.
-    private func openTransfer(_ upload: Upload) {
+    private func openTransfer(_ upload: ContentUpload) {
         var request = WireOpenTransfer()
         request.transferID = upload.transfer
         request.uploadBytes = upload.storedBytes
@@ -456,49 +363,61 @@ final class ContentUploads {
         }
     }
 
-    private func note(_ upload: Upload) {
+    private func note(_ upload: ContentUpload) {
         guard let driver = model.driver, driver.scope?.account == upload.account else { return end() }
         do throws(CloudError) {
-            try save(upload.request, of: upload, driver) { rows in
-                try DocumentTransaction(rows).markStored(at: upload.operation.position)
-                upload.operation.attempts = 0
-                upload.operation.nextAttempt = Timestamp(milliseconds: 0)
-                upload.operation.error = nil
+            let sent = upload.request
+            try save(upload, driver) { request, operation, rows in
+                (request.transferID, request.nodes) = (sent.transferID, sent.nodes)
+                (operation.attempts, operation.nextAttempt) = (0, Timestamp(milliseconds: 0))
+                operation.error = nil
+                try DocumentTransaction(rows).markStored(at: operation.position)
             }
         } catch { return failed(upload, error, ofItself: true) }
         failures = 0
-        upload.client?.close()
         drop(upload)
         driver.push()
         begin(as: upload.account)
     }
 
-    /// Keeps the request so, unless another process was quicker.
+    /// Changes the request as it waits now: what is made from another may have been changed since the upload began.
+    /// Nothing if another process was quicker.
     private func save(
-        _ request: WireApplyChanges, of upload: Upload, _ driver: ScopeDriver,
-        _ adjust: (ScopeTransaction) throws -> Void
+        _ upload: ContentUpload, _ driver: ScopeDriver,
+        _ edit: (inout WireApplyChanges, inout OutboxOperation, ScopeTransaction) throws -> Void
     ) throws(CloudError) {
-        let before = upload.operation
-        try driver.write { rows in
-            let payload = try request.serializedData()
-            guard try rows.isWaiting(before), try rows.setPayload(payload, at: before.position) else { return }
-            upload.operation.payload = payload
-            try adjust(rows)
-            try rows.update(upload.operation)
+        let position = upload.operation.position
+        let saved: OutboxOperation? = try driver.write { rows in
+            guard var operation = try rows.operation(at: position), operation.id == upload.operation.id,
+                operation.state == .unsent
+            else { return nil }
+            var request = try WireApplyChanges(serializedBytes: operation.payload)
+            try edit(&request, &operation, rows)
+            operation.payload = try request.serializedData()
+            try rows.replace(operation)
+            return operation
         }
+        if let saved { upload.operation = saved }
     }
 
-    private func drop(_ upload: Upload) {
-        upload.client?.cancel()
-        upload.client = nil
+    private func drop(_ upload: ContentUpload) {
         running.removeAll { $0 === upload }
+        letGo(upload)
         for other in running { fill(other) }
+    }
+
+    /// Ends its connection, if it has one. Nothing that ends with that is heard any more.
+    private func letGo(_ upload: ContentUpload) {
+        upload.pacing?.cancel()
+        let client = upload.client
+        (upload.client, upload.pacing, upload.storing) = (nil, nil, 0)
+        client?.cancel()
     }
 
     // MARK: What is in the way
 
     /// Says in the request's row why nothing moves; nil: it does.
-    private func tell(_ wait: BulkProgress.Wait?, of upload: Upload) {
+    private func tell(_ wait: BulkProgress.Wait?, of upload: ContentUpload) {
         upload.progress.waiting = upload.client?.ended ?? wait?.reason
         let now = engine.loop.monotonicNow
         let isNews = upload.operation.error?.code != wait?.reason.code
@@ -525,7 +444,7 @@ final class ContentUploads {
     }
 
     /// - Parameter ofItself: It is the home, or this content, that is in the way; not the service.
-    private func failed(_ upload: Upload, _ error: CloudError, ofItself: Bool = false) {
+    private func failed(_ upload: ContentUpload, _ error: CloudError, ofItself: Bool = false) {
         guard isOn(upload) else { return }
         guard !engine.stopped, let driver = model.driver, driver.scope?.account == upload.account else {
             return drop(upload)
@@ -536,8 +455,8 @@ final class ContentUploads {
         if ofItself || error.code == .internalError { return putOff(upload, error, driver) }
         failures += 1
         let wait = min(error.retryAfter ?? engine.backoff(attempts: failures), Backoff.askedPauseMax)
-        upload.client?.cancel()
-        (upload.client, upload.storing, upload.isIdle) = (nil, 0, true)
+        letGo(upload)
+        upload.isIdle = true
         upload.progress = UploadProgress(waiting: error)
         upload.operation.error = error
         upload.operation.attempts += 1
@@ -548,7 +467,7 @@ final class ContentUploads {
     }
 
     /// It has a pause of its own; the others go on.
-    private func putOff(_ upload: Upload, _ error: CloudError, _ driver: ScopeDriver) {
+    private func putOff(_ upload: ContentUpload, _ error: CloudError, _ driver: ScopeDriver) {
         drop(upload)
         waiting = error
         upload.operation.error = error
@@ -563,11 +482,13 @@ final class ContentUploads {
     }
 
     private func refuse(
-        _ upload: Upload, _ error: CloudError, _ driver: ScopeDriver, losing version: DocumentID? = nil
+        _ upload: ContentUpload, _ error: CloudError, _ driver: ScopeDriver, losing version: DocumentID? = nil
     ) {
         do throws(CloudError) {
             try driver.write { rows in
-                var operation = upload.operation
+                guard var operation = try rows.operation(at: upload.operation.position),
+                    operation.id == upload.operation.id
+                else { return }
                 if upload.isOpen || upload.storedBytes > 0 {
                     // Whatever becomes of the request goes on with it, or closes it.
                     var request = try WireApplyChanges(serializedBytes: operation.payload)
@@ -589,7 +510,7 @@ final class ContentUploads {
     }
 
     /// What rests on it is given up; what else the request brings is sent.
-    private func lose(_ upload: Upload, _ failure: Unreadable) {
+    private func lose(_ upload: ContentUpload, _ failure: ContentUpload.Unreadable) {
         guard isOn(upload), let driver = model.driver, driver.scope?.account == upload.account else { return }
         var error = failure.error
         if let index = upload.request.changes.firstIndex(where: { $0.content?.version == failure.version.wire }) {
@@ -601,19 +522,17 @@ final class ContentUploads {
     /// The upload is of no use any more, and another takes its place: nothing of it was taken.
     ///
     /// - Parameter error: What the service says of it; nil: nothing, it is given up.
-    private func takeOtherTransfer(_ upload: Upload, after error: CloudError? = nil) {
+    private func takeOtherTransfer(_ upload: ContentUpload, after error: CloudError? = nil) {
         guard let driver = model.driver, driver.scope?.account == upload.account else { return end() }
         model.closeSoon(upload.transfer)
         let id = engine.makeOperationID()
         upload.request.transferID = Data()
         do throws(CloudError) {
             // As it was put: of the nodes some may have gone ahead.
-            var request: WireApplyChanges
-            do { request = try WireApplyChanges(serializedBytes: upload.operation.payload) } catch {
-                throw CloudError(wrapping: error)
+            try save(upload, driver) { request, operation, _ in
+                request.transferID = Data()
+                operation.id = id
             }
-            request.transferID = Data()
-            try save(request, of: upload, driver) { _ in upload.operation.id = id }
         } catch { return putOff(upload, error, driver) }
         guard let error else {
             upload.transfer = Data(id.bytes)
@@ -621,37 +540,5 @@ final class ContentUploads {
             return goOn(upload)
         }
         putOff(upload, error, driver)
-    }
-}
-
-extension DeviceEngine {
-    /// A connection that moves content to and from a service.
-    ///
-    /// - Throws: ``CloudError`` `.unknownItem` where the deployment has no such service, or it moves none.
-    func makeBulkClient(of service: ServiceName, app: AppID, _ purpose: BulkClient.Purpose) throws -> BulkClient {
-        guard let address = session?.services.first(where: { $0.service == service.rawValue }),
-            let endpoints = address.bulk, !endpoints.isEmpty, let key = PublicKey(z85: address.publicKey)
-        else { throw CloudError(.serviceUnavailable, "This deployment has no service that moves content.") }
-        guard let keys = try loadSecrets().keys else {
-            throw CloudError(.notSignedIn, "This home has no keys. Sign in.")
-        }
-        return try BulkClient(
-            loop: loop, socket: RequestSocketOptions(endpoints: endpoints, serverKey: key, keys: keys),
-            purpose: purpose, generator: makeGenerator()
-        ) { [weak self] purpose, done in
-            guard let self else { return }
-            var request = WireOpenTransfer()
-            request.transferID = Data(purpose.upload ?? [])
-            request.uploadBytes = purpose.uploadBytes
-            call(service, request, as: WireOpenTransferReply.self, app: app) { [weak self] result, _ in
-                let pass = result.map {
-                    BulkClient.Pass(
-                        ticket: $0.ticket.withUnsafeBytes { BulkTicket(bytes: $0) } ?? .none,
-                        creditBytes: $0.creditBytes)
-                }
-                // Without a token the answer comes at once.
-                self?.loop.schedule(after: .zero) { done(pass) }
-            }
-        }
     }
 }

@@ -11,6 +11,10 @@ struct DocumentDraft {
     private(set) var changes: [(change: WireDocumentChange, content: StagedContent?)] = []
     /// Versions of contents that are there already, byte by byte: nobody needs them.
     private(set) var unchanged: [DocumentID] = []
+    /// Folders that are there and were looked up: many files lie in one.
+    private var folders: [DocumentPath: DocumentTransaction.Place] = [:]
+    /// Files that are there and were put.
+    private var replaced: Set<DocumentID> = []
     /// What it has made itself.
     private var made: [DocumentPath: (id: DocumentID, isFolder: Bool)] = [:]
 
@@ -23,9 +27,21 @@ struct DocumentDraft {
     mutating func add(_ change: WireDocumentChange) { changes.append((change, nil)) }
 
     /// What is there, or will be.
-    func place(_ path: DocumentPath) throws -> (id: DocumentID, isFolder: Bool)? {
+    mutating func place(_ path: DocumentPath) throws -> (id: DocumentID, isFolder: Bool)? {
         if let made = made[path] { return made }
-        return try documents.place(path).map { ($0.id, $0.isFolder) }
+        return try lookUp(path).map { ($0.id, $0.isFolder) }
+    }
+
+    /// What is there. Nothing of the draft is, before all of it is.
+    mutating func lookUp(_ path: DocumentPath) throws -> DocumentTransaction.Place? {
+        if let folder = folders[path] { return folder }
+        // What is at the top may be Documents.
+        guard path.names.count > 1, let parent = path.parent else { return try documents.place(path) }
+        guard let folder = try lookUp(parent), folder.isFolder,
+            let child = try documents.child(of: folder.id, named: path.last)
+        else { return nil }
+        if child.isFolder { folders[path] = .item(child) }
+        return .item(child)
     }
 
     /// The folder at the path.
@@ -102,17 +118,16 @@ struct DocumentDraft {
         }
         try path.requireSynced()
         if let made = made[path] {
-            throw CloudError(
-                .alreadyExists, made.isFolder ? "This is a folder." : "Two contents have one path.",
-                details: ["path": path.text])
+            throw made.isFolder ? Self.isFolder(path) : Self.putTwice(path)
         }
-        switch try documents.place(path) {
+        switch try lookUp(path) {
         case nil:
             let folder = try folder(at: parent, makes: makesFolders)
             return create(content.isLink ? .link : .file, at: path, in: folder, content: content)
         case .fixed: throw Self.isFolder(path)
         case .item(let item):
             guard !item.isFolder else { throw Self.isFolder(path) }
+            guard replaced.insert(item.id).inserted else { throw Self.putTwice(path) }
             guard (item.wire.kind == .link) == content.isLink else {
                 throw CloudError(
                     .alreadyExists, "A link and a file do not take each other's place. Delete what is there first.",
@@ -120,7 +135,7 @@ struct DocumentDraft {
             }
             var replace = WireReplaceContent()
             replace.content = WireDocumentContent(content, base: item.wire.content.version)
-            if replace.content.hasBytes(of: item.wire.content) {
+            if try replace.content.hasBytes(of: item.wire.content) && !heals(content, item) {
                 unchanged.append(content.version)
             } else {
                 changes.append((WireDocumentChange(item.id, .replace(replace)), content))
@@ -128,6 +143,14 @@ struct DocumentDraft {
             if !content.isLink { setExecutable(content.isExecutable, of: item) }
             return item.id
         }
+    }
+
+    /// Whether the server has lost some of these bytes, and nothing waits here that brings them: then they go there again,
+    /// as another version.
+    private func heals(_ content: StagedContent, _ item: HeldDocument) throws -> Bool {
+        let damaged = try documents.damage().chunks
+        guard !damaged.isEmpty, content.chunks.contains(where: { damaged.contains($0.id) }) else { return false }
+        return try !documents.holdsContent(item.wire.content.version)
     }
 
     mutating func put(_ source: StagedSource, makesFolders: Bool) throws -> DocumentID {
@@ -142,6 +165,10 @@ struct DocumentDraft {
         add(WireDocumentChange(item.id, .attributes(set)))
     }
 
+    private static func putTwice(_ path: DocumentPath) -> CloudError {
+        CloudError(.alreadyExists, "Two contents have one path.", details: ["path": path.text])
+    }
+
     static func isFolder(_ path: DocumentPath) -> CloudError {
         CloudError(.alreadyExists, "This is a folder.", details: ["path": path.text])
     }
@@ -152,6 +179,7 @@ struct DocumentDraft {
         var bytes = 0
         var nodeBytes = 0
         var contentBytes: UInt64 = 0
+        var count = 0
         for (change, content) in changes {
             let size = (try? change.serializedData().count) ?? 0
             let nodes = content?.nodes ?? []
@@ -160,12 +188,12 @@ struct DocumentDraft {
             let isFull =
                 bytes + size > DocumentBatches.bytesMax || nodeBytes + ofNodes > DocumentLimits.nodesBytesMax
                 || contentBytes > 0 && contentBytes + ofContent > Self.contentBytesMax
-                || (requests.last?.request.changes.count ?? 0) >= Self.changesMax
+                || count + Self.weight(of: change) > Self.changesMax
             if requests.isEmpty || isFull {
                 var request = WireApplyChanges()
                 request.container = container
                 requests.append((request, []))
-                (bytes, nodeBytes, contentBytes) = (0, 0, 0)
+                (bytes, nodeBytes, contentBytes, count) = (0, 0, 0, 0)
             }
             requests[requests.count - 1].request.changes.append(change)
             requests[requests.count - 1].request.nodes += nodes
@@ -173,12 +201,18 @@ struct DocumentDraft {
             bytes += size
             nodeBytes += ofNodes
             contentBytes += ofContent
+            count += Self.weight(of: change)
         }
         return requests
     }
 
     /// With room for folders that have to be made again.
     private static let changesMax = DocumentLimits.changesMax - DocumentLimits.depthMax
+
+    /// An item that somebody deletes meanwhile gets its place again.
+    private static func weight(of change: WireDocumentChange) -> Int {
+        if case .replace? = change.kind { 2 } else { 1 }
+    }
     /// Contents that are sent before any of them is seen, in bytes, unless one alone has more.
     private static let contentBytesMax: UInt64 = 64 << 20
 }

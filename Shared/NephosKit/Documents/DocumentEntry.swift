@@ -31,7 +31,9 @@ public struct DocumentEntry: Hashable, Sendable {
         case uploading
         /// The server refused the last change of it, and nobody has dismissed that.
         case refused
-        /// Its content is on the server alone, and is fetched when it is asked for.
+        /// Its content is fetched, or waits to be.
+        case downloading
+        /// Its newest content is on the server alone, and is fetched when it is asked for.
         case notDownloaded
     }
 
@@ -75,6 +77,32 @@ public struct DocumentEntry: Hashable, Sendable {
     public var state: TransferState
     /// How much of its content the server has of this device, 0 to 100; 100 also where there is nothing to send.
     public var percent: Int
+    /// What of its content is on this device.
+    public var download: DocumentDownload
+}
+
+/// What of an item's content is on this device.
+public struct DocumentDownload: Hashable, Sendable {
+    /// As `NSURLUbiquitousItemDownloadingStatus` has it.
+    public enum Status: String, Sendable, CaseIterable {
+        /// Nothing: it is fetched when it is asked for.
+        case notDownloaded
+        /// An earlier content than the newest that this device knows of.
+        case downloaded
+        /// The newest that this device knows of; also of folders. It is read without a connection.
+        case current
+    }
+
+    /// What is here.
+    public var status = Status.current
+    /// How much of the newest content has come, 0 to 100; 100 where it is here.
+    public var percent = 100
+    /// Whether it is fetched, or waits to be.
+    public var isRequested = false
+    /// Whether it is kept downloaded, for its own sake or for a folder's that it is in.
+    public var isPinned = false
+    /// Why it has not come yet, a sentence; nil: nothing was in the way.
+    public var problem: String?
 }
 
 extension DocumentEntry.Kind {

@@ -50,6 +50,9 @@ package struct DocumentPath: Hashable {
     /// Of something else in the same folder.
     func renamed(_ name: Data) -> DocumentPath { DocumentPath(names: names.dropLast() + [name]) }
 
+    /// What it clashes by with others, name by name.
+    package func key(by key: ([UInt8]) -> [UInt8]) -> [[UInt8]] { names.map { key([UInt8]($0)) } }
+
     /// Whether the other is this one, or lies in it.
     func contains(_ other: DocumentPath) -> Bool { other.names.starts(with: names) }
 

@@ -65,10 +65,21 @@ extension DocumentTransaction {
         return nil
     }
 
+    /// Where a folder is; nil: no way leads there, or it lies in the trash.
+    func path(ofFolder id: DocumentID) throws -> DocumentPath? {
+        guard !id.isFixed else { return DocumentPath(names: id == .top ? [] : [DocumentPath.documents]) }
+        guard let place = try document(id).flatMap({ try path(of: $0) }), !place.isInTrash else { return nil }
+        return place.path
+    }
+
     /// For a person to read.
     func pathText(of id: DocumentID) throws -> String? {
         if let folder = fixedEntry(id) { return folder.path }
-        guard let item = try document(id) else { return nil }
+        guard let item = try document(id) else {
+            // It was removed here; that may be what is told of.
+            guard let (folder, name) = try lastPlace(of: id) else { return nil }
+            return try path(ofFolder: folder)?.appending(name).text ?? String(decoding: name, as: UTF8.self)
+        }
         return try path(of: item)?.path.text ?? String(decoding: item.wire.name, as: UTF8.self)
     }
 
@@ -155,6 +166,14 @@ extension DocumentTransaction {
 
     /// Where the item stands between this device and the server.
     func transfer(of item: HeldDocument) throws -> DocumentTransfer {
+        var transfer = try upload(of: item)
+        transfer.download = try download(of: item)
+        guard transfer.state == .current, transfer.download.status != .current else { return transfer }
+        transfer.state = transfer.download.isRequested ? .downloading : .notDownloaded
+        return transfer
+    }
+
+    private func upload(of item: HeldDocument) throws -> DocumentTransfer {
         let progress =
             try item.isPending && item.wire.hasContent ? progress(of: item.wire.content.version) : nil
         if item.isPending {
@@ -162,7 +181,7 @@ extension DocumentTransaction {
             return DocumentTransfer(pending: .uploading, state: .uploading, percent: progress.percent)
         }
         if try isRefused(item.id) { return DocumentTransfer(state: .refused) }
-        return DocumentTransfer(state: item.wire.content.root.isEmpty ? .current : .notDownloaded)
+        return DocumentTransfer()
     }
 }
 
@@ -171,6 +190,7 @@ struct DocumentTransfer: Hashable {
     var pending = DocumentEntry.PendingState.none
     var state = DocumentEntry.TransferState.current
     var percent = 100
+    var download = DocumentDownload()
 }
 
 extension DocumentEntry {
@@ -198,5 +218,6 @@ extension DocumentEntry {
         pending = transfer.pending
         state = transfer.state
         percent = transfer.percent
+        download = transfer.download
     }
 }

@@ -5,6 +5,13 @@ import NephosPredicates
 import NephosWire
 import SwiftProtobuf
 
+/// Chunks that the server cannot read any more, and that contents of the container rest on.
+struct ContainerDamage: Sendable {
+    var chunks: Set<ChunkID> = []
+    /// There are more than these.
+    var hasMore = false
+}
+
 /// One container inside a local transaction. Everything that SQL knows of documents is here.
 ///
 /// `documents` has the items as the server told them, to the byte; `document_changes` what waits to be sent, by item;
@@ -18,6 +25,11 @@ struct DocumentTransaction {
         LocalMigration(
             name: "documents: sendings",
             sql: "ALTER TABLE document_contents ADD COLUMN sendings INTEGER NOT NULL DEFAULT 0"),
+        stamps,
+        LocalMigration(
+            name: "documents: contents by version",
+            sql: "CREATE INDEX document_contents_by_version ON document_contents (version)"),
+        LocalMigration(name: "documents: copies", sql: copies),
     ]
 
     // A removed item is kept without a body: a late answer must not bring it back.
@@ -75,27 +87,43 @@ struct DocumentTransaction {
         """
 
     let rows: ScopeTransaction
-    private let known = Known()
+    let known = Known()
     var account: String { rows.account }
     var container: String { rows.scope.name }
 
     init(_ rows: ScopeTransaction) { self.rows = rows }
 
     /// What is looked up once.
-    private final class Known {
+    final class Known {
         var rule: DocumentNameRule?
+        var damage: ContainerDamage?
+        /// See ``DocumentTransaction/wishes()``.
+        var wishes: Wishes?
+    }
+
+    /// What the server has said last of contents that it cannot read any more.
+    func damage() throws -> ContainerDamage {
+        if let damage = known.damage { return damage }
+        let info = try WireContainerInfo(serializedBytes: rows.state().info)
+        let chunks = info.damagedChunks.prefix(DocumentLimits.damagedChunksMax).compactMap {
+            ChunkID(bytes: [UInt8]($0))
+        }
+        let damage = ContainerDamage(chunks: Set(chunks), hasMore: info.moreDamaged)
+        known.damage = damage
+        return damage
     }
 
     /// What a name clashes by in this container.
     func key(of name: Data) throws -> Data {
-        let rule = try known.rule ?? readRule()
-        known.rule = rule
-        return Data(rule.key(of: [UInt8](name)))
+        Data(try rule().key(of: [UInt8](name)))
     }
 
-    private func readRule() throws -> DocumentNameRule {
+    func rule() throws -> DocumentNameRule {
+        if let rule = known.rule { return rule }
         let info = try WireContainerInfo(serializedBytes: rows.state().info)
-        return UInt8(exactly: info.nameRule).flatMap { DocumentNameRule(rawValue: $0) } ?? .folded
+        let rule = UInt8(exactly: info.nameRule).flatMap { DocumentNameRule(rawValue: $0) } ?? .folded
+        known.rule = rule
+        return rule
     }
 
     func cached(_ sql: String) throws -> Statement { try rows.cached(sql) }
@@ -169,6 +197,7 @@ struct DocumentTransaction {
             arguments: arguments(
                 item.name.rawValue, wire?.parent ?? Data(), wire?.name ?? Data(), wire.flatMap(Self.batch),
                 Int64(bitPattern: item.sequence), item.body, try key(of: wire?.name ?? Data())))
+        if item.body == nil { try removeStamp(of: item.name) }
         try refresh(item.name)
     }
 
@@ -180,13 +209,14 @@ struct DocumentTransaction {
         ).flatMap { row in DocumentID(bytes: row["parent"] as Data).map { ($0, row["name"]) } }
     }
 
-    private static func batch(_ item: WireDocumentItem) -> Data? { item.hasTrash ? item.trash.batch : nil }
+    static func batch(_ item: WireDocumentItem) -> Data? { item.hasTrash ? item.trash.batch : nil }
 
     /// Forgets the item as the server told it.
     func forget(_ item: Synced, _ state: inout ScopeState) throws {
         if let digest = item.digest(key: state.digestKey) { state.digest.remove(digest) }
         try cached("DELETE FROM documents WHERE account = ?1 AND container = ?2 AND item = ?3")
             .execute(arguments: arguments(item.name.rawValue))
+        try removeStamp(of: item.name)
         try refresh(item.name)
     }
 
@@ -222,12 +252,6 @@ struct DocumentTransaction {
         for item in items { try refresh(item) }
     }
 
-    func isWaiting(_ name: ItemName) throws -> Bool {
-        try Bool.fetchOne(
-            cached("SELECT 1 FROM document_changes WHERE account = ?1 AND container = ?2 AND item = ?3 LIMIT 1"),
-            arguments: arguments(name.rawValue)) ?? false
-    }
-
     /// Takes a request's changes out of what is read.
     func removeChanges(at position: Int64) throws {
         let items = try String.fetchAll(
@@ -261,120 +285,6 @@ struct DocumentTransaction {
                 try item?.serializedData(), try key(of: item?.name ?? Data())))
     }
 
-    // MARK: Reading
-
-    /// Everything that is there, as it is read.
-    ///
-    /// - Parameter index: Which index of both tables is used; nil: their keys. SQLite, left to itself, reads a container
-    ///   through.
-    private static func visible(where condition: String, by index: String?) -> String {
-        """
-        SELECT item, parent, name, trash, body, name_key, 1 AS pending
-            FROM document_views \(index.map { "INDEXED BY document_views_by_\($0)" } ?? "")
-            WHERE account = ?1 AND container = ?2 AND body IS NOT NULL AND \(condition)
-        UNION ALL
-        SELECT item, parent, name, trash, body, name_key, 0
-            FROM documents AS d \(index.map { "INDEXED BY documents_by_\($0)" } ?? "")
-            WHERE account = ?1 AND container = ?2 AND body IS NOT NULL AND \(condition)
-            AND NOT EXISTS (SELECT 1 FROM document_views v
-                WHERE v.account = ?1 AND v.container = ?2 AND v.item = d.item)
-        """
-    }
-
-    // Those that are asked a million times are made once.
-    private static let one = visible(where: "item = ?3", by: nil)
-    private static let page = visible(where: "parent = ?3 AND (name, item) > (?4, ?5)", by: "place") + pageEnd
-    private static let pageOfName =
-        visible(where: "parent = ?3 AND (name, item) > (?4, ?5) AND name = ?7", by: "place") + pageEnd
-    private static let pageEnd = " ORDER BY name, item LIMIT ?6"
-
-    /// - Returns: By name, and then by id.
-    private func fetch(
-        where condition: String, by index: String? = nil, _ values: (any DatabaseValueConvertible)?...
-    ) throws -> [HeldDocument] {
-        try Row.fetchAll(
-            cached(Self.visible(where: condition, by: index)),
-            arguments: StatementArguments([account, container] + values)
-        ).compactMap(Self.held).sorted {
-            $0.wire.name == $1.wire.name ? $0.id < $1.id : $0.wire.name.lexicographicallyPrecedes($1.wire.name)
-        }
-    }
-
-    /// Nil: it cannot be read here.
-    private static func held(_ row: Row) -> HeldDocument? {
-        guard let id = DocumentID(row["item"] as String),
-            let wire = try? WireDocumentItem(serializedBytes: row["body"] as Data)
-        else { return nil }
-        return HeldDocument(id: id, wire: wire, isPending: row["pending"])
-    }
-
-    func document(_ id: DocumentID) throws -> HeldDocument? {
-        try Row.fetchOne(cached(Self.one), arguments: arguments(id.description)).flatMap(Self.held)
-    }
-
-    /// What lies in the folder and not in the trash, by name.
-    func children(of folder: DocumentID) throws -> [HeldDocument] {
-        try fetch(where: "parent = ?3 AND trash IS NULL", by: "place", folder.wire)
-    }
-
-    /// What lies in the folder, in the trash or not, after a place in it, in an order of its own.
-    ///
-    /// - Parameter name: Only what is called so; nil: everything.
-    /// - Returns: With the place of the last of them; nil: nothing follows.
-    func everything(
-        in folder: DocumentID, named name: Data?, after place: (name: Data, item: String), limit: Int
-    ) throws -> (items: [HeldDocument], last: (name: Data, item: String)?) {
-        var values = arguments(folder.wire, place.name, place.item, limit)
-        if let name { values += [name] }
-        let rows = try Row.fetchCursor(cached(name == nil ? Self.page : Self.pageOfName), arguments: values)
-        var items: [HeldDocument] = []
-        var count = 0
-        var last = place
-        while let row = try rows.next() {
-            count += 1
-            last = (row["name"], row["item"])
-            if let item = Self.held(row) { items.append(item) }
-        }
-        return (items, count < limit ? nil : last)
-    }
-
-    func child(of folder: DocumentID, named name: Data) throws -> HeldDocument? {
-        try children(of: folder, named: name).first
-    }
-
-    /// What a name of the folder stands for: what has these bytes first, then what clashes with them. More than one is
-    /// there as long as the server has not said what they are called.
-    func children(of folder: DocumentID, named name: Data) throws -> [HeldDocument] {
-        let found = try fetch(
-            where: "parent = ?3 AND name_key IN (?4, x'') AND trash IS NULL", by: "name_key", folder.wire, key(of: name)
-        )
-        let other = try found.filter { try $0.wire.name != name && key(of: $0.wire.name) == key(of: name) }
-        return found.filter { $0.wire.name == name } + other
-    }
-
-    /// What lies in the trash in its own right.
-    ///
-    /// - Parameter batch: Nil: of all.
-    func trashed(batch: DocumentID? = nil) throws -> [HeldDocument] {
-        guard let batch else { return try fetch(where: "trash IS NOT NULL", by: "trash") }
-        return try fetch(where: "trash = ?3 AND trash IS NOT NULL", by: "trash", batch.wire)
-    }
-
-    /// Items of which something waits to be sent.
-    func pending() throws -> [HeldDocument] {
-        try Row.fetchAll(
-            cached(
-                "SELECT item, body, 1 AS pending FROM document_views "
-                    + "WHERE account = ?1 AND container = ?2 AND body IS NOT NULL ORDER BY item"),
-            arguments: arguments()
-        ).compactMap(Self.held)
-    }
-
-    /// Everything with a body, in no order that means anything.
-    func all() throws -> [HeldDocument] { try fetch(where: "1") }
-
-    // MARK: What waits later
-
     /// Changes what later requests do with an item, whose earlier change has come to nothing or to something else.
     func revise(
         _ item: DocumentID, after position: Int64, _ body: (inout WireDocumentChange) throws -> Void
@@ -386,9 +296,7 @@ struct DocumentTransaction {
             arguments: arguments(item.description, position))
         for position in later {
             // What was sent is frozen, and what it was sent with.
-            guard let operation = try rows.operations(limit: 1, where: "position = \(position)").first,
-                operation.state == .unsent
-            else { continue }
+            guard let operation = try rows.operation(at: position), operation.state == .unsent else { continue }
             var request = try WireApplyChanges(serializedBytes: operation.payload)
             for index in request.changes.indices where request.changes[index].item == item.wire {
                 try body(&request.changes[index])
@@ -425,253 +333,5 @@ struct DocumentTransaction {
             if let place = places[item], let bytes = version.flatMap({ unstored[$0] }) { found[place].bytes += bytes }
         }
         return found
-    }
-
-    // MARK: Contents that wait
-
-    /// A content that its request needs and that is not stored there yet.
-    struct WaitingContent {
-        var version: DocumentID
-        var position: Int64
-        var chunks: [CutChunk]
-    }
-
-    func waitingContents(at position: Int64) throws -> [WaitingContent] {
-        try contents(at: position, " AND is_stored = 0")
-    }
-
-    /// Those that a request brings and that are not in it.
-    func contents(at position: Int64, _ condition: String = "") throws -> [WaitingContent] {
-        try Row.fetchAll(
-            cached(
-                "SELECT version, position, chunks FROM document_contents WHERE account = ?1 AND container = ?2 "
-                    + "AND position = ?3\(condition) ORDER BY version"),
-            arguments: arguments(position)
-        ).compactMap { row in
-            DocumentID(bytes: row["version"] as Data).map {
-                WaitingContent(version: $0, position: row["position"], chunks: CutChunk.decode(row["chunks"]))
-            }
-        }
-    }
-
-    /// The requests that have to wait for their contents.
-    func unstoredPositions() throws -> Set<Int64> {
-        Set(
-            try Int64.fetchAll(
-                cached(
-                    "SELECT DISTINCT position FROM document_contents WHERE account = ?1 AND container = ?2 "
-                        + "AND is_stored = 0 AND position IN (SELECT position FROM outbox)"), arguments: arguments()))
-    }
-
-    /// Whether another request brings the content, and has yet to be answered.
-    func isSentElsewhere(_ version: Data, than position: Int64) throws -> Bool {
-        try Bool.fetchOne(
-            cached(
-                "SELECT 1 FROM document_contents WHERE account = ?1 AND container = ?2 AND version = ?3 "
-                    + "AND position <> ?4 AND position IN (SELECT position FROM outbox)"),
-            arguments: arguments(version, position)) ?? false
-    }
-
-    /// A request that was never sent and has to wait for its contents.
-    struct Unstored {
-        var position: Int64
-        /// Bytes of them.
-        var length: UInt64
-        var attempts: Int
-        var nextAttempt: Timestamp
-    }
-
-    func unstored() throws -> [Unstored] {
-        try Row.fetchAll(
-            cached(
-                "SELECT c.position, sum(c.length) AS bytes, o.attempts, o.next_attempt FROM document_contents c "
-                    + "JOIN outbox o ON o.position = c.position AND o.state = 'unsent' "
-                    + "WHERE c.account = ?1 AND c.container = ?2 AND c.is_stored = 0 GROUP BY c.position"),
-            arguments: arguments()
-        ).map { row in
-            Unstored(
-                position: row["position"], length: UInt64(clamping: row["bytes"] as Int64), attempts: row["attempts"],
-                nextAttempt: Timestamp(milliseconds: UInt64(bitPattern: row["next_attempt"] as Int64)))
-        }
-    }
-
-    /// Counts that what a request needs is sent once more.
-    ///
-    /// - Returns: How often by now.
-    func countSending(at position: Int64) throws -> Int {
-        try cached(
-            "UPDATE document_contents SET sendings = sendings + 1 "
-                + "WHERE account = ?1 AND container = ?2 AND position = ?3"
-        ).execute(arguments: arguments(position))
-        return try Int.fetchOne(
-            cached(
-                "SELECT max(sendings) FROM document_contents WHERE account = ?1 AND container = ?2 AND position = ?3"),
-            arguments: arguments(position)) ?? 0
-    }
-
-    /// A content is not in the home any more.
-    func forgetContent(_ version: DocumentID) throws {
-        try cached("DELETE FROM document_contents WHERE account = ?1 AND container = ?2 AND version = ?3")
-            .execute(arguments: arguments(version.wire))
-    }
-
-    /// Whether the content is here, in the home.
-    func holdsContent(_ version: Data) throws -> Bool {
-        try Bool.fetchOne(
-            cached("SELECT 1 FROM document_contents WHERE account = ?1 AND container = ?2 AND version = ?3"),
-            arguments: arguments(version)) ?? false
-    }
-
-    /// The version under which these bytes are in the home; nil: they are not. Another item may have brought them, of
-    /// which this one is a copy.
-    func heldVersion(of content: WireDocumentContent) throws -> DocumentID? {
-        if try holdsContent(content.version) { return DocumentID(bytes: content.version) }
-        return try Row.fetchAll(
-            cached(
-                "SELECT version, chunks FROM document_contents WHERE account = ?1 AND container = ?2 AND length = ?3"),
-            arguments: arguments(Int64(clamping: content.length))
-        ).first { row in try Data(CutChunk.root(of: CutChunk.decode(row["chunks"])).bytes) == content.root }
-            .flatMap { DocumentID(bytes: $0["version"] as Data) }
-    }
-
-    func isUploading(_ version: Data) throws -> Bool { try progress(of: version)?.isStored == false }
-
-    /// The contents that a request needs are stored; or are not any more.
-    func markStored(at position: Int64, isStored: Bool = true) throws {
-        try cached(
-            "UPDATE document_contents SET is_stored = ?4, percent = iif(?4, 100, 0) "
-                + "WHERE account = ?1 AND container = ?2 AND position = ?3"
-        ).execute(arguments: arguments(position, isStored))
-        try touchItems(at: position)
-    }
-
-    /// Notes that a content is here, in the home.
-    func addContent(_ version: DocumentID, at position: Int64, length: UInt64, chunks: [CutChunk]) throws {
-        try cached(
-            "INSERT OR REPLACE INTO document_contents (account, container, version, position, length, chunks) "
-                + "VALUES (?1, ?2, ?3, ?4, ?5, ?6)"
-        ).execute(
-            arguments: arguments(version.wire, position, Int64(clamping: length), CutChunk.encode(chunks)))
-    }
-
-    /// So much of the contents that a request needs is stored.
-    func setPercent(_ percent: Int, at position: Int64) throws {
-        try cached(
-            "UPDATE document_contents SET percent = ?4 "
-                + "WHERE account = ?1 AND container = ?2 AND position = ?3 AND is_stored = 0"
-        ).execute(arguments: arguments(position, percent))
-        try touchItems(at: position)
-    }
-
-    /// How far a content is that waits here; nil: it does not.
-    func progress(of version: Data) throws -> (isStored: Bool, percent: Int)? {
-        try Row.fetchOne(
-            cached(
-                "SELECT is_stored, percent FROM document_contents WHERE account = ?1 AND container = ?2 "
-                    + "AND version = ?3"),
-            arguments: arguments(version)
-        ).map { ($0["is_stored"], $0["percent"]) }
-    }
-
-    /// Gives contents that are still here to another request.
-    func moveContent(_ version: Data, to position: Int64) throws {
-        try cached(
-            "UPDATE document_contents SET position = ?4, is_stored = 0, percent = 0 "
-                + "WHERE account = ?1 AND container = ?2 AND version = ?3"
-        ).execute(arguments: arguments(version, position))
-    }
-
-    /// Nobody needs what the request brought any more.
-    func forgetContents(at position: Int64) throws {
-        try cached("DELETE FROM document_contents WHERE account = ?1 AND container = ?2 AND position = ?3")
-            .execute(arguments: arguments(position))
-    }
-
-    /// Contents of a home that wait or were refused, of whichever account and container.
-    static func neededContents(_ database: Database) throws -> Set<DocumentID> {
-        Set(
-            try Data.fetchAll(database, sql: "SELECT version FROM document_contents")
-                .compactMap { DocumentID(bytes: $0) })
-    }
-
-    /// Contents of an account that were refused, and are nowhere but here.
-    static func refusedContents(of account: AccountID, _ database: Database) throws -> Int {
-        // Nobody may have opened a container in this home yet.
-        guard try database.tableExists("document_refusals") else { return 0 }
-        return try Int.fetchOne(
-            database, sql: "SELECT COUNT(*) FROM document_refusals WHERE account = ? AND version IS NOT NULL",
-            arguments: [account.rawValue]) ?? 0
-    }
-
-    // MARK: What was refused
-
-    func recordRefusal(
-        _ changes: [(item: ItemName, path: String, version: Data?)], of position: Int64, _ error: CloudError,
-        now: Timestamp
-    ) throws {
-        for (ordinal, change) in changes.enumerated() {
-            try cached(
-                "INSERT OR REPLACE INTO document_refusals (account, container, position, ordinal, path, version, "
-                    + "refused_at, error, item) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)"
-            ).execute(
-                arguments: arguments(
-                    position, ordinal, change.path, change.version, Int64(bitPattern: now.milliseconds),
-                    StoredError.encode(error), change.item.rawValue))
-            try touch(change.item)
-        }
-    }
-
-    /// A place for what is refused of a request that goes on without it.
-    func nextRefusal() throws -> Int64 {
-        let least = try Int64.fetchOne(
-            cached("SELECT min(position) FROM document_refusals WHERE account = ?1 AND container = ?2"),
-            arguments: arguments())
-        return min(0, least ?? 0) - 1
-    }
-
-    struct Refusal {
-        var position: Int64
-        /// Empty: it was refused by a release that did not keep it.
-        var item: ItemName
-        var path: String
-        /// Of the content that is still here.
-        var version: DocumentID?
-        var at: Timestamp
-        var error: CloudError
-    }
-
-    func refusals() throws -> [Refusal] {
-        try Row.fetchAll(
-            cached(
-                "SELECT position, item, path, version, refused_at, error FROM document_refusals "
-                    + "WHERE account = ?1 AND container = ?2 ORDER BY position, ordinal"),
-            arguments: arguments()
-        ).compactMap { row in
-            StoredError.decode(row["error"]).map {
-                Refusal(
-                    position: row["position"], item: ItemName(row["item"] as String), path: row["path"],
-                    version: (row["version"] as Data?).flatMap { DocumentID(bytes: $0) },
-                    at: Timestamp(milliseconds: UInt64(bitPattern: row["refused_at"] as Int64)), error: $0)
-            }
-        }
-    }
-
-    /// Whether a change of the item was refused, and nobody has dismissed that.
-    func isRefused(_ id: DocumentID) throws -> Bool {
-        try Bool.fetchOne(
-            cached("SELECT 1 FROM document_refusals WHERE account = ?1 AND container = ?2 AND item = ?3 LIMIT 1"),
-            arguments: arguments(id.description)) ?? false
-    }
-
-    /// Takes a refusal out, and its bytes with it unless they wait to be sent by something else.
-    func removeRefusal(_ refusal: Refusal) throws {
-        try cached(
-            "DELETE FROM document_refusals WHERE account = ?1 AND container = ?2 AND position = ?3 AND path = ?4"
-        ).execute(arguments: arguments(refusal.position, refusal.path))
-        try touch(refusal.item)
-        guard let version = refusal.version else { return }
-        try cached(
-            "DELETE FROM document_contents WHERE account = ?1 AND container = ?2 AND version = ?3 AND position = ?4"
-        ).execute(arguments: arguments(version.wire, refusal.position))
     }
 }

@@ -29,7 +29,7 @@ struct DocumentsKind: ScopeKind {
         }
         let model = DocumentsModel(app: id.app, container: id.name, engine: engine)
         let driver = try engine.open(model)
-        model.sweepRemains()
+        engine.sweepContents()
         return driver
     }
 }

@@ -14,6 +14,8 @@ extension DocumentsModel {
 
     /// What does not wait for a content, or for another that does. Nothing overtakes what waits for a person.
     func ready(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> [OutboxOperation] {
+        // What is to come may have been asked for by another process.
+        downloads.look()
         let blocked = try rows.firstBlocked()?.position ?? .max
         let operations = operations.filter { $0.position < blocked }
         let held = try preparations(among: operations, in: rows)
@@ -27,49 +29,25 @@ extension DocumentsModel {
     func preparations(
         among operations: [OutboxOperation], in rows: ScopeTransaction
     ) throws -> [Int64: Preparation] {
-        let unstored = try DocumentTransaction(rows).unstoredPositions()
+        let unstored = Set(try DocumentTransaction(rows).unstored().map(\.position))
         guard !unstored.isEmpty else { return [:] }
+        let documents = DocumentTransaction(rows)
         var held = HeldBack()
         var preparations: [Int64: Preparation] = [:]
         for operation in operations {
-            let request = try WireApplyChanges(serializedBytes: operation.payload)
+            let footprint = try footprints.footprint(of: operation, documents)
             let isHeld = operation.state == .unsent && unstored.contains(operation.position)
-            guard isHeld || held.concerns(request) else { continue }
-            held.add(request, isForContent: isHeld)
+            guard isHeld || held.concerns(footprint) else { continue }
+            held.add(footprint, isForContent: isHeld)
             preparations[operation.position] =
                 !isHeld ? .behind : uploads.isRunning(operation.position) ? .sending : .waiting
         }
         return preparations
     }
 
-    func hasten() { uploads.hasten() }
-
-    /// What the requests that wait for contents are about, which later ones must not overtake.
-    private struct HeldBack {
-        private var items: Set<Data> = []
-        /// Folders that something is put into.
-        private var targets: Set<Data> = []
-        /// Of contents that the server has once it has those requests, and which others may rest on.
-        private var roots: Set<Data> = []
-
-        func concerns(_ request: WireApplyChanges) -> Bool {
-            request.changes.contains { change in
-                items.contains(change.item) || targets.contains(change.item)
-                    || change.target.map { items.contains($0) } == true
-                    || change.content.map { roots.contains($0.root) } == true
-            }
-        }
-
-        /// - Parameter isForContent: It only brings contents; else it may also free a name for another to take.
-        mutating func add(_ request: WireApplyChanges, isForContent: Bool) {
-            for change in request.changes {
-                items.insert(change.item)
-                if let root = change.content?.root, !root.isEmpty { roots.insert(root) }
-                guard let target = change.target else { continue }
-                targets.insert(target)
-                if !isForContent { items.insert(target) }
-            }
-        }
+    func hasten() {
+        uploads.hasten()
+        downloads.hasten()
     }
 
     func pack(_ operation: OutboxOperation, in rows: ScopeTransaction) throws -> any SwiftProtobuf.Message {
@@ -107,8 +85,9 @@ extension DocumentsModel {
                 try self.offerWhatIsLacking(items, in: documents)
             }
             for change in request.changes { try self.rebase(change, on: items, operation, in: documents) }
+            let former = try self.keepCopies(of: request, at: operation.position, in: documents)
             try documents.forgetContents(at: operation.position)
-            self.sweepSoon(request)
+            self.sweepSoon(request, former)
             self.closeSoon(request.transferID)
             return nil
         }
@@ -147,9 +126,31 @@ extension DocumentsModel {
         try offer(changes, in: documents)
     }
 
+    /// What the server has now stays here too, as far as there is room: its file gets another row.
+    ///
+    /// - Returns: Files that nobody needs any more.
+    private func keepCopies(
+        of request: WireApplyChanges, at position: Int64, in documents: DocumentTransaction
+    ) throws -> [DocumentID] {
+        let kept = try documents.contents(at: position)
+        guard !kept.isEmpty, let folder = try? ContentFolder(home: engine.local.home) else { return [] }
+        let cache = ContentCache(database: documents.rows.database, folder: folder)
+        let bound = try cache.bound()
+        var former: [DocumentID] = []
+        for content in kept where !content.chunks.isEmpty {
+            guard let change = request.changes.first(where: { $0.content?.version == content.version.wire }),
+                let wire = change.content, let item = DocumentID(bytes: change.item), wire.length <= bound,
+                try documents.document(item)?.wire.hasBytes(of: wire) == true
+            else { continue }
+            former += try documents.addCopy(
+                of: wire, for: item, file: content.version, chunks: content.chunks, now: engine.now)
+        }
+        return try former + cache.trim()
+    }
+
     /// Once it is certain on disk that nobody needs them, removes the files of contents.
-    func sweepSoon(_ request: WireApplyChanges) {
-        let versions = request.changes.compactMap { $0.content.flatMap { DocumentID(bytes: $0.version) } }
+    func sweepSoon(_ request: WireApplyChanges, _ others: [DocumentID] = []) {
+        let versions = others + request.changes.compactMap { $0.content.flatMap { DocumentID(bytes: $0.version) } }
         engine.loop.schedule(after: .zero) { [weak self] in self?.sweep(versions) }
     }
 
@@ -165,22 +166,13 @@ extension DocumentsModel {
     }
 
     func sweep(_ versions: [DocumentID]) {
-        guard !engine.stopped, let folder = try? ContentFolder(home: engine.local.home),
-            let needed = try? engine.local.read({ try DocumentTransaction.neededContents($0) })
-        else { return }
-        for version in versions where !needed.contains(version) { folder.remove(version) }
-    }
-
-    /// Removes the files of contents that a process which was ended has left behind.
-    func sweepRemains() {
-        guard let folder = try? ContentFolder(home: engine.local.home) else { return }
-        let local = engine.local
-        engine.loop.offload(to: .content) {
-            try folder.sweep { try local.read { try DocumentTransaction.neededContents($0) } }
-        } then: { [engine] result in
-            guard case .failure(let error) = result else { return }
-            engine.logger.error("contents that nobody needs could not be removed", CloudError(wrapping: error))
+        guard !engine.stopped, engine.canSweepContents, let folder = try? ContentFolder(home: engine.local.home) else {
+            return
         }
+        let unneeded = try? engine.local.read { database in
+            try versions.filter { try !DocumentTransaction.isNeeded($0, database) }
+        }
+        for version in unneeded ?? [] { folder.remove(version) }
     }
 
     /// How a command line names this container, where another would be meant by itself.
@@ -247,5 +239,29 @@ extension DocumentsModel {
                 }
             } ?? []
         return conflict
+    }
+}
+
+extension DeviceEngine {
+    /// What is in memory because the home could not be written does not know what others have put since.
+    var canSweepContents: Bool { (try? local.requireWritable()) != nil }
+
+    /// Removes the files of contents that no row names: of a process that was ended, or of an account that has left.
+    func sweepContents() {
+        guard canSweepContents, let folder = try? ContentFolder(home: local.home) else { return }
+        let local = local
+        loop.offload(to: .content) {
+            try folder.sweep { try local.read { try DocumentTransaction.neededContents($0) } }
+        } then: { [logger] result in
+            guard case .failure(let error) = result else { return }
+            logger.error("contents that nobody needs could not be removed", CloudError(wrapping: error))
+        }
+    }
+}
+
+extension WireDocumentItem {
+    /// Whether the item has this content, as the current one or as one that lost.
+    func hasBytes(of content: WireDocumentContent) -> Bool {
+        ([self.content] + conflicts).contains { $0.hasBytes(of: content) }
     }
 }

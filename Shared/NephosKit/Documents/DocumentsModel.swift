@@ -16,12 +16,15 @@ final class DocumentsModel: ScopeModel {
     let name: String
     unowned let engine: DeviceEngine
     private(set) lazy var uploads = ContentUploads(self)
+    private(set) lazy var downloads = ContentDownloads(self)
 
     init(app: AppID, container: String, engine: DeviceEngine) {
         self.app = app
         name = container
         self.engine = engine
     }
+
+    var footprints = RequestFootprints()
 
     var driver: ScopeDriver? { engine.scopes.first { $0.model === self } }
 
@@ -49,7 +52,10 @@ final class DocumentsModel: ScopeModel {
         options.readingBytesMax = 1 << 30
     }
 
-    func ended() { uploads.end() }
+    func ended() {
+        uploads.end()
+        downloads.end()
+    }
 
     // MARK: Bringing in
 
@@ -105,6 +111,7 @@ final class DocumentsModel: ScopeModel {
         }
         try offer(Self.creations(of: lost) + offers, in: documents)
         if !pulled.info.isEmpty { state.info = pulled.info }
+        downloads.look()
         merged.news = news(isFirst ? .initialSyncChange : .serverChange, changed, isFirst: isFirst)
         return merged
     }
@@ -123,6 +130,7 @@ final class DocumentsModel: ScopeModel {
             if mine?.body != theirs.body { changed.append(theirs.name) }
             try documents.put(theirs, replacing: mine, &state)
         }
+        downloads.look()
         return MergedChanges(news: news(.serverChange, changed, isFirst: false))
     }
 

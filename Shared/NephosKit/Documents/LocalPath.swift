@@ -24,6 +24,16 @@ package struct LocalPath: Hashable, Sendable {
         return Array(bytes[start..<end])
     }
 
+    /// The same by the name that it has in its folder, where this is `.` or `..`.
+    package var named: LocalPath {
+        guard [Array(".".utf8), Array("..".utf8), []].contains(name), let path = withCString({ realpath($0, nil) })
+        else {
+            return self
+        }
+        defer { free(path) }
+        return LocalPath(bytes: UnsafeBufferPointer(start: path, count: strlen(path)).map { UInt8(bitPattern: $0) })
+    }
+
     /// The folder that it is in.
     var folder: LocalPath {
         guard let slash = bytes.lastIndex(of: UInt8(ascii: "/")) else { return LocalPath(".") }

@@ -32,16 +32,16 @@ struct RefusedBatch {
         let change = changes[index]
         let named = error.details["item"].flatMap { DocumentID($0) }
         guard error.code == .unknownItem, let named else {
-            leaveOut(index)
+            leaveOut(index, after: error)
             return true
         }
         if let folder = change.target, folder == named.wire {
-            try redirect(from: named, before: index)
+            try redirect(from: named, before: index, error)
         } else if case .replace(let replace)? = change.kind, change.item == named.wire {
             let trashed = error.details["in_trash"].flatMap { DocumentID($0) }
-            try revive(named, index, replace.content, trashed: trashed)
+            try revive(named, index, replace.content, trashed: trashed, error)
         } else {
-            leaveOut(index)
+            leaveOut(index, after: error)
         }
         return true
     }
@@ -56,11 +56,11 @@ struct RefusedBatch {
         return true
     }
 
-    /// Nothing is said of what is gone as was asked, or of what only describes it.
-    private mutating func leaveOut(_ index: Int) {
+    /// Nothing is said of what only describes or ends something that is gone.
+    private mutating func leaveOut(_ index: Int, after error: CloudError) {
         let change = changes.remove(at: index)
         switch change.kind {
-        case .remove, .resolve, .attributes: break
+        case .remove, .resolve, .attributes: if error.code != .unknownItem { leftOut.append(change) }
         default: leftOut.append(change)
         }
     }
@@ -68,8 +68,8 @@ struct RefusedBatch {
     // MARK: Folders
 
     /// Puts what was to go into a folder that is gone into another in its place.
-    private mutating func redirect(from folder: DocumentID, before index: Int) throws {
-        guard let target = try remade(folder) else { return leaveOut(index) }
+    private mutating func redirect(from folder: DocumentID, before index: Int, _ error: CloudError) throws {
+        guard let target = try remade(folder) else { return leaveOut(index, after: error) }
         for (index, change) in changes.enumerated() where change.target == folder.wire {
             changes[index].target = target.wire
         }
@@ -92,6 +92,9 @@ struct RefusedBatch {
             try $0.isFolder && $0.id != folder && documents.synced($0.id.name)?.body != nil
         }
         if let there { return there.id }
+        if let made = try (folders + changes).first(where: { try isFolder($0, named: name, in: above) }) {
+            return DocumentID(bytes: made.item)
+        }
         var create = WireCreateItem()
         create.kind = .folder
         create.parent = above.wire
@@ -101,6 +104,14 @@ struct RefusedBatch {
         let id = makeID()
         folders.append(WireDocumentChange(id, .create(create)))
         return id
+    }
+
+    /// Whether the change makes such a folder.
+    private func isFolder(_ change: WireDocumentChange, named name: Data, in folder: DocumentID) throws -> Bool {
+        guard case .create(let create)? = change.kind, create.kind == .folder, create.parent == folder.wire else {
+            return false
+        }
+        return try documents.key(of: create.name) == documents.key(of: name)
     }
 
     private func place(of id: DocumentID) throws -> (folder: DocumentID, name: Data)? {
@@ -118,7 +129,7 @@ struct RefusedBatch {
 
     /// - Parameter trashed: What lies in the trash, the item or something above it; nil: it was removed.
     private mutating func revive(
-        _ id: DocumentID, _ index: Int, _ content: WireDocumentContent, trashed: DocumentID?
+        _ id: DocumentID, _ index: Int, _ content: WireDocumentContent, trashed: DocumentID?, _ error: CloudError
     ) throws {
         guard trashed != id else {
             return changes.insert(WireDocumentChange(id, .restore(.renaming)), at: index)
@@ -126,7 +137,7 @@ struct RefusedBatch {
         // What the device does not know of yet is gone all the same.
         guard let (parent, name) = try place(of: id),
             let folder = try parent != trashed && isLive(parent) ? parent : remade(parent)
-        else { return leaveOut(index) }
+        else { return leaveOut(index, after: error) }
         if trashed != nil {
             var place = WirePlaceItem()
             place.parent = folder.wire

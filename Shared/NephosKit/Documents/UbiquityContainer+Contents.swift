@@ -103,6 +103,7 @@ extension UbiquityContainer {
         var staged: [StagedSource] = []
         do throws(CloudError) {
             for source in sources { staged.append(try stage(source, folder)) }
+            try folder.flush(staged.compactMap(\.content))
             let (result, unchanged) = try change { draft in
                 let ids = try staged.map { source in
                     if let content = source.content { try folder.require(content) }
@@ -120,45 +121,21 @@ extension UbiquityContainer {
         }
     }
 
-    /// Puts what can be put of several, which is kept here as one; what could not be read, or cannot be where it was to
-    /// be, takes nothing from the others.
-    ///
-    /// - Returns: The item of each, or why it was not put.
-    /// - Throws: ``CloudError`` of what concerns all of them: nothing was put.
-    package func putEach(
-        _ sources: [DocumentSource], makesFolders: Bool
-    ) async throws(CloudError) -> [Result<DocumentID, CloudError>] {
-        let folder = try ContentFolder(home: session.local.home)
-        let claim = try folder.claim()
-        defer { withExtendedLifetime(claim) {} }
-        let staged = sources.map { source in
-            Result { () throws(CloudError) in try stage(source, folder) }
+    /// Puts what is in the home already.
+    func put(
+        _ source: StagedSource, in folder: ContentFolder, makesFolders: Bool
+    ) throws(CloudError) -> DocumentEntry {
+        let (entry, unchanged) = try change { draft in
+            if let content = source.content { try folder.require(content) }
+            return (try draft.put(source, makesFolders: makesFolders), draft.unchanged)
+        } reading: {
+            (try $0.requireEntry($1.0), $1.1)
         }
-        var isKept = staged.map { _ in false }
-        defer {
-            for case (.success(let source), false) in zip(staged, isKept) { folder.remove(source) }
-        }
-        let (results, unchanged) = try change { draft in
-            var results: [Result<DocumentID, CloudError>] = []
-            for source in staged {
-                do {
-                    let source = try source.get()
-                    if let content = source.content { try folder.require(content) }
-                    results.append(.success(try draft.put(source, makesFolders: makesFolders)))
-                } catch {
-                    // What ails the database ails all of them.
-                    guard let error = error as? CloudError else { throw error }
-                    results.append(.failure(error))
-                }
-            }
-            return (results, draft.unchanged)
-        }
-        isKept = results.map { (try? $0.get()) != nil }
         for version in unchanged { folder.remove(version) }
-        return results
+        return entry
     }
 
-    private func stage(_ source: DocumentSource, _ folder: ContentFolder) throws(CloudError) -> StagedSource {
+    func stage(_ source: DocumentSource, _ folder: ContentFolder) throws(CloudError) -> StagedSource {
         let path = try source.path.get()
         // Before its content is read.
         try path.requireNames()
@@ -205,13 +182,13 @@ extension UbiquityContainer {
     public func read(
         _ path: some DocumentAddressing, version: DocumentID? = nil, timeout: Duration = .seconds(30)
     ) async throws(CloudError) -> Data {
-        let (_, content) = try await content(at: path, version, timeout)
+        let (item, content) = try await content(at: path, version, timeout)
         guard content.length <= UInt64(Self.readBytesMax) else {
             throw CloudError(
                 .limitExceeded, "The content is too long to be read into memory. Get it into a file.",
                 details: ["bytes_max": "\(Self.readBytesMax)"])
         }
-        return try await read(content, 0..<Int(content.length), timeout)
+        return try await read(item, content, 0..<Int(content.length), timeout)
     }
 
     /// A part of the content of a file. What is not here is fetched: the chunks that have some of it, at most 1 MiB
@@ -227,9 +204,9 @@ extension UbiquityContainer {
         _ path: some DocumentAddressing, range: Range<UInt64>, version: DocumentID? = nil,
         timeout: Duration = .seconds(30)
     ) async throws(CloudError) -> Data {
-        let (_, content) = try await content(at: path, version, timeout)
+        let (item, content) = try await content(at: path, version, timeout)
         let range = range.clamped(to: 0..<content.length)
-        guard range.count <= Self.readBytesMax else {
+        guard range.upperBound - range.lowerBound <= UInt64(Self.readBytesMax) else {
             throw CloudError(
                 .limitExceeded, "The part is too long to be read into memory. Read it in several.",
                 details: ["bytes_max": "\(Self.readBytesMax)"])
@@ -238,19 +215,17 @@ extension UbiquityContainer {
         guard let first = Int(exactly: range.lowerBound), let end = Int(exactly: range.upperBound) else {
             throw ContentReading.damaged
         }
-        return try await read(content, first..<end, timeout)
+        return try await read(item, content, first..<end, timeout)
     }
 
-    private func read(
-        _ content: WireDocumentContent, _ range: Range<Int>, _ timeout: Duration
+    func read(
+        _ item: HeldDocument, _ content: WireDocumentContent, _ range: Range<Int>, _ timeout: Duration
     ) async throws(CloudError) -> Data {
         if let data = try inline(content) { return Data(data.dropFirst(range.lowerBound).prefix(range.count)) }
         let data = DataSink(count: range.count)
         let sink = RangeSink(range: range, sink: data)
-        do { if try copy(content, range, to: sink) { return data.content } } catch {
-            throw LocalFailure.error(of: error, at: nil)
-        }
-        try await fetch(content, range, to: sink, timeout) { _ in }
+        if try await copy(content, range, to: sink) { return data.content }
+        if let fetched = try await fetch(item, content, range, to: sink, timeout, { _ in }) { keep([fetched]) }
         return data.content
     }
 
@@ -279,21 +254,25 @@ extension UbiquityContainer {
         _ path: some DocumentAddressing, to place: LocalPath, followsLinks: Bool, version: DocumentID? = nil,
         timeout: Duration, onProgress: @escaping @Sendable (UInt64, UInt64) -> Void = { _, _ in }
     ) async throws(CloudError) {
-        let part = try await part(
-            path, for: place, followsLinks: followsLinks, version: version, timeout: timeout, onProgress: onProgress)
-        try part?.flush()
-        try part?.takePlace()
+        guard
+            let (part, fetched) = try await part(
+                path, for: place, followsLinks: followsLinks, version: version, timeout: timeout,
+                onProgress: onProgress)
+        else { return }
+        try part.flush()
+        try part.takePlace()
+        if let fetched { keep([fetched]) }
     }
 
     /// Writes the content beside its place.
     ///
-    /// - Returns: Nil: it is a link, and has its place.
+    /// - Returns: It, and what may be kept here besides; nil: it is a link, and has its place.
     func part(
         _ path: some DocumentAddressing, for place: LocalPath, followsLinks: Bool, version: DocumentID?,
         timeout: Duration, onProgress: @escaping @Sendable (UInt64, UInt64) -> Void
-    ) async throws(CloudError) -> PartFile? {
+    ) async throws(CloudError) -> (PartFile, FetchedContent?)? {
         let (item, content) = try await content(at: path, version, timeout)
-        var part: PartFile?
+        var part: (PartFile, FetchedContent?)?
         do {
             if item.wire.kind == .link {
                 guard let target = try inline(content) else {
@@ -325,20 +304,23 @@ extension UbiquityContainer {
     private func part(
         of item: HeldDocument, _ content: WireDocumentContent, for place: LocalTarget, _ timeout: Duration,
         _ onProgress: @escaping @Sendable (UInt64, UInt64) -> Void
-    ) async throws -> PartFile {
+    ) async throws -> (PartFile, FetchedContent?) {
+        var fetched: FetchedContent?
         let part = try PartFile(for: place, isExecutable: item.wire.attributes.executable)
         let sink = FileSink(descriptor: part.descriptor, name: part.name)
         if let data = try inline(content) {
             try data.withUnsafeBytes { try sink.write($0, at: 0) }
         } else {
             let all = 0..<Int(clamping: content.length)
-            if try !copy(content, all, to: sink) {
-                try await fetch(content, all, to: sink, timeout) { onProgress(UInt64($0), content.length) }
+            if try await !copy(content, all, to: sink) {
+                fetched = try await fetch(item, content, all, to: sink, timeout) {
+                    onProgress(UInt64($0), content.length)
+                }
             }
         }
         Self.setModified(content.modified, of: part.descriptor)
         try part.keepAccess()
-        return part
+        return (part, fetched)
     }
 
     private static func setModified(_ nanoseconds: Int64, of descriptor: Int32) {
@@ -369,35 +351,10 @@ extension UbiquityContainer {
     }
 
     /// The content of an item that has it with it.
-    private func inline(_ content: WireDocumentContent) throws(CloudError) -> Data? {
+    func inline(_ content: WireDocumentContent) throws(CloudError) -> Data? {
         guard content.root.isEmpty else { return nil }
         guard UInt64(content.inline.count) == content.length else { throw ContentReading.damaged }
         return content.inline
-    }
-
-    /// Writes the content, if it waits here.
-    private func copy(
-        _ content: WireDocumentContent, _ range: Range<Int>, to sink: any ContentSink
-    ) throws -> Bool {
-        guard let version = try read({ try $0.heldVersion(of: content) }) else { return false }
-        // The server may take it in this moment.
-        return try ContentFolder(home: session.local.home).copy(version, length: content.length, range, to: sink)
-    }
-
-    private func fetch(
-        _ content: WireDocumentContent, _ range: Range<Int>, to sink: any ContentSink, _ timeout: Duration,
-        _ onProgress: @escaping @Sendable (Int) -> Void
-    ) async throws(CloudError) {
-        guard let root = ChunkID(bytes: [UInt8](content.root)) else { throw ContentReading.damaged }
-        let (container, app) = (id, app)
-        let walk = try ContentWalk(
-            root: root, depth: content.depth, length: content.length,
-            range: UInt64(range.lowerBound)..<UInt64(range.upperBound))
-        try await session.engine.perform { engine, completion in
-            _ = ContentDownload(
-                engine, app: app, container: container, walk, to: sink, patience: timeout, onProgress: onProgress,
-                completion)
-        }
     }
 
     // MARK: On its way

@@ -21,8 +21,9 @@ extension UbiquityContainer {
         endsAll: @escaping @Sendable (CloudError) -> Bool = { _ in false },
         onProgress: @escaping @Sendable (Int, UInt64) -> Void = { _, _ in }
     ) async -> [Result<Void, CloudError>?] {
-        typealias Outcome = (number: Int, part: Result<PartFile?, CloudError>)
-        var parts: [Result<PartFile?, CloudError>?] = items.map { _ in nil }
+        typealias Got = (part: PartFile, fetched: FetchedContent?)
+        typealias Outcome = (number: Int, part: Result<Got?, CloudError>)
+        var parts: [Result<Got?, CloudError>?] = items.map { _ in nil }
         await withTaskGroup(of: Outcome.self) { group in
             var isEnded = false
             for (number, (item, place)) in items.enumerated() {
@@ -42,11 +43,12 @@ extension UbiquityContainer {
             }
             for await outcome in group { parts[outcome.number] = outcome.part }
         }
-        let flushed = await Self.flush(parts.compactMap { try? $0?.get() })
+        let flushed = await Self.flush(parts.compactMap { try? $0?.get()?.part })
+        defer { keep(parts.compactMap { try? $0?.get()?.fetched }) }
         return parts.map { part in
             guard let part else { return nil }
             return Result { () throws(CloudError) in
-                guard let part = try part.get() else { return }
+                guard let part = try part.get()?.part else { return }
                 try flushed.get()
                 try part.takePlace()
             }

@@ -24,6 +24,11 @@ public struct ContainerStatus: Sendable {
     /// Files and links that are not in the trash, and their bytes.
     public var fileCount = 0
     public var fileBytes: UInt64 = 0
+    /// Those of them whose newest content is on this device, and their bytes.
+    public var hereCount = 0
+    public var hereBytes: UInt64 = 0
+    /// Those whose contents are fetched, or wait to be.
+    public var downloading: [DocumentEntry] = []
     /// Folders that are not in the trash.
     public var folderCount = 0
     /// What was deleted by itself and lies in the trash still. It counts on the plan.
@@ -34,13 +39,18 @@ public struct ContainerStatus: Sendable {
     public var refused: [RefusedWrite] = []
     /// Files of which two contents were written at once, and nobody has said which stays.
     public var conflicts: [DocumentEntry] = []
+    /// Chunks of the container's contents that the server cannot read any more, as far as it named them; see
+    /// ``UbiquityContainer/damagedItems(of:timeout:)``.
+    public var damagedChunkCount = 0
+    /// There are more of them than it named.
+    public var hasMoreDamage = false
 
     /// Items that are here as the server has told them.
     public var inStepCount: Int { fileCount + folderCount - waiting.count { !$0.item.isTrashed } }
     /// Contents that lost.
     public var conflictCount: Int { conflicts.reduce(0) { $0 + $1.conflictCount } }
     /// Bytes of contents that may have to be sent.
-    public var waitingBytes: UInt64 { waiting.reduce(0) { $0 + $1.bytes } }
+    public var waitingBytes: UInt64 { waiting.reduce(0) { $0.addingClamped($1.bytes) } }
 }
 
 extension UbiquityContainer {
@@ -72,7 +82,12 @@ extension DocumentTransaction {
         for (item, path) in items {
             guard let entry = try entry(item, at: path) else { continue }
             if entry.kind == .folder { status.folderCount += 1 } else { status.fileCount += 1 }
-            status.fileBytes += entry.size
+            status.fileBytes = status.fileBytes.addingClamped(entry.size)
+            if entry.kind != .folder, entry.download.status == .current {
+                status.hereCount += 1
+                status.hereBytes = status.hereBytes.addingClamped(entry.size)
+            }
+            if entry.download.isRequested { status.downloading.append(entry) }
             if entry.conflictCount > 0 { status.conflicts.append(entry) }
         }
         for item in try trashed() {
@@ -86,6 +101,8 @@ extension DocumentTransaction {
                     entry, waiting.bytes, waiting.operation.flatMap { pending[$0] }, uploading,
                     after: status.waiting.last?.blocker))
         }
+        let damage = try damage()
+        (status.damagedChunkCount, status.hasMoreDamage) = (damage.chunks.count, damage.hasMore)
         status.refused = try scope.refused.filter { try path.contains(DocumentPath($0.key.rawValue)) }
         return status
     }

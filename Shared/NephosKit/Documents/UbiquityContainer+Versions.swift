@@ -117,6 +117,7 @@ extension DocumentDraft {
         guard keepsOthers, let folder = item.parent else { return [item.id] }
         var made = [item.id]
         for other in contents where other.version != kept {
+            let now = now
             let name = try freeName(beside: path) { number in
                 ConflictName.make(
                     of: item.wire.name, device: deviceNames[DeviceID(other.deviceID)],
@@ -143,7 +144,7 @@ extension DocumentDraft {
     }
 
     /// The first name that nothing there has.
-    private func freeName(beside path: DocumentPath, _ name: (Int) -> Data) throws -> Data {
+    private mutating func freeName(beside path: DocumentPath, _ name: (Int) -> Data) throws -> Data {
         var number = 1
         while try place(path.renamed(name(number))) != nil { number += 1 }
         return name(number)

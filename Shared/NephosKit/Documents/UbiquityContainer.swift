@@ -80,6 +80,34 @@ public final class UbiquityContainer: Sendable {
         }
     }
 
+    /// Paths of what waits to be sent.
+    package func waitingPaths() async throws(CloudError) -> Set<String> {
+        try read { documents in
+            Set(try documents.pendingItems().compactMap { try documents.pathText(of: $0.id) })
+        }
+    }
+
+    /// How many requests wait.
+    package func waitingCount() async throws(CloudError) -> Int { try read { try $0.rows.operationCount() } }
+
+    /// How much of what waits the server has, by whichever process of the home: it means something only beside another.
+    package func sentPercent() async throws(CloudError) -> Int { try read { try $0.sentPercent() } }
+
+    /// What names clash by in this container: of two with one key only one can be in a folder.
+    package func nameKey() async throws(CloudError) -> @Sendable ([UInt8]) -> [UInt8] {
+        let rule = try read { try $0.rule() }
+        return { rule.key(of: $0) }
+    }
+
+    /// The same items, as they are by now; what is gone as it was.
+    package func refreshed(_ entries: [DocumentEntry]) async throws(CloudError) -> [DocumentEntry] {
+        try read { documents in
+            try zip(entries, documents.entries(entries.map { .success($0.id) })).map { ($1, $0) }.map { new, old in
+                (try? new.get()) ?? old
+            }
+        }
+    }
+
     /// What lies in the trash, by what was deleted together, the newest first.
     ///
     /// - Throws: ``CloudError`` as ``item(at:)`` does.
@@ -100,7 +128,7 @@ public final class UbiquityContainer: Sendable {
         try session.local.read { try body(try documents($0)) }
     }
 
-    private func documents(_ database: Database) throws -> DocumentTransaction {
+    func documents(_ database: Database) throws -> DocumentTransaction {
         guard let account = try Facts(database).session, account.signedIn else {
             throw CloudError(.notSignedIn, "This home has no account signed in. Sign in.")
         }

@@ -42,7 +42,11 @@ package final class BulkClient {
     /// How long nothing may be heard while something waits for an answer, before that is sent again; and at most, when
     /// nothing is heard then either.
     private static let patience: Duration = .seconds(5)
-    private static let patienceMax: Duration = .seconds(60)
+    private static let patienceMax: Duration = .seconds(120)
+    /// The longest time that passes between two answers on a line that is only slow: what is waited for besides. Before
+    /// anything was answered the line may be as slow as that.
+    private static let gapMax: Duration = .seconds(60)
+    private static let gapAtFirst: Duration = .seconds(30)
     private static let pause: Duration = .milliseconds(50)
     /// The longest pause that is not asked for, when a chunk is refused again and again, or a ticket.
     private static let chunkPauseMax: Duration = .seconds(2)
@@ -83,6 +87,10 @@ package final class BulkClient {
     private var watchdog: (any LoopTimer)?
     private var retry: (any LoopTimer)?
     private var lastHeard: Duration
+    /// How long the last answer came after the one before it, or after it was waited for.
+    private var gap = gapAtFirst
+    /// When a chunk was stored or fetched last, whoever wanted it.
+    package private(set) var lastMoved: Duration?
     private var pending: [UInt64: Pending] = [:]
     /// Chunks that wait to be sent, in order.
     private var waiting: [UInt64] = []
@@ -175,6 +183,7 @@ package final class BulkClient {
             loop.schedule(after: .zero) { completion(.failure(ended)) }
             return .none
         }
+        noteStart()
         let number = nextNumber()
         let frame = try BulkFrame.chunk(pass?.ticket ?? .none, number: number, contentBytes: bytes, write)
         pending[number] = Pending(frame: frame, counted: BulkLimits.counted(bytes), completion: completion)
@@ -182,6 +191,11 @@ package final class BulkClient {
         waitingBytes += BulkLimits.counted(bytes)
         goOn()
         return BulkFrame(frame).chunk
+    }
+
+    /// Nothing was waited for until now.
+    func noteStart() {
+        if pending.isEmpty, fetching.count == 0 { lastHeard = loop.monotonicNow }
     }
 
     func nextNumber() -> UInt64 {
@@ -321,7 +335,11 @@ package final class BulkClient {
         }
     }
 
-    private var patience: Duration { min(Self.patience * (1 << min(silences, 8)), Self.patienceMax) }
+    /// What is on its way on a connection that lives comes in time: to send it again would only fill a slow line.
+    private var patience: Duration {
+        let slack = isConnected ? min(gap * 4, Self.gapMax) : .zero
+        return min((Self.patience + slack) * (1 << min(silences, 8)), Self.patienceMax)
+    }
 
     private func heardNothing() {
         silences += 1
@@ -344,6 +362,7 @@ package final class BulkClient {
     }
 
     private func receive(_ messages: [Message]) {
+        if isConnected, pending.count + fetching.count > 0 { gap = loop.monotonicNow - lastHeard }
         lastHeard = loop.monotonicNow
         silences = 0
         let before = done
@@ -371,6 +390,7 @@ package final class BulkClient {
     }
 
     func noteDone(_ bytes: Int) {
+        lastMoved = loop.monotonicNow
         done.chunksDone += 1
         done.bytesDone += bytes
         done.waiting = nil

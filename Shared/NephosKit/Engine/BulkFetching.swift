@@ -33,6 +33,7 @@ final class BulkFetching {
             client.loop.schedule(after: .zero) { completion(.failure(ended)) }
             return
         }
+        client.noteStart()
         let number = client.nextNumber()
         pending[number] = Pending(chunk: chunk, completion: completion)
         waiting.append(number)

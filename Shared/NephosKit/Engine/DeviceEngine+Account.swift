@@ -233,6 +233,8 @@ extension DeviceEngine {
             return previous
         }
         try switched(to: session)
+        // What was kept of the other's contents is nobody's now.
+        if let previous, previous.accountID != account { sweepContents() }
         if previous?.accountID != account || previous?.signedIn != true { announceAccountChange() }
         return session
     }

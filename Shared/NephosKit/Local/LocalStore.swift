@@ -65,6 +65,8 @@ package final class LocalStore: Sendable {
         for file in [path, path + "-wal", path + "-shm"] { chmod(file, 0o600) }
         var configuration = Configuration()
         configuration.busyMode = .timeout(10)
+        // Of a container of some ten thousand items the indexes fit.
+        configuration.prepareDatabase { try $0.execute(sql: "PRAGMA cache_size = -16384") }
         let pool = try DatabasePool(path: path, configuration: configuration)
         // GRDB sets NORMAL after it has switched to WAL; an accepted write must survive a power cut.
         try pool.writeWithoutTransaction { database in

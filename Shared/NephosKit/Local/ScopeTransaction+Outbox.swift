@@ -34,6 +34,11 @@ extension ScopeTransaction {
         try operations(limit: limit, where: "state <> 'blocked'")
     }
 
+    /// The operation at this position; nil: it is done with.
+    func operation(at position: Int64) throws -> OutboxOperation? {
+        try operations(limit: 1, where: "position = \(position)").first
+    }
+
     /// The first that waits for a person.
     func firstBlocked() throws -> OutboxOperation? { try operations(limit: 1, where: "state = 'blocked'").first }
 

@@ -3,6 +3,7 @@ import GRDB
 import NephosCore
 import NephosWire
 import SwiftProtobuf
+import Synchronization
 
 /// A limits profile as a row keeps it.
 enum StoredLimits {
@@ -100,9 +101,20 @@ struct Facts {
         return HybridTimestamp(rawValue: UInt64(bitPattern: greatest ?? 0))
     }
 
+    /// Every transaction looks at it, and it hardly ever changes.
     var session: SessionRecord? {
-        get throws { try value("session", as: SessionRecord.self) }
+        get throws {
+            let data = try Data.fetchOne(
+                database.cachedStatement(sql: "SELECT value FROM facts WHERE name = 'session'"))
+            guard let data else { return nil }
+            if let last = Self.lastSession.withLock({ $0 }), last.data == data { return last.record }
+            let record = try JSONDecoder().decode(SessionRecord.self, from: data)
+            Self.lastSession.withLock { $0 = (data, record) }
+            return record
+        }
     }
+
+    private static let lastSession = Mutex<(data: Data, record: SessionRecord)?>(nil)
 
     func setSession(_ session: SessionRecord?) throws { try set("session", session) }
 }

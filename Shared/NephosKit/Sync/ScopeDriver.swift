@@ -342,10 +342,21 @@ final class ScopeDriver {
         }
     }
 
+    /// How many that wait are looked at to find one that may be sent.
+    private static let readMax = 1024
+
     private func sendable(limit: Int) throws(CloudError) -> [OutboxOperation] {
         try read { rows in
             guard try rows.state().synced else { return [] }
-            var waiting = try model.ready(among: rows.sendable(limit: limit), in: rows)
+            var limit = limit
+            var found = try rows.sendable(limit: limit)
+            var waiting = try model.ready(among: found, in: rows)
+            // What has to wait for something of its own is not in the way of what need not.
+            while waiting.isEmpty, found.count == limit, limit < Self.readMax {
+                limit *= 2
+                found = try rows.sendable(limit: limit)
+                waiting = try model.ready(among: found, in: rows)
+            }
             let alone = try model.alone(among: waiting, in: rows)
             for index in waiting.indices { waiting[index].goesAlone = alone.contains(waiting[index].position) }
             return waiting

@@ -149,7 +149,7 @@ extension ScopeSync {
         guard isPulling, let staging else { return [] }
         reading = staging
         self.staging = nil
-        return [.read(request(of: staging))]
+        return prolongWaiters() + [.read(request(of: staging))]
     }
 
     /// A page did not come, or could not be kept.

@@ -12,6 +12,8 @@ struct ScopeWaiter {
     }
 
     var goal: Goal
+    /// How long nothing may come.
+    var timeout: Duration
     /// When it gives up, by the loop's clock.
     var deadline: Duration
     /// Whether it gives up as soon as it is known to wait in vain for now.
@@ -40,7 +42,7 @@ extension ScopeSync {
     ) -> (number: Int, actions: [Action]) {
         waiterCount += 1
         waiters[waiterCount] = ScopeWaiter(
-            goal: goal ?? .pulled(pulls + 1), deadline: monotonic + timeout, isImpatient: isImpatient)
+            goal: goal ?? .pulled(pulls + 1), timeout: timeout, deadline: monotonic + timeout, isImpatient: isImpatient)
         var actions: [Action] = [.wait(.waiter(waiterCount), timeout)]
         switch goal {
         case nil: actions += pull()
@@ -48,6 +50,13 @@ extension ScopeSync {
         default: break
         }
         return (waiterCount, actions + [.look])
+    }
+
+    /// A page has come, and there are more: whoever waits for all of them waits on.
+    func prolongWaiters() -> [Action] {
+        waiters.sorted { $0.key < $1.key }.compactMap { number, waiter in
+            if case .sent = waiter.goal { nil } else { .wait(.waiter(number), waiter.timeout) }
+        }
     }
 
     /// Ends one who waits, if it still does.

@@ -30,6 +30,12 @@ public enum DocumentField: String, Sendable, CaseIterable {
     case state
     /// Integer: how much of its content the server has of this device, 0 to 100.
     case percent
+    /// Text: what of its content is on this device, as ``DocumentDownload/Status`` has it.
+    case downloadingStatus
+    /// Integer: how much of its newest content has come to this device, 0 to 100.
+    case percentDownloaded
+    /// Boolean: whether it is kept downloaded, for its own sake or for a folder's that it is in.
+    case isPinned
     /// Boolean: whether contents lost to another, and nobody has resolved that.
     case isConflicted
     /// Boolean: whether it, or a folder that it is in, lies in the trash.
@@ -37,11 +43,11 @@ public enum DocumentField: String, Sendable, CaseIterable {
 
     var type: PredicateType {
         switch self {
-        case .name, .path, .parent, .kind, .contentType, .state: .string
-        case .size, .percent: .integer
+        case .name, .path, .parent, .kind, .contentType, .state, .downloadingStatus: .string
+        case .size, .percent, .percentDownloaded: .integer
         case .created, .modified: .date
         case .tags: .list(.string)
-        case .isExecutable, .isConflicted, .isTrashed: .boolean
+        case .isExecutable, .isConflicted, .isTrashed, .isPinned: .boolean
         }
     }
 
@@ -87,6 +93,9 @@ struct QueriedDocument {
         case .isExecutable: return .boolean(wire.attributes.executable)
         case .state: return .string(try documents.transfer(of: held).state.rawValue)
         case .percent: return .integer(Int64(try documents.transfer(of: held).percent))
+        case .downloadingStatus: return .string(try documents.download(of: held).status.rawValue)
+        case .percentDownloaded: return .integer(Int64(try documents.download(of: held).percent))
+        case .isPinned: return .boolean(try documents.pin(over: held.id) != nil)
         case .isConflicted: return .boolean(!wire.conflicts.isEmpty)
         case .isTrashed: return .boolean(location.isTrashed)
         }

@@ -128,6 +128,9 @@ extension DocumentEntry {
         case .isExecutable: .boolean(isExecutable)
         case .state: .string(state.rawValue)
         case .percent: .integer(Int64(percent))
+        case .downloadingStatus: .string(download.status.rawValue)
+        case .percentDownloaded: .integer(Int64(download.percent))
+        case .isPinned: .boolean(download.isPinned)
         case .isConflicted: .boolean(conflictCount > 0)
         case .isTrashed: .boolean(isTrashed)
         }

@@ -1,0 +1,190 @@
+import Foundation
+import GRDB
+import NephosCore
+import NephosFiles
+import NephosWire
+import Synchronization
+
+/// Decides which contents of a home stay that the server has too, and which go: the only place that does.
+///
+/// Rows name files in the home's folder of contents. A file gets its row in one transaction, under a claim that keeps
+/// sweeps away until then; a row goes before its file. So a process may end at any point: a file without a row is
+/// swept, and a row without its file, or with another than it was, is dropped by whoever reads it. What is unsent is in
+/// other rows (``DocumentTransaction/WaitingContent``), which nothing here touches.
+struct ContentCache {
+    /// What may stay, where nobody has said otherwise.
+    static let defaultBytesMax: UInt64 = 512 << 20
+    /// At most this part of what the disk has left then, with what is here.
+    static let defaultPart: UInt64 = 8
+    /// How exactly it is known when something was used: nobody writes at each reading.
+    static let useGrain: Duration = .seconds(60)
+    /// Rows that are looked at in one go.
+    private static let batchCount = 100
+    private static let fact = "content_cache"
+
+    let database: Database
+    let folder: ContentFolder
+
+    /// What somebody has set; nil: nobody has.
+    static func setting(_ database: Database) throws -> UInt64? {
+        try Facts(database).value(fact, as: UInt64.self)
+    }
+
+    static func set(_ bytes: UInt64?, _ database: Database) throws { try Facts(database).set(fact, bytes) }
+
+    /// Bytes that are here and may go.
+    func bytes() throws -> UInt64 {
+        UInt64(
+            clamping: try Int64.fetchOne(
+                database.cachedStatement(sql: "SELECT coalesce(sum(length), 0) FROM document_copies WHERE is_kept = 0"))
+                ?? 0)
+    }
+
+    /// Bytes that may stay: what was set or is the rule, and never so many that the disk has no room for its database.
+    func bound() throws -> UInt64 {
+        let setting = try Self.setting(database)
+        guard setting != 0 else { return 0 }
+        guard let disk = folder.disk else { return setting ?? Self.defaultBytesMax }
+        let available = disk.free.addingReportingOverflow(try bytes()).partialValue
+        let bound = setting ?? min(Self.defaultBytesMax, available / Self.defaultPart)
+        return min(bound, available > disk.reserve ? available - disk.reserve : 0)
+    }
+
+    /// Removes rows until no more stays than may: what was used longest ago first, and nothing that somebody wants to
+    /// have here.
+    ///
+    /// - Returns: The files that nobody needs any more, once this transaction is over.
+    func trim() throws -> [DocumentID] {
+        var (bytes, files) = (try bytes(), [DocumentID]())
+        guard bytes > 0 else { return [] }
+        let bound = try bound()
+        while bytes > bound {
+            let rows = try Row.fetchAll(
+                database.cachedStatement(
+                    sql: "SELECT rowid, account, container, item, file, length FROM document_copies "
+                        + "WHERE is_kept = 0 ORDER BY used, rowid LIMIT \(Self.batchCount)"))
+            guard !rows.isEmpty else { return files }
+            for row in rows where bytes > bound {
+                let place = LocalScope(
+                    account: AccountID(row["account"] as String), service: .documents, path: row["container"])
+                let documents = DocumentTransaction(ScopeTransaction(database, place))
+                bytes -= min(bytes, UInt64(clamping: row["length"] as Int64))
+                if let item = DocumentID(row["item"] as String), try documents.isWanted(item) {
+                    try database.cachedStatement(sql: "UPDATE document_copies SET is_kept = 1 WHERE rowid = ?1")
+                        .execute(arguments: [row["rowid"] as Int64])
+                } else if let file = DocumentID(bytes: row["file"] as Data) {
+                    try documents.forgetCopy(in: file)
+                    files.append(file)
+                }
+            }
+        }
+        return files
+    }
+}
+
+extension LocalStore {
+    /// Notes contents that are here now, and makes room for them.
+    ///
+    /// - Parameter body: Notes them. It returns the files that nobody needs any more.
+    func keepCopies(in folder: ContentFolder, _ body: (Database) throws -> [DocumentID]) throws(CloudError) {
+        let files = try write { database in
+            try body(database) + ContentCache(database: database, folder: folder).trim()
+        }
+        for file in files { folder.remove(file) }
+    }
+}
+
+extension Session {
+    /// How many bytes of contents may stay in this home that the server has too: what was read or got whole, and what
+    /// was put. They are read from here then, also without a connection. What was used longest ago goes first. What
+    /// waits to be sent, and what is kept downloaded, stays in any case and does not count.
+    ///
+    /// It holds for all processes of the home, and is remembered.
+    ///
+    /// - Parameter maxBytes: 0: none; nil: 512 MiB, or an eighth of what the disk has left where that is less.
+    /// - Throws: ``CloudError`` `.storageFailure`.
+    public func setContentCache(maxBytes: UInt64?) throws(CloudError) {
+        try local.prepare(DocumentTransaction.migrations)
+        let folder = try ContentFolder(home: local.home)
+        try local.keepCopies(in: folder) { database in
+            try ContentCache.set(maxBytes, database)
+            return []
+        }
+    }
+
+    /// Bytes of contents in this home that the server has too and that may go, and how many may stay.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`.
+    public func contentCache() throws(CloudError) -> (bytes: UInt64, maxBytes: UInt64) {
+        try local.prepare(DocumentTransaction.migrations)
+        let folder = try ContentFolder(home: local.home)
+        return try local.read { database in
+            let cache = ContentCache(database: database, folder: folder)
+            return (try cache.bytes(), try cache.bound())
+        }
+    }
+}
+
+/// A content that is written into the home besides where it is to go. Its file is gone with this, unless it is kept.
+///
+/// What fails here is nobody's failure: the content is not kept then.
+final class KeptContent: ContentSink {
+    private struct State {
+        /// Until the file has its row, no sweep may take it.
+        var claim: FileLock?
+        var isWhole = true
+        var isKept = false
+    }
+
+    let file: DocumentID
+    private let folder: ContentFolder
+    private let sink: FileSink
+    private let state: Mutex<State>
+
+    /// - Returns: Nil: nothing can be written there.
+    init?(_ folder: ContentFolder, _ file: DocumentID) {
+        guard let claim = try? folder.claim() else { return nil }
+        let descriptor = folder.create(file)
+        guard descriptor >= 0 else { return nil }
+        (self.file, self.folder) = (file, folder)
+        state = Mutex(State(claim: claim))
+        sink = FileSink(descriptor: descriptor, name: folder.file(file))
+    }
+
+    deinit {
+        drop()
+        close(sink.descriptor)
+    }
+
+    func write(_ bytes: UnsafeRawBufferPointer, at offset: Int) {
+        guard isWhole else { return }
+        do { try sink.write(bytes, at: offset) } catch { drop() }
+    }
+
+    var isWhole: Bool { state.withLock { $0.isWhole } }
+
+    /// It has its row.
+    func keep() { end(isKept: true) }
+    /// It gets none.
+    func drop() { end(isKept: false) }
+
+    private func end(isKept: Bool) {
+        let isOver = state.withLock { state in
+            defer { (state.claim, state.isWhole) = (nil, false) }
+            state.isKept = state.isKept || isKept
+            return state.isKept || state.claim == nil
+        }
+        if !isOver { folder.remove(file) }
+    }
+}
+
+/// Two places for one content.
+struct TeeSink: ContentSink {
+    let first: any ContentSink
+    let second: any ContentSink
+
+    func write(_ bytes: UnsafeRawBufferPointer, at offset: Int) throws {
+        try first.write(bytes, at: offset)
+        try second.write(bytes, at: offset)
+    }
+}

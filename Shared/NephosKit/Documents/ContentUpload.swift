@@ -1,0 +1,113 @@
+import Foundation
+import NephosBus
+import NephosCore
+import NephosWire
+
+/// How far the contents of a container are that are sent.
+struct UploadProgress: Sendable {
+    var bytesDone = 0
+    var bytesTotal = 0
+    /// The next chunk waits because of the rate.
+    var isPaced = false
+    /// Why nothing moves; nil: it does, or there is nothing to move.
+    var waiting: CloudError?
+}
+
+/// One request's contents on their way.
+final class ContentUpload {
+    var operation: OutboxOperation
+    let account: AccountID?
+    let isShort: Bool
+    var request: WireApplyChanges
+    /// Names it among the account's uploads. The same each time, also in another process.
+    var transfer: Data
+    /// Whether the service may know of it.
+    var isOpen = false
+    /// Where each chunk is, by its id.
+    var places: [ChunkID: Place] = [:]
+    /// What was not asked about yet, and what the container lacks.
+    var unasked: [ChunkID] = []
+    var missing: Set<ChunkID> = []
+    /// Of the missing: they take the place of what the service cannot read any more, and need no room.
+    var damaged: Set<ChunkID> = []
+    /// Bytes that the upload holds, and whether it is of any use that it does.
+    var storedBytes: UInt64 = 0
+    var holdsSome = false
+    var left: [ChunkID] = []
+    var storing = 0
+    var client: BulkClient?
+    /// Set while the next chunk has to wait because of the rate.
+    var pacing: (any LoopTimer)?
+    private var file: (version: DocumentID, handle: FileHandle)?
+    var progress = UploadProgress()
+    /// What the home was told last of how far it is, and when.
+    var noted = (percent: 0, at: Duration.zero)
+    /// When its row was written last.
+    var told: Duration = .zero
+    /// The service was in the way; it is gone on with after the pause.
+    var isIdle = false
+
+    init(_ operation: OutboxOperation, _ account: AccountID?, _ request: WireApplyChanges, isShort: Bool) {
+        self.operation = operation
+        self.account = account
+        self.request = request
+        self.isShort = isShort
+        transfer = DocumentsModel.transfer(of: operation, request)
+    }
+
+    /// A chunk within a content of the home.
+    struct Place {
+        var version: DocumentID
+        var offset: Int
+        var length: Int
+    }
+
+    /// A content whose bytes are not here as they were put.
+    struct Unreadable: Error {
+        var version: DocumentID
+        var error: CloudError
+
+        static func lost(_ version: DocumentID) -> Unreadable {
+            Unreadable(
+                version: version,
+                error: CloudError(
+                    .unknownItem,
+                    "The content that was to be sent is not in this device's home any more. Put it again."))
+        }
+
+        static func changed(_ version: DocumentID) -> Unreadable {
+            Unreadable(
+                version: version,
+                error: CloudError(
+                    .constraintViolation,
+                    "The content that was to be sent was changed in this device's home. Put it again."))
+        }
+    }
+
+    /// Reads a chunk.
+    ///
+    /// - Throws: ``Unreadable``: it is not here as it was put; ``CloudError``: the home cannot be read.
+    func read(_ place: Place, in folder: ContentFolder, into room: UnsafeMutableRawBufferPointer) throws {
+        let name = folder.file(place.version)
+        if file?.version != place.version {
+            let descriptor = open(name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
+            guard descriptor >= 0 else {
+                guard errno != ENOENT else { throw Unreadable.lost(place.version) }
+                throw ContentFolder.unreadable(name)
+            }
+            file = (place.version, FileHandle(fileDescriptor: descriptor, closeOnDealloc: true))
+        }
+        guard let descriptor = file?.handle.fileDescriptor, room.count == place.length else {
+            throw Unreadable.lost(place.version)
+        }
+        var filled = 0
+        while filled < place.length {
+            let count = pread(
+                descriptor, room.baseAddress.map { $0 + filled }, place.length - filled, off_t(place.offset + filled))
+            if count < 0, errno == EINTR { continue }
+            guard count >= 0 else { throw ContentFolder.unreadable(name) }
+            guard count > 0 else { throw Unreadable.lost(place.version) }
+            filled += count
+        }
+    }
+}

@@ -1,0 +1,119 @@
+public import Foundation
+public import NephosCore
+internal import NephosWire
+
+/// The bytes of a file, or of a part of it, in their order: ``UbiquityContainer/stream(_:range:version:timeout:)``.
+///
+/// They are of one version, whatever is put meanwhile. Each piece has at most ``pieceBytes``, and the next is fetched
+/// while the reader has one: no more than two are in memory, however slowly it reads. What is on this device is read
+/// from here; read to its end, a whole content stays here as one does that is read.
+public struct DocumentStream: AsyncSequence, Sendable {
+    /// Bytes of a piece, at most.
+    public static let pieceBytes = 4 << 20
+
+    /// Where in the content it begins, and ends. What of it has come the reader knows.
+    public let range: Range<UInt64>
+    /// Which content it is.
+    public let version: DocumentID?
+    fileprivate let container: UbiquityContainer
+    fileprivate let item: HeldDocument
+    fileprivate let content: WireDocumentContent
+    fileprivate let timeout: Duration
+
+    public func makeAsyncIterator() -> Iterator { Iterator(self) }
+
+    /// Reads it once.
+    public final class Iterator: AsyncIteratorProtocol {
+        private let stream: DocumentStream
+        private var offset: Int
+        private var ahead: Task<Result<Data, CloudError>, Never>?
+        /// What has come, where it may stay.
+        private var copy: (file: KeptContent, cutter: ContentCutter)?
+
+        fileprivate init(_ stream: DocumentStream) {
+            self.stream = stream
+            offset = Int(clamping: stream.range.lowerBound)
+            // One of a single piece is kept as it is read.
+            let isWhole = stream.range == 0..<stream.content.length && stream.range.count > DocumentStream.pieceBytes
+            copy = (isWhole ? try? stream.container.absentCopy(for: stream.item, stream.content) : nil)
+                .map { ($0, ContentCutter()) }
+        }
+
+        deinit {
+            ahead?.cancel()
+            copy?.file.drop()
+        }
+
+        /// The next piece; nil: that was all.
+        ///
+        /// - Throws: ``CloudError`` as ``UbiquityContainer/read(_:version:timeout:)`` does; `.operationCancelled` when
+        ///   the task is.
+        public func next() async throws(CloudError) -> Data? {
+            guard !Task.isCancelled else {
+                throw CloudError(.operationCancelled, "The task that read the content was cancelled.")
+            }
+            guard let piece = ahead ?? fetch(from: offset) else {
+                end()
+                return nil
+            }
+            let data = try await piece.value.get()
+            keep(data)
+            offset += data.count
+            ahead = fetch(from: offset)
+            return data
+        }
+
+        private func fetch(from offset: Int) -> Task<Result<Data, CloudError>, Never>? {
+            let end = Int(clamping: stream.range.upperBound)
+            guard offset < end else { return nil }
+            let range = offset..<Swift.min(end, offset + DocumentStream.pieceBytes)
+            return Task { [stream] in
+                do throws(CloudError) {
+                    return .success(
+                        try await stream.container.read(stream.item, stream.content, range, stream.timeout))
+                } catch { return .failure(error) }
+            }
+        }
+
+        private func keep(_ data: Data) {
+            guard copy != nil else { return }
+            do {
+                try data.withUnsafeBytes { bytes in
+                    copy?.file.write(bytes, at: offset)
+                    try copy?.cutter.take(bytes)
+                }
+            } catch { end() }
+        }
+
+        private func end() {
+            guard let file = copy?.file, var cutter = copy?.cutter else { return }
+            copy = nil
+            defer { file.drop() }
+            guard offset == Int(clamping: stream.range.upperBound), file.isWhole, let cut = try? cutter.finish()
+            else { return }
+            stream.container.keep([
+                FetchedContent(item: stream.item.id, content: stream.content, copy: file, chunks: cut.chunks)
+            ])
+        }
+    }
+}
+
+extension UbiquityContainer {
+    /// The content of a file, or a part of it, piece by piece, of whatever length.
+    ///
+    /// - Parameters:
+    ///   - range: Bytes of the content; what is beyond its end is left out. Nil: all of it.
+    ///   - version: Nil: the newest that this device knows of.
+    ///   - timeout: How long nothing may come before it is given up.
+    /// - Throws: ``CloudError`` as ``read(_:version:timeout:)`` does.
+    public func stream(
+        _ path: some DocumentAddressing, range: Range<UInt64>? = nil, version: DocumentID? = nil,
+        timeout: Duration = .seconds(30)
+    ) async throws(CloudError) -> DocumentStream {
+        let (item, content) = try await content(at: path, version, timeout)
+        let all = 0..<content.length
+        return DocumentStream(
+            range: range?.clamped(to: all) ?? all, version: DocumentID(bytes: content.version), container: self,
+            item: item, content: content, timeout: timeout)
+    }
+}

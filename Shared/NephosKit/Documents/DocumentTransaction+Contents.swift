@@ -1,0 +1,198 @@
+import Foundation
+import GRDB
+import NephosCore
+import NephosWire
+import SwiftProtobuf
+
+/// Contents that are in the home until the server has them.
+extension DocumentTransaction {
+    /// A content that its request needs and that is not stored there yet.
+    struct WaitingContent {
+        var version: DocumentID
+        var position: Int64
+        var chunks: [CutChunk]
+    }
+
+    func waitingContents(at position: Int64) throws -> [WaitingContent] {
+        try contents(at: position, " AND is_stored = 0")
+    }
+
+    /// Those that a request brings and that are not in it.
+    func contents(at position: Int64, _ condition: String = "") throws -> [WaitingContent] {
+        try Row.fetchAll(
+            cached(
+                "SELECT version, position, chunks FROM document_contents WHERE account = ?1 AND container = ?2 "
+                    + "AND position = ?3\(condition) ORDER BY version"),
+            arguments: arguments(position)
+        ).compactMap { row in
+            DocumentID(bytes: row["version"] as Data).map {
+                WaitingContent(version: $0, position: row["position"], chunks: CutChunk.decode(row["chunks"]))
+            }
+        }
+    }
+
+    /// Whether another request brings the content, and has yet to be answered.
+    func isSentElsewhere(_ version: Data, than position: Int64) throws -> Bool {
+        try Bool.fetchOne(
+            cached(
+                "SELECT 1 FROM document_contents WHERE account = ?1 AND container = ?2 AND version = ?3 "
+                    + "AND position <> ?4 AND position IN (SELECT position FROM outbox)"),
+            arguments: arguments(version, position)) ?? false
+    }
+
+    /// A request that was never sent and has to wait for its contents.
+    struct Unstored {
+        var position: Int64
+        /// Bytes of them.
+        var length: UInt64
+        var attempts: Int
+        var nextAttempt: Timestamp
+    }
+
+    func unstored() throws -> [Unstored] {
+        try Row.fetchAll(
+            cached(
+                "SELECT c.position, sum(c.length) AS bytes, o.attempts, o.next_attempt FROM document_contents c "
+                    + "JOIN outbox o ON o.position = c.position AND o.state = 'unsent' "
+                    + "WHERE c.account = ?1 AND c.container = ?2 AND c.is_stored = 0 GROUP BY c.position"),
+            arguments: arguments()
+        ).map { row in
+            Unstored(
+                position: row["position"], length: UInt64(clamping: row["bytes"] as Int64), attempts: row["attempts"],
+                nextAttempt: Timestamp(milliseconds: UInt64(bitPattern: row["next_attempt"] as Int64)))
+        }
+    }
+
+    /// Counts that what a request needs is sent once more.
+    ///
+    /// - Returns: How often by now.
+    func countSending(at position: Int64) throws -> Int {
+        try cached(
+            "UPDATE document_contents SET sendings = sendings + 1 "
+                + "WHERE account = ?1 AND container = ?2 AND position = ?3"
+        ).execute(arguments: arguments(position))
+        return try Int.fetchOne(
+            cached(
+                "SELECT max(sendings) FROM document_contents WHERE account = ?1 AND container = ?2 AND position = ?3"),
+            arguments: arguments(position)) ?? 0
+    }
+
+    /// A content is not in the home any more.
+    func forgetContent(_ version: DocumentID) throws {
+        try cached("DELETE FROM document_contents WHERE account = ?1 AND container = ?2 AND version = ?3")
+            .execute(arguments: arguments(version.wire))
+    }
+
+    /// Whether the content is here, in the home.
+    func holdsContent(_ version: Data) throws -> Bool {
+        try Bool.fetchOne(
+            cached("SELECT 1 FROM document_contents WHERE account = ?1 AND container = ?2 AND version = ?3"),
+            arguments: arguments(version)) ?? false
+    }
+
+    /// The version under which these bytes are in the home; nil: they are not. Another item may have brought them, of
+    /// which this one is a copy.
+    func heldVersion(of content: WireDocumentContent) throws -> DocumentID? {
+        if try holdsContent(content.version) { return DocumentID(bytes: content.version) }
+        return try Row.fetchAll(
+            cached(
+                "SELECT version, chunks FROM document_contents WHERE account = ?1 AND container = ?2 AND length = ?3"),
+            arguments: arguments(Int64(clamping: content.length))
+        ).first { row in try Data(CutChunk.root(of: CutChunk.decode(row["chunks"])).bytes) == content.root }
+            .flatMap { DocumentID(bytes: $0["version"] as Data) }
+    }
+
+    func isUploading(_ version: Data) throws -> Bool { try progress(of: version)?.isStored == false }
+
+    /// The contents that a request needs are stored; or are not any more.
+    func markStored(at position: Int64, isStored: Bool = true) throws {
+        try cached(
+            "UPDATE document_contents SET is_stored = ?4, percent = iif(?4, 100, 0) "
+                + "WHERE account = ?1 AND container = ?2 AND position = ?3"
+        ).execute(arguments: arguments(position, isStored))
+        try touchItems(at: position)
+    }
+
+    /// Notes that a content is here, in the home.
+    func addContent(_ version: DocumentID, at position: Int64, length: UInt64, chunks: [CutChunk]) throws {
+        try cached(
+            "INSERT OR REPLACE INTO document_contents (account, container, version, position, length, chunks) "
+                + "VALUES (?1, ?2, ?3, ?4, ?5, ?6)"
+        ).execute(
+            arguments: arguments(version.wire, position, Int64(clamping: length), CutChunk.encode(chunks)))
+    }
+
+    /// So much of the contents that a request needs is stored.
+    func setPercent(_ percent: Int, at position: Int64) throws {
+        try cached(
+            "UPDATE document_contents SET percent = ?4 "
+                + "WHERE account = ?1 AND container = ?2 AND position = ?3 AND is_stored = 0"
+        ).execute(arguments: arguments(position, percent))
+        try touchItems(at: position)
+    }
+
+    /// How far a content is that waits here; nil: it does not.
+    func progress(of version: Data) throws -> (isStored: Bool, percent: Int)? {
+        try Row.fetchOne(
+            cached(
+                "SELECT is_stored, percent FROM document_contents WHERE account = ?1 AND container = ?2 "
+                    + "AND version = ?3"),
+            arguments: arguments(version)
+        ).map { ($0["is_stored"], $0["percent"]) }
+    }
+
+    /// Gives contents that are still here to another request.
+    func moveContent(_ version: Data, to position: Int64) throws {
+        try cached(
+            "UPDATE document_contents SET position = ?4, is_stored = 0, percent = 0 "
+                + "WHERE account = ?1 AND container = ?2 AND version = ?3"
+        ).execute(arguments: arguments(version, position))
+    }
+
+    /// Nobody needs what the request brought any more.
+    func forgetContents(at position: Int64) throws {
+        try cached("DELETE FROM document_contents WHERE account = ?1 AND container = ?2 AND position = ?3")
+            .execute(arguments: arguments(position))
+    }
+
+    /// Of all contents that wait, the percents that were sent of each.
+    func sentPercent() throws -> Int {
+        try Int.fetchOne(
+            cached(
+                "SELECT coalesce(sum(CASE WHEN is_stored THEN 100 ELSE percent END), 0) FROM document_contents "
+                    + "WHERE account = ?1 AND container = ?2"), arguments: arguments()) ?? 0
+    }
+
+    /// Files of a home's contents that a row names, of whichever account and container: of those that wait or were
+    /// refused, of those that the server has too, and of those that are on their way here.
+    static func neededContents(_ database: Database) throws -> Set<DocumentID> {
+        // Nobody may have opened a container in this home yet.
+        guard try database.tableExists("document_contents") else { return [] }
+        var sql = "SELECT version FROM document_contents"
+        // Nor with this release.
+        if try database.tableExists("document_copies") {
+            sql += " UNION ALL SELECT file FROM document_copies "
+            sql += "UNION ALL SELECT file FROM document_downloads WHERE file IS NOT NULL"
+        }
+        return Set(try Data.fetchAll(database, sql: sql).compactMap { DocumentID(bytes: $0) })
+    }
+
+    /// Whether any of those rows names this one.
+    static func isNeeded(_ file: DocumentID, _ database: Database) throws -> Bool {
+        try Bool.fetchOne(
+            database.cachedStatement(
+                sql: "SELECT EXISTS (SELECT 1 FROM document_contents WHERE version = ?1) "
+                    + "OR EXISTS (SELECT 1 FROM document_copies WHERE file = ?1) "
+                    + "OR EXISTS (SELECT 1 FROM document_downloads WHERE file = ?1)"),
+            arguments: [file.wire]) ?? true
+    }
+
+    /// Contents of an account that were refused, and are nowhere but here.
+    static func refusedContents(of account: AccountID, _ database: Database) throws -> Int {
+        // Nobody may have opened a container in this home yet.
+        guard try database.tableExists("document_refusals") else { return 0 }
+        return try Int.fetchOne(
+            database, sql: "SELECT COUNT(*) FROM document_refusals WHERE account = ? AND version IS NOT NULL",
+            arguments: [account.rawValue]) ?? 0
+    }
+}

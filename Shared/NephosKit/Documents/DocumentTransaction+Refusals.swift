@@ -1,0 +1,77 @@
+import Foundation
+import GRDB
+import NephosCore
+import NephosWire
+
+/// What was refused, until somebody has dismissed it.
+extension DocumentTransaction {
+    func recordRefusal(
+        _ changes: [(item: ItemName, path: String, version: Data?)], of position: Int64, _ error: CloudError,
+        now: Timestamp
+    ) throws {
+        for (ordinal, change) in changes.enumerated() {
+            try cached(
+                "INSERT OR REPLACE INTO document_refusals (account, container, position, ordinal, path, version, "
+                    + "refused_at, error, item) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)"
+            ).execute(
+                arguments: arguments(
+                    position, ordinal, change.path, change.version, Int64(bitPattern: now.milliseconds),
+                    StoredError.encode(error), change.item.rawValue))
+            try touch(change.item)
+        }
+    }
+
+    /// A place for what is refused of a request that goes on without it.
+    func nextRefusal() throws -> Int64 {
+        let least = try Int64.fetchOne(
+            cached("SELECT min(position) FROM document_refusals WHERE account = ?1 AND container = ?2"),
+            arguments: arguments())
+        return min(0, least ?? 0) - 1
+    }
+
+    struct Refusal {
+        var position: Int64
+        /// Empty: it was refused by a release that did not keep it.
+        var item: ItemName
+        var path: String
+        /// Of the content that is still here.
+        var version: DocumentID?
+        var at: Timestamp
+        var error: CloudError
+    }
+
+    func refusals() throws -> [Refusal] {
+        try Row.fetchAll(
+            cached(
+                "SELECT position, item, path, version, refused_at, error FROM document_refusals "
+                    + "WHERE account = ?1 AND container = ?2 ORDER BY position, ordinal"),
+            arguments: arguments()
+        ).compactMap { row in
+            StoredError.decode(row["error"]).map {
+                Refusal(
+                    position: row["position"], item: ItemName(row["item"] as String), path: row["path"],
+                    version: (row["version"] as Data?).flatMap { DocumentID(bytes: $0) },
+                    at: Timestamp(milliseconds: UInt64(bitPattern: row["refused_at"] as Int64)), error: $0)
+            }
+        }
+    }
+
+    /// Whether a change of the item was refused, and nobody has dismissed that.
+    func isRefused(_ id: DocumentID) throws -> Bool {
+        try Bool.fetchOne(
+            cached("SELECT 1 FROM document_refusals WHERE account = ?1 AND container = ?2 AND item = ?3 LIMIT 1"),
+            arguments: arguments(id.description)) ?? false
+    }
+
+    /// Takes a refusal out, and its bytes with it unless they wait to be sent by something else.
+    func removeRefusal(_ refusal: Refusal) throws {
+        try cached(
+            "DELETE FROM document_refusals WHERE account = ?1 AND container = ?2 AND position = ?3 AND path = ?4"
+        ).execute(arguments: arguments(refusal.position, refusal.path))
+        try touch(refusal.item)
+        guard let version = refusal.version else { return }
+        try cached(
+            "DELETE FROM document_contents WHERE account = ?1 AND container = ?2 AND version = ?3 AND position = ?4"
+        ).execute(arguments: arguments(version.wire, refusal.position))
+    }
+}

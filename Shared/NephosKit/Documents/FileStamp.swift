@@ -1,0 +1,53 @@
+import Foundation
+import NephosCore
+
+/// What the system says of a file, so that one that was put is not read again to learn that nothing was written to it.
+///
+/// The time of the last change of any kind is part of it: no program can set that back, whatever it does to the time of
+/// the last writing. (As restic and git compare; rsync looks at size and time of writing alone.)
+struct FileStamp: Hashable, Sendable {
+    /// For so long after a change a second one may leave the same times.
+    private static let grain: Int64 = 2_000_000_000
+
+    let device: Int64
+    let number: Int64
+    let size: Int64
+    /// In nanoseconds since 1970.
+    let modified: Int64
+    let changed: Int64
+
+    init(_ status: stat) {
+        device = Int64(truncatingIfNeeded: status.st_dev)
+        number = Int64(truncatingIfNeeded: status.st_ino)
+        size = Int64(status.st_size)
+        modified = Self.nanoseconds(status.st_mtim)
+        changed = Self.nanoseconds(status.st_ctim)
+    }
+
+    /// By the clock that files' times are of.
+    static var now: Int64 {
+        var time = timespec()
+        clock_gettime(CLOCK_REALTIME, &time)
+        return nanoseconds(time)
+    }
+
+    private static func nanoseconds(_ time: timespec) -> Int64 {
+        let seconds = Int64(time.tv_sec).multipliedReportingOverflow(by: 1_000_000_000)
+        return seconds.overflow ? 0 : seconds.partialValue &+ Int64(time.tv_nsec)
+    }
+
+    /// Whether a file that was read then, and has this stamp later, has the bytes that were read.
+    ///
+    /// - Parameter time: When its reading began, in nanoseconds since 1970.
+    func isSettled(at time: Int64) -> Bool { max(modified, changed) < time - Self.grain }
+
+    /// As a row keeps it.
+    var data: Data {
+        withUnsafeTemporaryAllocation(of: Int64.self, capacity: 5) { fields in
+            for (index, field) in [device, number, size, modified, changed].enumerated() {
+                fields.initializeElement(at: index, to: field.littleEndian)
+            }
+            return Data(UnsafeRawBufferPointer(fields))
+        }
+    }
+}

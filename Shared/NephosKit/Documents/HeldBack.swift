@@ -1,0 +1,82 @@
+import Foundation
+import NephosCore
+import NephosWire
+import SwiftProtobuf
+
+/// What a request that waits is about.
+struct RequestFootprint {
+    /// Items that it changes.
+    private(set) var items: Set<Data> = []
+    /// Folders that something is put into.
+    private(set) var targets: Set<Data> = []
+    /// Folders in which, however deep, something lies that it is about: with one of them it would be deleted, and come
+    /// back with its content.
+    private(set) var above: Set<Data> = []
+    /// Items that go, with all that lies in them.
+    private(set) var deleted: Set<Data> = []
+    /// Of contents.
+    private(set) var roots: Set<Data> = []
+
+    init(_ request: WireApplyChanges, _ documents: DocumentTransaction) throws {
+        for change in request.changes {
+            items.insert(change.item)
+            if let root = change.content?.root, !root.isEmpty { roots.insert(root) }
+            if let target = change.target { targets.insert(target) }
+            switch change.kind {
+            case .trash, .remove: deleted.insert(change.item)
+            default: break
+            }
+            let id = DocumentID(bytes: change.item)
+            try addAbove(change.target ?? id.flatMap { try documents.document($0) }?.wire.parent, documents)
+        }
+    }
+
+    private mutating func addAbove(_ folder: Data?, _ documents: DocumentTransaction) throws {
+        var next = folder
+        for _ in 0...DocumentLimits.depthMax {
+            guard let folder = next, above.insert(folder).inserted, let id = DocumentID(bytes: folder) else { return }
+            next = try documents.document(id)?.wire.parent
+        }
+    }
+}
+
+/// The footprints of what waits, which is looked at with each request that is sent: none is made twice.
+struct RequestFootprints {
+    private static let countMax = 256
+    private var known: [Int64: (payload: Data, footprint: RequestFootprint)] = [:]
+
+    /// As it was when the request was looked at first: what it concerns may have been deleted here since.
+    mutating func footprint(
+        of operation: OutboxOperation, _ documents: DocumentTransaction
+    ) throws -> RequestFootprint {
+        if let known = known[operation.position], known.payload == operation.payload { return known.footprint }
+        let footprint = try RequestFootprint(WireApplyChanges(serializedBytes: operation.payload), documents)
+        if known.count >= Self.countMax { known = [:] }
+        known[operation.position] = (operation.payload, footprint)
+        return footprint
+    }
+}
+
+/// What the requests that wait for contents are about, which later ones must not overtake.
+struct HeldBack {
+    private var items: Set<Data> = []
+    private var targets: Set<Data> = []
+    private var above: Set<Data> = []
+    /// Of contents that the server has once it has those requests, and which others may rest on.
+    private var roots: Set<Data> = []
+
+    func concerns(_ footprint: RequestFootprint) -> Bool {
+        !items.isDisjoint(with: footprint.items) || !targets.isDisjoint(with: footprint.items)
+            || !items.isDisjoint(with: footprint.targets) || !above.isDisjoint(with: footprint.deleted)
+            || !roots.isDisjoint(with: footprint.roots)
+    }
+
+    /// - Parameter isForContent: It only brings contents; else it may also free a name for another to take.
+    mutating func add(_ footprint: RequestFootprint, isForContent: Bool) {
+        items.formUnion(footprint.items)
+        targets.formUnion(footprint.targets)
+        above.formUnion(footprint.above)
+        roots.formUnion(footprint.roots)
+        if !isForContent { items.formUnion(footprint.targets) }
+    }
+}

@@ -1,0 +1,155 @@
+import Foundation
+import NephosCore
+import NephosWire
+
+/// A content that has come whole, and whose copy may stay here.
+struct FetchedContent: Sendable {
+    var item: DocumentID
+    var content: WireDocumentContent
+    var copy: KeptContent
+    var chunks: [CutChunk]
+}
+
+/// Contents that are here, and those that come.
+extension UbiquityContainer {
+    /// Writes the content, if it is here: since it waits to be sent, or was kept. What is damaged is dropped.
+    ///
+    /// - Returns: False: it is not here. Some of it may be written.
+    func copy(
+        _ content: WireDocumentContent, _ range: Range<Int>, to sink: any ContentSink
+    ) async throws(CloudError) -> Bool {
+        let (version, kept) = try read { (try $0.heldVersion(of: content), try $0.copy(of: content)) }
+        guard version != nil || kept != nil else { return false }
+        let folder = try ContentFolder(home: session.local.home)
+        let result: Result<ContentFolder.CopyOutcome, any Error> = await Self.elsewhere {
+            // The server may take it in this moment.
+            if let version, try folder.copy(version, length: content.length, range, to: sink) { return .written }
+            return try kept.map { try folder.copy($0, range, to: sink) } ?? .unreadable
+        }
+        do {
+            let outcome = try result.get()
+            if let kept, outcome != .unreadable { note(kept, of: content, isDamaged: outcome == .damaged, in: folder) }
+            return outcome == .written
+        } catch { throw LocalFailure.error(of: error, at: nil) }
+    }
+
+    /// Where it cannot be noted, it is found again.
+    private func note(
+        _ kept: LocalCopy, of content: WireDocumentContent, isDamaged: Bool, in folder: ContentFolder
+    ) {
+        let now = session.engine.stamp.now
+        if isDamaged {
+            _ = try? change(ofCopies: { try $0.forgetCopy(in: kept.file) })
+            folder.remove(kept.file)
+            scope.execute { ($0.model as? DocumentsModel)?.downloads.look() }
+        } else if abs(now.milliseconds.distance(to: kept.used.milliseconds)) >= ContentCache.useGrain.milliseconds {
+            _ = try? change(ofCopies: { try $0.noteUse(of: content.root, at: now) })
+        }
+    }
+
+    /// In a transaction of what is here, which sends nothing.
+    func change<Value>(
+        ofCopies body: (DocumentTransaction) throws -> Value
+    ) throws(CloudError) -> Value {
+        try session.local.write { try body(try documents($0)) }
+    }
+
+    /// Runs what reads and writes files where it keeps nobody waiting.
+    static func elsewhere<Value: Sendable>(
+        _ body: @escaping @Sendable () throws -> Value
+    ) async -> Result<Value, any Error> {
+        await withCheckedContinuation { continuation in
+            DispatchQueue.global().async { continuation.resume(returning: Result { try body() }) }
+        }
+    }
+
+    /// Fetches a content or a part of it.
+    ///
+    /// - Returns: What may stay here, once all of it has gone where it was to go; nil: nothing may.
+    func fetch(
+        _ item: HeldDocument, _ content: WireDocumentContent, _ range: Range<Int>, to sink: any ContentSink,
+        _ timeout: Duration, _ onProgress: @escaping @Sendable (Int) -> Void
+    ) async throws(CloudError) -> FetchedContent? {
+        guard let root = ChunkID(bytes: [UInt8](content.root)) else { throw ContentReading.damaged }
+        let (container, app) = (id, app)
+        let walk = try ContentWalk(
+            root: root, depth: content.depth, length: content.length,
+            range: UInt64(range.lowerBound)..<UInt64(range.upperBound))
+        let isWhole = range.lowerBound == 0 && UInt64(range.upperBound) == content.length
+        let copy = isWhole ? try keptContent(for: item, content) : nil
+        let former = try read { try $0.lastCopy(of: item.id) }
+        let folder = try? ContentFolder(home: session.local.home)
+        let local = folder.flatMap { folder in
+            former.flatMap { LocalChunks(begun: nil, former: $0, in: folder) }
+        }
+        let chunks: [CutChunk]
+        do throws(CloudError) {
+            chunks = try await session.engine.perform { engine, completion in
+                _ = ContentDownload(
+                    engine, app: app, container: container, walk,
+                    to: copy.map { TeeSink(first: sink, second: $0) } ?? sink,
+                    local: local, listMax: copy == nil ? 0 : ContentFolder.chunksMax, patience: timeout,
+                    onProgress: onProgress, completion)
+            }
+        } catch {
+            // What has fetched it may be about for a while yet.
+            copy?.drop()
+            throw error
+        }
+        guard let copy, copy.isWhole, !chunks.isEmpty else { return nil }
+        return FetchedContent(item: item.id, content: content, copy: copy, chunks: chunks)
+    }
+
+    /// Where a content is written to that is not here and may stay; nil: it is, or it may not.
+    func absentCopy(
+        for item: HeldDocument, _ content: WireDocumentContent
+    ) throws(CloudError) -> KeptContent? {
+        let isHere = try read { documents in
+            try content.isInline || documents.hasCopy(of: content.root) || documents.heldVersion(of: content) != nil
+        }
+        return isHere ? nil : try keptContent(for: item, content)
+    }
+
+    /// Where a content is written to that may stay here; nil: it may not.
+    private func keptContent(
+        for item: HeldDocument, _ content: WireDocumentContent
+    ) throws(CloudError) -> KeptContent? {
+        guard item.wire.hasBytes(of: content), let folder = try? ContentFolder(home: session.local.home) else {
+            return nil
+        }
+        let bound = try session.local.read { try ContentCache(database: $0, folder: folder).bound() }
+        return content.length <= bound ? KeptContent(folder, session.engine.makeDocumentID()) : nil
+    }
+
+    /// Keeps what has come, as far as the items have it still. Where that fails it is fetched again.
+    func keep(_ fetched: [FetchedContent]) {
+        guard !fetched.isEmpty, let folder = try? ContentFolder(home: session.local.home) else { return }
+        let now = session.engine.stamp.now
+        var kept: [KeptContent] = []
+        do {
+            try session.local.keepCopies(in: folder) { database in
+                let documents = try documents(database)
+                var former: [DocumentID] = []
+                for one in fetched {
+                    guard try documents.document(one.item)?.wire.hasBytes(of: one.content) == true,
+                        try CutChunk.root(of: one.chunks).isRoot(of: one.content)
+                    else { continue }
+                    former += try documents.addCopy(
+                        of: one.content, for: one.item, file: one.copy.file, chunks: one.chunks, now: now)
+                    kept.append(one.copy)
+                }
+                return former
+            }
+        } catch { kept = [] }
+        for copy in kept { copy.keep() }
+        for one in fetched { one.copy.drop() }
+    }
+}
+
+extension ChunkID {
+    func isRoot(of content: WireDocumentContent) -> Bool { Data(bytes) == content.root }
+}
+
+extension Duration {
+    fileprivate var milliseconds: Int64 { components.seconds * 1000 }
+}

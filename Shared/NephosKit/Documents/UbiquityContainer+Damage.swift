@@ -1,0 +1,94 @@
+internal import Foundation
+public import NephosCore
+internal import NephosWire
+
+/// Contents of which the server has lost some bytes.
+public struct DamagedContents: Sendable {
+    /// Files whose newest content or a conflict's is one of them, by path. Whoever has such a file puts it again, as it
+    /// was; or another content.
+    public var items: [DocumentEntry] = []
+    /// Whether the server has lost more than it named.
+    public var hasMore = false
+}
+
+extension UbiquityContainer {
+    /// The items of which the server cannot read the contents any more, as it said last. Of long contents it is asked
+    /// which chunks they have; nothing is asked while it has lost nothing.
+    ///
+    /// What is damaged of former versions alone has no item here.
+    ///
+    /// - Parameters:
+    ///   - path: Of this item and what is in it; `/`: of all.
+    ///   - timeout: How long an answer may take.
+    /// - Throws: ``CloudError`` as ``item(at:)`` does; `.networkUnavailable` and the like.
+    public func damagedItems(
+        of path: some DocumentAddressing = "/", timeout: Duration = .seconds(30)
+    ) async throws(CloudError) -> DamagedContents {
+        typealias Candidate = (entry: DocumentEntry, contents: [WireDocumentContent])
+        let (damage, candidates) = try read { documents -> (ContainerDamage, [Candidate]) in
+            let damage = try documents.damage()
+            guard !damage.chunks.isEmpty else { return (damage, []) }
+            return (damage, try documents.longContents(of: try documents.path(path)))
+        }
+        var damaged = DamagedContents(hasMore: damage.hasMore)
+        for (entry, contents) in candidates {
+            for content in contents where try await rests(content, on: damage.chunks, timeout) {
+                damaged.items.append(entry)
+                break
+            }
+        }
+        return damaged
+    }
+
+    /// Whether the content has one of the chunks.
+    private func rests(
+        _ content: WireDocumentContent, on chunks: Set<ChunkID>, _ timeout: Duration
+    ) async throws(CloudError) -> Bool {
+        guard let root = ChunkID(bytes: [UInt8](content.root)) else { return false }
+        guard content.depth > 0 else { return chunks.contains(root) }
+        var walk = try ContentWalk(
+            root: root, depth: content.depth, length: content.length, range: 0..<content.length)
+        while true {
+            switch try walk.next() {
+            case .end: return false
+            case .chunk(let chunk, _): if chunks.contains(chunk.id) { return true }
+            case .nodes(let ids):
+                do throws(CloudError) { try walk.take(try await nodes(ids, timeout)) } catch {
+                    // What names its chunks is lost itself.
+                    if error.code == .storageFailure { return true }
+                    // Somebody has removed it meanwhile.
+                    if error.code == .unknownItem { return false }
+                    throw error
+                }
+            }
+        }
+    }
+
+    private func nodes(_ ids: [ChunkID], _ timeout: Duration) async throws(CloudError) -> [Data] {
+        var request = WireReadNodes()
+        request.container = id
+        request.ids = ids.map { Data($0.bytes) }
+        return try await session.call(
+            .documents, request, as: WireReadNodesReply.self, app: app, timeout: timeout
+        ).nodes
+    }
+}
+
+extension DocumentTransaction {
+    /// The items of this place whose contents rest on chunks, with those contents; in the trash too, where it is all.
+    fileprivate func longContents(
+        of path: DocumentPath
+    ) throws -> [(entry: DocumentEntry, contents: [WireDocumentContent])] {
+        guard let place = try place(path) else {
+            throw CloudError(.unknownItem, "There is no such item.", details: ["path": path.text])
+        }
+        var items: [(item: HeldDocument, path: DocumentPath)] = []
+        if case .item(let item) = place { items.append((item, path)) }
+        if place.isFolder { items += try descendants(of: place.id, at: path) }
+        return try items.compactMap { item, path in
+            let contents = ([item.wire.content] + item.wire.conflicts).filter { !$0.root.isEmpty }
+            guard !item.isFolder, !contents.isEmpty, let entry = try entry(item, at: path) else { return nil }
+            return (entry, contents)
+        }
+    }
+}

@@ -1,0 +1,248 @@
+internal import Foundation
+public import NephosCore
+internal import NephosWire
+
+/// What was dropped here, and is on the server still.
+public struct DocumentEviction: Sendable {
+    /// Items whose contents were here, and are not any more.
+    public var itemCount = 0
+    /// Bytes that are free by that.
+    public var byteCount: UInt64 = 0
+    /// Items in the folder whose contents stay: they are unsent, in conflict, or kept downloaded.
+    public var kept: [DocumentEntry] = []
+}
+
+/// Which contents are on this device: fetched before they are needed, kept, or dropped. Other devices hear of none of
+/// it.
+extension UbiquityContainer {
+    /// Items of which one call asks for the contents, at most.
+    public static let downloadsMax = 100_000
+
+    /// Has the newest content of a file come to this device, or of all files in a folder. What is here already is left
+    /// as it is.
+    ///
+    /// They come in the background, by this process or another of the home, and are gone on with by a later one.
+    /// ``DocumentEntry/download`` says how far each is and what is in its way, also in a live query. Until one has come
+    /// it is not dropped; after that it stays as others do (``Session/setContentCache(maxBytes:)``), unless it is kept
+    /// downloaded (``pin(_:)``).
+    ///
+    /// - Returns: How many are to come.
+    /// - Throws: ``CloudError`` `.unknownItem`; `.limitExceeded` when there are more than ``downloadsMax``, or more bytes
+    ///   than may stay here (``pin(_:)``, or raise the bound); else as ``item(at:)`` does.
+    @discardableResult
+    public func startDownloading(_ path: some DocumentAddressing) async throws(CloudError) -> Int {
+        let folder = try ContentFolder(home: session.local.home)
+        let count = try session.local.write { database in
+            let documents = try documents(database)
+            let wanted = try documents.files(at: path).filter { try !documents.isHere($0) }
+            let bytes = try wanted.reduce(UInt64(0)) { sum, item in
+                try documents.pin(over: item.id) == nil ? sum + min(item.wire.content.length, 1 << 44) : sum
+            }
+            let bound = try ContentCache(database: database, folder: folder).bound()
+            guard bytes <= bound else {
+                throw CloudError(
+                    .limitExceeded,
+                    "This is more than may stay on this device. Keep it downloaded, or raise the bound of what stays.",
+                    details: ["bytes": "\(bytes)", "bytes_max": "\(bound)"])
+            }
+            for item in wanted { try documents.requestDownload(of: item) }
+            return wanted.count
+        }
+        look()
+        return count
+    }
+
+    /// Keeps a file's newest content on this device, or that of everything in a folder, also of what comes to be there:
+    /// whatever room it takes, and until ``unpin(_:)``. It is fetched as ``startDownloading(_:)`` does.
+    ///
+    /// - Throws: ``CloudError`` `.limitExceeded` when too many items are; else as ``item(at:)`` does.
+    public func pin(_ path: some DocumentAddressing) async throws(CloudError) {
+        try change(ofCopies: { documents in
+            let path = try documents.path(path)
+            guard let place = try documents.place(path) else { throw Self.noItem(path) }
+            try documents.setPinned(place.id, true)
+            try documents.touchAll(in: place, at: path)
+            if case .item(let item) = place, !item.isFolder { try documents.requestDownload(of: item) }
+        })
+        look()
+    }
+
+    /// Keeps it here no longer: what is here stays as other contents do.
+    ///
+    /// - Throws: ``CloudError`` as ``item(at:)`` does; `.unknownItem` when it is not kept for its own sake.
+    public func unpin(_ path: some DocumentAddressing) async throws(CloudError) {
+        let folder = try ContentFolder(home: session.local.home)
+        try session.local.keepCopies(in: folder) { database in
+            let documents = try documents(database)
+            let path = try documents.path(path)
+            guard let place = try documents.place(path) else { throw Self.noItem(path) }
+            guard try documents.wishes().pins.contains(place.id) else {
+                throw CloudError(
+                    .unknownItem, "This is not kept downloaded for its own sake.", details: ["path": path.text])
+            }
+            try documents.setPinned(place.id, false)
+            try documents.touchAll(in: place, at: path)
+            return []
+        }
+        look()
+    }
+
+    /// What is kept downloaded for its own sake, by path. Items that are gone are not among them.
+    ///
+    /// - Throws: ``CloudError`` as ``item(at:)`` does.
+    public func pinnedItems() async throws(CloudError) -> [DocumentEntry] {
+        try read { documents in
+            try documents.wishes().pins.compactMap { id in
+                try documents.fixedEntry(id) ?? documents.document(id).flatMap { try documents.entry($0) }
+            }.sorted { $0.path < $1.path }
+        }
+    }
+
+    /// Drops what is here of a file's content, or of all files in a folder; their names stay, and the server has the
+    /// contents. What was asked for is not fetched any more, and nothing in the folder, nor itself, is kept downloaded.
+    ///
+    /// - Throws: ``CloudError`` `.constraintViolation` when the file's content has not been sent (wait until it is), is in
+    ///   conflict (resolve it), or is kept downloaded for the sake of a folder (``unpin(_:)`` that); `.unknownItem`; else
+    ///   as ``item(at:)`` does.
+    @discardableResult
+    public func evict(_ path: some DocumentAddressing) async throws(CloudError) -> DocumentEviction {
+        let folder = try ContentFolder(home: session.local.home)
+        var (eviction, files) = (DocumentEviction(), [DocumentID]())
+        try session.local.write { database in
+            (eviction, files) = (DocumentEviction(), [])
+            let documents = try documents(database)
+            let place = try documents.path(path)
+            guard let top = try documents.place(place) else { throw Self.noItem(place) }
+            let items = try documents.files(at: path)
+            if try documents.wishes().pins.contains(top.id) { try documents.setPinned(top.id, false) }
+            for id in try documents.wishes().pins where top.isFolder {
+                if try documents.isFolder(id, in: top.id) { try documents.setPinned(id, false) }
+            }
+            for item in items {
+                if let refusal = try documents.refusal(ofEvicting: item) {
+                    guard top.isFolder else { throw refusal }
+                    if let entry = try documents.entry(item) { eviction.kept.append(entry) }
+                    continue
+                }
+                if let file = try documents.endRequest(of: item.id) { files.append(file) }
+                let (evicted, bytes) = try documents.evict(item)
+                files += evicted
+                eviction.itemCount += evicted.isEmpty ? 0 : 1
+                eviction.byteCount += bytes
+            }
+        }
+        for file in files { folder.remove(file) }
+        look()
+        return eviction
+    }
+
+    /// The newest version of a file that the server has, with its content on this device as far as it may stay. Asks the
+    /// server.
+    ///
+    /// - Throws: ``CloudError`` what keeps the server from answering; else as ``read(_:version:timeout:)`` does.
+    @discardableResult
+    public func fetchLatest(
+        _ path: some DocumentAddressing, timeout: Duration = .seconds(30)
+    ) async throws(CloudError) -> DocumentVersion {
+        try await scope.waitUntilCurrent(timeout: timeout, isImpatient: true)
+        let (item, content) = try await content(at: path, nil, timeout)
+        if try !read({ try $0.isHere(item) }),
+            let fetched = try await fetch(
+                item, content, 0..<Int(clamping: content.length), to: NowhereSink(), timeout, { _ in })
+        {
+            keep([fetched])
+        }
+        guard let version = DocumentVersion(content, of: item.wire) else { throw ContentReading.damaged }
+        return version
+    }
+
+    /// What was in the way of a content that is to come, and has not come; nil: nothing was.
+    package func downloadFailure(of item: DocumentID) async throws(CloudError) -> CloudError? {
+        try read { try $0.request(of: item)?.error }
+    }
+
+    private func look() { scope.execute { ($0.model as? DocumentsModel)?.downloads.look() } }
+
+    private static func noItem(_ path: DocumentPath) -> CloudError {
+        CloudError(.unknownItem, "There is no such item.", details: ["path": path.text])
+    }
+}
+
+/// For what only has to come.
+private struct NowhereSink: ContentSink {
+    func write(_ bytes: UnsafeRawBufferPointer, at offset: Int) {}
+}
+
+extension DocumentTransaction {
+    /// The file, or all files in the folder.
+    ///
+    /// - Throws: ``CloudError`` `.unknownItem`; `.limitExceeded`.
+    fileprivate func files(at address: some DocumentAddressing) throws -> [HeldDocument] {
+        let path = try path(address)
+        guard let place = try place(path) else {
+            throw CloudError(.unknownItem, "There is no such item.", details: ["path": path.text])
+        }
+        guard place.isFolder else { if case .item(let item) = place { return [item] } else { return [] } }
+        let items = try descendants(of: place.id, at: path).map(\.item).filter(\.wire.hasContent)
+        guard items.count <= UbiquityContainer.downloadsMax else {
+            throw CloudError(
+                .limitExceeded, "The folder has too many files. Name the folders in it one by one.",
+                details: ["maximum": "\(UbiquityContainer.downloadsMax)"])
+        }
+        return items
+    }
+
+    /// Of all that is in it something may be read otherwise than before. Whoever reads of more than are noted looks at
+    /// everything.
+    fileprivate func touchAll(in place: Place, at path: DocumentPath) throws {
+        try touch(place.id.name)
+        guard place.isFolder else { return }
+        for (item, _) in try descendants(of: place.id, at: path).prefix(Int(Self.touchesMax)) {
+            try touch(item.id.name)
+        }
+    }
+
+    /// Why what is here of the item has to stay; nil: it need not.
+    fileprivate func refusal(ofEvicting item: HeldDocument) throws -> CloudError? {
+        let details = ["path": try path(of: item)?.path.text ?? item.id.description]
+        if try item.isPending && (holdsContent(item.wire.content.version) || item.wire.content.isInline) {
+            return CloudError(
+                .constraintViolation, "The content has not been sent yet. Wait until it is, then drop it.",
+                details: details)
+        }
+        if !item.wire.conflicts.isEmpty {
+            return CloudError(
+                .constraintViolation, "The content is in conflict with another. Resolve that, then drop it.",
+                details: details)
+        }
+        guard let pin = try pin(over: item.id), pin != item.id else { return nil }
+        return CloudError(
+            .constraintViolation,
+            "The content is kept downloaded for the sake of a folder. Keep that no longer, then drop it.",
+            details: details.merging(["folder": try pathText(of: pin) ?? ""]) { $1 })
+    }
+
+    /// - Returns: The files that nobody needs any more.
+    fileprivate func evict(_ item: HeldDocument) throws -> (files: [DocumentID], bytes: UInt64) {
+        var bytes: UInt64 = 0
+        // Another that has the same bytes may want them.
+        if let copy = try copy(of: item.wire.content), let owner = try owner(of: copy), owner != item.id,
+            try isWanted(owner)
+        {
+            return ([], 0)
+        }
+        var files: [DocumentID] = []
+        if let copy = try copy(of: item.wire.content) {
+            try forgetCopy(in: copy.file)
+            files.append(copy.file)
+            bytes += copy.length
+        }
+        while let former = try lastCopy(of: item.id) {
+            try forgetCopy(in: former.file)
+            files.append(former.file)
+            bytes += former.length
+        }
+        try touch(item.id.name)
+        return (files, bytes)
+    }
+}

@@ -1,0 +1,121 @@
+internal import Foundation
+public import NephosCore
+internal import NephosWire
+
+/// Links to contents, for people who have no account.
+extension UbiquityContainer {
+    /// Publishes a file's content as it is now, as `FileManager.url(forPublishingUbiquitousItemAt:expiration:)` does:
+    /// whoever has the address gets these bytes, until the link expires or is revoked, whatever becomes of the file.
+    /// They count on the plan for as long.
+    ///
+    /// Waits until the server has the content, for as long as it is on its way.
+    ///
+    /// - Parameters:
+    ///   - path: A file.
+    ///   - lifetime: How long the link is good; nil: for 7 days.
+    ///   - timeout: How long nothing may move, or the server may take to answer.
+    /// - Returns: The link, with its address: it is told now and never again.
+    /// - Throws: ``CloudError`` as ``item(at:)`` does; `.unknownItem` when there is no such file; `.invalidArguments`
+    ///   for what is no file, and a lifetime below a second; `.constraintViolation` when the server has refused its last
+    ///   change; `.permissionFailure` where the deployment publishes nothing; `.limitExceeded`: the time is longer than
+    ///   the deployment allows, or the account has too many links; else what keeps the server from answering.
+    public func publish(
+        _ path: some DocumentAddressing, expiresAfter lifetime: Duration? = nil, timeout: Duration = .seconds(30)
+    ) async throws(CloudError) -> PublishedLink {
+        guard lifetime.map({ $0 >= .seconds(1) }) ?? true else {
+            throw CloudError(
+                .invalidArguments, "A link is good for a second or longer.", details: ["argument": "expiresAfter"])
+        }
+        let item = try read { try $0.item(at: $0.path(path)) }
+        guard item.wire.kind == .file else {
+            throw CloudError(.invalidArguments, "Only a file can be published.", details: ["item": "\(item.id)"])
+        }
+        let version = try await versionOnServer(of: item, timeout)
+        let secret = LinkSecret.random()
+        var request = WirePublishItem()
+        request.container = id
+        request.link = session.engine.makeDocumentID().wire
+        request.secretHash = Data(secret.hash)
+        request.item = item.id.wire
+        request.version = version
+        request.lifetimeSeconds = UInt64(clamping: lifetime.map { $0.milliseconds / 1000 } ?? 0)
+        let reply = try await session.call(
+            .documents, request, as: WirePublishItemReply.self, app: app, timeout: timeout)
+        // Any byte but what an address may have as it is.
+        let allowed = CharacterSet(
+            charactersIn: "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+        let name = String(decoding: reply.link.name, as: UTF8.self)
+        guard let encoded = name.addingPercentEncoding(withAllowedCharacters: allowed),
+            let url = URL(string: "\(reply.urlPrefix)\(secret.text)/\(encoded)"),
+            let link = PublishedLink(reply.link, url: url)
+        else {
+            throw CloudError(.internalError, "What the server says of the link cannot be true.")
+        }
+        return link
+    }
+
+    /// The links to contents of this container that are good, the newest first, without their addresses. Asks the
+    /// server.
+    ///
+    /// - Throws: ``CloudError``: what keeps the server from answering.
+    public func links(timeout: Duration = .seconds(30)) async throws(CloudError) -> [PublishedLink] {
+        var request = WireListLinks()
+        request.container = id
+        let reply = try await session.call(
+            .documents, request, as: WireListLinksReply.self, app: app, timeout: timeout)
+        return reply.links.compactMap { PublishedLink($0) }
+    }
+
+    /// Ends a link: from then on it opens nothing, what is being fetched through it included.
+    ///
+    /// - Returns: Whether it was good until now.
+    /// - Throws: ``CloudError``: what keeps the server from answering.
+    @discardableResult
+    public func revoke(_ link: DocumentID, timeout: Duration = .seconds(30)) async throws(CloudError) -> Bool {
+        var request = WireRevokeLink()
+        request.container = id
+        request.link = link.wire
+        return try await session.call(
+            .documents, request, as: WireRevokeLinkReply.self, app: app, timeout: timeout
+        ).wasThere
+    }
+
+    /// Waits until the server has the file's content of now.
+    ///
+    /// - Returns: Its version there.
+    private func versionOnServer(of held: HeldDocument, _ patience: Duration) async throws(CloudError) -> Data {
+        let wanted = held.wire.content.version
+        var last = (done: -1, waiting: -1)
+        var moved = ContinuousClock.now
+        while true {
+            guard let item = try await item(held.id) else {
+                throw CloudError(.unknownItem, "The item was removed meanwhile.", details: ["item": "\(held.id)"])
+            }
+            guard item.state != .refused else {
+                throw CloudError(
+                    .constraintViolation,
+                    "The server has refused this device's last change of the file. Say what becomes of that first.",
+                    details: ["path": item.path])
+            }
+            if item.pending == .none { break }
+            do throws(CloudError) {
+                // Others may wait for longer than this one.
+                try await scope.waitUntilSent(timeout: min(patience, .milliseconds(200)), isImpatient: true)
+            } catch {
+                guard error.code == .deadlineExceeded else { throw error }
+                let progress = try await uploadProgress()
+                let waiting = try await scope.status().pending.count
+                if (progress.done, waiting) != last || progress.isPaced {
+                    last = (progress.done, waiting)
+                    moved = .now
+                } else if moved.duration(to: .now) >= patience {
+                    throw error
+                }
+            }
+        }
+        let now = try read { try $0.document(held.id) }?.wire
+        let isKept = now.map { ([$0.content] + $0.conflicts).contains { $0.version == wanted } } ?? false
+        // Where the server had its bytes already it is theirs.
+        return isKept ? wanted : now?.content.version ?? wanted
+    }
+}

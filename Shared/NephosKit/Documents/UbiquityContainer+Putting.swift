@@ -1,0 +1,165 @@
+internal import Foundation
+package import NephosCore
+
+/// A file that has the bytes of what is at the path already, and need not be read.
+struct UnchangedFile: Sendable {
+    var path: DocumentPath
+    var item: DocumentID
+    /// The content that it has.
+    var version: Data
+    var isExecutable: Bool
+}
+
+/// A source as far as it is known before the container is changed.
+enum PreparedSource: Sendable {
+    case unchanged(UnchangedFile)
+    case staged(StagedSource)
+
+    var content: StagedContent? {
+        if case .staged(let source) = self { source.content } else { nil }
+    }
+}
+
+extension UbiquityContainer {
+    /// Puts what can be put of several, which is kept here as one; what could not be read, or cannot be where it was to
+    /// be, takes nothing from the others.
+    ///
+    /// - Parameter readsAll: Whether also files are read that are as they were when they were put last, by all that the
+    ///   system says of them (``FileStamp``).
+    /// - Returns: The item of each, or why it was not put.
+    /// - Throws: ``CloudError`` of what concerns all of them: nothing was put.
+    package func putEach(
+        _ sources: [DocumentSource], makesFolders: Bool, readsAll: Bool = false
+    ) async throws(CloudError) -> [Result<DocumentEntry, CloudError>] {
+        let folder = try ContentFolder(home: session.local.home)
+        let claim = try folder.claim()
+        defer { withExtendedLifetime(claim) {} }
+        let start = FileStamp.now
+        let prepared = await prepare(sources, try readsAll ? [:] : unchanged(sources), folder)
+        var isKept = prepared.map { _ in false }
+        defer {
+            for case (.success(.staged(let source)), false) in zip(prepared, isKept) { folder.remove(source) }
+        }
+        try folder.flush(prepared.compactMap { try? $0.get().content })
+        let (results, bytesThere) = try change { draft in
+            (try draft.putEach(prepared, folder, makesFolders: makesFolders), draft.unchanged)
+        } reading: { documents, drafted in
+            for case (.success(let source), .success(let item)) in zip(prepared, drafted.0) {
+                guard let stamp = source.content?.stamp, stamp.isSettled(at: start) else { continue }
+                try documents.setStamp(stamp, of: item)
+            }
+            return (try documents.entries(drafted.0), drafted.1)
+        }
+        isKept = results.map { (try? $0.get()) != nil }
+        for version in bytesThere { folder.remove(version) }
+        return results
+    }
+
+    /// Reads what has to be read. It can take a while: not on a thread that others wait for.
+    private func prepare(
+        _ sources: [DocumentSource], _ unchanged: [Int: UnchangedFile], _ folder: ContentFolder
+    ) async -> [Result<PreparedSource, CloudError>] {
+        await withCheckedContinuation { continuation in
+            DispatchQueue.global().async {
+                continuation.resume(
+                    returning: sources.enumerated().map { index, source in
+                        Result { () throws(CloudError) in
+                            if let file = unchanged[index] { return .unchanged(file) }
+                            return .staged(try self.stage(source, folder))
+                        }
+                    })
+            }
+        }
+    }
+
+    /// Files that have the bytes of what is at their paths, by their places among the sources.
+    func unchanged(_ sources: [DocumentSource]) throws(CloudError) -> [Int: UnchangedFile] {
+        try read { documents in
+            // The server may have lost bytes of one of them, and get them here.
+            guard try documents.damage().chunks.isEmpty else { return [:] }
+            var found: [Int: UnchangedFile] = [:]
+            var draft = DocumentDraft(documents, now: session.engine.stamp.now, makeID: session.engine.makeDocumentID)
+            for (index, source) in sources.enumerated() {
+                guard case .file(let file, let allowsOpenDatabase)? = source.content,
+                    case .success(let path) = source.path,
+                    let status = try? file.status(followsLinks: true), status.st_mode & S_IFMT == S_IFREG,
+                    case .item(let item)? = try draft.lookUp(path), item.wire.kind == .file,
+                    try documents.hasBytes(of: item, FileStamp(status)),
+                    allowsOpenDatabase || DatabaseFiles.refusal(of: file) == nil
+                else { continue }
+                found[index] = UnchangedFile(
+                    path: path, item: item.id, version: item.wire.content.version,
+                    isExecutable: status.st_mode & S_IXUSR != 0)
+            }
+            return found
+        }
+    }
+}
+
+extension DocumentDraft {
+    fileprivate mutating func putEach(
+        _ sources: [Result<PreparedSource, CloudError>], _ folder: ContentFolder, makesFolders: Bool
+    ) throws -> [Result<DocumentID, CloudError>] {
+        try sources.map { source in
+            do {
+                switch try source.get() {
+                case .unchanged(let file): return .success(try keep(file))
+                case .staged(let source):
+                    if let content = source.content { try folder.require(content) }
+                    return .success(try put(source, makesFolders: makesFolders))
+                }
+            } catch {
+                // What ails the database ails all of them.
+                guard let error = error as? CloudError else { throw error }
+                return .failure(error)
+            }
+        }
+    }
+
+    /// Changes nothing but whether it may be executed.
+    private mutating func keep(_ file: UnchangedFile) throws -> DocumentID {
+        guard case .item(let item)? = try lookUp(file.path), item.id == file.item,
+            item.wire.content.version == file.version
+        else {
+            throw CloudError(
+                .constraintViolation, "What is at the path was changed while this was put. Put it again.",
+                details: ["path": file.path.text])
+        }
+        setExecutable(file.isExecutable, of: item)
+        return item.id
+    }
+}
+
+extension DocumentTransaction {
+    /// Notes that the file has the bytes that the item has now.
+    fileprivate func setStamp(_ stamp: FileStamp, of id: DocumentID) throws {
+        guard let version = try document(id)?.wire.content.version, let version = DocumentID(bytes: version) else {
+            return
+        }
+        try setStamp(stamp, of: id, version: version)
+    }
+
+    /// The entries of items; a failure: it is gone.
+    func entries(
+        _ items: [Result<DocumentID, CloudError>]
+    ) throws -> [Result<DocumentEntry, CloudError>] {
+        var folders: [DocumentID: DocumentPath] = [:]
+        return try items.map { item in
+            let id: DocumentID
+            switch item {
+            case .success(let item): id = item
+            case .failure(let error): return .failure(error)
+            }
+            guard let held = try document(id), let parent = held.parent else {
+                return Result { () throws(CloudError) in
+                    guard let entry = fixedEntry(id) else {
+                        throw CloudError(.unknownItem, "There is no such item.", details: ["item": "\(id)"])
+                    }
+                    return entry
+                }
+            }
+            if folders[parent] == nil { folders[parent] = try path(ofFolder: parent) }
+            return .success(try entry(held, at: folders[parent]?.appending(held.wire.name)) ?? requireEntry(id))
+        }
+    }
+}

@@ -1,0 +1,81 @@
+import Foundation
+import NephosBulk
+import NephosCore
+import NephosSimulation
+import Testing
+
+@testable import NephosKit
+
+/// Bytes that the server's disk has lost come back from a device that has them, and people are told which.
+@Suite struct DamagedContentTests {
+    /// Bytes of several chunks, or of one.
+    private static func bytes(_ count: Int, seed: UInt64) -> Data {
+        var generator = SplitMix64(seed: seed)
+        return Data((0..<count).map { _ in UInt8.random(in: .min ... .max, using: &generator) })
+    }
+
+    @Test(arguments: [60_000, 3_000_000]) func aFileThatIsPutAgainHeals(count: Int) async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            // What is asked for is fetched.
+            for device in [one, two] { try device.session.setContentCache(maxBytes: 0) }
+            let content = Self.bytes(count, seed: 5)
+            try await one.settle()
+            try await one.container.put(Self.bytes(300_000, seed: 6), at: "whole")
+            try await one.settle()
+            try await one.container.put(content, at: "f")
+            try await one.settle()
+            try await two.settle()
+            #expect(try await two.container.read("f") == content)
+            // Nothing is to be sent for what is there.
+            let version = try await one.container.item(at: "f")?.version
+            try await one.container.put(content, at: "f")
+            #expect(try await one.container.status().waiting.isEmpty)
+            try SegmentDamage.damageAll(in: cloud.root)
+            let failure = await #expect(throws: CloudError.self) { try await two.container.read("f") }
+            #expect(failure?.code == .storageFailure && failure?.details["reason"] == "damaged")
+            _ = try? await two.container.read("whole")
+            _ = try await one.container.scope.verify()
+            let status = try await one.container.status()
+            #expect(status.damagedChunkCount >= 1 && !status.hasMoreDamage)
+            let damaged = try await one.container.damagedItems()
+            #expect(damaged.items.map(\.path).contains("/Documents/f"))
+            let elsewhere = try await one.container.damagedItems(of: "whole")
+            #expect(!elsewhere.items.map(\.path).contains("/Documents/f"))
+            // On a plan that has no room for anything.
+            try cloud.setPlan(bytes: 1000)
+            try await one.container.put(content, at: "f")
+            #expect(try await one.container.status().waiting.map(\.item.path) == ["/Documents/f"])
+            try await one.settle()
+            #expect(try await one.container.status().refused.isEmpty)
+            #expect(try await one.container.item(at: "f")?.version != version)
+            try await two.settle()
+            #expect(try await two.container.read("f") == content)
+            _ = try await one.container.scope.verify()
+            #expect(!(try await one.container.damagedItems()).items.map(\.path).contains("/Documents/f"))
+            #expect(try await one.container.status().conflicts.isEmpty)
+        }
+    }
+
+    /// What is put while the same bytes wait here makes no further version.
+    @Test func whatWaitsHereHealsByItself() async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.settle()
+            let content = Self.bytes(60_000, seed: 5)
+            try await one.container.put(content, at: "f")
+            try await one.settle()
+            try SegmentDamage.damageAll(in: cloud.root)
+            _ = try? await one.container.read("f")
+            _ = try await one.container.scope.verify()
+            one.setOffline(true)
+            try await one.container.put(content, at: "f")
+            let version = try await one.container.item(at: "f")?.version
+            try await one.container.put(content, at: "f")
+            #expect(try await one.container.item(at: "f")?.version == version)
+            one.setOffline(false)
+            try await one.settle()
+            #expect(try await one.container.read("f") == content)
+        }
+    }
+}

@@ -1,0 +1,68 @@
+import Foundation
+import NephosCore
+import NephosSimulation
+import Testing
+
+@testable import NephosKit
+
+/// A link is of what the server has, and is told once.
+@Suite struct PublishingTests {
+    @Test func whatWaitsIsSentBeforeItIsPublished() async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.settle()
+            let bytes = Data((0..<300_000).map { UInt8(truncatingIfNeeded: $0 &* $0 >> 7) })
+            try await one.container.put(bytes, at: "a b/é.txt", makesFolders: true)
+            let item = try #require(try await one.container.item(at: "a b/é.txt"))
+            let link = try await one.container.publish("a b/é.txt", expiresAfter: .seconds(3600))
+            let url = try #require(link.url?.absoluteString)
+            #expect(url.hasPrefix("http://cloud.test/p/") && url.hasSuffix("/%C3%A9.txt"), "\(url)")
+            #expect(url.count == "http://cloud.test/p//%C3%A9.txt".count + 27)
+            #expect(link.version == item.version && link.item == item.id && link.size == 300_000)
+            #expect(link.expires.since(link.created) == .seconds(3600))
+            let listed = try await one.container.links()
+            #expect(listed.map(\.id) == [link.id] && listed[0].url == nil && listed[0].name == "é.txt")
+            #expect(try await one.container.publish(item.id).url != link.url)
+            #expect(try await one.container.revoke(link.id))
+            #expect(try await !one.container.revoke(link.id))
+            #expect(try await one.container.links().count == 1)
+        }
+    }
+
+    @Test func withoutAConnectionNothingIsPublishedAndTheErrorSaysWhy() async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.settle()
+            one.setOffline(true)
+            try await one.container.put(Data("text".utf8), at: "a.txt")
+            await #expect(throws: CloudError.self) { try await one.container.publish("a.txt", timeout: .seconds(2)) }
+            one.setOffline(false)
+            try await one.settle()
+            #expect(try await one.container.links().isEmpty)
+            #expect(try await one.container.publish("a.txt").size == 4)
+        }
+    }
+
+    private static func failure(
+        _ container: UbiquityContainer, _ path: String, _ lifetime: Duration? = nil
+    ) async -> CloudError.Code? {
+        do {
+            _ = try await container.publish(path, expiresAfter: lifetime)
+            return nil
+        } catch { return error.code }
+    }
+
+    @Test func onlyAFileIsPublishedForASecondOrLonger() async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.settle()
+            try await one.container.put(Data("text".utf8), at: "a.txt")
+            #expect(await Self.failure(one.container, "/Documents") == .invalidArguments)
+            #expect(await Self.failure(one.container, "no") == .unknownItem)
+            for time in [Duration.zero, .seconds(-5), .milliseconds(999)] {
+                #expect(await Self.failure(one.container, "a.txt", time) == .invalidArguments)
+            }
+            #expect(await Self.failure(one.container, "a.txt", .seconds(31 * 86_400)) == .limitExceeded)
+        }
+    }
+}

@@ -1,0 +1,101 @@
+import Foundation
+import NephosCore
+import NephosWire
+import SwiftProtobuf
+import Testing
+
+@testable import NephosKit
+
+/// Files that are put again are read only if something was done to them.
+@Suite struct StampTests {
+    /// Files are settled two seconds after their last change, by the clock of this machine.
+    private func settle() async throws { try await Task.sleep(for: .milliseconds(2100)) }
+
+    private func write(_ text: String, to file: String) throws {
+        let handle = try FileHandle(forUpdating: URL(fileURLWithPath: file))
+        try handle.write(contentsOf: Data(text.utf8))
+        try handle.close()
+    }
+
+    @Test func whatWasPutIsReadAgainOnceItWasWritten() async throws {
+        let file = NSTemporaryDirectory() + "nephos-stamp-" + UUID().uuidString
+        defer { unlink(file) }
+        #expect(FileManager.default.createFile(atPath: file, contents: Data("one".utf8)))
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.settle()
+            let source = DocumentSource.file(file, at: "a")
+            func put() async throws -> DocumentEntry {
+                let results = try await one.container.putEach([source], makesFolders: false)
+                return try #require(results.first).get()
+            }
+            try await settle()
+            let first = try await put()
+            #expect(try one.container.unchanged([source])[0]?.item == first.id)
+            #expect(try await put().version == first.version)
+            // Whose bytes the server has lost some of is read, so that it can be sent again.
+            func setDamaged(_ isDamaged: Bool) throws {
+                try one.session.local.write { database in
+                    let rows = ScopeTransaction(
+                        database, DocumentsModel.place(of: one.container.id, in: try Facts(database).session))
+                    var state = try rows.state()
+                    var info = try WireContainerInfo(serializedBytes: state.info)
+                    info.damagedChunks = isDamaged ? [Data(repeating: 7, count: 32)] : []
+                    state.info = try info.serializedData()
+                    try rows.save(state)
+                }
+            }
+            try setDamaged(true)
+            #expect(try one.container.unchanged([source]).isEmpty)
+            try setDamaged(false)
+            // As many bytes, and the time of writing set back.
+            var status = stat()
+            #expect(stat(file, &status) == 0)
+            try write("two", to: file)
+            #expect(utimensat(AT_FDCWD, file, [status.st_atim, status.st_mtim], 0) == 0)
+            #expect(try one.container.unchanged([source]).isEmpty)
+            let second = try await put()
+            #expect(second.version != first.version)
+            try await one.settle()
+            try await two.settle()
+            #expect(try await two.text("a") == "two")
+            // Another has written to it: the file has not its bytes any more.
+            try await settle()
+            _ = try await put()
+            #expect(!(try one.container.unchanged([source])).isEmpty)
+            try await two.container.put(Data("three".utf8), at: "a")
+            try await two.settle()
+            try await one.settle()
+            #expect(try one.container.unchanged([source]).isEmpty)
+            #expect(try await put().version != second.version)
+        }
+    }
+
+    /// What was written just now may be again without its times telling it.
+    @Test func whatWasReadTooSoonIsReadAgain() {
+        var status = stat()
+        status.st_mtim = timespec(tv_sec: 1000, tv_nsec: 0)
+        status.st_ctim = timespec(tv_sec: 1001, tv_nsec: 0)
+        #expect(!FileStamp(status).isSettled(at: 1_003_000_000_000))
+        #expect(FileStamp(status).isSettled(at: 1_003_000_000_001))
+        var other = status
+        other.st_ctim.tv_nsec = 1
+        #expect(FileStamp(status) != FileStamp(other) && FileStamp(status).data != FileStamp(other).data)
+    }
+
+    /// A mode is no content.
+    @Test func aModeIsTakenOver() async throws {
+        let file = NSTemporaryDirectory() + "nephos-stamp-" + UUID().uuidString
+        defer { unlink(file) }
+        #expect(FileManager.default.createFile(atPath: file, contents: Data("one".utf8)))
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.settle()
+            let source = DocumentSource.file(file, at: "a")
+            let first = try #require(try await one.container.putEach([source], makesFolders: false).first).get()
+            #expect(chmod(file, 0o700) == 0)
+            let second = try #require(try await one.container.putEach([source], makesFolders: false).first).get()
+            #expect(!first.isExecutable && second.isExecutable && first.version == second.version)
+        }
+    }
+}

@@ -1,0 +1,123 @@
+import Foundation
+import NephosCore
+import NephosSimulation
+import Testing
+
+@testable import NephosKit
+
+/// Contents piece by piece, of whatever length.
+@Suite struct StreamTests {
+    private func bytes(_ count: Int, seed: UInt64) -> Data {
+        var random = SplitMix64(seed: seed)
+        var data = Data(capacity: count + 8)
+        while data.count < count { withUnsafeBytes(of: random.next()) { data.append(contentsOf: $0) } }
+        return data.prefix(count)
+    }
+
+    private func files(_ device: ContainerCloud.Device) -> [String] {
+        let folder = device.session.home + "/content"
+        return (try? FileManager.default.contentsOfDirectory(atPath: folder)) ?? []
+    }
+
+    private func all(_ stream: DocumentStream) async throws -> (data: Data, pieces: Int) {
+        var (data, pieces) = (Data(), 0)
+        for try await piece in stream {
+            #expect(!piece.isEmpty && piece.count <= DocumentStream.pieceBytes)
+            data.append(piece)
+            pieces += 1
+        }
+        return (data, pieces)
+    }
+
+    @Test(arguments: [0, 10, 4096, 4097, 100_000, 10_000_000])
+    func whatIsWrittenInPiecesIsReadInPieces(count: Int) async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.settle()
+            let content = bytes(count, seed: UInt64(count))
+            let writer = try one.container.makeWriter(at: "f/x", makesFolders: true)
+            for start in stride(from: 0, to: count, by: 777_777) {
+                try await writer.write(Data(content[start..<min(count, start + 777_777)]))
+            }
+            #expect(try await one.container.item(at: "f/x") == nil)
+            #expect(try await writer.finish().size == UInt64(count))
+            try await one.settle()
+            try await two.settle()
+            let whole = try await all(two.container.stream("f/x"))
+            #expect(whole.data == content)
+            #expect(whole.pieces == (count + DocumentStream.pieceBytes - 1) / DocumentStream.pieceBytes)
+            let part = try await all(two.container.stream("f/x", range: 3..<9_000_001))
+            #expect(part.data == content.dropFirst(3).prefix(9_000_001 - 3))
+            // Read to its end, it stays.
+            two.setOffline(true)
+            #expect(try await two.container.item(at: "f/x")?.download.status == .current)
+            #expect(try await all(two.container.stream("f/x")).data == content)
+            #expect(files(two).count == (count > 4096 ? 1 : 0))
+        }
+    }
+
+    @Test func aStreamIsOfOneVersionAndLeavesNothingWhenItIsLeft() async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.settle()
+            let content = bytes(9_000_000, seed: 1)
+            try await one.container.put(content, at: "x")
+            try await one.settle()
+            try await two.settle()
+            let stream = try await two.container.stream("x")
+            let iterator = stream.makeAsyncIterator()
+            var data = try #require(try await iterator.next())
+            try await one.container.put(bytes(5_000_000, seed: 2), at: "x")
+            try await one.settle()
+            try await two.settle()
+            while let piece = try await iterator.next() { data.append(piece) }
+            #expect(data == content)
+            // It is not what the item has now.
+            #expect(files(two).isEmpty)
+            do {
+                let left = try await two.container.stream("x").makeAsyncIterator()
+                _ = try await left.next()
+            }
+            cloud.simulation.pass(.seconds(5))
+            #expect(files(two).isEmpty)
+        }
+    }
+
+    @Test func whatIsGivenUpLeavesNothing() async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.settle()
+            #expect(throws: CloudError.self) { try one.container.makeWriter(at: "a.nosync") }
+            let writer = try one.container.makeWriter(at: "x")
+            try await writer.write(bytes(100_000, seed: 1))
+            #expect(files(one).count == 1)
+            writer.cancel()
+            #expect(files(one).isEmpty)
+            await #expect(throws: CloudError.self) { try await writer.write(Data([1])) }
+            await #expect(throws: CloudError.self) { try await writer.finish() }
+            // The folder is not there.
+            let other = try one.container.makeWriter(at: "no/x")
+            try await other.write(bytes(100_000, seed: 1))
+            await #expect(throws: CloudError.self) { try await other.finish() }
+            #expect(files(one).isEmpty)
+            do {
+                let forgotten = try one.container.makeWriter(at: "x")
+                try await forgotten.write(bytes(100_000, seed: 1))
+            }
+            #expect(files(one).isEmpty)
+            struct Failure: Error {}
+            let pieces = AsyncThrowingStream<Data, any Error> { continuation in
+                continuation.yield(Data(count: 100_000))
+                continuation.finish(throwing: Failure())
+            }
+            await #expect(throws: Failure.self) { try await one.container.put(contentsOf: pieces, at: "x") }
+            #expect(files(one).isEmpty)
+            #expect(try await one.paths().isEmpty)
+            let good = AsyncStream<Data> { continuation in
+                for _ in 0..<3 { continuation.yield(Data(count: 50_000)) }
+                continuation.finish()
+            }
+            #expect(try await one.container.put(contentsOf: good, at: "x").size == 150_000)
+        }
+    }
+}
