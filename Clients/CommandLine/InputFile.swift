@@ -34,6 +34,21 @@ enum InputFile {
         }
     }
 
+    /// What comes from standard input, piece by piece, to its end.
+    static func readInput(_ take: (Data) async throws -> Void) async throws {
+        var buffer = [UInt8](repeating: 0, count: 1 << 20)
+        while true {
+            let count = Foundation.read(STDIN_FILENO, &buffer, buffer.count)
+            if count < 0, errno == EINTR { continue }
+            guard count >= 0 || errno != EBADF else {
+                throw CloudError(.invalidArguments, "Standard input is closed: there is nothing to read.")
+            }
+            guard count >= 0 else { throw failure("standard input") }
+            if count == 0 { return }
+            try await take(Data(buffer[..<count]))
+        }
+    }
+
     private static func failure(_ file: String) -> any Error {
         NSError(domain: NSPOSIXErrorDomain, code: Int(errno), userInfo: [NSFilePathErrorKey: file])
     }

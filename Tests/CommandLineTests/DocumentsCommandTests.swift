@@ -1,5 +1,6 @@
 import Foundation
 import NephosCore
+import NephosSimulation
 import Testing
 
 /// The files of a container, as a person works on them from a shell.
@@ -50,6 +51,43 @@ import Testing
             #expect(try await person.run("docs", "restore", "tree/a.txt", "--version-id", none).status == 2)
             #expect(try await person.run("docs", "restore", "tree/a.txt", "--version-id", "x").status == 64)
             #expect(try await person.run("docs", "resolve", "tree/a.txt", "--keep=current").status == 2)
+        }
+    }
+
+    @Test func whatIsOnThisDeviceIsSaidFetchedKeptAndDropped() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (one, two) = (house.person, try await house.anotherDevice("second"))
+            let (content, file) = (
+                Data((0..<300_000).map { UInt8(truncatingIfNeeded: $0 &* 31 >> 3) }), house.folder + "/x"
+            )
+            try write(content, to: file)
+            // Of a length that nobody knows before.
+            let put = try await one.run(shell: "nephos docs put -p - f/x < '\(file)'")
+            #expect(put.status == 0, "\(put.errors)")
+            let before = try await two.run("docs", "ls", "f", "--fresh")
+            #expect(before.output.contains("not downloaded"), "\(before.output)")
+            #expect(try await two.run("docs", "cat", "f/x", "--offline").status == 64)
+            let got = try await two.run("docs", "download", "f")
+            #expect(got.status == 0 && got.output == "The contents are on this device.\n", "\(got)")
+            #expect(try await !two.run("docs", "ls", "f").output.contains("not downloaded"))
+            #expect(try await two.run("docs", "status").output.contains("here       1 file (300.0 kB)"))
+            try await house.whileDocumentsStandStill {
+                let cat = try await two.run(shell: "nephos docs cat f/x --timeout 2 | cmp - '\(file)'")
+                #expect(cat.status == 0, "\(cat)")
+            }
+            let dropped = try await two.run("docs", "evict", "f")
+            #expect(dropped.output.hasPrefix("Dropped 1 contents (300.0 kB)."), "\(dropped)")
+            #expect(try await two.run("docs", "ls", "f", "--json").output.contains("notDownloaded"))
+            #expect(try await two.run("docs", "cache", "--limit", "100KiB").status == 0)
+            let refused = try await two.run("docs", "download", "f/x")
+            #expect(refused.status != 0 && refused.errors.contains("Keep it downloaded"), "\(refused)")
+            #expect(try await two.run("docs", "download", "f", "--pin").status == 0)
+            #expect(try await two.run("docs", "ls", "f").output.contains("kept downloaded"))
+            #expect(try await two.run("docs", "evict", "f/x").status == 1)
+            #expect(try await two.run("docs", "download", "f", "--no-pin").status == 0)
+            #expect(try await two.run("docs", "cache").output == "0 B of contents are here; 102.4 kB may be.\n")
+            #expect(try await two.run("docs", "evict", "no").status == 2)
         }
     }
 
@@ -116,6 +154,31 @@ import Testing
             #expect(try await house.nephos.run("down").status == 0)
             #expect(try await person.run("docs", "mkdir", "later").status == 0)
             #expect(try await person.run("docs", "status").status == 5)
+        }
+    }
+
+    @Test func whatTheServersDiskHasLostIsNamedAndPutAgain() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (person, file) = (house.person, house.folder + "/long")
+            let content = Data((0..<1_500_000).map { UInt8(truncatingIfNeeded: $0 &* $0 >> 7) })
+            try write(content, to: file)
+            #expect(try await person.run("docs", "put", file, "long").status == 0)
+            try SegmentDamage.damageAll(in: house.folder)
+            let got = try await person.run("docs", "get", "long", house.folder + "/got")
+            #expect(got.status != 0 && got.errors.contains("cannot be read any more"), "\(got)")
+            let status = try await person.run("docs", "status")
+            #expect(status.status == 6, "\(status)")
+            #expect(status.output.contains("/Documents/long is damaged on the server"), "\(status)")
+            #expect(status.output.contains("nephos docs put"), "\(status)")
+            let json = try await person.run("docs", "status", "--json").output
+            #expect(json.contains(#""damaged_chunks":1"#) && json.contains(#""damaged":[{"#), "\(json)")
+            let deployment = try await house.nephos.run("status")
+            #expect(deployment.output.contains("1 chunk of content cannot be read any more"), "\(deployment)")
+            #expect(try await person.run("docs", "put", file, "long").status == 0)
+            #expect(try await person.run("docs", "status").status == 0)
+            #expect(try await person.run("docs", "get", "long", house.folder + "/got").status == 0)
+            #expect(try Data(contentsOf: URL(fileURLWithPath: house.folder + "/got")) == content)
         }
     }
 
@@ -190,6 +253,43 @@ import Testing
         }
     }
 
+    /// In a container names that differ in case alone are one.
+    @Test func ofTwoFilesOfOneNameOneIsPut() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (person, folder) = (house.person, house.folder + "/files")
+            for name in ["README", "Readme", "src/a", "Src/b"] { try write(name, to: folder + "/" + name) }
+            for _ in 0..<2 {
+                let put = try await person.run("docs", "put", "-r", folder)
+                #expect(put.status == 1 && put.errors.contains("is the same as another's"), "\(put)")
+                #expect(put.errors.contains(folder + "/Readme") && put.errors.contains(folder + "/src"), "\(put)")
+                #expect(put.output.hasPrefix("Put 4 items"), "\(put)")
+            }
+            #expect(try await person.run("docs", "cat", "files/readme").output == "README")
+            #expect(try await person.run("docs", "cat", "files/src/b").output == "Src/b")
+            #expect(
+                try await person.run("docs", "versions", "files/README", "--json").output.matches(of: /"id"/).count == 1
+            )
+            let twice = try await person.run("docs", "put", folder + "/README", folder + "/Src/b", "files/src/")
+            #expect(twice.status == 0, "\(twice)")
+        }
+    }
+
+    @Test func theWholeContainerIsGot() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (person, folder) = (house.person, house.folder + "/files")
+            try write("a", to: folder + "/deep/a")
+            #expect(try await person.run("docs", "put", "-r", folder + "/deep/..").status == 0)
+            #expect(try await person.run("docs", "put", folder + "/deep/a", "/hidden").status == 0)
+            let got = try await person.run("docs", "get", "-r", "/", house.folder + "/all")
+            #expect(got.status == 0 && got.output.hasPrefix("Got 2 files"), "\(got)")
+            for file in ["Documents/files/deep/a", "hidden"] {
+                #expect(try String(contentsOfFile: house.folder + "/all/" + file, encoding: .utf8) == "a")
+            }
+        }
+    }
+
     @Test(arguments: [SIGINT, SIGKILL]) func aGetThatIsEndedLeavesNothing(signal: Int32) async throws {
         try await withHousehold { house in
             try await house.begin()
@@ -197,6 +297,8 @@ import Testing
             try write(
                 Data((0..<2_000_000).map { UInt8(truncatingIfNeeded: $0 &* $0 >> 7) }), to: house.folder + "/long")
             #expect(try await person.run("docs", "put", house.folder + "/long").status == 0)
+            // Else it is here, and got at once.
+            #expect(try await person.run("docs", "evict", "long").status == 0)
             try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
             let get = try person.start(["docs", "get", "long", folder, "--limit-rate", "20K"])
             try await eventually("it writes") {

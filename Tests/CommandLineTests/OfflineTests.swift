@@ -199,10 +199,13 @@ extension Household {
 
     /// Starts the services, and signs a person in.
     ///
-    /// - Parameter lifetime: Seconds that an access token lives.
-    func begin(lifetime: Int = 900) async throws {
+    /// - Parameters:
+    ///   - settings: What the services take from the environment.
+    ///   - lifetime: Seconds that an access token lives.
+    func begin(_ settings: [String: String] = [:], lifetime: Int = 900) async throws {
         var operatorProgram = person
         operatorProgram.environment["NEPHOS_IDENTITY_ACCESS_TOKEN_LIFETIME_SECONDS"] = "\(lifetime)"
+        operatorProgram.environment.merge(settings) { $1 }
         let up = try await operatorProgram.run("up")
         try #require(up.status == 0, "\(up.errors)")
         try #require(try await person.run("account", "create", Self.accountName).status == 0)

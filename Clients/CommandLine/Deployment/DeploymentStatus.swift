@@ -81,7 +81,16 @@ struct DeploymentStatus: Encodable {
         let missing = services.filter { $0.state != "up" && $0.state != Self.full }
         let isFull = services.contains { $0.state == Self.full }
         let room = "Where the disk is full only deletes are taken. Make room there; then all goes on by itself."
-        return [isFull ? room : "", cause(missing, directory)].filter { !$0.isEmpty }.joined(separator: "\n")
+        return [isFull ? room : "", damage, cause(missing, directory)].filter { !$0.isEmpty }.joined(separator: "\n")
+    }
+
+    /// What the disk has lost of content.
+    private var damage: String {
+        let count = services.reduce(0) { $0 + ($1.counters["chunks.damaged"] ?? 0) }
+        guard count > 0 else { return "" }
+        return
+            "\(count) \(count == 1 ? "chunk" : "chunks") of content cannot be read any more; the log of documents names "
+            + "the accounts. Devices heal what they have the files of (nephos docs status); look at the disk."
     }
 
     private func cause(_ missing: [Service], _ directory: DeploymentDirectory) -> String {

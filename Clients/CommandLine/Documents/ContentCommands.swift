@@ -22,6 +22,9 @@ extension DocumentsCommand {
         @Argument(help: "The files, and at the end where to.") var paths: [String]
         @Flag(name: [.customShort("r"), .long], help: "Also folders, with all that is in them.") var recursive = false
         @Flag(name: [.customShort("p"), .long], help: "Make the folders that are missing.") var parents = false
+        @Flag(
+            help: "Read every file, also those that are as they were when they were put last, by all their times.")
+        var checksum = false
         @Option(
             help: "Databases in use: skip leaves them out of what -r finds, put takes them as they are, torn or not.")
         var databases: LocalFiles.Databases?
@@ -46,30 +49,31 @@ extension DocumentsCommand {
                     throw CloudError(.unknownItem, "There is no such folder.", details: ["path": target])
                 }
                 let place = try await container.path(DocumentArgument(target))
-                var collected = LocalFiles(recursive: recursive, databases: databases)
+                var collected = LocalFiles(
+                    recursive: recursive, databases: databases, key: try await container.nameKey())
+                var items: [DocumentEntry] = []
                 for file in files {
                     if file == "-" {
                         guard !isFolder else {
                             throw CloudError(.invalidArguments, "What comes from standard input needs a name.")
                         }
-                        let data = try InputFile.read(file, bytesMax: Self.inputBytesMax, orElse: Self.tooLong)
-                        collected.add(data, at: place)
+                        items.append(try await putInput(at: place, of: container))
                     } else {
-                        let file = LocalPath(file)
+                        let file = LocalPath(file).named
                         // A copy of the folder that everybody has goes where that is.
                         let isDocuments = target.isEmpty && file.name == Array("Documents".utf8)
                         collected.add(
                             file, at: isFolder && !isDocuments ? place.appending(Data(file.name)) : place)
                     }
                 }
-                var items: [DocumentEntry] = []
                 var failures = collected.failures
                 for batch in collected.batches {
-                    let results = try await container.putEach(batch.map(\.source), makesFolders: parents || recursive)
+                    let results = try await container.putEach(
+                        batch.map(\.source), makesFolders: parents || recursive, readsAll: checksum)
                     for (put, result) in zip(batch, results) {
                         switch result {
                         case .failure(let error): failures.add(put.name, error)
-                        case .success(let id): if let item = try await container.item(id) { items.append(item) }
+                        case .success(let item): items.append(item)
                         }
                     }
                 }
@@ -80,15 +84,17 @@ extension DocumentsCommand {
                     items, network, output, failures: failures,
                     done: items.count == 1
                         ? "Put \(inLine(items[0].path)) (\(describe(bytes: items[0].size)))."
-                        : "Put \(items.count) items (\(describe(bytes: items.reduce(0) { $0 + $1.size }))).")
+                        : "Put \(items.count) items (\(describe(bytes: items.reduce(UInt64(0)) { $0.addingClamped($1.size) })))."
+                )
                 try failures.end()
             }
         }
 
-        private static let inputBytesMax = 256 << 20
-        private static let tooLong = CloudError(
-            .limitExceeded, "Standard input has too much. Put it from a file.",
-            details: ["bytes_max": "\(inputBytesMax)"])
+        private func putInput(at place: DocumentPath, of container: UbiquityContainer) async throws -> DocumentEntry {
+            let writer = try container.makeWriter(at: place, makesFolders: parents || recursive)
+            try await InputFile.readInput { try await writer.write($0) }
+            return try await writer.finish()
+        }
     }
 
     struct Get: AsyncParsableCommand {
@@ -159,6 +165,12 @@ extension DocumentsCommand {
         {
             try place.makeFolder()
             var places = [folder.id: place]
+            // What lies in the top beside Documents is among its items; Documents itself is none.
+            for child in try await container.children(of: folder.id) where child.id.isFixed {
+                let file = place.appending(child.nameBytes)
+                try file.makeFolder()
+                places[child.id] = file
+            }
             var gets = Gets(of: container, timeout: wait.duration, showsProgress: !output.json)
             for item in try await container.items(in: folder.id) {
                 // What is in a folder that could not be made fails with it.
@@ -177,7 +189,7 @@ extension DocumentsCommand {
             }
             await gets.finish()
             gets.failures.list("not got")
-            let bytes = gets.reports.reduce(0) { $0 + $1.size }
+            let bytes = gets.reports.reduce(UInt64(0)) { $0.addingClamped($1.size) }
             let failed = gets.failures.rows.map { Report(path: $0.path, file: "", size: 0, failure: $0) }
             try output.print(
                 gets.reports + failed, text: "Got \(gets.reports.count) files (\(describe(bytes: bytes))).")
@@ -209,7 +221,7 @@ extension DocumentsCommand {
 
             mutating func add(_ item: DocumentEntry, at file: LocalPath) async {
                 batch.append((item, file))
-                bytes += item.size
+                bytes = bytes.addingClamped(item.size)
                 if batch.count >= Self.batchCount || bytes >= Self.batchBytes { await finish() }
             }
 
@@ -223,7 +235,7 @@ extension DocumentsCommand {
                 ) { number, bytes in
                     let sum = done.withLock { done in
                         done[number] = bytes
-                        return done.values.reduce(0, +)
+                        return done.values.reduce(UInt64(0)) { $0.addingClamped($1) }
                     }
                     line.show(done: Int(clamping: sum), total: Int(clamping: total), name: batch[number].item.name)
                 }
@@ -273,21 +285,11 @@ extension DocumentsCommand {
             }
         }
 
-        /// What is in memory at a time.
-        private static let pieceBytes: UInt64 = 32 << 20
-
         private func write(_ item: DocumentEntry, of container: UbiquityContainer) async throws {
             let (sum, isBeyond) = offset.addingReportingOverflow(length ?? .max)
-            let end = max(offset, min(item.size, isBeyond ? .max : sum))
-            var place = offset
-            repeat {
-                let next = end - place <= Self.pieceBytes ? end : place + Self.pieceBytes
-                // One version, whatever is put meanwhile.
-                try StandardOutput.write(
-                    try await container.read(
-                        item.id, range: place..<next, version: item.version, timeout: wait.duration))
-                place = next
-            } while place < end
+            let range = offset..<(isBeyond ? .max : sum)
+            let stream = try await container.stream(item.id, range: range, timeout: wait.duration)
+            for try await piece in stream { try StandardOutput.write(piece) }
         }
     }
 }
@@ -308,8 +310,12 @@ struct LocalFiles {
     private let recursive: Bool
     /// Nil: they are refused.
     private let databases: Databases?
+    /// What a name clashes by in the container.
+    private let key: ([UInt8]) -> [UInt8]
     /// With their sizes in bytes.
     private var sources: [(put: Source, size: Int)] = []
+    /// Where something is put, by what it clashes by.
+    private var taken: [[[UInt8]]: DocumentPath] = [:]
     /// What could not be read.
     private(set) var failures = ItemFailures()
     /// What nobody can put.
@@ -320,9 +326,10 @@ struct LocalFiles {
     /// Files and folders that stay on this device, by their names.
     private var localCount = 0
 
-    init(recursive: Bool, databases: Databases?) {
+    init(recursive: Bool, databases: Databases?, key: @escaping ([UInt8]) -> [UInt8]) {
         self.recursive = recursive
         self.databases = databases
+        self.key = key
     }
 
     /// What was left out.
@@ -337,10 +344,6 @@ struct LocalFiles {
                     : "not put, since their names end in .nosync: \(localCount) items")
         }
         return notes
-    }
-
-    mutating func add(_ data: Data, at path: DocumentPath) {
-        sources.append(((DocumentSource(path, .data(data)), path.text), data.count))
     }
 
     /// Takes in what is there, and what is in it.
@@ -358,6 +361,7 @@ struct LocalFiles {
     }
 
     private mutating func look(at file: LocalPath, _ path: DocumentPath, _ depth: Int) throws(CloudError) {
+        try claim(path)
         // What is named may be a link to what is meant; within a folder a link is one.
         guard let status = try file.status(followsLinks: depth == 0) else {
             throw CloudError(.unknownItem, "There is no such file.", details: ["file": file.text])
@@ -396,6 +400,18 @@ struct LocalFiles {
         let names = try folder.names()
         append(nil, folder, path, 0)
         for name in names { add(folder.appending(name), at: path.appending(Data(name)), depth: depth + 1) }
+    }
+
+    /// Of two that are one in the container the second would be put in the first one's place.
+    private mutating func claim(_ path: DocumentPath) throws(CloudError) {
+        let other = taken.updateValue(path, forKey: path.key(by: key))
+        guard let other else { return }
+        throw CloudError(
+            .alreadyExists,
+            other == path
+                ? "Something else is put under this name. Put it under another."
+                : "In this container the name is the same as another's. Rename one of them.",
+            details: ["path": path.text, "other": other.text])
     }
 
     private mutating func append(

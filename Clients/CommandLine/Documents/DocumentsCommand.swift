@@ -19,6 +19,8 @@ struct DocumentsCommand: AsyncParsableCommand {
             List.self, Tree.self, Find.self, Put.self, Get.self, Cat.self, Copy.self, Move.self, MakeFolder.self,
             Remove.self,
             Deleted.self, Undo.self, Versions.self, Resolve.self, Restore.self, Status.self,
+            Publish.self, Links.self, Unpublish.self,
+            Download.self, Evict.self, Cache.self,
         ])
 
     typealias NetworkOptions = KeyValueCommand.NetworkOptions
@@ -78,7 +80,10 @@ struct DocumentsCommand: AsyncParsableCommand {
                         let patience = isFresh || !isHere ? limit : min(limit, Self.patience)
                         try await container.scope.waitUntilCurrent(timeout: patience, isImpatient: true)
                     } catch  where isHere && !isFresh {
-                        // What this device has is shown.
+                        // What this device has is shown. That the server is silent, or not there, is everyday.
+                        if let reason = CloudError(wrapping: error).details["reason"] {
+                            Standard.error("nephos: this is what this device has: \(reason)")
+                        }
                     }
                 }
                 return try await body(container, session)
@@ -133,6 +138,13 @@ struct DocumentRow: Encodable {
     var state: String
     /// How much of the content is sent; only while it is.
     var percent: Int?
+    /// What of the content is on this device.
+    var downloadingStatus: String
+    /// How much of it has come; only while it comes.
+    var percentDownloaded: Int?
+    /// Why it has not come.
+    var downloadProblem: String?
+    var pinned: Bool?
 
     init(_ entry: DocumentEntry) {
         path = entry.path
@@ -152,6 +164,10 @@ struct DocumentRow: Encodable {
         pending = entry.pending == .none ? nil : entry.pending.rawValue
         state = entry.state.rawValue
         percent = entry.percent == 100 ? nil : entry.percent
+        downloadingStatus = entry.download.status.rawValue
+        percentDownloaded = entry.download.isRequested ? entry.download.percent : nil
+        downloadProblem = entry.download.problem
+        pinned = entry.download.isPinned ? true : nil
     }
 }
 
@@ -173,6 +189,13 @@ extension DocumentEntry {
         case .waiting: notes.append("waits to be sent")
         case .uploading: notes.append(percent > 0 ? "\(percent) % of the content sent" : "content waits to be sent")
         }
+        switch download.status {
+        case .current: break
+        case _ where download.isRequested: notes.append("\(download.percent) % downloaded")
+        case .downloaded: notes.append("an older version is here")
+        case .notDownloaded: notes.append("not downloaded")
+        }
+        if download.isPinned { notes.append("kept downloaded") }
         if state == .refused { notes.append("a change was refused") }
         if String(validating: nameBytes, as: UTF8.self) == nil {
             notes.append("no text: \(id.argument)")

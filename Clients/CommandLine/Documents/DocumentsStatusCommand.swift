@@ -7,9 +7,10 @@ extension DocumentsCommand {
         static let configuration = CommandConfiguration(
             abstract: "What of the container is in step, what waits to be sent and why, what was refused or conflicts.",
             discussion: """
-                Exit code 6: something waits, or was refused and not dismissed (nephos discard), or the copies differ; \
-                of a PATH only what is in it counts. A conflict waits for a person, and is the same on all devices: it \
-                changes nothing in the exit code. Exit code 2: there is no such item.
+                Exit code 6: something waits, or was refused and not dismissed (nephos discard), or the copies differ, or \
+                the server cannot read a file's content any more; of a PATH only what is in it counts. A conflict waits \
+                for a person, and is the same on all devices: it changes nothing in the exit code. Exit code 2: there \
+                is no such item.
                 """)
 
         @Argument(help: "An item (default: the whole container).") var path = DocumentArgument("/")
@@ -21,8 +22,10 @@ extension DocumentsCommand {
             try await container.withContainer(network) { container, _ in
                 let asked = try await Asked(container.scope, within: network.offline ? nil : network.duration)
                 let status = try await container.status(of: path)
+                let isAsked = status.damagedChunkCount > 0 && asked.isHeard
                 let report = ContainerReport(
-                    path: path.text, status, Standing(asked.status, failure: asked.failure))
+                    path: path.text, status, Standing(asked.status, failure: asked.failure),
+                    damaged: isAsked ? try await container.damagedItems(of: path, timeout: network.duration) : nil)
                 try output.print(report, text: report.text)
                 try report.end()
             }
@@ -51,8 +54,9 @@ private struct ContainerReport: Encodable {
     }
 
     private enum Keys: String, CodingKey {
-        case path, state, reason, token, inStep, files, folders, bytes, trashed, waiting, waitingBytes, refused
-        case conflicts, conflictCount
+        case path, state, reason, token, inStep, files, folders, bytes, here, hereBytes, downloading, trashed, waiting,
+            waitingBytes, refused
+        case conflicts, conflictCount, damaged, damagedChunks
     }
 
     private static let shownMax = 20
@@ -60,13 +64,16 @@ private struct ContainerReport: Encodable {
     let path: String
     private let status: ContainerStatus
     private let standing: Standing
+    /// Nil: nothing is, or nobody was asked.
+    private let damaged: DamagedContents?
     /// Nothing in this part keeps the container from being in sync, though something elsewhere may.
     private let isPartInStep: Bool
 
-    init(path: String, _ status: ContainerStatus, _ standing: Standing) {
+    init(path: String, _ status: ContainerStatus, _ standing: Standing, damaged: DamagedContents?) {
         self.path = path
         self.status = status
         self.standing = standing
+        self.damaged = damaged
         let isOfOthers = standing.state == .pending || standing.state == .refused
         isPartInStep = isOfOthers && status.waiting.isEmpty && status.refused.isEmpty
     }
@@ -81,6 +88,9 @@ private struct ContainerReport: Encodable {
         try container.encode(status.fileCount, forKey: .files)
         try container.encode(status.folderCount, forKey: .folders)
         try container.encode(status.fileBytes, forKey: .bytes)
+        try container.encode(status.hereCount, forKey: .here)
+        try container.encode(status.hereBytes, forKey: .hereBytes)
+        try container.encode(status.downloading.map(DocumentRow.init), forKey: .downloading)
         try container.encode(status.trashCount, forKey: .trashed)
         try container.encode(
             status.waiting.map { waiting in
@@ -98,6 +108,8 @@ private struct ContainerReport: Encodable {
             }, forKey: .refused)
         try container.encode(status.conflicts.map(DocumentRow.init), forKey: .conflicts)
         try container.encode(status.conflictCount, forKey: .conflictCount)
+        try container.encodeIfPresent(damaged?.items.map(DocumentRow.init), forKey: .damaged)
+        try container.encode(status.damagedChunkCount, forKey: .damagedChunks)
     }
 
     var text: String {
@@ -111,6 +123,7 @@ private struct ContainerReport: Encodable {
                 + (status.waitingBytes > 0 ? " (\(describe(bytes: status.waitingBytes)) to be sent)" : ""),
             "  refused    \(status.refused.count)",
             "  conflicts  \(status.conflictCount)",
+            "  here       \(Self.count(status.hereCount, "file")) (\(describe(bytes: status.hereBytes)))",
         ]
         lines += Self.shown(status.waiting) { waiting in
             let bytes = waiting.bytes > 0 ? " (\(describe(bytes: waiting.bytes)))" : ""
@@ -121,9 +134,30 @@ private struct ContainerReport: Encodable {
         lines += Self.shown(status.conflicts) { item in
             "\(inLine(item.path)) has \(Self.count(item.conflictCount, "conflict"))"
         }
+        lines += damageLines
+        lines += Self.shown(status.downloading) { item in
+            "\(inLine(item.path)) is to come: \(item.download.problem ?? "\(item.download.percent) % is here.")"
+        }
         if !status.refused.isEmpty { lines.append("See: nephos why. Dismiss with: nephos discard") }
         if !status.conflicts.isEmpty { lines.append("See: nephos conflicts. Decide with: nephos docs resolve") }
         return lines.joined(separator: "\n")
+    }
+
+    private var damageLines: [String] {
+        guard status.damagedChunkCount > 0 else { return [] }
+        guard let damaged else {
+            return ["The server cannot read some of the content any more. Which, it says when it can be asked."]
+        }
+        let more = damaged.hasMore ? ["There is more; it is named once these are whole."] : []
+        guard !damaged.items.isEmpty else {
+            return path == "/" && more.isEmpty
+                ? ["The server cannot read some of the content of former versions any more; no file's as it is now."]
+                : more
+        }
+        return Self.shown(damaged.items) { "\(inLine($0.path)) is damaged on the server" } + more + [
+            "A device that has such a file heals it: put it again with nephos docs put. Else restore it from a backup, "
+                + "or put another content."
+        ]
     }
 
     private static func count(_ count: Int, _ name: String) -> String { "\(count) \(name)\(count == 1 ? "" : "s")" }
@@ -133,6 +167,9 @@ private struct ContainerReport: Encodable {
             + (elements.count > shownMax ? ["and \(elements.count - shownMax) more: nephos docs status --json"] : [])
     }
 
-    /// - Throws: ``ExitStatus`` unless all of this part is in sync.
-    func end() throws(ExitStatus) { if !isPartInStep { try standing.end() } }
+    /// - Throws: ``ExitStatus`` unless all of this part is in sync, and the server has its contents.
+    func end() throws(ExitStatus) {
+        if !isPartInStep { try standing.end() }
+        if let damaged, !damaged.items.isEmpty || damaged.hasMore { throw ExitStatus.outOfStep }
+    }
 }

@@ -14,15 +14,23 @@ struct SentDocuments {
         var failures: [ItemFailures.Row]?
     }
 
+    /// A refusal: of one path there may be several.
+    private struct Refusal: Hashable {
+        var path: String
+        var at: Timestamp
+
+        init(_ write: RefusedWrite) { (path, at) = (write.key.rawValue, write.at) }
+    }
+
     private let container: UbiquityContainer
-    /// What was refused before.
-    private let refused: [String: Timestamp]
+    /// What was refused before, and what waited: of that somebody else may hear.
+    private let refused: Set<Refusal>
+    private let waiting: Set<String>
 
     init(_ container: UbiquityContainer) async throws {
         self.container = container
-        refused = Dictionary(
-            try await container.scope.status().refused.map { ($0.key.rawValue, $0.at) }
-        ) { max($0, $1) }
+        refused = Set(try await container.scope.status().refused.map(Refusal.init))
+        waiting = try await container.waitingPaths()
     }
 
     /// - Parameters:
@@ -62,25 +70,41 @@ struct SentDocuments {
                     The next command that reaches the server sends it, or nephos watch while it runs.
                     """)
         }
-        if let refusal = try await container.scope.status().refused.first(where: { refusal in
-            refused[refusal.key.rawValue].map { $0 < refusal.at } ?? true
-        }) {
-            var error = refusal.error
-            error.details["path"] = refusal.key.rawValue
-            throw error
-        }
-        var now: [DocumentEntry] = []
-        for item in items { now.append(try await container.item(item.id) ?? item) }
+        try await requireAccepted(items)
         report.state = "sent"
-        report.items = now.map(DocumentRow.init)
+        if output.json { report.items = try await container.refreshed(items).map(DocumentRow.init) }
         try output.print(report, text: done)
+    }
+
+    /// - Throws: ``CloudError`` of the first refusal of what this command has done. The others, and those of what waited
+    ///   before, are listed.
+    private func requireAccepted(_ items: [DocumentEntry]) async throws {
+        let news = try await container.scope.status().refused.filter { !refused.contains(Refusal($0)) }
+        guard !news.isEmpty else { return }
+        let own = Set(items.map(\.path))
+        var first: CloudError?
+        var count = 0
+        for write in news {
+            let path = write.key.rawValue
+            let isOwn = own.contains(path) || !waiting.contains(path)
+            if isOwn { count += 1 }
+            guard isOwn, first == nil else {
+                Standard.error(
+                    "nephos: refused\(isOwn ? "" : ", which waited"): \(inLine(path)): \(write.error.message)")
+                continue
+            }
+            first = write.error
+            first?.details["path"] = path
+        }
+        if count > 1 { first?.details["refused"] = "\(count)" }
+        if let first { throw first }
     }
 
     /// Waits for as long as something moves.
     private func waitUntilSent(within patience: Duration, shows: Bool) async throws(CloudError) {
         let line = ProgressLine(isShown: shows)
         defer { line.clear() }
-        var last = (done: -1, waiting: -1)
+        var last = (done: -1, percent: -1, waiting: -1)
         var moved = ContinuousClock.now
         while true {
             do throws(CloudError) {
@@ -89,9 +113,11 @@ struct SentDocuments {
             } catch {
                 guard error.code == .deadlineExceeded else { throw error }
                 let progress = try await container.uploadProgress()
-                let waiting = try await container.scope.status().pending.count
-                if (progress.done, waiting) != last || progress.isPaced {
-                    last = (progress.done, waiting)
+                let waiting = try await container.waitingCount()
+                // Another process of the home may be the one that sends.
+                let percent = try await container.sentPercent()
+                if (progress.done, percent, waiting) != last || progress.isPaced {
+                    last = (progress.done, percent, waiting)
                     moved = .now
                 } else if moved.duration(to: .now) >= patience {
                     throw error

@@ -1,0 +1,179 @@
+import ArgumentParser
+import NephosCore
+import NephosKit
+
+extension DocumentsCommand {
+    struct Download: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Have the contents of files, or of all files in folders, come to this device.",
+            discussion: """
+                They stay in this device's home as far as there is room (nephos docs cache), and are read from there. With \
+                --pin they stay in any case, and what comes to be in a folder comes here too; --no-pin ends that.
+
+                It waits for as long as something moves. What has not come by then is fetched by the next command that \
+                reaches the server, or by nephos watch while it runs.
+                """)
+
+        @Argument(help: "The files and folders.") var paths: [DocumentArgument]
+        @Flag(inversion: .prefixedNo, help: "Keep them downloaded, or no longer.") var pin: Bool?
+        @OptionGroup var container: ContainerOptions
+        @OptionGroup var network: NetworkOptions
+        @OptionGroup var transfer: TransferOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() async throws {
+            try await container.withContainer(network, transfer: transfer) { container, _ in
+                var items: [DocumentEntry] = []
+                for path in paths { items.append(try await container.requireItem(at: path)) }
+                if pin == false {
+                    for item in items { try await container.unpin(item.id) }
+                    return try await print(items, of: container, text: "Kept downloaded no longer.")
+                }
+                for item in items {
+                    if pin == true { try await container.pin(item.id) }
+                    try await container.startDownloading(item.id)
+                }
+                if network.offline {
+                    return try await print(items, of: container, text: "The contents are fetched later.")
+                }
+                try await wait(for: items, of: container)
+                try await print(items, of: container, text: "The contents are on this device.")
+            }
+        }
+
+        private func print(_ items: [DocumentEntry], of container: UbiquityContainer, text: String) async throws {
+            var rows: [DocumentRow] = []
+            for item in items { rows.append(DocumentRow(try await container.item(item.id) ?? item)) }
+            try output.print(rows, text: text)
+        }
+
+        /// Waits for as long as something moves.
+        private func wait(for items: [DocumentEntry], of container: UbiquityContainer) async throws {
+            let line = ProgressLine(isShown: !output.json)
+            defer { line.clear() }
+            var left: [DocumentEntry] = []
+            var total: UInt64 = 0
+            for item in items {
+                let files = item.kind == .folder ? try await container.items(in: item.id) : [item]
+                left += files.filter { $0.download.status != .current }
+            }
+            total = left.reduce(0) { $0 + $1.size }
+            let names = Dictionary(left.map { ($0.id, $0.name) }) { first, _ in first }
+            var last: UInt64 = 0
+            var moved = ContinuousClock.now
+            while !left.isEmpty {
+                var (rest, percents): ([DocumentEntry], UInt64) = ([], 0)
+                for item in left {
+                    // One that is gone is not waited for.
+                    guard let now = try await container.item(item.id), !now.isTrashed,
+                        now.download.status != .current
+                    else { continue }
+                    guard now.download.isRequested || now.download.isPinned else {
+                        throw CloudError(
+                            .operationCancelled, "The content was to come, and is not any more.",
+                            details: ["path": now.path])
+                    }
+                    rest.append(now)
+                    percents += now.size / 100 * UInt64(now.download.percent)
+                }
+                left = rest
+                let missing = rest.reduce(0) { $0 + $1.size }
+                let done = total - min(total, missing) + percents
+                line.show(
+                    done: Int(clamping: done), total: Int(clamping: total),
+                    name: rest.first.flatMap { names[$0.id] } ?? "")
+                if done != last {
+                    (last, moved) = (done, .now)
+                } else if moved.duration(to: .now) >= network.duration, let first = rest.first {
+                    throw try await container.downloadFailure(of: first.id)
+                        ?? CloudError(
+                            .deadlineExceeded,
+                            "The contents have not come in time. The next command that reaches the server goes on with them.",
+                            details: ["path": first.path])
+                }
+                if !left.isEmpty { try await Task.sleep(for: .milliseconds(100)) }
+            }
+        }
+    }
+
+    struct Evict: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Drop what is on this device of the contents of files; the server has them, and the names stay.",
+            discussion: """
+                What has not been sent, is in conflict, or is kept downloaded for the sake of a folder stays, and by name is \
+                refused (exit code 1).
+                """)
+
+        @Argument(help: "The files and folders.") var paths: [DocumentArgument]
+        @OptionGroup var container: ContainerOptions
+        @OptionGroup var output: OutputOptions
+
+        struct Report: Encodable {
+            var items: Int
+            var bytes: UInt64
+            /// What stays.
+            var kept: [DocumentRow]
+        }
+
+        func run() async throws {
+            try await container.withContainer(within: nil) { container, _ in
+                var report = Report(items: 0, bytes: 0, kept: [])
+                for path in paths {
+                    let dropped = try await container.evict(try await container.requireItem(at: path).id)
+                    report.items += dropped.itemCount
+                    report.bytes += dropped.byteCount
+                    report.kept += dropped.kept.map(DocumentRow.init)
+                }
+                let kept = report.kept.isEmpty ? "" : " \(report.kept.count) stay: unsent, in conflict, or kept."
+                try output.print(
+                    report,
+                    text: "Dropped \(report.items) contents (\(describe(bytes: report.bytes))).\(kept)")
+            }
+        }
+    }
+
+    struct Cache: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "How many bytes of contents are on this device that the server has too, and how many may be.",
+            discussion: """
+                What was read, got or sent stays as far as that goes, and is read from here; what was used longest ago \
+                goes first. What waits to be sent, and what is kept downloaded, does not count. Without anything said it is \
+                512 MiB, or an eighth of what the disk has left where that is less.
+                """)
+
+        @Option(name: .long, help: "Bytes that may stay, such as 2GiB; 0: none; default: as if nothing had been said.")
+        var limit: Limit?
+        @OptionGroup var device: DeviceOptionGroup
+        @OptionGroup var output: OutputOptions
+
+        struct Limit: ExpressibleByArgument {
+            /// Nil: the default.
+            var bytes: UInt64?
+
+            init?(argument: String) {
+                if argument == "default" { return }
+                if argument == "0" {
+                    bytes = 0
+                    return
+                }
+                guard let size = PlanCommand.Size(argument: argument) else { return nil }
+                bytes = UInt64(clamping: size.bytes)
+            }
+        }
+
+        struct Report: Encodable {
+            var bytes: UInt64
+            var maxBytes: UInt64
+        }
+
+        func run() async throws {
+            try await device.withSession { session in
+                if let limit { try session.setContentCache(maxBytes: limit.bytes) }
+                let (bytes, maxBytes) = try session.contentCache()
+                try output.print(
+                    Report(bytes: bytes, maxBytes: maxBytes),
+                    text: "\(describe(bytes: bytes)) of contents are here; \(describe(bytes: maxBytes)) may be.")
+            }
+        }
+    }
+}

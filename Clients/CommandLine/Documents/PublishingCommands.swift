@@ -1,0 +1,136 @@
+import ArgumentParser
+import NephosCore
+import NephosKit
+
+extension DocumentsCommand {
+    /// How long a link is good, as a person says it: `7d`, `12h`, `30m`, `90s`.
+    struct Lifetime: ExpressibleByArgument {
+        var duration: Duration
+
+        init?(argument: String) {
+            let units: [Character: Int64] = ["s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400]
+            guard let unit = argument.last.flatMap({ units[$0] }), let count = Int64(argument.dropLast()),
+                (1...1_000_000).contains(count)
+            else { return nil }
+            duration = .seconds(count * unit)
+        }
+    }
+
+    /// A link as `--json` prints it.
+    struct LinkRow: Encodable {
+        var id: String
+        /// Only of the one that was just made.
+        var url: String?
+        var name: String
+        var item: String
+        var version: String
+        var size: UInt64
+        /// Milliseconds since 1970.
+        var created: UInt64
+        var expires: UInt64
+        var device: String
+
+        init(_ link: PublishedLink) {
+            id = link.id.description
+            url = link.url?.absoluteString
+            name = link.name
+            item = link.item.description
+            version = link.version.description
+            size = link.size
+            created = link.created.milliseconds
+            expires = link.expires.milliseconds
+            device = link.device.rawValue
+        }
+    }
+
+    struct Publish: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Make a link to a file, for people without an account.",
+            discussion: """
+                Whoever has the link gets the file as it is now, whatever becomes of it, until the link expires or \
+                is ended with nephos docs unpublish. It is shown once: nobody keeps it. Waits until the server has the \
+                content. Exit code 2: there is no such file. 4: the deployment publishes nothing; its operator can let \
+                it.
+                """)
+
+        @Argument(help: "The file.") var path: DocumentArgument
+        @Option(help: "How long the link is good: 90s, 30m, 12h, 7d, 4w (default: 7d).") var expires: Lifetime?
+        @OptionGroup var container: ContainerOptions
+        @OptionGroup var wait: WaitOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() async throws {
+            try await container.withContainer(within: wait.duration) { container, _ in
+                let link = try await container.publish(
+                    path, expiresAfter: expires?.duration, timeout: wait.duration)
+                try output.print(
+                    LinkRow(link),
+                    text: """
+                        \(link.url?.absoluteString ?? "")
+                        It is good until \(describe(link.expires)). End it: nephos docs unpublish \(link.id)
+                        """)
+            }
+        }
+    }
+
+    struct Links: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "The links to files of the container that are good, newest first.",
+            discussion: "The addresses themselves nobody keeps.")
+
+        @OptionGroup var container: ContainerOptions
+        @OptionGroup var wait: WaitOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() async throws {
+            try await container.withContainer(within: wait.duration) { container, session in
+                let links = try await container.links(timeout: wait.duration)
+                let names = Dictionary(
+                    ((try? await session.devices(timeout: wait.duration)) ?? []).map { ($0.id, $0.name) }
+                ) { first, _ in first }
+                let cells = links.map { link in
+                    [
+                        describe(link.expires), describe(bytes: link.size), names[link.device] ?? link.device.rawValue,
+                        link.id.description, link.name,
+                    ]
+                }
+                try output.print(
+                    links.map(LinkRow.init),
+                    text: cells.isEmpty
+                        ? "There are no links."
+                        : table(["EXPIRES", "SIZE", "BY", "LINK", "NAME"], cells)
+                            + "\nEnd one: nephos docs unpublish LINK")
+            }
+        }
+    }
+
+    struct Unpublish: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "End a link: from now on it opens nothing.", discussion: "Exit code 2: there is no such link.")
+
+        @Argument(help: "The link, of nephos docs links.") var link: String
+        @OptionGroup var container: ContainerOptions
+        @OptionGroup var wait: WaitOptions
+        @OptionGroup var output: OutputOptions
+
+        private struct Report: Encodable {
+            var state = "ended"
+            var id: String
+        }
+
+        func run() async throws {
+            guard let id = DocumentID(link) else {
+                throw CloudError(
+                    .invalidArguments, "This is no link. See: nephos docs links", details: ["link": link])
+            }
+            try await container.withContainer(within: wait.duration) { container, _ in
+                guard try await container.revoke(id, timeout: wait.duration) else {
+                    throw CloudError(
+                        .unknownItem, "There is no such link, or it has ended. See: nephos docs links",
+                        details: ["link": link])
+                }
+                try output.print(Report(id: link), text: "Ended. Nobody gets anything through it any more.")
+            }
+        }
+    }
+}

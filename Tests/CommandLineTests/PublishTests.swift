@@ -1,0 +1,54 @@
+import Foundation
+import Testing
+
+/// Links to files, from the command line to whoever has one, through the whole programs.
+@Suite struct PublishTests {
+    @Test func aFileIsPublishedFetchedListedAndEnded() async throws {
+        let port = try Web.freePort()
+        try await withHousehold { house in
+            try await house.begin(["NEPHOS_DOCUMENTS_PUBLISH_PORT": "\(port)"])
+            let (person, file) = (house.person, house.folder + "/report é.bin")
+            let bytes = Data((0..<1_500_000).map { UInt8(truncatingIfNeeded: $0 &* $0 >> 7) })
+            try bytes.write(to: URL(fileURLWithPath: file))
+            #expect(try await person.run("docs", "ls").status == 0)
+            // What still waits to be sent is sent first.
+            #expect(try await person.run("docs", "put", file, "report é.bin", "--offline").status == 0)
+            let made = try await person.run("docs", "publish", "report é.bin", "--expires", "2h", "--json")
+            #expect(made.status == 0, "\(made)")
+            let link = try #require(try JSONSerialization.jsonObject(with: Data(made.output.utf8)) as? [String: Any])
+            let url = try #require(link["url"] as? String)
+            #expect(url.hasPrefix("http://127.0.0.1:\(port)/p/") && url.hasSuffix("/report%20%C3%A9.bin"), "\(url)")
+            let whole = try await Web.get(url)
+            #expect(whole.status == "200" && whole.body == bytes)
+            let part = try await Web.get(url, "Range: bytes=700000-700009")
+            #expect(part.status == "206" && part.body == bytes[700_000..<700_010])
+
+            #expect(try await person.run("docs", "rm", "report é.bin").status == 0)
+            #expect(try await Web.get(url).body == bytes)
+            let id = try #require(link["id"] as? String)
+            let links = try await person.run("docs", "links")
+            #expect(links.status == 0 && links.output.contains(id) && links.output.contains("1.5 MB"), "\(links)")
+            let secret = try #require(url.split(separator: "/").dropLast().last)
+            #expect(!links.output.contains(secret))
+            #expect(try await person.run("docs", "unpublish", id).status == 0)
+            #expect(try await Web.get(url).status == "404")
+            #expect(try await person.run("docs", "unpublish", id).status == 2)
+            #expect(try await person.run("docs", "unpublish", "x").status == 64)
+            #expect(try await person.run("docs", "links").output == "There are no links.\n")
+            #expect(try await person.run("docs", "publish", "no").status == 2)
+            #expect(try await person.run("docs", "publish", "/Documents").status == 64)
+            #expect(try await person.run("docs", "publish", "no", "--expires", "7").status == 64)
+        }
+    }
+
+    @Test func aDeploymentThatPublishesNothingSaysSo() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let file = house.folder + "/a"
+            try Data("a".utf8).write(to: URL(fileURLWithPath: file))
+            #expect(try await house.person.run("docs", "put", file).status == 0)
+            let refused = try await house.person.run("docs", "publish", "a")
+            #expect(refused.status == 4 && refused.errors.contains("publish_port"), "\(refused)")
+        }
+    }
+}
