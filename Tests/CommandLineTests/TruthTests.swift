@@ -84,6 +84,7 @@ import Testing
             var operatorProgram = house.nephos
             operatorProgram.environment["NEPHOS_KEYVALUE_BUDGET_CAPACITY"] = "20"
             operatorProgram.environment["NEPHOS_KEYVALUE_BUDGET_REFILL_PER_SECOND"] = "1"
+            operatorProgram.environment["NEPHOS_KEYVALUE_BUDGET_SPARE_PERCENT"] = "0"
             #expect(try await operatorProgram.run("up").status == 0)
             let large = try file(house, "large", String(repeating: "x", count: 600_000))
             #expect(try await house.person.run("kv", "set", "large", "--from", large).status == 0)
