@@ -40,6 +40,7 @@ enum DocumentChanges {
         case .restore: item.clearTrash()
         case .remove: return nil
         case .resolve(let resolve): item.conflicts.removeAll { resolve.versions.contains($0.version) }
+        case .rendition, .announce: break
         }
         return item
     }

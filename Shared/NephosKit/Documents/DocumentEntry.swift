@@ -111,7 +111,7 @@ extension DocumentEntry.Kind {
         case .file: self = .file
         case .folder: self = .folder
         case .link: self = .link
-        case .unspecified, .UNRECOGNIZED: return nil
+        case .package, .unspecified, .UNRECOGNIZED: return nil
         }
     }
 }

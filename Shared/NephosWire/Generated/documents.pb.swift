@@ -39,6 +39,9 @@ public nonisolated enum WireItemKind: SwiftProtobuf.Enum, Swift.CaseIterable {
 
   /// A symbolic link: its content is the path that it leads to, as data. Nobody follows it.
   case link // = 3
+
+  /// A package: a folder that changes as one. Its content lists its members, and their bytes follow (see "Packages").
+  case package // = 4
   case UNRECOGNIZED(Int)
 
   public init() {
@@ -51,6 +54,7 @@ public nonisolated enum WireItemKind: SwiftProtobuf.Enum, Swift.CaseIterable {
     case 1: self = .file
     case 2: self = .folder
     case 3: self = .link
+    case 4: self = .package
     default: self = .UNRECOGNIZED(rawValue)
     }
   }
@@ -61,6 +65,7 @@ public nonisolated enum WireItemKind: SwiftProtobuf.Enum, Swift.CaseIterable {
     case .file: return 1
     case .folder: return 2
     case .link: return 3
+    case .package: return 4
     case .UNRECOGNIZED(let i): return i
     }
   }
@@ -71,6 +76,7 @@ public nonisolated enum WireItemKind: SwiftProtobuf.Enum, Swift.CaseIterable {
     .file,
     .folder,
     .link,
+    .package,
   ]
 
 }
@@ -179,11 +185,77 @@ public nonisolated struct WireDocumentItem: @unchecked Sendable {
     set {_uniqueStorage()._conflicts = newValue}
   }
 
+  /// Further contents, each by its name: a small picture of a large one, say. In the order of their names' bytes.
+  public var renditions: [WireRendition] {
+    get {_storage._renditions}
+    set {_uniqueStorage()._renditions = newValue}
+  }
+
+  /// Contents that are on their way, as those who send them have said: no versions yet. Who reads gets what there is
+  /// until one is committed. The oldest first.
+  public var announcements: [WireAnnouncement] {
+    get {_storage._announcements}
+    set {_uniqueStorage()._announcements = newValue}
+  }
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
 
   fileprivate var _storage = _StorageClass.defaultInstance
+}
+
+/// A further content of an item, under a name of its own. It conflicts with nothing: the last one stands.
+public nonisolated struct WireRendition: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// Any bytes but NUL, 1 to 64.
+  public var name: Data = Data()
+
+  public var content: WireDocumentContent {
+    get {_content ?? WireDocumentContent()}
+    set {_content = newValue}
+  }
+  /// Returns true if `content` has been explicitly set.
+  public var hasContent: Bool {self._content != nil}
+  /// Clears the value of `content`. Subsequent reads from it will return its default value.
+  public mutating func clearContent() {self._content = nil}
+
+  /// The version of the item's content that it was made from.
+  public var ofVersion: Data = Data()
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+
+  fileprivate var _content: WireDocumentContent? = nil
+}
+
+/// A content that is on its way.
+public nonisolated struct WireAnnouncement: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// What will be the content's version, 16 bytes.
+  public var version: Data = Data()
+
+  /// Bytes of content.
+  public var length: UInt64 = 0
+
+  /// When it ends by itself, in nanoseconds since 1970: the service chooses it.
+  public var expires: Int64 = 0
+
+  /// Filled in by the service.
+  public var deviceID: String = String()
+
+  public var announced: Int64 = 0
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
 }
 
 /// A version of an item's content. It never changes.
@@ -309,11 +381,82 @@ public nonisolated struct WireApplyChanges: Sendable {
   /// Clears the value of `head`. Subsequent reads from it will return its default value.
   public mutating func clearHead() {self._head = nil}
 
+  /// What the device takes for granted of items, those among them that the batch does not change: if it is otherwise,
+  /// all of the batch is refused with CONSTRAINT_VIOLATION, and the detail `condition` says which it was. 100 at most.
+  public var conditions: [WireItemCondition] = []
+
+  /// Another container of the same owner that the app lists: the contents may rest on what it has, and nothing of that is
+  /// sent again. Empty: none.
+  public var sourceContainer: String = String()
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
 
   fileprivate var _head: WireChangeToken? = nil
+}
+
+public nonisolated struct WireItemCondition: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// 16 bytes.
+  public var item: Data = Data()
+
+  public var kind: WireItemCondition.OneOf_Kind? = nil
+
+  /// There is no such item, or it lies in the trash, itself or with a folder that it is in.
+  public var absent: Bool {
+    get {
+      if case .absent(let v)? = kind {return v}
+      return false
+    }
+    set {kind = .absent(newValue)}
+  }
+
+  /// It lives, and this is the version of its content.
+  public var contentVersion: Data {
+    get {
+      if case .contentVersion(let v)? = kind {return v}
+      return Data()
+    }
+    set {kind = .contentVersion(newValue)}
+  }
+
+  /// It lives, and this is its place.
+  public var placeVersion: Data {
+    get {
+      if case .placeVersion(let v)? = kind {return v}
+      return Data()
+    }
+    set {kind = .placeVersion(newValue)}
+  }
+
+  /// A folder lives, and nothing in it, however deep, has been changed by others since the device has seen this.
+  public var unchangedSince: WireChangeToken {
+    get {
+      if case .unchangedSince(let v)? = kind {return v}
+      return WireChangeToken()
+    }
+    set {kind = .unchangedSince(newValue)}
+  }
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public nonisolated enum OneOf_Kind: Equatable, Sendable {
+    /// There is no such item, or it lies in the trash, itself or with a folder that it is in.
+    case absent(Bool)
+    /// It lives, and this is the version of its content.
+    case contentVersion(Data)
+    /// It lives, and this is its place.
+    case placeVersion(Data)
+    /// A folder lives, and nothing in it, however deep, has been changed by others since the device has seen this.
+    case unchangedSince(WireChangeToken)
+
+  }
+
+  public init() {}
 }
 
 public nonisolated struct WireDocumentChange: Sendable {
@@ -390,6 +533,22 @@ public nonisolated struct WireDocumentChange: Sendable {
     set {kind = .resolve(newValue)}
   }
 
+  public var rendition: WireSetRendition {
+    get {
+      if case .rendition(let v)? = kind {return v}
+      return WireSetRendition()
+    }
+    set {kind = .rendition(newValue)}
+  }
+
+  public var announce: WireAnnounceContent {
+    get {
+      if case .announce(let v)? = kind {return v}
+      return WireAnnounceContent()
+    }
+    set {kind = .announce(newValue)}
+  }
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public nonisolated enum OneOf_Kind: Equatable, Sendable {
@@ -401,6 +560,8 @@ public nonisolated struct WireDocumentChange: Sendable {
     case restore(WireRestoreItem)
     case remove(WireRemoveItem)
     case resolve(WireResolveConflicts)
+    case rendition(WireSetRendition)
+    case announce(WireAnnounceContent)
 
   }
 
@@ -661,6 +822,48 @@ public nonisolated struct WireResolveConflicts: Sendable {
   public init() {}
 }
 
+/// Puts a further content in place of the one of that name. Without a content: takes it away.
+public nonisolated struct WireSetRendition: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var name: Data = Data()
+
+  public var content: WireDocumentContent {
+    get {_content ?? WireDocumentContent()}
+    set {_content = newValue}
+  }
+  /// Returns true if `content` has been explicitly set.
+  public var hasContent: Bool {self._content != nil}
+  /// Clears the value of `content`. Subsequent reads from it will return its default value.
+  public mutating func clearContent() {self._content = nil}
+
+  public var ofVersion: Data = Data()
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+
+  fileprivate var _content: WireDocumentContent? = nil
+}
+
+/// Says that a content is on its way, or with a length of 0 that it is no more. It ends with the commit of its version,
+/// or after a while by itself; said again, it lasts longer.
+public nonisolated struct WireAnnounceContent: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var version: Data = Data()
+
+  public var length: UInt64 = 0
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
 public nonisolated struct WireApplyChangesReply: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
@@ -703,6 +906,9 @@ public nonisolated struct WireFindMissing: Sendable {
   /// An upload of the app: what it has stored already is not missing. Empty, or one that is not open: none.
   public var transferID: Data = Data()
 
+  /// As in ApplyChanges: chunks that it has are not missing; its nodes are. Empty: none.
+  public var sourceContainer: String = String()
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -730,6 +936,50 @@ public nonisolated struct WireFindMissingReply: Sendable {
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
+}
+
+/// What became of items of which a device has no record of a change: that a listing lacks them says nothing.
+public nonisolated struct WireFindItems: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var container: String = String()
+
+  /// 16 bytes each, 1000 at most.
+  public var items: [Data] = []
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+public nonisolated struct WireFindItemsReply: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// Positions in `items`, ascending: what was removed for good. What is in neither list is there.
+  public var removed: [UInt32] = []
+
+  /// The same of what this history of the container knows nothing of: whoever has it offers it again.
+  public var unknown: [UInt32] = []
+
+  /// The head that this was read at.
+  public var token: WireChangeToken {
+    get {_token ?? WireChangeToken()}
+    set {_token = newValue}
+  }
+  /// Returns true if `token` has been explicitly set.
+  public var hasToken: Bool {self._token != nil}
+  /// Clears the value of `token`. Subsequent reads from it will return its default value.
+  public mutating func clearToken() {self._token = nil}
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+
+  fileprivate var _token: WireChangeToken? = nil
 }
 
 /// Manifest nodes that the container has.
@@ -981,6 +1231,9 @@ public nonisolated struct WireContainerInfo: Sendable {
   /// There are more of them than are named.
   public var moreDamaged: Bool = false
 
+  /// What the container's contents, versions and trash count on the plan, in bytes.
+  public var countedBytes: UInt64 = 0
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -991,7 +1244,7 @@ public nonisolated struct WireContainerInfo: Sendable {
 fileprivate nonisolated let _protobuf_package = "nephos"
 
 nonisolated extension WireItemKind: SwiftProtobuf._ProtoNameProviding {
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0ITEM_KIND_UNSPECIFIED\0\u{1}ITEM_KIND_FILE\0\u{1}ITEM_KIND_FOLDER\0\u{1}ITEM_KIND_LINK\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0ITEM_KIND_UNSPECIFIED\0\u{1}ITEM_KIND_FILE\0\u{1}ITEM_KIND_FOLDER\0\u{1}ITEM_KIND_LINK\0\u{1}ITEM_KIND_PACKAGE\0")
 }
 
 nonisolated extension WireNameClash: SwiftProtobuf._ProtoNameProviding {
@@ -1000,7 +1253,7 @@ nonisolated extension WireNameClash: SwiftProtobuf._ProtoNameProviding {
 
 nonisolated extension WireDocumentItem: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".DocumentItem"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}kind\0\u{1}parent\0\u{1}name\0\u{3}place_version\0\u{1}content\0\u{1}attributes\0\u{1}trash\0\u{1}conflicts\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}kind\0\u{1}parent\0\u{1}name\0\u{3}place_version\0\u{1}content\0\u{1}attributes\0\u{1}trash\0\u{1}conflicts\0\u{1}renditions\0\u{1}announcements\0")
 
   fileprivate class _StorageClass {
     var _kind: WireItemKind = .unspecified
@@ -1011,6 +1264,8 @@ nonisolated extension WireDocumentItem: SwiftProtobuf.Message, SwiftProtobuf._Me
     var _attributes: WireItemAttributes? = nil
     var _trash: WireTrashNote? = nil
     var _conflicts: [WireDocumentContent] = []
+    var _renditions: [WireRendition] = []
+    var _announcements: [WireAnnouncement] = []
 
       // This property is used as the initial default value for new instances of the type.
       // The type itself is protecting the reference to its storage via CoW semantics.
@@ -1029,6 +1284,8 @@ nonisolated extension WireDocumentItem: SwiftProtobuf.Message, SwiftProtobuf._Me
       _attributes = source._attributes
       _trash = source._trash
       _conflicts = source._conflicts
+      _renditions = source._renditions
+      _announcements = source._announcements
     }
   }
 
@@ -1055,6 +1312,8 @@ nonisolated extension WireDocumentItem: SwiftProtobuf.Message, SwiftProtobuf._Me
         case 6: try { try decoder.decodeSingularMessageField(value: &_storage._attributes) }()
         case 7: try { try decoder.decodeSingularMessageField(value: &_storage._trash) }()
         case 8: try { try decoder.decodeRepeatedMessageField(value: &_storage._conflicts) }()
+        case 9: try { try decoder.decodeRepeatedMessageField(value: &_storage._renditions) }()
+        case 10: try { try decoder.decodeRepeatedMessageField(value: &_storage._announcements) }()
         default: break
         }
       }
@@ -1091,6 +1350,12 @@ nonisolated extension WireDocumentItem: SwiftProtobuf.Message, SwiftProtobuf._Me
       if !_storage._conflicts.isEmpty {
         try visitor.visitRepeatedMessageField(value: _storage._conflicts, fieldNumber: 8)
       }
+      if !_storage._renditions.isEmpty {
+        try visitor.visitRepeatedMessageField(value: _storage._renditions, fieldNumber: 9)
+      }
+      if !_storage._announcements.isEmpty {
+        try visitor.visitRepeatedMessageField(value: _storage._announcements, fieldNumber: 10)
+      }
     }
     try unknownFields.traverse(visitor: &visitor)
   }
@@ -1108,10 +1373,106 @@ nonisolated extension WireDocumentItem: SwiftProtobuf.Message, SwiftProtobuf._Me
         if _storage._attributes != rhs_storage._attributes {return false}
         if _storage._trash != rhs_storage._trash {return false}
         if _storage._conflicts != rhs_storage._conflicts {return false}
+        if _storage._renditions != rhs_storage._renditions {return false}
+        if _storage._announcements != rhs_storage._announcements {return false}
         return true
       }
       if !storagesAreEqual {return false}
     }
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireRendition: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".Rendition"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}name\0\u{1}content\0\u{3}of_version\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.name) }()
+      case 2: try { try decoder.decodeSingularMessageField(value: &self._content) }()
+      case 3: try { try decoder.decodeSingularBytesField(value: &self.ofVersion) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    if !self.name.isEmpty {
+      try visitor.visitSingularBytesField(value: self.name, fieldNumber: 1)
+    }
+    try { if let v = self._content {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
+    } }()
+    if !self.ofVersion.isEmpty {
+      try visitor.visitSingularBytesField(value: self.ofVersion, fieldNumber: 3)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireRendition, rhs: WireRendition) -> Bool {
+    if lhs.name != rhs.name {return false}
+    if lhs._content != rhs._content {return false}
+    if lhs.ofVersion != rhs.ofVersion {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireAnnouncement: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".Announcement"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}length\0\u{1}expires\0\u{3}device_id\0\u{1}announced\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.version) }()
+      case 2: try { try decoder.decodeSingularUInt64Field(value: &self.length) }()
+      case 3: try { try decoder.decodeSingularSInt64Field(value: &self.expires) }()
+      case 4: try { try decoder.decodeSingularStringField(value: &self.deviceID) }()
+      case 5: try { try decoder.decodeSingularSInt64Field(value: &self.announced) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.version.isEmpty {
+      try visitor.visitSingularBytesField(value: self.version, fieldNumber: 1)
+    }
+    if self.length != 0 {
+      try visitor.visitSingularUInt64Field(value: self.length, fieldNumber: 2)
+    }
+    if self.expires != 0 {
+      try visitor.visitSingularSInt64Field(value: self.expires, fieldNumber: 3)
+    }
+    if !self.deviceID.isEmpty {
+      try visitor.visitSingularStringField(value: self.deviceID, fieldNumber: 4)
+    }
+    if self.announced != 0 {
+      try visitor.visitSingularSInt64Field(value: self.announced, fieldNumber: 5)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireAnnouncement, rhs: WireAnnouncement) -> Bool {
+    if lhs.version != rhs.version {return false}
+    if lhs.length != rhs.length {return false}
+    if lhs.expires != rhs.expires {return false}
+    if lhs.deviceID != rhs.deviceID {return false}
+    if lhs.announced != rhs.announced {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -1319,7 +1680,7 @@ nonisolated extension WireTrashNote: SwiftProtobuf.Message, SwiftProtobuf._Messa
 
 nonisolated extension WireApplyChanges: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ApplyChanges"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{1}changes\0\u{1}nodes\0\u{3}transfer_id\0\u{1}head\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{1}changes\0\u{1}nodes\0\u{3}transfer_id\0\u{1}head\0\u{1}conditions\0\u{3}source_container\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1332,6 +1693,8 @@ nonisolated extension WireApplyChanges: SwiftProtobuf.Message, SwiftProtobuf._Me
       case 3: try { try decoder.decodeRepeatedBytesField(value: &self.nodes) }()
       case 4: try { try decoder.decodeSingularBytesField(value: &self.transferID) }()
       case 5: try { try decoder.decodeSingularMessageField(value: &self._head) }()
+      case 6: try { try decoder.decodeRepeatedMessageField(value: &self.conditions) }()
+      case 7: try { try decoder.decodeSingularStringField(value: &self.sourceContainer) }()
       default: break
       }
     }
@@ -1357,6 +1720,12 @@ nonisolated extension WireApplyChanges: SwiftProtobuf.Message, SwiftProtobuf._Me
     try { if let v = self._head {
       try visitor.visitSingularMessageField(value: v, fieldNumber: 5)
     } }()
+    if !self.conditions.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.conditions, fieldNumber: 6)
+    }
+    if !self.sourceContainer.isEmpty {
+      try visitor.visitSingularStringField(value: self.sourceContainer, fieldNumber: 7)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -1366,6 +1735,99 @@ nonisolated extension WireApplyChanges: SwiftProtobuf.Message, SwiftProtobuf._Me
     if lhs.nodes != rhs.nodes {return false}
     if lhs.transferID != rhs.transferID {return false}
     if lhs._head != rhs._head {return false}
+    if lhs.conditions != rhs.conditions {return false}
+    if lhs.sourceContainer != rhs.sourceContainer {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireItemCondition: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".ItemCondition"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}item\0\u{1}absent\0\u{3}content_version\0\u{3}place_version\0\u{3}unchanged_since\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.item) }()
+      case 2: try {
+        var v: Bool?
+        try decoder.decodeSingularBoolField(value: &v)
+        if let v = v {
+          if self.kind != nil {try decoder.handleConflictingOneOf()}
+          self.kind = .absent(v)
+        }
+      }()
+      case 3: try {
+        var v: Data?
+        try decoder.decodeSingularBytesField(value: &v)
+        if let v = v {
+          if self.kind != nil {try decoder.handleConflictingOneOf()}
+          self.kind = .contentVersion(v)
+        }
+      }()
+      case 4: try {
+        var v: Data?
+        try decoder.decodeSingularBytesField(value: &v)
+        if let v = v {
+          if self.kind != nil {try decoder.handleConflictingOneOf()}
+          self.kind = .placeVersion(v)
+        }
+      }()
+      case 5: try {
+        var v: WireChangeToken?
+        var hadOneofValue = false
+        if let current = self.kind {
+          hadOneofValue = true
+          if case .unchangedSince(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.kind = .unchangedSince(v)
+        }
+      }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    if !self.item.isEmpty {
+      try visitor.visitSingularBytesField(value: self.item, fieldNumber: 1)
+    }
+    switch self.kind {
+    case .absent?: try {
+      guard case .absent(let v)? = self.kind else { preconditionFailure() }
+      try visitor.visitSingularBoolField(value: v, fieldNumber: 2)
+    }()
+    case .contentVersion?: try {
+      guard case .contentVersion(let v)? = self.kind else { preconditionFailure() }
+      try visitor.visitSingularBytesField(value: v, fieldNumber: 3)
+    }()
+    case .placeVersion?: try {
+      guard case .placeVersion(let v)? = self.kind else { preconditionFailure() }
+      try visitor.visitSingularBytesField(value: v, fieldNumber: 4)
+    }()
+    case .unchangedSince?: try {
+      guard case .unchangedSince(let v)? = self.kind else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 5)
+    }()
+    case nil: break
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireItemCondition, rhs: WireItemCondition) -> Bool {
+    if lhs.item != rhs.item {return false}
+    if lhs.kind != rhs.kind {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -1373,7 +1835,7 @@ nonisolated extension WireApplyChanges: SwiftProtobuf.Message, SwiftProtobuf._Me
 
 nonisolated extension WireDocumentChange: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".DocumentChange"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}item\0\u{1}create\0\u{1}replace\0\u{1}place\0\u{1}attributes\0\u{1}trash\0\u{1}restore\0\u{1}remove\0\u{1}resolve\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}item\0\u{1}create\0\u{1}replace\0\u{1}place\0\u{1}attributes\0\u{1}trash\0\u{1}restore\0\u{1}remove\0\u{1}resolve\0\u{1}rendition\0\u{1}announce\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1486,6 +1948,32 @@ nonisolated extension WireDocumentChange: SwiftProtobuf.Message, SwiftProtobuf._
           self.kind = .resolve(v)
         }
       }()
+      case 10: try {
+        var v: WireSetRendition?
+        var hadOneofValue = false
+        if let current = self.kind {
+          hadOneofValue = true
+          if case .rendition(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.kind = .rendition(v)
+        }
+      }()
+      case 11: try {
+        var v: WireAnnounceContent?
+        var hadOneofValue = false
+        if let current = self.kind {
+          hadOneofValue = true
+          if case .announce(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.kind = .announce(v)
+        }
+      }()
       default: break
       }
     }
@@ -1531,6 +2019,14 @@ nonisolated extension WireDocumentChange: SwiftProtobuf.Message, SwiftProtobuf._
     case .resolve?: try {
       guard case .resolve(let v)? = self.kind else { preconditionFailure() }
       try visitor.visitSingularMessageField(value: v, fieldNumber: 9)
+    }()
+    case .rendition?: try {
+      guard case .rendition(let v)? = self.kind else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 10)
+    }()
+    case .announce?: try {
+      guard case .announce(let v)? = self.kind else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 11)
     }()
     case nil: break
     }
@@ -1993,6 +2489,85 @@ nonisolated extension WireResolveConflicts: SwiftProtobuf.Message, SwiftProtobuf
   }
 }
 
+nonisolated extension WireSetRendition: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".SetRendition"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}name\0\u{1}content\0\u{3}of_version\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.name) }()
+      case 2: try { try decoder.decodeSingularMessageField(value: &self._content) }()
+      case 3: try { try decoder.decodeSingularBytesField(value: &self.ofVersion) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    if !self.name.isEmpty {
+      try visitor.visitSingularBytesField(value: self.name, fieldNumber: 1)
+    }
+    try { if let v = self._content {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
+    } }()
+    if !self.ofVersion.isEmpty {
+      try visitor.visitSingularBytesField(value: self.ofVersion, fieldNumber: 3)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireSetRendition, rhs: WireSetRendition) -> Bool {
+    if lhs.name != rhs.name {return false}
+    if lhs._content != rhs._content {return false}
+    if lhs.ofVersion != rhs.ofVersion {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireAnnounceContent: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".AnnounceContent"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}length\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.version) }()
+      case 2: try { try decoder.decodeSingularUInt64Field(value: &self.length) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.version.isEmpty {
+      try visitor.visitSingularBytesField(value: self.version, fieldNumber: 1)
+    }
+    if self.length != 0 {
+      try visitor.visitSingularUInt64Field(value: self.length, fieldNumber: 2)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireAnnounceContent, rhs: WireAnnounceContent) -> Bool {
+    if lhs.version != rhs.version {return false}
+    if lhs.length != rhs.length {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
 nonisolated extension WireApplyChangesReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ApplyChangesReply"
   public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}token\0\u{3}previous_sequence\0\u{1}items\0")
@@ -2039,7 +2614,7 @@ nonisolated extension WireApplyChangesReply: SwiftProtobuf.Message, SwiftProtobu
 
 nonisolated extension WireFindMissing: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".FindMissing"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{1}ids\0\u{3}transfer_id\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{1}ids\0\u{3}transfer_id\0\u{3}source_container\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2050,6 +2625,7 @@ nonisolated extension WireFindMissing: SwiftProtobuf.Message, SwiftProtobuf._Mes
       case 1: try { try decoder.decodeSingularStringField(value: &self.container) }()
       case 2: try { try decoder.decodeRepeatedBytesField(value: &self.ids) }()
       case 3: try { try decoder.decodeSingularBytesField(value: &self.transferID) }()
+      case 4: try { try decoder.decodeSingularStringField(value: &self.sourceContainer) }()
       default: break
       }
     }
@@ -2065,6 +2641,9 @@ nonisolated extension WireFindMissing: SwiftProtobuf.Message, SwiftProtobuf._Mes
     if !self.transferID.isEmpty {
       try visitor.visitSingularBytesField(value: self.transferID, fieldNumber: 3)
     }
+    if !self.sourceContainer.isEmpty {
+      try visitor.visitSingularStringField(value: self.sourceContainer, fieldNumber: 4)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -2072,6 +2651,7 @@ nonisolated extension WireFindMissing: SwiftProtobuf.Message, SwiftProtobuf._Mes
     if lhs.container != rhs.container {return false}
     if lhs.ids != rhs.ids {return false}
     if lhs.transferID != rhs.transferID {return false}
+    if lhs.sourceContainer != rhs.sourceContainer {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -2117,6 +2697,85 @@ nonisolated extension WireFindMissingReply: SwiftProtobuf.Message, SwiftProtobuf
     if lhs.held != rhs.held {return false}
     if lhs.storedBytes != rhs.storedBytes {return false}
     if lhs.damaged != rhs.damaged {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireFindItems: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".FindItems"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{1}items\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.container) }()
+      case 2: try { try decoder.decodeRepeatedBytesField(value: &self.items) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.container.isEmpty {
+      try visitor.visitSingularStringField(value: self.container, fieldNumber: 1)
+    }
+    if !self.items.isEmpty {
+      try visitor.visitRepeatedBytesField(value: self.items, fieldNumber: 2)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireFindItems, rhs: WireFindItems) -> Bool {
+    if lhs.container != rhs.container {return false}
+    if lhs.items != rhs.items {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireFindItemsReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".FindItemsReply"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}removed\0\u{1}unknown\0\u{1}token\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeRepeatedUInt32Field(value: &self.removed) }()
+      case 2: try { try decoder.decodeRepeatedUInt32Field(value: &self.unknown) }()
+      case 3: try { try decoder.decodeSingularMessageField(value: &self._token) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    if !self.removed.isEmpty {
+      try visitor.visitPackedUInt32Field(value: self.removed, fieldNumber: 1)
+    }
+    if !self.unknown.isEmpty {
+      try visitor.visitPackedUInt32Field(value: self.unknown, fieldNumber: 2)
+    }
+    try { if let v = self._token {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
+    } }()
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireFindItemsReply, rhs: WireFindItemsReply) -> Bool {
+    if lhs.removed != rhs.removed {return false}
+    if lhs.unknown != rhs.unknown {return false}
+    if lhs._token != rhs._token {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -2620,7 +3279,7 @@ nonisolated extension WireLinkRecord: SwiftProtobuf.Message, SwiftProtobuf._Mess
 
 nonisolated extension WireContainerInfo: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ContainerInfo"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}name_rule\0\u{3}item_count\0\u{3}item_count_max\0\u{3}folder_count_max\0\u{3}damaged_chunks\0\u{3}more_damaged\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}name_rule\0\u{3}item_count\0\u{3}item_count_max\0\u{3}folder_count_max\0\u{3}damaged_chunks\0\u{3}more_damaged\0\u{3}counted_bytes\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2634,6 +3293,7 @@ nonisolated extension WireContainerInfo: SwiftProtobuf.Message, SwiftProtobuf._M
       case 4: try { try decoder.decodeSingularUInt32Field(value: &self.folderCountMax) }()
       case 5: try { try decoder.decodeRepeatedBytesField(value: &self.damagedChunks) }()
       case 6: try { try decoder.decodeSingularBoolField(value: &self.moreDamaged) }()
+      case 7: try { try decoder.decodeSingularUInt64Field(value: &self.countedBytes) }()
       default: break
       }
     }
@@ -2658,6 +3318,9 @@ nonisolated extension WireContainerInfo: SwiftProtobuf.Message, SwiftProtobuf._M
     if self.moreDamaged != false {
       try visitor.visitSingularBoolField(value: self.moreDamaged, fieldNumber: 6)
     }
+    if self.countedBytes != 0 {
+      try visitor.visitSingularUInt64Field(value: self.countedBytes, fieldNumber: 7)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -2668,6 +3331,7 @@ nonisolated extension WireContainerInfo: SwiftProtobuf.Message, SwiftProtobuf._M
     if lhs.folderCountMax != rhs.folderCountMax {return false}
     if lhs.damagedChunks != rhs.damagedChunks {return false}
     if lhs.moreDamaged != rhs.moreDamaged {return false}
+    if lhs.countedBytes != rhs.countedBytes {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

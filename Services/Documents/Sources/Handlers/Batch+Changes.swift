@@ -22,7 +22,7 @@ extension Batch {
         case .restore(let restore): try self.restore(id, restore)
         case .remove: try remove(id)
         case .resolve(let resolve): try self.resolve(id, resolve)
-        case nil:
+        case .rendition, .announce, nil:
             throw CloudError(
                 .incompatibleVersion, "The change is of a kind that this version does not know. Upgrade the older side."
             )
@@ -59,7 +59,7 @@ extension Batch {
             guard !request.hasContent else {
                 throw CloudError(.invalidArguments, "A folder has no content.", details: ["argument": "content"])
             }
-        case .unspecified, .UNRECOGNIZED:
+        case .package, .unspecified, .UNRECOGNIZED:
             throw CloudError(
                 .incompatibleVersion, "The item is of a kind that this version does not know. Upgrade the older side.")
         }
