@@ -271,7 +271,8 @@ import Testing
             #expect(try await person.run("docs", "cat", "files/readme").output == "README")
             #expect(try await person.run("docs", "cat", "files/src/b").output == "Src/b")
             #expect(
-                try await person.run("docs", "versions", "files/README", "--json").output.matches(of: /"version":/).count == 1
+                try await person.run("docs", "versions", "files/README", "--json").output.matches(of: /"version":/)
+                    .count == 1
             )
             let twice = try await person.run("docs", "put", folder + "/README", folder + "/Src/b", "files/src/")
             #expect(twice.status == 0, "\(twice)")

@@ -15,6 +15,7 @@ import Testing
             values: [
                 "connection": Self.connection, "size": "5GB", "file": file, "id": "TEST.app", "keys": "k",
                 "host": "127.0.0.1", "version-id": String(repeating: "1", count: 32),
+                "link": String(repeating: "1", count: 32),
             ]
         ).map { leaf in
             var leaf = leaf
@@ -192,8 +193,9 @@ import Testing
     ]
 
     @Test func whatACommandDidAndCouldNotSayIs74() async throws {
+        let publishPort = try Web.freePort()
         try await withHousehold { house in
-            try await house.begin()
+            try await house.begin(["NEPHOS_DOCUMENTS_PUBLISH_PORT": "\(publishPort)"])
             let person = house.person
             for preparation in [
                 ["app", "create", "TEST.app"], ["account", "create", "other"], ["kv", "set", "k", "1"],
@@ -206,6 +208,8 @@ import Testing
             try await makeConflict(person, second, on: house)
             let versions = try await person.run("docs", "versions", "x", "--json").output
             let version = try #require(versions.matches(of: /"version":"([0-9a-f]{32})"/).last).output.1
+            let published = try await person.run("docs", "publish", "x", "--json").output
+            let link = try #require(published.firstMatch(of: /"id":"([0-9a-f]{32})"/)).output.1
             let connection = try await house.nephos.run("status", "--connection").output
                 .trimmingCharacters(in: .whitespacesAndNewlines)
             let leaves = try await leaves(person)
@@ -221,6 +225,7 @@ import Testing
                 case "sign-in": arguments = [connection, "--account", Household.accountName]
                 case "kv mirror": arguments = [house.folder + "/mirrored.json"]
                 case "docs restore": arguments = ["x", "--version-id", String(version)]
+                case "docs unpublish": arguments = [String(link)]
                 case "kv set", "kv delete": arguments = leaf.sample + answers(leaf) + ["--offline"]
                 case "watch": arguments = []
                 default: break
@@ -383,6 +388,9 @@ import Testing
         "docs ls": (0, 0), "docs tree": (0, 0), "docs find": (0, 0), "docs deleted": (0, 0), "docs get": (0, 0),
         "docs cat": (0, 0), "docs put": (7, 4), "docs cp": (7, 4), "docs mv": (7, 4), "docs mkdir": (7, 4),
         "docs rm": (7, 4), "docs undo": (7, 4), "docs versions": (7, 4), "docs restore": (7, 4), "docs status": (7, 4),
+        "docs publish": (7, 4), "docs links": (7, 4), "docs unpublish": (7, 4),
+        // What waits to be sent is on this device, and stays there.
+        "docs download": (0, 0), "docs evict": (1, 1), "docs cache": (0, 0),
         // As far as this device knows, there is none.
         "docs resolve": (2, 2),
         // What is about the server, or needs it.
