@@ -45,6 +45,28 @@ struct ChunkRequest: Sendable {
     let chunk: ChunkID
 }
 
+/// What somebody who read a chunk has to say of it.
+enum ChunkFinding: Hashable, Sendable {
+    case damaged(DamagedChunk)
+    /// It has a note, and can be read all the same.
+    case recovered(RecoveredChunk)
+
+    /// Whether it is told that the chunk's segment is not there.
+    var isOfNothing: Bool { if case .damaged(let chunk) = self { chunk.damage == .gone } else { false } }
+}
+
+extension ChunkFailure {
+    /// What is noted of the chunk; nil: nothing ails it.
+    var damage: DamagedChunk.Damage? {
+        switch self {
+        case .moved, .missing: .gone
+        case .damaged: .bytes
+        case .notAuthentic: .seal
+        case .suiteUnknown: nil
+        }
+    }
+}
+
 /// What is done with content on a work pool's threads: hashing, sealing and writing; reading and opening.
 struct ChunkWork: Sendable {
     private let store: any BlobStore
@@ -75,6 +97,8 @@ struct ChunkWork: Sendable {
         /// The owner had it already, a moment ago, and it can be read.
         case known
         case refused(CloudError)
+
+        var isPlaced: Bool { if case .placed = self { true } else { false } }
     }
 
     /// Chunks whose rows are to be committed.
@@ -194,8 +218,8 @@ struct ChunkWork: Sendable {
         var frame: Frame
         /// What it takes of the credit.
         var counted: Int
-        /// Set: it could not be read, and that is not noted yet.
-        var damaged: DamagedChunk?
+        /// What is to be noted of it: that it could not be read, or that it could although there is a note.
+        var finding: ChunkFinding?
     }
 
     /// Reads chunks that were asked for, as long as they fit.
@@ -206,49 +230,69 @@ struct ChunkWork: Sendable {
         var rest = bytesMax
         var sealed: [UInt8] = []
         for request in requests {
-            var chunk: IndexedChunk?
+            var found: Found?
             do {
-                chunk = try find(request)
-                guard let chunk else { throw Self.unknown }
+                found = try find(request)
+                guard let chunk = found?.chunk else { throw Self.unknown }
                 guard chunk.place.isSound else { throw ChunkFailure.damaged(chunk.place) }
                 let bytes = chunk.place.length - ChunkSealer.overhead
                 guard bytes > 0, bytes <= BulkLimits.chunkBytesMax else { throw ChunkFailure.damaged(chunk.place) }
                 let counted = BulkLimits.counted(bytes)
                 guard counted <= rest else { break }
-                answers.append(
-                    Fetched(frame: try frame(chunk, for: request, contentBytes: bytes, &sealed), counted: counted))
+                let frame = try frame(chunk, for: request, contentBytes: bytes, &sealed)
+                answers.append(Fetched(frame: frame, counted: counted, finding: found?.recovered))
                 rest -= counted
             } catch {
-                let isDamaged = error is ChunkFailure
-                let error = isDamaged ? Self.damaged : CloudError(wrapping: error)
                 answers.append(
                     Fetched(
                         frame: BulkFrame.refused(
-                            request.ticket.id, number: request.number, chunk: request.chunk, error), counted: 0,
-                        damaged: isDamaged ? chunk.flatMap(unnoted) : nil))
+                            request.ticket.id, number: request.number, chunk: request.chunk, Self.reply(to: error)),
+                        counted: 0, finding: found?.damaged(by: error)))
             }
         }
         return answers
     }
 
-    /// Nil: what ails it is noted. Whoever asks for it again and again costs the service's loop nothing.
-    private func unnoted(_ chunk: IndexedChunk) -> DamagedChunk? {
-        let isNoted = try? snapshots.read {
-            try DamagedChunks.isNoted(chunk.id, of: chunk.owner, in: chunk.place.segment.partition, in: $0)
+    /// A chunk as it was looked up.
+    private struct Found {
+        var chunk: IndexedChunk
+        var isNoted: Bool
+
+        var recovered: ChunkFinding? { isNoted ? .recovered(RecoveredChunk(chunk, isOpened: true)) : nil }
+
+        /// Nil: what ails it is noted, so that whoever asks for it again and again costs the service's loop nothing; or
+        /// it is not damaged.
+        func damaged(by error: any Error) -> ChunkFinding? {
+            guard !isNoted, let damage = (error as? ChunkFailure)?.damage else { return nil }
+            return .damaged(DamagedChunk(chunk, damage: damage))
         }
-        return isNoted == false ? DamagedChunk(chunk) : nil
     }
 
+    private static func reply(to error: any Error) -> CloudError {
+        switch error {
+        case ChunkFailure.suiteUnknown: sealedAnew
+        case is ChunkFailure: damaged
+        default: CloudError(wrapping: error)
+        }
+    }
+
+    private static let sealedAnew = CloudError(
+        .storageFailure, "The chunk was sealed by a newer version of the service. Upgrade the service.",
+        details: ["reason": "version"])
     private static let unknown = CloudError(.unknownItem, "There is no such chunk.")
     private static let damaged = CloudError(
         .storageFailure, "The chunk cannot be read any more. Another device may have it.",
         details: ["reason": "damaged"])
 
-    private func find(_ request: ChunkRequest) throws -> IndexedChunk? {
-        let ticket = request.ticket
+    private func find(_ request: ChunkRequest) throws -> Found? {
+        let (ticket, id) = (request.ticket, request.chunk)
         return try snapshots.read {
-            guard try mayFetch(request.chunk, ticket, in: $0) else { return nil }
-            return try ChunkIndex.find(request.chunk, of: ticket.owner, in: ticket.partition, in: $0)
+            guard try mayFetch(id, ticket, in: $0),
+                let chunk = try ChunkIndex.find(id, of: ticket.owner, in: ticket.partition, in: $0)
+            else { return nil }
+            return Found(
+                chunk: chunk,
+                isNoted: try DamagedChunks.isNoted(id, of: ticket.owner, in: ticket.partition, in: $0))
         }
     }
 
@@ -286,7 +330,7 @@ struct ChunkWork: Sendable {
         while true {
             do { return try store.read(place, of: request.chunk, into: sealed) } catch ChunkFailure.moved {
                 // It was moved since it was looked up.
-                guard let now = try find(request)?.place, now != place, now.length == sealed.count else {
+                guard let now = try find(request)?.chunk.place, now != place, now.length == sealed.count else {
                     throw ChunkFailure.missing(place)
                 }
                 place = now

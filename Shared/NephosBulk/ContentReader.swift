@@ -38,7 +38,7 @@ public struct ContentReader: Sendable {
     ///
     /// - Parameter check: Run over the database as it is now; what it throws is thrown.
     /// - Returns: Nil: there are no more.
-    /// - Throws: ``CloudError`` `.storageFailure`: a chunk or a node is missing or damaged.
+    /// - Throws: ``CloudError`` `.storageFailure`: a node is missing or damaged; ``DamagedContent``: a chunk is.
     public mutating func next(checking check: (any ReadTransaction) throws -> Void) throws -> [UInt8]? {
         while true {
             guard !range.isEmpty, manifest.position < range.upperBound else { return nil }
@@ -60,24 +60,44 @@ public struct ContentReader: Sendable {
     }
 
     private func part(of chunk: ManifestReader.Chunk) throws -> [UInt8] {
+        let (found, isNoted) = try snapshots.read { snapshot in
+            (
+                try ChunkIndex.find(chunk.id, of: place.owner, in: place.partition, in: snapshot),
+                try DamagedChunks.isNoted(chunk.id, of: place.owner, in: place.partition, in: snapshot)
+            )
+        }
+        guard let found else { throw Self.damaged }
         do {
             let sealed = try store.read(chunk.id, of: place.owner, in: place.partition, through: snapshots)
             let bytes = try sealed.map { try sealer.open($0, id: chunk.id) } ?? []
             guard bytes.count == chunk.length, bytes.withUnsafeBytes({ ChunkID(hashing: $0) }) == chunk.id else {
-                throw Self.damaged
+                throw ChunkFailure.notAuthentic
             }
             let end = chunk.offset + UInt64(chunk.length)
             let (first, last) = (max(range.lowerBound, chunk.offset), min(range.upperBound, end))
             guard first > chunk.offset || last < end else { return bytes }
             return Array(bytes[Int(first - chunk.offset)..<Int(last - chunk.offset)])
-        } catch is ChunkFailure { throw Self.damaged }
+        } catch let failure as ChunkFailure {
+            guard !isNoted, let damage = failure.damage else { throw Self.damaged }
+            throw DamagedContent(chunk: DamagedChunk(found, damage: damage))
+        }
     }
 
     private static let damaged = CloudError(
         .storageFailure, "The content cannot be read any more.", details: ["reason": "damaged"])
 }
 
+/// A chunk that could not be read for somebody who comes without a ticket; ``Transfers/note(_:)`` it.
+public struct DamagedContent: Error {
+    let chunk: DamagedChunk
+}
+
 extension Transfers {
+    /// Notes a chunk that could not be read, if that is what the error says.
+    public func note(_ error: any Error) {
+        if let error = error as? DamagedContent { damage.note([.damaged(error.chunk)]) }
+    }
+
     /// Reads a part of a content that the container uses, beside the loop.
     ///
     /// - Parameter key: Of the scope's owner.

@@ -58,26 +58,43 @@ public struct ContentUses {
         var found = Missing(storedBytes: upload?.filled ?? 0)
         let damaged = try DamagedChunks.noted(
             among: ids, of: store.place.owner, in: store.place.partition, in: transaction)
+        // One that is named often is looked for once.
+        var standings: [ChunkID: Standing] = [:]
         for (index, id) in ids.enumerated() {
-            let isUsed = try (store.use(of: UseStore.Part(id: id))?.count ?? 0) > 0
-            if isUsed {
-                guard damaged.contains(id) else { continue }
+            let standing = try standings[id] ?? standing(of: id, damaged, upload, &found.nodeBytes)
+            standings[id] = standing
+            switch standing {
+            case .there: break
+            case .held: found.held.append(index)
+            case .missing: found.missing.append(index)
+            case .damaged:
                 found.missing.append(index)
                 found.damaged.append(index)
-                continue
-            }
-            if let node = try store.nodeBytes(id) {
-                found.nodeBytes += node.count
-                // One that is damaged is sent again, and takes its place.
-                if Self.isNode(node, id) { continue }
-            }
-            if let upload, !damaged.contains(id), try isStored(id, by: upload) {
-                found.held.append(index)
-            } else {
-                found.missing.append(index)
             }
         }
         return found
+    }
+
+    private enum Standing {
+        case there, held, missing, damaged
+    }
+
+    /// - Parameters:
+    ///   - damaged: Chunks that are noted.
+    ///   - nodeBytes: Bytes of nodes that were read are added.
+    private func standing(
+        of id: ChunkID, _ damaged: Set<ChunkID>, _ upload: Reservation?, _ nodeBytes: inout Int
+    ) throws -> Standing {
+        if try (store.use(of: UseStore.Part(id: id))?.count ?? 0) > 0 {
+            return damaged.contains(id) ? .damaged : .there
+        }
+        if let node = try store.nodeBytes(id) {
+            nodeBytes += node.count
+            // One that is damaged is sent again, and takes its place.
+            if Self.isNode(node, id) { return .there }
+        }
+        guard let upload, !damaged.contains(id), try isStored(id, by: upload) else { return .missing }
+        return .held
     }
 
     private static func isNode(_ bytes: [UInt8], _ id: ChunkID) -> Bool {

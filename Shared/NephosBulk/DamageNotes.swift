@@ -4,7 +4,8 @@ internal import NephosCore
 internal import NephosServiceKit
 internal import NephosStorage
 
-/// Notes chunks that were found damaged, and tells the operator of them: each once, however often it is asked for.
+/// Notes chunks that were found damaged, and tells the operator of them: each once, however often it is asked for; and
+/// forgets the notes of those that can be read after all.
 ///
 /// On the service's loop only.
 final class DamageNotes {
@@ -14,19 +15,26 @@ final class DamageNotes {
     private static let waitingMax = 4096
     /// Containers that one line of the log names.
     private static let namedMax = 10
+    /// Between two countings, which look at every note.
+    private static let countInterval: Duration = .milliseconds(500)
+    /// Between two times that the operator is told that the folder of content is not there.
+    private static let tellInterval: Duration = .seconds(600)
 
     private unowned let transfers: Transfers
-    private var waiting: Set<DamagedChunk> = []
+    private var waiting: Set<ChunkFinding> = []
     private var isNoting = false
     private var isCounting = false
+    /// Notes have changed since the counting that is under way began.
+    private var isStale = false
     /// Noted when it was counted last.
     private(set) var count = 0
+    private var toldOfFolder: Duration?
 
     init(_ transfers: Transfers) { self.transfers = transfers }
 
-    /// Chunks that could not be read.
-    func note(_ chunks: [DamagedChunk]) {
-        for chunk in chunks where waiting.count < Self.waitingMax { waiting.insert(chunk) }
+    /// What was found when chunks were read.
+    func note(_ findings: [ChunkFinding]) {
+        for finding in findings where waiting.count < Self.waitingMax { waiting.insert(finding) }
         goOn()
     }
 
@@ -34,33 +42,70 @@ final class DamageNotes {
         guard !isNoting, !waiting.isEmpty, let host = transfers.host else { return }
         isNoting = true
         let some = Array(waiting.prefix(Self.groupMax))
-        note(some, with: host) { _ in
-        } then: { [weak self] _ in
-            guard let self else { return }
-            isNoting = false
-            // What could not be noted is found again.
-            waiting.subtract(some)
-            goOn()
+        leaveOut(some, with: host) { [weak self] findings in
+            self?.note(findings, with: host) { _ in
+            } then: { [weak self] _ in
+                guard let self else { return }
+                isNoting = false
+                // What could not be noted is found again.
+                waiting.subtract(some)
+                goOn()
+            }
         }
     }
 
-    /// Notes chunks in one group, and whatever else the body writes.
+    /// Leaves out chunks whose segments are not there, if most of all are not.
+    private func leaveOut(
+        _ findings: [ChunkFinding], with host: any ServiceRuntime, then: @escaping ([ChunkFinding]) -> Void
+    ) {
+        guard findings.contains(where: \.isOfNothing) else { return then(findings) }
+        let (store, snapshots) = (transfers.store, host.snapshots)
+        host.loop.offload(to: .content) {
+            try ContentDisk.check(store, snapshots)
+        } then: { [weak self] result in
+            if case .failure(let error) = result { self?.tell(error) }
+            then((try? result.get()) == nil ? findings.filter { !$0.isOfNothing } : findings)
+        }
+    }
+
+    /// Tells that the folder of content is not there, if that is what the error says; now and then.
+    func tell(_ error: any Error) {
+        guard error is ContentDisk.Gone, let host = transfers.host else { return }
+        let now = host.loop.monotonicNow
+        guard toldOfFolder.map({ now - $0 >= Self.tellInterval }) ?? true else { return }
+        toldOfFolder = now
+        host.report(
+            "Most segments of content are not in their folder. Mount its disk, or bring it back from a backup; no "
+                + "device is asked for its chunks meanwhile", details: [:])
+    }
+
+    /// Notes findings in one group, and whatever else the body writes.
     func note(
-        _ chunks: [DamagedChunk], with host: any ServiceRuntime,
+        _ findings: [ChunkFinding], with host: any ServiceRuntime,
         _ body: @escaping (any HandlerTransaction) throws -> Void, then completion: @escaping (CloudError?) -> Void
     ) {
+        var damaged: [DamagedChunk] = []
+        var recovered: [RecoveredChunk] = []
+        for finding in findings {
+            switch finding {
+            case .damaged(let chunk): damaged.append(chunk)
+            case .recovered(let chunk): recovered.append(chunk)
+            }
+        }
         var found: [Owner: Found] = [:]
-        host.submit {
+        var forgotten = 0
+        host.submit { [damaged, recovered] in
             found = [:]
-            for chunk in try DamagedChunks.note(chunks, at: host.loop.wallClock.now, in: $0) {
+            for chunk in try DamagedChunks.note(damaged, at: host.loop.wallClock.now, in: $0) {
                 let place = HoldStore.Place(owner: chunk.owner, partition: chunk.place.segment.partition)
                 let containers = try UseStore.containers(using: UseStore.Part(id: chunk.id), at: place, in: $0)
                 found[chunk.owner, default: Found()].count += 1
                 found[chunk.owner, default: Found()].containers.formUnion(containers)
             }
+            forgotten = try DamagedChunks.forget(recovered, in: $0)
             try body($0)
         } then: { [weak self] failure in
-            if failure == nil, !found.isEmpty {
+            if failure == nil, !found.isEmpty || forgotten > 0 {
                 self?.tell(found, host)
                 self?.recount()
             }
@@ -84,22 +129,29 @@ final class DamageNotes {
         }
     }
 
-    /// Bytes were stored: what was damaged may be whole.
+    /// Chunks were stored or removed: what was damaged may be whole, or gone.
     func recountIfAny() { if count > 0 { recount() } }
 
     /// Counts what is noted, for whoever asks how the service is.
     func recount() {
+        isStale = true
         guard !isCounting, let host = transfers.host else { return }
         isCounting = true
+        isStale = false
         let snapshots = host.snapshots
         host.loop.offload(to: .content) {
             try snapshots.read { try DamagedChunks.count(in: $0) }
         } then: { [weak self] result in
-            guard let self else { return }
-            isCounting = false
-            guard let count = try? result.get() else { return }
-            self.count = count
-            transfers.host?.set("chunks.damaged", to: count)
+            guard let self, let host = transfers.host else { return }
+            if let count = try? result.get() {
+                self.count = count
+                host.set("chunks.damaged", to: count)
+            }
+            host.loop.schedule(after: Self.countInterval) { [weak self] in
+                guard let self else { return }
+                isCounting = false
+                if isStale { recount() }
+            }
         }
     }
 }

@@ -99,25 +99,30 @@ final class Scrubbing {
 
     private func step() {
         guard let host = transfers.host, let scrub else { return }
-        let snapshots = host.snapshots
+        let (store, snapshots) = (transfers.store, host.snapshots)
         host.loop.offload(to: .content) {
             let clock = ContinuousClock()
             let began = clock.now
             var scrub = scrub
             let (findings, isDone) = try scrub.step(bytesMax: Self.stepBytes, through: snapshots)
+            if findings.contains(where: \.isOfNothing) { try ContentDisk.check(store, snapshots) }
             return Step(scrub: scrub, findings: findings, isDone: isDone, time: clock.now - began)
         } then: { [weak self] result in
             guard let self else { return }
-            // The pool is full, or the disk fails: the step is done later.
-            guard let step = try? result.get() else { return wait(Self.patience) { $0.step() } }
-            note(step)
+            switch result {
+            case .success(let step): note(step)
+            // The pool is full, the disk fails, or is not there: the step is done later.
+            case .failure(let error):
+                transfers.damage.tell(error)
+                wait(Self.patience) { $0.step() }
+            }
         }
     }
 
     private func note(_ step: Step) {
         tell(step.findings)
         let place = place.map { ScrubPlace(segment: step.scrub.segment, began: $0.began) }
-        noteNext(Self.chunks(step.findings)[...]) { [weak self] in
+        noteNext(step.findings.compactMap(\.noted)[...]) { [weak self] in
             guard let self else { return }
             scrub = step.scrub
             let pause = max(.seconds(Double(Self.stepBytes) / rate), step.time * 9)
@@ -127,16 +132,16 @@ final class Scrubbing {
     }
 
     /// Notes what was found before it goes on, a group at a time.
-    private func noteNext(_ chunks: ArraySlice<DamagedChunk>, then: @escaping () -> Void) {
-        guard !chunks.isEmpty, let host = transfers.host else { return then() }
-        transfers.damage.note(Array(chunks.prefix(DamageNotes.groupMax)), with: host) { _ in
+    private func noteNext(_ findings: ArraySlice<ChunkFinding>, then: @escaping () -> Void) {
+        guard !findings.isEmpty, let host = transfers.host else { return then() }
+        transfers.damage.note(Array(findings.prefix(DamageNotes.groupMax)), with: host) { _ in
         } then: {
             [weak self] failure in
             guard failure == nil else {
-                self?.wait(Self.patience) { $0.noteNext(chunks, then: then) }
+                self?.wait(Self.patience) { $0.noteNext(findings, then: then) }
                 return
             }
-            self?.noteNext(chunks.dropFirst(DamageNotes.groupMax), then: then)
+            self?.noteNext(findings.dropFirst(DamageNotes.groupMax), then: then)
         }
     }
 
@@ -150,17 +155,6 @@ final class Scrubbing {
         }
     }
 
-    private static func chunks(_ findings: [SegmentScrub.Finding]) -> [DamagedChunk] {
-        findings.compactMap { finding in
-            switch finding {
-            case .damaged(let chunk), .missing(let chunk): DamagedChunk(chunk)
-            case .damagedRow(let owner, let id, let place):
-                ChunkID(bytes: id).map { DamagedChunk(owner: owner, id: $0, place: place) }
-            case .damagedHeader, .damagedDeadRoom: nil
-            }
-        }
-    }
-
     /// What is damaged and no chunk's: it loses nothing, and the operator should know of the disk.
     private func tell(_ findings: [SegmentScrub.Finding]) {
         for finding in findings {
@@ -168,7 +162,7 @@ final class Scrubbing {
             switch finding {
             case .damagedHeader(let found), .damagedDeadRoom(let found, _): segment = found
             case .damagedRow(_, let id, let place) where ChunkID(bytes: id) == nil: segment = place.segment
-            case .damaged, .missing, .damagedRow: continue
+            case .damaged, .missing, .recovered, .damagedRow: continue
             }
             guard told.count < Self.toldMax, told.insert(segment).inserted else { continue }
             transfers.host?.report(
@@ -176,4 +170,20 @@ final class Scrubbing {
                 details: ["partition": "\(segment.partition)", "segment": "\(segment.number)"])
         }
     }
+}
+
+extension SegmentScrub.Finding {
+    /// What is noted of it; nil: it is no chunk's.
+    fileprivate var noted: ChunkFinding? {
+        switch self {
+        case .damaged(let chunk): .damaged(DamagedChunk(chunk))
+        case .missing(let chunk): .damaged(DamagedChunk(chunk, damage: .gone))
+        case .recovered(let chunk): .recovered(RecoveredChunk(chunk, isOpened: false))
+        case .damagedRow(let owner, let id, let place):
+            ChunkID(bytes: id).map { .damaged(DamagedChunk(owner: owner, id: $0, place: place)) }
+        case .damagedHeader, .damagedDeadRoom: nil
+        }
+    }
+
+    fileprivate var isOfNothing: Bool { noted?.isOfNothing ?? false }
 }

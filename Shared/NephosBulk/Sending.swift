@@ -53,8 +53,8 @@ final class Sending {
         var isReady: Bool { !isBusy && !requests.isEmpty && credit > sent && tooLittle != credit }
     }
 
-    /// Called with chunks that could not be read, and are not noted yet.
-    typealias Found = @Sendable ([DamagedChunk]) -> Void
+    /// Called with what is to be noted of chunks that were asked for.
+    typealias Found = @Sendable ([ChunkFinding]) -> Void
 
     private let loop: any BusLoop
     private let work: ChunkWork
@@ -175,8 +175,8 @@ final class Sending {
         } then: { [weak self] result in
             guard let self else { return }
             running -= 1
-            let damaged = ((try? result.get()) ?? []).compactMap(\.damaged)
-            if !damaged.isEmpty { found(damaged) }
+            let findings = ((try? result.get()) ?? []).compactMap(\.finding)
+            if !findings.isEmpty { found(findings) }
             deliver(result, to: state, readAt: credit)
             goOn()
         }

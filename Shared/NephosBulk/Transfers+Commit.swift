@@ -37,6 +37,7 @@ extension Transfers {
         var fillings = Fillings(ledger: host.storage, transaction: transaction, now: now)
         var added: [Owner: [StoredChunk]] = [:]
         var placed: Set<Placed> = []
+        var healed: Set<Placed> = []
         let errors = try zip(batch.chunks, batch.results).map { chunk, result -> CloudError? in
             let ticket = chunk.ticket
             let place = HoldStore.Place(owner: ticket.owner, partition: ticket.partition)
@@ -50,17 +51,22 @@ extension Transfers {
                 if case .placed(let stored) = result { added[ticket.owner, default: []].append(stored) }
                 return nil
             }
-            guard standing.filled + UInt64(chunk.counted) <= standing.reserved else {
-                // What contents rest on already needs no room, and heals without: nothing else would let it on a full
-                // plan. A repeat finds it healed.
-                guard try isUsed(id, under: ticket, at: place, in: transaction) else { return .uploadIsFull(standing) }
+            let key = Placed(owner: ticket.owner, id: id)
+            // What contents rest on already heals without room: nothing else would let it on a full plan, and its device
+            // has asked for none. The upload's room is for what is new.
+            if result.isPlaced || healed.contains(key), try isUsed(id, under: ticket, at: place, in: transaction) {
                 if case .placed(let stored) = result { added[ticket.owner, default: []].append(stored) }
+                healed.insert(key)
                 return nil
+            }
+            guard standing.filled + UInt64(chunk.counted) <= standing.reserved else {
+                // A repeat finds it healed.
+                return try isUsed(id, under: ticket, at: place, in: transaction) ? nil : .uploadIsFull(standing)
             }
             if case .placed(let stored) = result {
                 added[ticket.owner, default: []].append(stored)
-                placed.insert(Placed(owner: ticket.owner, id: id))
-            } else if !placed.contains(Placed(owner: ticket.owner, id: id)),
+                placed.insert(key)
+            } else if !placed.contains(key), !healed.contains(key),
                 try ChunkIndex.find(id, of: ticket.owner, in: ticket.partition, in: transaction) == nil
             {
                 return Self.removedMeanwhile

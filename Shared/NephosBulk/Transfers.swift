@@ -106,8 +106,8 @@ public final class Transfers {
             work: work, roomBytes: configuration.roomBytes
         ) { batch, done in
             main.execute { loop in own.withValue(on: loop) { $0.transfers?.commit(batch, done) } }
-        } found: { damaged in
-            main.execute { loop in own.withValue(on: loop) { $0.transfers?.damage.note(damaged) } }
+        } found: { findings in
+            main.execute { loop in own.withValue(on: loop) { $0.transfers?.damage.note(findings) } }
         }
         removal.start()
         endings.start(host)
@@ -192,13 +192,12 @@ public final class Transfers {
 
     /// Chunks that the container's contents rest on, and that were found damaged.
     ///
-    /// - Returns: The first of them, and whether there are more.
+    /// - Returns: The first of them, and whether there may be more.
     public func damagedChunks(
         of scope: ScopeName, limit: Int, in transaction: any HandlerTransaction
     ) throws -> (chunks: [ChunkID], hasMore: Bool) {
         let place = HoldStore.Place(owner: scope.owner, partition: scope.partition)
-        let found = try UseStore.damaged(in: scope.path.rawValue, limit: limit, at: place, in: transaction)
-        return (Array(found.prefix(limit)), found.count > limit)
+        return try UseStore.damaged(in: scope.path.rawValue, limit: limit, at: place, in: transaction)
     }
 
     /// Contents were given back: what nothing uses any more is removed from now on.
@@ -215,6 +214,7 @@ public final class Transfers {
             return lastEnding != nil
         }
         lastEnding = owner
+        transaction.afterCommit { [damage] in damage.recountIfAny() }
         var work = 0
         for (owner, container, part) in some where work < Self.endingsStep {
             let uses = try uses(

@@ -84,6 +84,7 @@ final class UploadRemoval {
             try UseStore.containers(using: UseStore.Part(id: $0), at: place, in: transaction).isEmpty
         }
         try ChunkIndex.remove(unused, of: place.owner, in: place.partition, in: transaction)
+        transaction.afterCommit { [transfers] in transfers.damage.recountIfAny() }
         for (id, container) in removed.nodes {
             let part = UseStore.Part(id: id, isNode: true)
             let store = UseStore(place: place, container: container, transaction: transaction)
@@ -128,6 +129,7 @@ final class UploadRemoval {
             of: place.owner, in: place.partition, limit: Self.step, in: transaction)
         let uses = try UseStore.removeAll(at: place, limit: Self.step, in: transaction)
         try WrittenStore.remove(at: place, in: transaction)
+        transaction.afterCommit { [transfers] in transfers.damage.recountIfAny() }
         return holds || chunks || uses
     }
 }

@@ -118,24 +118,36 @@ struct UseStore {
 
     private static let selectDamaged = SQL(
         """
-        SELECT damaged.id FROM (
-            SELECT id FROM content_damaged WHERE \(key) ORDER BY id LIMIT ?5) AS damaged
-        JOIN content_uses ON content_uses.partition_number = ?1 AND content_uses.owner = ?2
-            AND content_uses.chunk = damaged.id AND content_uses.is_node = 0 AND content_uses.container = ?3
-        WHERE content_uses.use_count > 0 ORDER BY damaged.id LIMIT ?4
+        SELECT damaged.id, CAST(COALESCE(content_uses.use_count, 0) AS BIGINT) FROM (
+            SELECT id FROM content_damaged WHERE \(key) AND id > ?3 ORDER BY id LIMIT ?5) AS damaged
+        LEFT JOIN content_uses ON content_uses.partition_number = ?1 AND content_uses.owner = ?2
+            AND content_uses.chunk = damaged.id AND content_uses.is_node = 0 AND content_uses.container = ?4
+        ORDER BY damaged.id
         """)
-    /// Of an owner's damaged chunks so many are looked at: a millisecond.
-    private static let damagedMax = 1024
+    /// Of an owner's damaged chunks so many are looked at in one go, a millisecond; and so often.
+    private static let damagedStep: Int64 = 1024
+    private static let damagedSteps = 8
 
-    /// Chunks that the container uses, and that were found damaged; one more than the limit, if there are more.
+    /// Chunks that the container uses, and that were found damaged.
+    ///
+    /// - Returns: The first of them; and whether there may be more: there are, or the owner has so many that not all
+    ///   were looked at.
     static func damaged(
         in container: String, limit: Int, at place: HoldStore.Place, in transaction: any ReadTransaction
-    ) throws -> [ChunkID] {
-        guard try !DamagedChunks.list(of: place.owner, in: place.partition, limit: 1, in: transaction).isEmpty else {
-            return []
+    ) throws -> (chunks: [ChunkID], hasMore: Bool) {
+        var found: [ChunkID] = []
+        var last: [UInt8] = []
+        for _ in 0..<damagedSteps {
+            let values = place.values + [.blob(last), .text(container), .integer(damagedStep)]
+            let some = try transaction.all(selectDamaged, values) { (id: $0.blob(0), uses: $0.integer(1)) }
+            for chunk in some where chunk.uses > 0 {
+                guard found.count < limit else { return (found, true) }
+                if let id = ChunkID(bytes: chunk.id) { found.append(id) }
+            }
+            guard some.count == damagedStep, let end = some.last else { return (found, false) }
+            last = end.id
         }
-        let values = place.values + [.text(container), .integer(Int64(limit + 1)), .integer(Int64(damagedMax))]
-        return try transaction.all(selectDamaged, values) { ChunkID(bytes: $0.blob(0)) }.compactMap { $0 }
+        return (found, true)
     }
 
     /// Containers that use it, two of them.

@@ -72,6 +72,8 @@ public enum ContentSchema {
                     owner TEXT NOT NULL,
                     id BLOB NOT NULL,
                     found_at BIGINT NOT NULL,
+                    -- DamagedChunk.Damage.
+                    damage BIGINT NOT NULL,
                     PRIMARY KEY (partition_number, owner, id)) WITHOUT ROWID
                 """,
                 """
@@ -193,11 +195,17 @@ enum ContentStatements {
 
     static let noteDamaged = SQL(
         """
-        INSERT INTO content_damaged (partition_number, owner, id, found_at) VALUES (?1, ?2, ?3, ?4)
+        INSERT INTO content_damaged (partition_number, owner, id, found_at, damage) VALUES (?1, ?2, ?3, ?4, ?5)
         ON CONFLICT (partition_number, owner, id) DO NOTHING
         """)
     static let forgetDamaged = SQL(
         "DELETE FROM content_damaged WHERE partition_number = ?1 AND owner = ?2 AND id = ?3")
+    static let forgetDamagedBytes = SQL(
+        "DELETE FROM content_damaged WHERE partition_number = ?1 AND owner = ?2 AND id = ?3 AND damage <> ?4")
+    static let isAnyDamagedBytes = SQL(
+        "SELECT 1 FROM content_damaged WHERE partition_number = ?1 AND damage <> ?2 LIMIT 1")
+    static let isDamagedBytes = SQL(
+        "SELECT 1 FROM content_damaged WHERE partition_number = ?1 AND owner = ?2 AND id = ?3 AND damage <> ?4")
     static let isDamaged = SQL("SELECT 1 FROM content_damaged WHERE partition_number = ?1 AND owner = ?2 AND id = ?3")
     static let damagedOfOwner = SQL(
         """

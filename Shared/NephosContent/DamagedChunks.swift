@@ -7,22 +7,49 @@ public struct DamagedChunk: Hashable, Sendable {
     public var id: ChunkID
     /// Where it was found to be; as its row says, which may be damaged itself.
     public var place: SegmentPlace
+    public var damage: Damage
 
-    public init(owner: Owner, id: ChunkID, place: SegmentPlace) {
+    public init(owner: Owner, id: ChunkID, place: SegmentPlace, damage: Damage = .bytes) {
         self.owner = owner
         self.id = id
         self.place = place
+        self.damage = damage
     }
 
-    public init(_ chunk: IndexedChunk) { self.init(owner: chunk.owner, id: chunk.id, place: chunk.place) }
+    public init(_ chunk: IndexedChunk, damage: Damage = .bytes) {
+        self.init(owner: chunk.owner, id: chunk.id, place: chunk.place, damage: damage)
+    }
+
+    /// What ails a chunk, as its note says: so it is known what shows that it is whole after all. The numbers are stored.
+    public enum Damage: Int64, Sendable {
+        /// The disk does not give back what was put, or the row is damaged.
+        case bytes = 0
+        /// The bytes are those that were put, and do not open.
+        case seal = 1
+        /// The segment is not there, or ends before it.
+        case gone = 2
+    }
+}
+
+/// A chunk that can be read, whatever its note says: the disk gave an error for a while, or was not there; a segment was
+/// brought back.
+public struct RecoveredChunk: Hashable, Sendable {
+    public var chunk: IndexedChunk
+    /// It was opened; else its bytes alone were compared with what was put.
+    public var isOpened: Bool
+
+    public init(_ chunk: IndexedChunk, isOpened: Bool) {
+        self.chunk = chunk
+        self.isOpened = isOpened
+    }
 }
 
 /// Which chunks were found damaged: by a fetch, or by scrubbing. Whoever asks what is missing is told of them, so that a
 /// device which has their bytes sends them again.
 ///
 /// A note lives as long as the damage: ``ChunkIndex`` removes it with the chunk's row, and when other bytes take the
-/// place of these. So there are never more notes than rows of chunks. One that is moved keeps its note: what was found
-/// may be more than a reading of its bytes shows.
+/// place of these; and whoever reads the chunk after all has it forgotten. So there are never more notes than rows of
+/// chunks. One that is moved keeps its note: what was found may be more than a reading of its bytes shows.
 public enum DamagedChunks {
     /// Notes that these are damaged, but for those that were removed, replaced or moved since it was found.
     ///
@@ -35,8 +62,44 @@ public enum DamagedChunks {
             let key = Self.key(chunk.id, of: chunk.owner, in: partition)
             guard try ChunkIndex.row(key, in: partition, in: transaction)?.place == chunk.place else { return false }
             let now = SQLValue.integer(Int64(clamping: time.milliseconds))
-            return try transaction.execute(ContentStatements.noteDamaged, key + [now]) == 1
+            let values = key + [now, .integer(chunk.damage.rawValue)]
+            return try transaction.execute(ContentStatements.noteDamaged, values) == 1
         }
+    }
+
+    /// Removes the notes of these, but for those that were replaced or moved since they were read. One that does not
+    /// open is whole only if it was opened.
+    ///
+    /// - Returns: How many notes there were.
+    @discardableResult
+    public static func forget(_ chunks: [RecoveredChunk], in transaction: any Transaction) throws -> Int {
+        try chunks.reduce(0) { count, recovered in
+            let chunk = recovered.chunk
+            let partition = chunk.place.segment.partition
+            let key = Self.key(chunk.id, of: chunk.owner, in: partition)
+            guard try ChunkIndex.row(key, in: partition, in: transaction)?.place == chunk.place else { return count }
+            return try count
+                + (recovered.isOpened
+                    ? transaction.execute(ContentStatements.forgetDamaged, key)
+                    : transaction.execute(
+                        ContentStatements.forgetDamagedBytes, key + [.integer(DamagedChunk.Damage.seal.rawValue)]))
+        }
+    }
+
+    /// Of a partition's rows those whose notes say nothing but of their bytes. Costs one look where the partition has
+    /// none.
+    static func ofBytes(
+        among rows: [ChunkRow], in partition: Int, in transaction: any ReadTransaction
+    ) throws -> Set<ChunkRow> {
+        let seal = SQLValue.integer(DamagedChunk.Damage.seal.rawValue)
+        let hasAny = try transaction.first(
+            ContentStatements.isAnyDamagedBytes, [.integer(Int64(partition)), seal]
+        ) { _ in true }
+        guard hasAny == true else { return [] }
+        return try Set(
+            rows.filter {
+                try transaction.first(ContentStatements.isDamagedBytes, $0.key + [seal]) { _ in true } == true
+            })
     }
 
     public static func isNoted(

@@ -12,6 +12,8 @@ public struct SegmentScrub: Sendable {
         case damaged(IndexedChunk)
         /// The chunk's row names a place that is not there.
         case missing(IndexedChunk)
+        /// The chunk can be read again: its note says that it could not.
+        case recovered(IndexedChunk)
         /// The chunk's row itself is damaged. Remove the chunk, or store it again.
         case damagedRow(owner: Owner, id: [UInt8], SegmentPlace)
         /// The segment does not say at its beginning what it is. Its chunks can be read.
@@ -25,6 +27,8 @@ public struct SegmentScrub: Sendable {
     private var offset = 0
     private var cursor = RowCursor()
     private var findings: [Finding] = []
+    /// Of the rows that are looked at those that are noted for their bytes.
+    private var noted: Set<ChunkRow> = []
 
     /// Rows that are read at once.
     private static let rowsMax = 512
@@ -47,7 +51,11 @@ public struct SegmentScrub: Sendable {
         findings = []
         // Rows first: what they name is in the file already.
         let (segment, cursor) = (segment, cursor)
-        let rows = try snapshots.read { try ChunkIndex.rows(in: segment, after: cursor, limit: Self.rowsMax, in: $0) }
+        let (rows, noted) = try snapshots.read { snapshot in
+            let rows = try ChunkIndex.rows(in: segment, after: cursor, limit: Self.rowsMax, in: snapshot)
+            return (rows, try DamagedChunks.ofBytes(among: rows, in: segment.partition, in: snapshot))
+        }
+        self.noted = noted
         let length = try store.segments(in: segment.partition).first { $0.id == segment }?.length ?? 0
         let isDone = try look(at: rows, length: length, bytesMax: bytesMax)
         return (try confirmed(through: snapshots), isDone)
@@ -81,17 +89,18 @@ public struct SegmentScrub: Sendable {
                 findings.append(.damagedRow(owner: row.owner, id: row.id, row.place))
                 continue
             }
-            try look(at: chunk, length: length, &buffer)
+            if try look(at: chunk, length: length, &buffer), noted.contains(row) { findings.append(.recovered(chunk)) }
             if chunk.place.isSound { budget -= chunk.place.recordBytes }
         }
         return false
     }
 
-    private mutating func look(at chunk: IndexedChunk, length: Int, _ buffer: inout [UInt8]) throws {
+    /// - Returns: Whether it is as it was put.
+    private mutating func look(at chunk: IndexedChunk, length: Int, _ buffer: inout [UInt8]) throws -> Bool {
         let place = chunk.place
         guard place.isSound, place.end <= length else {
             findings.append(.missing(chunk))
-            return
+            return false
         }
         let isWhole = try bytes(place.recordBytes, at: place.offset, &buffer) { bytes in
             guard let header = RecordHeader(bytes, in: segment, at: place.offset), header.id == chunk.id else {
@@ -102,6 +111,7 @@ public struct SegmentScrub: Sendable {
         // A place within another chunk's record was compared with its own header, and is none.
         if !isWhole { findings.append(.damaged(chunk)) }
         offset = max(offset, place.end)
+        return isWhole
     }
 
     /// Looks at a record that no row names, if there is one.
@@ -157,7 +167,7 @@ public struct SegmentScrub: Sendable {
         return try snapshots.read { transaction in
             try findings.filter { finding in
                 switch finding {
-                case .damaged(let chunk), .missing(let chunk):
+                case .damaged(let chunk), .missing(let chunk), .recovered(let chunk):
                     return try place(chunk.owner, chunk.id.bytes, in: transaction) == chunk.place
                 case .damagedRow(let owner, let id, let place):
                     return try self.place(owner, id, in: transaction) == place

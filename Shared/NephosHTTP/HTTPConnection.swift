@@ -21,26 +21,44 @@ final class HTTPConnection: ChannelInboundHandler {
     private enum Incoming {
         case part(HTTPServerRequestPart)
         case error(any Error)
+
+        /// About as many as it came in.
+        var bytes: Int {
+            switch self {
+            case .part(.head(let head)): head.bytes
+            case .part(.body(let bytes)): bytes.readableBytes
+            case .part(.end), .error: 0
+            }
+        }
     }
 
     private let limits: HTTPLimits
     private let handler: HTTPHandler
+    private let rates: RequestRates
+    private let address: Address
     private var context: ChannelHandlerContext?
     private var state = State.waiting
     private var request: HTTPRequest?
-    /// What came with an earlier request, of one read at most: nothing is read while one is answered.
+    /// What came with an earlier request. Nothing more is asked for while one is answered; but what the socket has when
+    /// the other end closes it comes all the same.
     private var pending: [Incoming] = []
+    private var pendingBytes = 0
     private var keepsAlive = true
     /// Which request of the connection it is: what is said of an earlier one comes too late.
     private var number = 0
     private var hasWrittenHead = false
     /// Bytes of the body that are not written yet.
     private var rest: UInt64 = 0
+    /// What the body comes from.
+    private var source: (any HTTPBodySource)?
     private var step: Scheduled<Void>?
     private var whole: Scheduled<Void>?
 
-    init(_ limits: HTTPLimits, _ handler: @escaping HTTPHandler) {
+    /// - Parameter address: Where it comes from.
+    init(_ limits: HTTPLimits, _ rates: RequestRates, of address: Address, _ handler: @escaping HTTPHandler) {
         self.limits = limits
+        self.rates = rates
+        self.address = address
         self.handler = handler
     }
 
@@ -64,7 +82,8 @@ final class HTTPConnection: ChannelInboundHandler {
     private func end() {
         step?.cancel()
         whole?.cancel()
-        (step, whole, context, pending) = (nil, nil, nil, [])
+        source?.cancel()
+        (step, whole, context, source, pending) = (nil, nil, nil, nil, [])
         number += 1
     }
 
@@ -96,13 +115,23 @@ final class HTTPConnection: ChannelInboundHandler {
     func errorCaught(context: ChannelHandlerContext, error: any Error) { take(.error(error)) }
 
     private func take(_ incoming: Incoming) {
-        guard case .waiting = state, pending.isEmpty else { return pending.append(incoming) }
+        guard case .waiting = state, pending.isEmpty else { return keep(incoming) }
         handle(incoming)
+    }
+
+    private func keep(_ incoming: Incoming) {
+        pending.append(incoming)
+        pendingBytes += incoming.bytes
+        if pendingBytes > 2 * limits.headerBytesMax { close() }
     }
 
     /// Goes on with what has come meanwhile, until there is something to answer.
     private func takePending() {
-        while case .waiting = state, !pending.isEmpty { handle(pending.removeFirst()) }
+        while case .waiting = state, !pending.isEmpty {
+            let next = pending.removeFirst()
+            pendingBytes -= next.bytes
+            handle(next)
+        }
         if case .waiting = state { context?.read() }
     }
 
@@ -121,8 +150,7 @@ final class HTTPConnection: ChannelInboundHandler {
         number += 1
         hasWrittenHead = false
         keepsAlive = head.isKeepAlive && number < limits.requestsMax
-        let bytes = head.headers.reduce(head.uri.utf8.count) { $0 + $1.name.utf8.count + $1.value.utf8.count + 4 }
-        guard bytes <= limits.headerBytesMax, head.headers.count <= limits.headerCountMax else {
+        guard head.bytes <= limits.headerBytesMax, head.headers.count <= limits.headerCountMax else {
             return refuse(431, "The request's headers are too long.")
         }
         guard let method = HTTPRequest.Method(rawValue: head.method.rawValue) else {
@@ -140,6 +168,12 @@ final class HTTPConnection: ChannelInboundHandler {
         state = .answering(request.method)
         within(limits.answerTime) { $0.isLate() }
         whole = schedule(limits.requestTime) { $0.close() }
+        if let wait = rates.wait(of: address) {
+            return write(
+                HTTPResponse(
+                    429, text: "Too many requests. Try again later.", headers: [(name: "Retry-After", value: "\(wait)")]
+                ))
+        }
         let own = NIOLoopBound(self, eventLoop: context.eventLoop)
         let number = number
         handler(request) { response in
@@ -190,7 +224,9 @@ final class HTTPConnection: ChannelInboundHandler {
         rest = response.body.length
         switch response.body {
         case .bytes(let bytes): write(bytes[...], of: nil)
-        case .source(let source, _): ask(source)
+        case .source(let source, _):
+            self.source = source
+            ask(source)
         }
     }
 
@@ -232,7 +268,7 @@ final class HTTPConnection: ChannelInboundHandler {
     private func finish() {
         guard let context else { return }
         whole?.cancel()
-        whole = nil
+        (whole, source) = (nil, nil)
         within(limits.stallTime) { $0.close() }
         state = .ending
         let number = number
@@ -244,5 +280,12 @@ final class HTTPConnection: ChannelInboundHandler {
             within(limits.idleTime) { $0.close() }
             takePending()
         }
+    }
+}
+
+extension HTTPRequestHead {
+    /// Of its path and headers.
+    fileprivate var bytes: Int {
+        headers.reduce(uri.utf8.count) { $0 + $1.name.utf8.count + $1.value.utf8.count + 4 }
     }
 }

@@ -5,7 +5,11 @@ public struct HTTPLimits: Hashable, Sendable {
     /// The same of one address; of IPv6, of one network of 64 bits, which a subscriber has as a whole. Behind a proxy
     /// everybody comes from its address: there it has to be as much as ``connectionsMax``.
     public var connectionsOfAddressMax = 32
-    /// Bytes of a request's line and headers.
+    /// Requests of one address, as above, at once, and as many more each second: beyond that they are answered with 429.
+    public var requestsOfAddressMax = 1000
+    public var requestsOfAddressPerSecond = 100
+    /// Bytes of a request's line and headers. Of requests that come before the answer to an earlier one, twice as many
+    /// are kept: with more the connection is closed. Whoever closes their side is gone: they are answered nothing more.
     public var headerBytesMax = 16 << 10
     /// Header lines of a request.
     public var headerCountMax = 64

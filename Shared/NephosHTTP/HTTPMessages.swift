@@ -23,8 +23,13 @@ public struct HTTPRequest: Sendable {
     ///
     /// - Returns: Nil if there is none, or if there are several: nobody knows which was meant.
     public func header(_ name: String) -> String? {
-        let values = headers.filter { $0.name.lowercased() == name.lowercased() }
-        return values.count == 1 ? values[0].value : nil
+        let values = values(of: name)
+        return values.count == 1 ? values[0] : nil
+    }
+
+    /// All values of the header, in their order.
+    public func values(of name: String) -> [String] {
+        headers.filter { $0.name.lowercased() == name.lowercased() }.map(\.value)
     }
 }
 
@@ -85,6 +90,13 @@ public protocol HTTPBodySource: Sendable {
     /// - Parameter completion: Called once, on any thread. No bytes: the body ends early; like an error, that cuts the
     ///   connection, so that nobody takes a part for the whole.
     func next(_ completion: @escaping @Sendable (Result<[UInt8], any Error>) -> Void)
+
+    /// Nobody takes any more of it: the connection is over. What was asked for last need not come. Called at most once.
+    func cancel()
+}
+
+extension HTTPBodySource {
+    public func cancel() {}
 }
 
 /// Answers requests.

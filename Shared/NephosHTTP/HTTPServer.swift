@@ -25,6 +25,7 @@ public final class HTTPServer: Sendable {
         host: String, port: Int, limits: HTTPLimits = HTTPLimits(), handler: @escaping HTTPHandler
     ) throws(CloudError) {
         let connections = ConnectionTable(limits)
+        let rates = RequestRates(limits)
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let bootstrap = ServerBootstrap(group: group)
             .serverChannelOption(.backlog, value: 128)
@@ -38,7 +39,8 @@ public final class HTTPServer: Sendable {
                     return channel.eventLoop.makeFailedFuture(ChannelError.operationUnsupported)
                 }
                 return channel.eventLoop.makeCompletedFuture {
-                    try channel.pipeline.syncOperations.addHandlers(Self.handlers(limits, handler))
+                    try channel.pipeline.syncOperations.addHandlers(
+                        Self.handlers(limits, rates, Address(channel.remoteAddress), handler))
                 }
             }
         do {
@@ -56,7 +58,9 @@ public final class HTTPServer: Sendable {
         graceTime = limits.graceTime
     }
 
-    private static func handlers(_ limits: HTTPLimits, _ handler: @escaping HTTPHandler) -> [any ChannelHandler] {
+    private static func handlers(
+        _ limits: HTTPLimits, _ rates: RequestRates, _ address: Address, _ handler: @escaping HTTPHandler
+    ) -> [any ChannelHandler] {
         let count = HeaderCount()
         return [
             HeaderBound(count, bytesMax: limits.headerBytesMax),
@@ -64,7 +68,7 @@ public final class HTTPServer: Sendable {
             ByteToMessageHandler(HTTPRequestDecoder(leftOverBytesStrategy: .dropBytes)),
             HeaderEnd(count),
             NIOHTTPResponseHeadersValidator(),
-            HTTPConnection(limits, handler),
+            HTTPConnection(limits, rates, of: address, handler),
         ]
     }
 

@@ -24,6 +24,18 @@ import Testing
         }
     }
 
+    /// What has been told to answer has its whole start behind it.
+    @Test func aHealthPortThatIsTakenEndsTheStart() async throws {
+        let (taken, port) = try Web.listen()
+        defer { close(taken) }
+        try await withHousehold { house in
+            var nephos = house.nephos
+            nephos.environment["NEPHOS_KEYVALUE_HEALTH_PORT"] = "\(port)"
+            let up = try await nephos.run("up", "--timeout", "10")
+            #expect(up.status != 0, "\(up)")
+        }
+    }
+
     @Test func aHealthPortThatThereIsNotEndsTheStartWithItsKey() async throws {
         try await withHousehold { house in
             var nephos = house.nephos

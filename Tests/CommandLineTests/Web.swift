@@ -5,8 +5,14 @@ import Testing
 enum Web {
     static func freePort() throws -> Int {
         // One that nobody has, for a moment.
+        let (descriptor, port) = try listen()
+        close(descriptor)
+        return port
+    }
+
+    /// A socket that listens at a port of its own.
+    static func listen() throws -> (descriptor: Int32, port: Int) {
         let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
-        defer { close(descriptor) }
         var address = sockaddr_in()
         address.sin_family = sa_family_t(AF_INET)
         address.sin_addr.s_addr = inet_addr("127.0.0.1")
@@ -16,8 +22,8 @@ enum Web {
                 bind(descriptor, $0, length) == 0 ? getsockname(descriptor, $0, &length) : -1
             }
         }
-        try #require(status == 0)
-        return Int(in_port_t(bigEndian: address.sin_port))
+        try #require(status == 0 && Foundation.listen(descriptor, 1) == 0)
+        return (descriptor, Int(in_port_t(bigEndian: address.sin_port)))
     }
 
     /// What a browser gets.

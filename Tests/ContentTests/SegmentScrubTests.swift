@@ -140,7 +140,7 @@ import Testing
                 let named = findings.filter {
                     switch $0 {
                     case .damaged(let chunk), .missing(let chunk): chunk.id == chunks[2].id
-                    case .damagedHeader, .damagedDeadRoom, .damagedRow: false
+                    case .damagedHeader, .damagedDeadRoom, .damagedRow, .recovered: false
                     }
                 }
                 #expect(named.count == 1 && findings.count == 1, "offset \(offset), length \(length): \(findings)")

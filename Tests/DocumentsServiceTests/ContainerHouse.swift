@@ -18,14 +18,19 @@ final class ContainerHouse {
     let cloud: TestCloud
     private let folder: String
 
-    /// - Parameter linksMax: Links of an account; nil: nothing is published.
-    init(seed: UInt64 = 1, linksMax: Int? = nil, log: LogLines? = nil) throws {
+    /// - Parameters:
+    ///   - linksMax: Links of an account; nil: nothing is published.
+    ///   - wrap: What documents has for its store.
+    init(
+        seed: UInt64 = 1, linksMax: Int? = nil, budgets: BudgetConfiguration = .unlimited, log: LogLines? = nil,
+        wrapping wrap: (SegmentStore) -> any BlobStore = { $0 }
+    ) throws {
         folder = NSTemporaryDirectory() + "container-tests-\(UUID().uuidString)"
         try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
         cloud = try TestCloud(
-            seed: seed,
+            seed: seed, budgets: budgets,
             content: ContentOptions(
-                store: try SegmentStore(folder: folder, segmentBytesMax: 1 << 20), linksMax: linksMax),
+                store: wrap(try SegmentStore(folder: folder, segmentBytesMax: 1 << 20)), linksMax: linksMax),
             logger: log?.logger)
         try createApp(Self.app, [Self.container, "T.shared"])
         try createApp("T.other", ["T.elsewhere", "T.shared"])

@@ -4,6 +4,7 @@ import NephosBus
 import NephosChunks
 import NephosCore
 import NephosKit
+import NephosServiceKit
 import NephosSimulation
 import NephosStorage
 import NephosWire
@@ -18,6 +19,19 @@ import Testing
     init() throws {
         house = try ContainerHouse()
         here = try house.device()
+    }
+
+    /// What is named a thousand times is looked for once, and costs as much.
+    @Test func anIdThatIsNamedOftenIsLookedForOnce() throws {
+        var budgets = BudgetConfiguration.unlimited
+        budgets.device = .init(capacity: 1000, refillPerSecond: 1)
+        let house = try ContainerHouse(budgets: budgets)
+        let here = try house.device()
+        let bytes = TestContent(seed: 3, chunks: Array(repeating: 3000, count: 400))
+        try here.put(bytes, as: [.create(ContainerDevice.makeID(), "a", bytes.content())])
+        let other = TestContent(seed: 4, chunks: [100]).ids[0]
+        let asked = Array(repeating: bytes.root, count: 1000) + [other, bytes.ids[0], other]
+        for _ in 0..<6 { #expect(try here.missing(asked) == [1000, 1002]) }
     }
 
     @Test func aLongContentRestsOnWhatWasStored() throws {

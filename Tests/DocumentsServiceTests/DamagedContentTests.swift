@@ -84,6 +84,54 @@ import Testing
         #expect(try house.used() == 100_000)
     }
 
+    /// The room that a device asks for is for what is new: what heals takes none of it, though there is some.
+    @Test(arguments: [false, true]) func whatHealsTakesNoRoomOfWhatIsNew(comesTwice: Bool) throws {
+        let old = TestContent(seed: 1, chunks: [50_000])
+        try here.closeUpload(here.put(old, as: [.create(ContainerDevice.makeID(), "a", old.content())]))
+        house.cloud.network.run(for: .seconds(5))
+        try damage(old.ids[0])
+        let both = TestContent(seed: 1, chunks: [50_000, 70_000])
+        #expect(both.ids[0] == old.ids[0])
+        let upload = ContainerDevice.makeID().bytes
+        let client = try here.mover.connect(
+            BulkClient.Purpose(upload: upload, uploadBytes: UInt64(BulkLimits.counted(70_000))))
+        #expect(try here.send(both.chunks[0], with: client) == nil)
+        if comesTwice {
+            // Before anything has asked whether it is whole again.
+            try damage(old.ids[0])
+            #expect(try here.send(both.chunks[0], with: client) == nil)
+        }
+        #expect(try here.send(both.chunks[1], with: client) == nil)
+        #expect(try find(old.ids, here) == [[], []])
+        try here.apply([.create(ContainerDevice.makeID(), "b", both.content())], nodes: both.nodes, upload: upload)
+        try here.closeUpload(upload)
+        house.cloud.network.run(for: .seconds(5))
+        #expect(try house.counts().chunks == 2)
+        #expect(try here.fetch(both.ids[0]) == both.chunks[0])
+    }
+
+    /// However much is damaged elsewhere in the account.
+    @Test(arguments: [1100, 9000]) func whatIsDamagedElsewhereHidesNothing(count: Int) throws {
+        let bytes = TestContent(seed: 1, chunks: [50_000])
+        try here.put(bytes, as: [.create(ContainerDevice.makeID(), "a", bytes.content())])
+        try damage(bytes.ids[0])
+        let note = SQL(
+            """
+            INSERT INTO content_damaged (partition_number, owner, id, found_at, damage)
+            SELECT partition_number, owner, ?1, found_at, damage FROM content_damaged WHERE id = ?2
+            """)
+        try house.cloud.storage(of: .documents).write { transaction in
+            for number in 0..<count {
+                let id = [0, 0, UInt8(number >> 8), UInt8(number & 255)] + [UInt8](repeating: 0, count: 28)
+                _ = try transaction.execute(note, [.blob(id), .blob(bytes.ids[0].bytes)])
+            }
+        }
+        let info = try info(here)
+        // Not all of very many are looked at, and then it says so.
+        #expect(info.moreDamaged == (count > 8192))
+        #expect(info.damagedChunks == (count > 8192 ? [] : [Data(bytes.ids[0].bytes)]))
+    }
+
     /// An app learns nothing of what is damaged in a container that it does not list.
     @Test func anotherAppIsToldNothing() throws {
         let bytes = TestContent(seed: 1, chunks: [100_000])

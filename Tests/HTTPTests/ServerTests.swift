@@ -326,6 +326,66 @@ import Testing
         }
     }
 
+    /// Whoever has gone has nothing more made for it, and the server is told so.
+    @Test func aBodyIsToldThatItsClientHasGone() async throws {
+        final class Waiting: HTTPBodySource {
+            let cancels = Atomic(0)
+            func next(_ completion: @escaping @Sendable (Result<[UInt8], any Error>) -> Void) {}
+            func cancel() { cancels.add(1, ordering: .relaxed) }
+        }
+        let (waiting, whole) = (Waiting(), Waiting())
+        let server = try Self.answering { request, answer in
+            let isEmpty = request.path == "/empty"
+            answer(HTTPResponse(200, .source(isEmpty ? whole : waiting, length: isEmpty ? 0 : 5)))
+        }
+        defer { server.stop() }
+        try await onThread { [port = server.port] in
+            for _ in 0..<3 {
+                let connection = try RawConnection(port)
+                connection.get("/empty")
+                #expect(connection.answer()?.status == 200)
+                connection.get("/")
+                usleep(50_000)
+            }
+            let deadline = ContinuousClock.now + .seconds(10)
+            while waiting.cancels.load(ordering: .relaxed) < 3, ContinuousClock.now < deadline { usleep(10_000) }
+            #expect(waiting.cancels.load(ordering: .relaxed) == 3)
+            // One that came to its end is not.
+            #expect(whole.cancels.load(ordering: .relaxed) == 0)
+        }
+    }
+
+    @Test func anAddressAsksSoOften() async throws {
+        let handled = Atomic(0)
+        let server = try Self.server {
+            $0.requestsOfAddressMax = 5
+            $0.requestsOfAddressPerSecond = 1
+        } answering: { _, answer in
+            handled.add(1, ordering: .relaxed)
+            answer(HTTPResponse(200, text: "here"))
+        }
+        defer { server.stop() }
+        try await onThread { [port = server.port] in
+            var statuses: [Int?] = []
+            for _ in 0..<2 {
+                // On one connection, and on another.
+                let connection = try RawConnection(port)
+                for _ in 0..<4 {
+                    connection.get("/")
+                    let answer = connection.answer()
+                    if answer?.status == 429 { #expect(answer?.headers["retry-after"] == "1") }
+                    statuses.append(answer?.status)
+                }
+            }
+            #expect(statuses == [200, 200, 200, 200, 200, 429, 429, 429])
+            #expect(handled.load(ordering: .relaxed) == 5)
+            usleep(1_200_000)
+            let connection = try RawConnection(port)
+            connection.get("/")
+            #expect(connection.answer()?.status == 200)
+        }
+    }
+
     /// A request that waits for the test to answer it.
     private final class HeldRequest: Sendable {
         private let answer = Mutex<(@Sendable (HTTPResponse) -> Void)?>(nil)

@@ -105,54 +105,6 @@ struct BudgetTests {
         #expect(health.deviceBudget.capacity == 2 && health.deviceBudget.refillMicroseconds == 100_000)
     }
 
-    /// What has time to spare serves whoever wants something, and takes nothing for it.
-    @Test func whoHasNothingLeftIsServedInSpareTime() throws {
-        var configuration = BudgetConfiguration()
-        configuration.device = .init(capacity: 2, refillPerSecond: 1)
-        configuration.sparePercent = 50
-        let house = try TestHouse(budgets: configuration)
-        let keys = try KeysOnly().makeKeyPair()
-        let client = try house.client(keys)
-        let token = try house.token(for: keys)
-        var replies: [ReplyEnvelope] = []
-        for _ in 0..<20 {
-            client.call("WhoAmI", body: Frame(encoding: WireWhoAmI()), accessToken: token, timeout: .milliseconds(50)) {
-                replies.append($0)
-            }
-            house.bus.settle()
-        }
-        #expect(replies.count == 20 && replies.allSatisfy { $0.result.code == nil })
-        #expect(replies.last?.budget?.remaining == 0)
-        // There is one again a second later: of what was served meanwhile nothing was taken.
-        house.bus.run(for: .seconds(2))
-        client.call("WhoAmI", body: Frame(encoding: WireWhoAmI()), accessToken: token) { replies.append($0) }
-        house.bus.settle()
-        #expect(replies.last?.budget?.remaining == 1)
-    }
-
-    @Test func aBusyLoopHasNoTimeToSpare() {
-        var time = SpareTime(percent: 50)
-        /// - Parameters:
-        ///   - worked: Milliseconds of work that end at `now`, in milliseconds.
-        func isThere(at now: Int64, after worked: Int64 = 0) -> Bool {
-            if worked > 0 { time.note(.milliseconds(worked), now: .milliseconds(now)) }
-            return time.isThere(now: .milliseconds(now))
-        }
-        let seen = [
-            isThere(at: 1000),
-            // More than half of what is looked at has gone already.
-            isThere(at: 1100, after: 120),
-            // The window before counts until the next one has passed.
-            isThere(at: 1201), isThere(at: 1210, after: 10), isThere(at: 1402),
-            // A short time of many ends it, as one long one does.
-            isThere(at: 1501, after: 99), isThere(at: 1503, after: 2),
-        ]
-        #expect(seen == [true, false, false, false, true, true, false])
-        time = SpareTime(percent: 0)
-        let isThereAtZero = isThere(at: 1000)
-        #expect(!isThereAtZero)
-    }
-
     @Test func aStrangersBudgetRunsOutAndOthersAreServed() throws {
         let house = try TestHouse(budgets: BudgetConfiguration())
         let hostile = try house.client(try KeysOnly().makeKeyPair())

@@ -22,7 +22,8 @@ public struct DocumentsConfiguration: Sendable {
         /// `documents.publish_days_max`. How long a link may be good.
         public var lifetimeMax: Duration = .seconds(30 * 86_400)
         /// `documents.publish_connections_max`; each may take 2 MiB. And `documents.publish_connections_of_address_max`:
-        /// behind a proxy as many.
+        /// behind a proxy as many. And `documents.publish_requests_of_address_per_second`, and ten times as many at
+        /// once: behind a proxy as many as of all.
         public var limits = HTTPLimits()
 
         /// How long a link is good for which nobody says it.
@@ -60,6 +61,10 @@ public struct DocumentsConfiguration: Sendable {
         publishing.limits.connectionsOfAddressMax = try Self.integer(
             reader, "documents.publish_connections_of_address_max",
             default: publishing.limits.connectionsOfAddressMax, in: 1...4096)
+        publishing.limits.requestsOfAddressPerSecond = try Self.integer(
+            reader, "documents.publish_requests_of_address_per_second",
+            default: publishing.limits.requestsOfAddressPerSecond, in: 1...100_000)
+        publishing.limits.requestsOfAddressMax = 10 * publishing.limits.requestsOfAddressPerSecond
         self.publishing = publishing
     }
 

@@ -31,11 +31,14 @@ public final class DocumentsService: CloudService {
 
     /// Links to contents over HTTP; nil where nothing is published, and before the start.
     private var published: PublishedContents?
-    /// The link that was looked at last.
-    var lastLink: LinkRows.Link?
+    /// Which links are looked at next.
+    var linkWalk = LinkWalk()
     private(set) lazy var linkUpkeep = SteppedWork("Removing links", every: .seconds(300)) { [unowned self] in
         try endLinks(in: $0)
     }
+
+    /// A link has ended, and that is on disk.
+    func noteEndedLink() { published?.noteEnded() }
 
     /// Answers whoever has a link, on any thread; nil: nothing is published.
     package var answering: HTTPHandler? { published?.handler }
@@ -53,7 +56,8 @@ public final class DocumentsService: CloudService {
             // A change has about 60 bytes, and a child of a node 40.
             rows: { $0.count / 40 }, decoding: { try $0.decode(WireApplyChanges.self) },
             encoding: { [unowned self] in Frame(encoding: try applyChanges($0, $1, $2)) })
-        router.read(WireFindMissing.self) { [unowned self] in try findMissing($0, $1, $2) }
+        // An id has 34 bytes, and is looked for in up to four rows.
+        router.read(WireFindMissing.self, rows: { $0.count / 8 }) { [unowned self] in try findMissing($0, $1, $2) }
         router.read(WireReadNodes.self) { [unowned self] in try readNodes($0, $1, $2) }
         router.read(WireListVersions.self) { [unowned self] in try listVersions($0, $1, $2) }
         router.write(WirePublishItem.self, idsAge: false) { [unowned self] in try publishItem($0, $1, $2) }
@@ -74,7 +78,7 @@ public final class DocumentsService: CloudService {
         // Also where nothing is published any more.
         linkUpkeep.start(host)
         guard let publishing = configuration.publishing else { return }
-        let published = PublishedContents(host, transfers)
+        let published = PublishedContents(host, transfers, waitingMax: publishing.limits.connectionsMax)
         self.published = published
         if publishing.port > 0 { try published.listen(publishing) }
     }
@@ -88,8 +92,9 @@ public final class DocumentsService: CloudService {
     public func learned(_ fact: DirectoryFact) {
         transfers.learned(fact)
         switch fact {
-        case .account, .app: lookAtLinks()
-        case .ended, .forgotten, .tokenKey, .recall: break
+        case .account(let account, .locked, _), .account(let account, .closed, _): lookAtLinks(of: account)
+        case .app: lookAtLinks()
+        case .account(_, .active, _), .ended, .forgotten, .tokenKey, .recall: break
         }
     }
 

@@ -111,6 +111,7 @@ struct ServiceWorker: Service {
 
     func run() async throws {
         let host = Mutex<LoopBound<ServiceHost>?>(nil)
+        let endpoint = Mutex("")
         let loop = try transport.startLoop(named: name.rawValue) { [name, config, make] loop in
             let made = try ServiceHost(
                 loop: loop, service: try make(config), roster: config.roster, secrets: config.secrets,
@@ -122,14 +123,16 @@ struct ServiceWorker: Service {
                 logger: config.logger)
             let bound = LoopBound(made, to: loop)
             host.withLock { $0 = bound }
-            print("nephos-\(name) answers at \(made.endpoint)")
-            fflush(nil)
+            endpoint.withLock { $0 = made.endpoint }
         }
         var endBeside: (@Sendable () -> Void)?
         do {
             endBeside = try host.withLock { $0 }.map {
                 try beside(ServiceStanding(name, $0, on: loop), config.configuration)
             }
+            // Whoever reads this relies on it: nothing of the start can fail any more.
+            print("nephos-\(name) answers at \(endpoint.withLock { $0 })")
+            fflush(nil)
             // Ends with the graceful stop, or with the task.
             try? await gracefulShutdown()
         } catch {

@@ -85,6 +85,7 @@ final class Door {
 
     /// Sends what the request has come to.
     func answer(_ item: GroupItem) {
+        defer { gate.noteAnswered(item) }
         switch item.outcome {
         case .success(let body):
             gate.charge(item, replyBytes: body.count)

@@ -28,11 +28,12 @@ final class Gate {
 
     /// Who the bearers of tokens are; heeds what identity has said.
     var verifier: TokenVerifier
-    /// Whether whoever has used up their budget is served all the same.
-    var hasTimeToSpare: () -> Bool = { false }
+    /// Whether nothing waits for the loop, and nothing is being done beside it.
+    var isIdle: () -> Bool = { false }
     let publishedBudgets: BudgetConfiguration
     private let budgets: RequestBudgets
     private var strangers: StrangerBudget
+    private var spareTime: SpareTime
     private let servicePeers: Set<PublicKey>
     /// Notifications' keys.
     private let relays: Set<PublicKey>
@@ -49,6 +50,7 @@ final class Gate {
         publishedBudgets = budgets
         self.budgets = RequestBudgets(budgets)
         strangers = StrangerBudget(budgets.stranger)
+        spareTime = SpareTime(percent: budgets.sparePercent)
         self.loop = loop
         self.counters = counters
     }
@@ -122,10 +124,11 @@ final class Gate {
             var isSpare = false
             if let caller {
                 do throws(RequestBudgets.Exhausted) {
+                    spareTime.note(caller.account, now: now)
                     if method.mutates, let refusal = budgets.exhaustedByReplies(caller, now: now) { throw refusal }
                     if let refusal = budgets.exhausted(caller, now: now) {
-                        guard hasTimeToSpare() else { throw refusal }
-                        (isSpare, budget) = (true, refusal.budget)
+                        budget = try spared(refusal, cost, now: now)
+                        isSpare = true
                     } else {
                         budget = budgets.settle(caller, by: cost, now: now)
                     }
@@ -142,6 +145,7 @@ final class Gate {
             item.charged = cost
             item.isSpare = isSpare
             item.bytes = envelope.body.count
+            if isSpare { spareTime.begin(item, now: now) }
             guard method.mutates else { return item }
             item.context.fingerprint = envelope.body.withUnsafeBytes {
                 RequestFingerprint(method: method.name, body: $0)
@@ -152,6 +156,25 @@ final class Gate {
         } catch {
             throw Refusal(error: error, id: envelope.id, budget: exhausted)
         }
+    }
+
+    /// Lets one in whose caller has nothing left, if there is time to spare for it.
+    ///
+    /// - Returns: What remains of its caller's budget.
+    private func spared(
+        _ refusal: RequestBudgets.Exhausted, _ cost: Int, now: Duration
+    ) throws(RequestBudgets.Exhausted) -> Budget {
+        guard let wait = spareTime.wait(for: cost, isIdle: isIdle(), now: now) else { throw refusal }
+        guard wait > .zero else { return refusal.budget }
+        // There may be some before the budget has refilled.
+        var sooner = refusal
+        sooner.error.retryAfter = min(refusal.error.retryAfter ?? wait, wait)
+        throw sooner
+    }
+
+    /// Notes that a request has its answer.
+    func noteAnswered(_ item: GroupItem) {
+        if item.isSpare { spareTime.end(item, now: loop.monotonicNow) }
     }
 
     /// Because stored replies are forgotten, and what stands under an id of the far future never would be.
@@ -215,7 +238,7 @@ final class Gate {
         let hasCostMore = cost > item.charged
         item.budget = budgets.settle(caller, by: cost - item.charged, now: now)
         item.charged = cost
-        guard hasCostMore, let refusal = budgets.exhausted(caller, now: now), !hasTimeToSpare() else { return nil }
+        guard hasCostMore, let refusal = budgets.exhausted(caller, now: now) else { return nil }
         return refusal.error
     }
 }

@@ -38,7 +38,7 @@ final class GroupItem {
     var budget: Budget?
     /// Calls taken from the budget so far.
     var charged = 1
-    /// Nothing was taken: there was nothing left, and time to spare.
+    /// Nothing was taken: there was nothing left, and time to spare (``SpareTime``).
     var isSpare = false
     /// Bytes of its body.
     var bytes = 0

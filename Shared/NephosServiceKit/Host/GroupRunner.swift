@@ -54,7 +54,6 @@ final class GroupRunner {
     static let readsMax = 4
     private var heavyTimer: (any LoopTimer)?
     private var slowGroups = SlowGroups()
-    private var spareTime: SpareTime
     /// Requests with long work that are not answered yet. A repeat of one of
     /// them is left to the answer of the first.
     private var preparing: [Operation: RequestFingerprint] = [:]
@@ -72,9 +71,8 @@ final class GroupRunner {
 
     init(
         _ groups: GroupCommit, snapshots: any Snapshots, loop: any BusLoop, key: PublicKey, counters: Counters,
-        sparePercent: Int, logger: Logger
+        logger: Logger
     ) {
-        spareTime = SpareTime(percent: sparePercent)
         own = Peer(connection: 0, publicKey: key)
         self.groups = groups
         self.snapshots = snapshots
@@ -94,9 +92,10 @@ final class GroupRunner {
 
     var isEnding: Bool { ending != nil || isClosed }
 
-    /// Whether neither the loop nor the threads that read for it have so much to do that somebody would wait.
-    var hasTimeToSpare: Bool {
-        waitingReads.isEmpty && readsInFlight < Self.readsMax / 2 && spareTime.isThere(now: loop.monotonicNow)
+    /// Whether nothing waits for its turn, and nothing is under way, on the loop or beside it.
+    var isIdle: Bool {
+        !isUnderWay && queued.isEmpty && arrived.isEmpty && heavy.isEmpty && preparing.isEmpty
+            && waitingReads.isEmpty && readsInFlight == 0
     }
 
     /// After the last group.
@@ -277,9 +276,7 @@ final class GroupRunner {
         counters.add("groups")
         counters.add("requests.repeated", by: effects.repeats)
         if effects.wasSplit { counters.add("groups.split") }
-        let now = loop.monotonicNow
-        let taken = now - start
-        spareTime.note(taken, now: now)
+        let taken = loop.monotonicNow - start
         guard taken >= SlowGroups.threshold else { return }
         counters.add("groups.slow")
         slowGroups.note(items.map(\.name), taken, at: start, in: logger)

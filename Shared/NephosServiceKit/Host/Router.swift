@@ -235,15 +235,16 @@ public struct Router {
     /// - Parameter reserves: What it may cost, in calls (``RequestCost``), where
     ///   that is much: so that nobody has more of them carried out at once than
     ///   the budget pays for.
+    /// - Parameter rows: How many rows a body may read, by a look at it, as for
+    ///   ``write(_:access:bytesMax:remembersReply:idsAge:makesRoom:rows:decoding:encoding:)``.
     public mutating func read<Request: SwiftProtobuf.Message, Response: SwiftProtobuf.Message>(
         _ request: Request.Type, access: Access = .device, bytesMax: Int = 64 << 10, reserves: Int = 1,
+        rows: ((Frame) -> Int)? = nil,
         _ handler: @escaping (Request, RequestContext, any HandlerTransaction) throws -> Response
     ) {
-        read(
-            request, access: access, bytesMax: bytesMax, reserves: reserves,
-            encoding: {
-                Frame(encoding: try handler($0, $1, $2))
-            })
+        add(
+            request, access: access, mutates: false, remembersReply: false, bytesMax: bytesMax, reserves: reserves,
+            rows: rows, .inGroup { Frame(encoding: try handler($0.decode(Request.self), $1, $2)) })
     }
 
     /// The same for a handler that encodes its reply itself.

@@ -99,8 +99,8 @@ public final class ServiceHost: ServiceRuntime {
                 operations: operations, cache: cache,
                 charge: { [gate] in gate.charge($0, replyBytes: $1) }),
             snapshots: engine.snapshots, loop: loop, key: keys.publicKey, counters: counters,
-            sparePercent: budgets.sparePercent, logger: logger)
-        gate.hasTimeToSpare = { [unowned runner] in runner.hasTimeToSpare }
+            logger: logger)
+        gate.isIdle = { [unowned runner] in runner.isIdle }
         maintenance = Maintenance(engine, runner, ownerKeys, loop: loop, counters: counters, logger: logger)
         try open(entry, known)
     }

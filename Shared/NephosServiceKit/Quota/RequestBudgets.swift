@@ -65,9 +65,9 @@ public struct BudgetConfiguration: Hashable, Sendable {
     /// much again within the day. A small write takes one.
     public var storedReplies = Limit(capacity: 1 << 21, refillPerSecond: 24)
 
-    /// `SERVICE.budget_spare_percent`, 0 to 90: whoever has used up their budget is served all the same, for nothing,
-    /// while the service's loop works for less than this part of the time; 0: never. As configured by default 50, for
-    /// identity 0: what its calls cost is work for other threads.
+    /// `SERVICE.budget_spare_percent`, 0 to 90: a device that has used up its budget and is alone is served all the same,
+    /// for nothing, for this part of the time at most; 0: never. As configured by default 50. For identity, and for
+    /// notifications, 0: what they have to do is work for other threads, and deliveries that nobody asks for.
     public var sparePercent = 0
 
     /// The defaults, without spare time: in simulations no time passes in a service.
@@ -91,7 +91,8 @@ public struct BudgetConfiguration: Hashable, Sendable {
         account = try Self.limit(reader, "\(service).account_budget", default: account)
         stranger = try Self.limit(reader, "\(service).stranger_budget", default: stranger)
         sparePercent = try Self.integer(
-            reader, "\(service).budget_spare_percent", default: service == .identity ? 0 : 50, 0...90)
+            reader, "\(service).budget_spare_percent",
+            default: service == .identity || service == .notifications ? 0 : 50, 0...90)
     }
 
     private static func limit(

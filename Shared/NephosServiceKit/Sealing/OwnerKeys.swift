@@ -123,6 +123,9 @@ public final class OwnerKeys {
         return key
     }
 
+    /// The owner's key, if it was asked for of late; without a look at the table.
+    public func cachedKey(of owner: Owner) -> OwnerKey? { cache[owner] }
+
     /// The owner's key, or nil when nothing was ever sealed for it.
     ///
     /// - Throws: ``CloudError`` `.storageFailure` when it is damaged, or cannot be opened with the secrets' master

@@ -21,6 +21,8 @@ final class NotebookService: CloudService {
     private(set) var times: [Timestamp] = []
     /// Bytes that what is told of a new account has besides.
     var eventBytes = 0
+    /// What `WhoAmI` costs besides.
+    var rows = 0
     /// Handling an event throws while this is set.
     var refusesEvents = false
 
@@ -81,7 +83,8 @@ final class NotebookService: CloudService {
             if request.accountID == refusedReport?.rawValue { throw CloudError(.internalError, "Refused.") }
             return WireReportClosureReply()
         }
-        router.read(WireWhoAmI.self) { _, context, _ in
+        router.read(WireWhoAmI.self) { [unowned self] _, context, group in
+            group.charge(rows: rows)
             var reply = WireWhoAmIReply()
             reply.accountID = try context.requireCaller().account.rawValue
             return reply
@@ -248,13 +251,14 @@ struct TestHouse {
     }
 
     func token(
-        for keys: KeyPair, device: String = "dev_one", deployment: String? = nil, issued: Duration = .zero,
+        for keys: KeyPair, account: String = "acc_one", device: String = "dev_one", deployment: String? = nil,
+        issued: Duration = .zero,
         lifetime: Duration = .seconds(900), signer: TokenSigner? = nil
     ) throws -> String {
         let issued = bus.clock.now.advanced(by: issued)
         return try (signer ?? self.signer).sign(
             AccessClaims(
-                deployment: deployment ?? roster.deployment, account: AccountID("acc_one"), device: DeviceID(device),
+                deployment: deployment ?? roster.deployment, account: AccountID(account), device: DeviceID(device),
                 app: AppID("com.example.notes"),
                 entitlements: Entitlements(store: nil, containers: ["one"]), deviceKey: keys.publicKey,
                 issued: issued, expires: issued.advanced(by: lifetime), tokenID: "1"))

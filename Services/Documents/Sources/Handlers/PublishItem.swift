@@ -111,8 +111,10 @@ extension DocumentsService {
         let caller = try context.requireCaller()
         let container = try openContainer(request.container, caller, transaction)
         var reply = WireListLinksReply()
-        reply.links = try LinkRows.all(of: container.scope, at: context.now, in: transaction)
-            .compactMap { try container.open($0)?.link }
+        let links = try LinkRows.all(of: container.scope, at: context.now, in: transaction)
+        // What is opened for it, and not sent: a link has the content of a small file.
+        transaction.charge(rows: links.reduce(0) { $0 + $1.sealed.count } / RequestCost.bytesPerRow)
+        reply.links = try links.compactMap { try container.open($0)?.link }
             .sorted { ($0.created, $0.link.hex) > ($1.created, $1.link.hex) }
         return reply
     }
@@ -129,21 +131,30 @@ extension DocumentsService {
         var reply = WireRevokeLinkReply()
         guard let link = try LinkRows.find(id, of: container.scope, in: transaction) else { return reply }
         reply.wasThere = link.expires > context.now
-        try remove(link, in: container)
-        transaction.afterCommit { [transfers] in transfers.removeSoon() }
+        if try !remove(link, in: container) { try LinkRows.end(link, in: transaction) }
+        transaction.afterCommit { [weak self] in
+            self?.noteEndedLink()
+            self?.transfers.removeSoon()
+        }
         return reply
     }
 
     /// Removes a link, and gives back what it used.
-    func remove(_ link: LinkRows.Link, in container: Container) throws {
-        // Of a damaged one nobody knows what it used; nor where the account's key is. It keeps nobody's waiting.
-        if let record = try? container.open(link) {
+    ///
+    /// - Returns: False: nobody can say at this moment what it uses, since the account's key does not open, though it is
+    ///   there. Nothing was changed.
+    func remove(_ link: LinkRows.Link, in container: Container) throws -> Bool {
+        guard let opener = try? container.opener() else { return false }
+        // Of a damaged one nobody knows what it used; nor where the account's key was destroyed. It keeps nobody's
+        // waiting.
+        if let record = opener.open(link) {
             try transfers.uses(
                 of: container.scope, app: record.used.app, device: record.used.device,
                 now: Timestamp(milliseconds: 0), in: container.transaction
             ).giveBack([record.used])
         }
         try LinkRows.remove(link, in: container.transaction)
+        return true
     }
 }
 

@@ -15,7 +15,7 @@ extension DocumentsService {
         let ids = try Self.chunks(request.ids, max: DocumentLimits.missingMax)
         let upload = try Self.upload(request.transferID)
         // Looking for what is not there is work too.
-        transaction.charge(rows: (upload == nil ? 2 : 4) * ids.count)
+        transaction.charge(rows: (upload == nil ? 2 : 4) * Set(ids).count)
         let found = try contentUses(container.scope, caller, context.now, transaction).missing(ids, in: upload)
         var reply = WireFindMissingReply()
         reply.missing = found.missing.map { UInt32($0) }

@@ -15,22 +15,46 @@ extension DocumentsService {
     /// - Returns: Whether there may be more.
     func endLinks(in transaction: any HandlerTransaction) throws -> Bool {
         guard let runtime else { return false }
-        let ended = try LinkRows.ended(at: runtime.loop.wallClock.now, limit: Self.linkStep, in: transaction)
-        for link in ended { try remove(link, in: container(link.scope, transaction)) }
-        if !ended.isEmpty {
-            transaction.afterCommit { [transfers] in transfers.removeSoon() }
-            return true
+        let part = linkWalk.part
+        let links: [LinkRows.Link]
+        switch part {
+        case .ended:
+            links = try LinkRows.ended(
+                at: runtime.loop.wallClock.now, after: linkWalk.last, limit: Self.linkStep, in: transaction)
+            // One that cannot be removed now stays, and keeps those behind it waiting no longer.
+            for link in links { _ = try remove(link, in: container(link.scope, transaction)) }
+        case .account(let account):
+            links = try LinkRows.next(
+                of: Owner(account), after: linkWalk.last, limit: Self.linkStep, in: transaction)
+            try endUnserved(links, runtime, in: transaction)
+        case .all:
+            links = try LinkRows.next(after: linkWalk.last, limit: Self.linkStep, in: transaction)
+            try endUnserved(links, runtime, in: transaction)
         }
-        let links = try LinkRows.next(after: lastLink, limit: Self.linkStep, in: transaction)
-        lastLink = links.last
-        for link in links where !runtime.serves(link.scope, to: link.app) { try LinkRows.end(link, in: transaction) }
-        // After the last of all there may be some that have just been ended.
-        return !links.isEmpty
+        var walk = linkWalk
+        walk.pass(links.last)
+        transaction.afterCommit { [weak self] in
+            self?.linkWalk.pass(links.last)
+            if part == .ended, !links.isEmpty { self?.transfers.removeSoon() }
+        }
+        return !walk.isAtRest
     }
 
-    /// Something that links rest on has changed: all are looked at.
+    private func endUnserved(
+        _ links: [LinkRows.Link], _ runtime: any ServiceRuntime, in transaction: any HandlerTransaction
+    ) throws {
+        for link in links where !runtime.serves(link.scope, to: link.app) { try LinkRows.end(link, in: transaction) }
+    }
+
+    /// What an account's links rest on has changed: all of them are looked at.
+    func lookAtLinks(of account: AccountID) {
+        linkWalk.add(account)
+        linkUpkeep.beginSoon()
+    }
+
+    /// Something that links of any account rest on has changed: all are looked at.
     func lookAtLinks() {
-        lastLink = nil
+        linkWalk.addAll()
         linkUpkeep.beginSoon()
     }
 }

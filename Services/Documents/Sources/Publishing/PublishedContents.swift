@@ -19,13 +19,22 @@ final class PublishedContents {
     static let path = "/p/"
     /// Chunks that are read at one time, so that devices come to theirs.
     private static let readsMax = 2
+    /// Links that are looked up at one time, whoever asks.
+    private static let lookupsMax = 64
+    /// How often a link is looked up again because others ended meanwhile.
+    private static let attemptsMax = 4
 
     private let host: any ServiceRuntime
     private let keys: OwnerKeys
     private let transfers: Transfers
+    /// As many bodies as there are connections; more are refused.
+    private let waitingMax: Int
     private var server: HTTPServer?
+    private var lookups = 0
+    /// Links that were ended while the service runs.
+    private var endings: UInt64 = 0
     private var reading = 0
-    private var waiting: [() -> Void] = []
+    private var waiting: [(body: PublishedBody, completion: PublishedBody.Completion)] = []
 
     /// As other threads know it, which may be the last to let go.
     private struct Own {
@@ -33,7 +42,8 @@ final class PublishedContents {
     }
     private lazy var own = LoopBound(Own(contents: self), to: host.loop)
 
-    init(_ host: any ServiceRuntime, _ transfers: Transfers) {
+    init(_ host: any ServiceRuntime, _ transfers: Transfers, waitingMax: Int) {
+        self.waitingMax = waitingMax
         self.host = host
         self.transfers = transfers
         keys = host.ownerKeys
@@ -68,18 +78,77 @@ final class PublishedContents {
 
     private func answer(_ request: HTTPRequest, _ answer: @escaping Answer) {
         guard let secret = Self.secret(in: request.path) else { return answer(Self.unknown) }
-        let (hash, now, snapshots) = (secret.hash, host.loop.wallClock.now, host.snapshots)
+        guard lookups < Self.lookupsMax else { return answer(Self.busy) }
+        lookups += 1
+        lookUp(secret, Self.attemptsMax) { [weak self] found in
+            guard let self else { return answer(Self.busy) }
+            lookups -= 1
+            switch found {
+            case .failure: answer(Self.busy)
+            case .success(nil):
+                host.count("links.unknown", by: 1)
+                answer(Self.unknown)
+            case .success(let found?):
+                host.count("links.opened", by: 1)
+                answer((try? response(to: request, found)) ?? Self.busy)
+            }
+        }
+    }
+
+    /// A link that is good at this moment.
+    private struct Found {
+        var link: LinkRows.Link
+        var record: WireLinkRecord
+        var key: OwnerKey
+    }
+
+    private typealias LookedUp = (Result<Found?, CloudError>) -> Void
+
+    /// Finds the link, and what it is of.
+    ///
+    /// - Parameters:
+    ///   - completion: Gets nil for one that there is not, or that has ended by the time it is called.
+    private func lookUp(_ secret: LinkSecret, _ attempts: Int, then completion: @escaping LookedUp) {
+        guard attempts > 0 else {
+            return completion(.failure(CloudError(.serviceBusy, "Too many links end at this moment.")))
+        }
+        let (hash, now, snapshots, before) = (secret.hash, host.loop.wallClock.now, host.snapshots, endings)
         host.loop.offload(to: .reading) {
             try snapshots.read { try LinkRows.open(hash, at: now, in: $0) }
         } then: { [weak self] result in
-            guard let self, case .success(let link) = result else { return answer(Self.busy) }
-            guard let link, host.serves(link.scope, to: link.app) else {
-                host.count("links.unknown", by: 1)
-                return answer(Self.unknown)
+            guard let self else { return }
+            guard case .success(let link) = result else {
+                return completion(.failure(CloudError(.serviceBusy, "The database could not be read.")))
             }
-            open(link, for: request, answer)
+            // It may be among those that were ended while it was read.
+            guard endings == before else { return lookUp(secret, attempts - 1, then: completion) }
+            guard let link, host.serves(link.scope, to: link.app) else { return completion(.success(nil)) }
+            open(link, then: completion)
         }
     }
+
+    private func open(_ link: LinkRows.Link, then completion: @escaping LookedUp) {
+        // Without a group, so that whoever has a link costs the loop no more than whoever has none.
+        if let key = keys.cachedKey(of: link.scope.owner) { return completion(.success(found(link, key))) }
+        var key: OwnerKey?
+        host.submit { [keys, host] in
+            key = nil
+            guard try LinkRows.isOpen(link, at: host.loop.wallClock.now, in: $0) else { return }
+            key = try keys.existingKey(of: link.scope.owner, in: $0)
+        } then: { [weak self] failure in
+            guard let self else { return }
+            if let failure { return completion(.failure(failure)) }
+            guard let key, host.serves(link.scope, to: link.app) else { return completion(.success(nil)) }
+            completion(.success(found(link, key)))
+        }
+    }
+
+    private func found(_ link: LinkRows.Link, _ key: OwnerKey) -> Found? {
+        ContainerOpener(scope: link.scope, key: key).open(link).map { Found(link: link, record: $0, key: key) }
+    }
+
+    /// A link was ended: it opens nothing from now on, whoever has asked before.
+    func noteEnded() { endings += 1 }
 
     private static func secret(in path: String) -> LinkSecret? {
         guard path.hasPrefix(Self.path) else { return nil }
@@ -88,25 +157,8 @@ final class PublishedContents {
         return parts.first.flatMap { LinkSecret($0) }
     }
 
-    private func open(_ link: LinkRows.Link, for request: HTTPRequest, _ answer: @escaping Answer) {
-        var key: OwnerKey?
-        host.submit { [keys] in
-            key = try keys.existingKey(of: link.scope.owner, in: $0)
-        } then: { [weak self] failure in
-            guard let self, failure == nil else { return answer(Self.busy) }
-            guard let key, let record = ContainerOpener(scope: link.scope, key: key).open(link) else {
-                return answer(Self.unknown)
-            }
-            host.count("links.opened", by: 1)
-            do {
-                answer(try response(to: request, link, record, key))
-            } catch { answer(Self.busy) }
-        }
-    }
-
-    private func response(
-        to request: HTTPRequest, _ link: LinkRows.Link, _ record: WireLinkRecord, _ key: OwnerKey
-    ) throws -> HTTPResponse {
+    private func response(to request: HTTPRequest, _ found: Found) throws -> HTTPResponse {
+        let (link, record) = (found.link, found.record)
         let name = [UInt8](record.link.name)
         let length = record.content.length
         let tag = "\"\(DocumentID(bytes: record.content.version)?.description ?? "")\""
@@ -135,9 +187,15 @@ final class PublishedContents {
             return HTTPResponse(
                 status, headers: headers, .bytes(Array(bytes[Int(range.lowerBound)..<Int(range.upperBound)])))
         }
-        let reader = try transfers.reader(of: record.used, in: link.scope, range: range, key: key)
+        let reader = try transfers.reader(of: record.used, in: link.scope, range: range, key: found.key)
         let body = PublishedBody(link, reader, on: host.loop.handle) { [own] loop, body, completion in
-            own.withValue(on: loop) { $0.contents?.read(body, completion) }
+            own.withValue(on: loop) { own in
+                if let completion {
+                    own.contents?.read(body, completion)
+                } else {
+                    own.contents?.forget(body)
+                }
+            }
         }
         return HTTPResponse(status, headers: headers, .source(body, length: range.upperBound - range.lowerBound))
     }
@@ -145,20 +203,32 @@ final class PublishedContents {
     // MARK: Bodies
 
     private func read(_ body: PublishedBody, _ completion: @escaping PublishedBody.Completion) {
-        guard reading < Self.readsMax else {
-            // As many as there are connections, at most.
-            return waiting.append { [weak self] in self?.read(body, completion) }
-        }
-        guard host.serves(body.link.scope, to: body.link.app) else { return completion(.failure(PublishedBody.ended)) }
-        reading += 1
-        let now = host.loop.wallClock.now
-        host.loop.offload(to: .content) {
-            try body.next(at: now)
-        } then: { [weak self] result in
-            completion(result)
-            guard let self else { return }
-            reading -= 1
-            if !waiting.isEmpty { waiting.removeFirst()() }
+        guard waiting.count < waitingMax else { return completion(.failure(PublishedBody.ended)) }
+        waiting.append((body, completion))
+        readNext()
+    }
+
+    /// Nobody waits for it any more.
+    private func forget(_ body: PublishedBody) { waiting.removeAll { $0.body === body } }
+
+    private func readNext() {
+        while reading < Self.readsMax, !waiting.isEmpty {
+            let (body, completion) = waiting.removeFirst()
+            guard host.serves(body.link.scope, to: body.link.app) else {
+                completion(.failure(PublishedBody.ended))
+                continue
+            }
+            reading += 1
+            let now = host.loop.wallClock.now
+            host.loop.offload(to: .content) {
+                try body.next(at: now)
+            } then: { [weak self] result in
+                completion(result)
+                guard let self else { return }
+                if case .failure(let error) = result { transfers.note(error) }
+                reading -= 1
+                readNext()
+            }
         }
     }
 }
@@ -173,19 +243,23 @@ final class PublishedBody: HTTPBodySource {
     /// One thread at a time has it: the next piece is asked for when the last was given.
     private let reader: Mutex<ContentReader>
     private let loop: any LoopHandle
-    private let read: @Sendable (any BusLoop, PublishedBody, @escaping Completion) -> Void
+    private let ask: Ask
+
+    /// Asks for its next piece; nil: nobody waits for it any more.
+    typealias Ask = @Sendable (any BusLoop, PublishedBody, Completion?) -> Void
 
     init(
-        _ link: LinkRows.Link, _ reader: ContentReader, on loop: any LoopHandle,
-        _ read: @escaping @Sendable (any BusLoop, PublishedBody, @escaping Completion) -> Void
+        _ link: LinkRows.Link, _ reader: ContentReader, on loop: any LoopHandle, _ ask: @escaping Ask
     ) {
         self.link = link
         self.reader = Mutex(reader)
         self.loop = loop
-        self.read = read
+        self.ask = ask
     }
 
-    func next(_ completion: @escaping Completion) { loop.execute { self.read($0, self, completion) } }
+    func next(_ completion: @escaping Completion) { loop.execute { self.ask($0, self, completion) } }
+
+    func cancel() { loop.execute { self.ask($0, self, nil) } }
 
     /// Reads it, on a work pool's thread.
     func next(at now: Timestamp) throws -> [UInt8] {

@@ -62,8 +62,9 @@ enum LinkRule {
     static func part(for request: HTTPRequest, tag: String, length: UInt64) -> Part {
         if let known = request.header("If-None-Match"), matches(known, tag) { return .notModified }
         // A part of what the client had before is of no use with another content.
-        let isSame = request.header("If-Range").map { $0 == tag } ?? true
-        guard request.method == .get, isSame else { return .bytes(.whole) }
+        // Of several that are said nobody knows which was meant.
+        let known = request.values(of: "If-Range")
+        guard request.method == .get, known.isEmpty || known == [tag] else { return .bytes(.whole) }
         return .bytes(ByteRange(request.header("Range"), of: length))
     }
 

@@ -38,7 +38,17 @@ enum LinkRows {
     private static let selectAll = SQL("SELECT \(columns) FROM document_links WHERE \(container) AND expires > ?4")
     private static let countAll = SQL("SELECT COUNT(*) FROM document_links WHERE partition_number = ?1 AND owner = ?2")
     private static let selectEnded = SQL(
-        "SELECT \(columns) FROM document_links WHERE expires <= ?1 ORDER BY expires LIMIT ?2")
+        """
+        SELECT \(columns) FROM document_links
+        WHERE expires <= ?1 AND (expires, partition_number, owner, container, link) > (?2, ?3, ?4, ?5, ?6)
+        ORDER BY expires, partition_number, owner, container, link LIMIT ?7
+        """)
+    private static let selectOwner = SQL(
+        """
+        SELECT \(columns) FROM document_links
+        WHERE partition_number = ?1 AND owner = ?2 AND expires > 0 AND (container, link) > (?3, ?4)
+        ORDER BY container, link LIMIT ?5
+        """)
     private static let selectNext = SQL(
         """
         SELECT \(columns) FROM document_links
@@ -105,13 +115,29 @@ enum LinkRows {
         ) { Int($0.integer(0)) } ?? 0
     }
 
-    static func ended(at now: Timestamp, limit: Int, in transaction: any ReadTransaction) throws -> [Link] {
-        try transaction.all(selectEnded, [time(now), .integer(Int64(limit))], link).compactMap { $0 }
+    /// Those that have ended, behind one of them. Nil: from the first on.
+    static func ended(
+        at now: Timestamp, after last: Link?, limit: Int, in transaction: any ReadTransaction
+    ) throws -> [Link] {
+        let start = last.map { [time($0.expires)] + $0.key } ?? [.integer(-1)] + beforeAll
+        return try transaction.all(selectEnded, [time(now)] + start + [.integer(Int64(limit))], link)
+            .compactMap { $0 }
     }
+
+    /// An account's, behind one of them. Nil: from the first on.
+    static func next(
+        of owner: Owner, after last: Link?, limit: Int, in transaction: any ReadTransaction
+    ) throws -> [Link] {
+        let account: [SQLValue] = [.integer(Int64(ScopeName(owner, "").partition)), .text(owner.rawValue)]
+        let start = last.map { Array($0.key.dropFirst(2)) } ?? [.text(""), .blob([])]
+        return try transaction.all(selectOwner, account + start + [.integer(Int64(limit))], link).compactMap { $0 }
+    }
+
+    private static let beforeAll: [SQLValue] = [.integer(-1), .text(""), .text(""), .blob([])]
 
     /// Those behind one, of all accounts. Nil: from the first on.
     static func next(after last: Link?, limit: Int, in transaction: any ReadTransaction) throws -> [Link] {
-        let start: [SQLValue] = last?.key ?? [.integer(-1), .text(""), .text(""), .blob([])]
+        let start = last?.key ?? beforeAll
         return try transaction.all(selectNext, start + [.integer(Int64(limit))], link).compactMap { $0 }
     }
 }

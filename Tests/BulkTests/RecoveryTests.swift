@@ -1,0 +1,188 @@
+import Foundation
+import NephosBulk
+import NephosContent
+import NephosCore
+import NephosKit
+import NephosSimulation
+import NephosStorage
+import NephosWire
+import Synchronization
+import Testing
+
+/// A note of damage ends with what it was of, and is not made of what is no damage.
+@Suite struct RecoveryTests {
+    private let ills = Ills()
+    private let log = LogLines()
+    private let house: BulkHouse
+    private let mover: TestBulk
+
+    init() throws {
+        var configuration = Transfers.Configuration()
+        configuration.scrubInterval = .seconds(600)
+        configuration.scrubBytesASecondLeast = 1
+        house = try BulkHouse(configuration: configuration, log: log) { [ills] in IllStore($0, ills) }
+        mover = try TestBulk(of: house.cloud)
+    }
+
+    private func noted() throws -> Int {
+        try house.cloud.storage(of: .documents).write { try DamagedChunks.count(in: $0) }
+    }
+
+    private func damagedCount() throws -> UInt64? {
+        let health: WireCheckHealthReply = try house.cloud.makeClient().call(
+            "CheckHealth", WireCheckHealth(), at: .requests(.documents))
+        return health.counters["chunks.damaged"]
+    }
+
+    private func store(_ numbers: Range<Int>) throws -> BulkClient {
+        let client = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 8 << 20))
+        #expect(house.store(numbers.map { content($0) }, with: client).allSatisfy { $0.isSuccess })
+        return client
+    }
+
+    private func fetch(_ number: Int, _ client: BulkClient) -> Result<[UInt8], CloudError>? {
+        house.fetch([id(of: content(number))], with: client).first
+    }
+
+    @Test func aFetchThatOpensAChunkForgetsItsNote() throws {
+        let client = try store(0..<1)
+        house.cloud.network.run(for: .seconds(11))
+        ills.set(.unreadable)
+        #expect(fetch(0, client)?.code == .storageFailure)
+        house.cloud.network.run(for: .seconds(1))
+        #expect(try noted() == 1 && damagedCount() == 1)
+        ills.set(nil)
+        #expect(try fetch(0, client)?.get() == content(0))
+        house.cloud.network.run(for: .seconds(1))
+        #expect(try noted() == 0 && damagedCount() == 0)
+    }
+
+    @Test func aRoundOfScrubbingForgetsWhatTheDiskGivesBackAgain() throws {
+        house.cloud.network.run(for: .seconds(60))
+        _ = try store(0..<3)
+        ills.set(.unreadable)
+        house.cloud.network.run(for: .seconds(1300))
+        #expect(try noted() == 3 && damagedCount() == 3)
+        #expect(log.count(of: "Chunks of content cannot be read any more") >= 1)
+        ills.set(nil)
+        house.cloud.network.run(for: .seconds(1300))
+        #expect(try noted() == 0 && damagedCount() == 0)
+    }
+
+    /// Its bytes are what was put: to read them shows nothing.
+    @Test func whatDidNotOpenIsWholeOnceItOpens() throws {
+        let client = try store(0..<1)
+        ills.set(.unopened)
+        #expect(fetch(0, client)?.code == .storageFailure)
+        house.cloud.network.run(for: .seconds(1300))
+        #expect(try noted() == 1)
+        ills.set(nil)
+        house.cloud.network.run(for: .seconds(1300))
+        #expect(try noted() == 1)
+        #expect(try fetch(0, client)?.get() == content(0))
+        house.cloud.network.run(for: .seconds(1))
+        #expect(try noted() == 0)
+    }
+
+    /// The service is older than what it has stored.
+    @Test func whatANewerVersionHasSealedIsNotDamaged() throws {
+        let client = try store(0..<1)
+        ills.set(.suite)
+        guard case .failure(let error)? = fetch(0, client) else {
+            Issue.record("It was opened.")
+            return
+        }
+        #expect(error.code == .storageFailure && error.details["reason"] == "version")
+        house.cloud.network.run(for: .seconds(1))
+        #expect(try noted() == 0)
+    }
+
+    /// Its disk is not mounted: no device is told to send everything again.
+    @Test func aFolderThatIsNotThereIsToldAndNothingIsNoted() throws {
+        let client = try store(0..<3)
+        ills.set(.unmounted)
+        for _ in 0..<3 { #expect(fetch(0, client)?.code == .storageFailure) }
+        house.cloud.network.run(for: .seconds(1300))
+        #expect(try noted() == 0)
+        #expect((1...4).contains(log.count(of: "Most segments of content are not in their folder")))
+        ills.set(nil)
+        #expect(try fetch(0, client)?.get() == content(0))
+    }
+
+    /// One of several is lost, and what lay in it can be healed.
+    @Test func whatASegmentThatIsLostHeldIsNoted() throws {
+        let client = try store(0..<1)
+        for first in stride(from: 1, to: 40, by: 13) { _ = try store(first..<first + 13) }
+        let partition = ScopeName(mover.account, ItemName("")).partition
+        let segments = try house.store.segments(in: partition)
+        #expect(segments.count > 2)
+        try house.store.remove(segments[0].id)
+        let again = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 8 << 20))
+        _ = client
+        #expect(fetch(0, again)?.code == .storageFailure)
+        house.cloud.network.run(for: .seconds(1))
+        #expect(try noted() == 1)
+    }
+
+    /// What goes with its chunk is counted no more either.
+    @Test func theCountFallsWhenNotedChunksAreRemoved() throws {
+        let client = try store(0..<2)
+        house.cloud.network.run(for: .seconds(11))
+        ills.set(.unreadable)
+        for number in 0..<2 { #expect(fetch(number, client)?.code == .storageFailure) }
+        house.cloud.network.run(for: .seconds(2))
+        // Also the second, which came while the first was counted.
+        #expect(try damagedCount() == 2)
+        try house.close(mover, upload: upload(1))
+        house.cloud.network.run(for: .seconds(5))
+        #expect(try noted() == 0 && damagedCount() == 0)
+    }
+}
+
+/// What ails the disk.
+private final class Ills: Sendable {
+    enum Ill { case unreadable, unopened, suite, unmounted }
+
+    private let ill = Mutex<Ill?>(nil)
+    var now: Ill? { ill.withLock { $0 } }
+    func set(_ new: Ill?) { ill.withLock { $0 = new } }
+}
+
+/// A store that gives back what a disk that ails gives back.
+private struct IllStore: BlobStore {
+    let store: SegmentStore
+    let ills: Ills
+
+    init(_ store: SegmentStore, _ ills: Ills) {
+        self.store = store
+        self.ills = ills
+    }
+
+    func put(_ group: inout ChunkGroup, in partition: Int) throws -> StoredGroup {
+        try store.put(&group, in: partition)
+    }
+    func read(_ place: SegmentPlace, of id: ChunkID, into bytes: UnsafeMutableRawBufferPointer) throws {
+        switch ills.now {
+        case .unreadable: throw ChunkFailure.damaged(place)
+        case .unmounted: throw ChunkFailure.moved(place)
+        case .unopened, .suite, nil: break
+        }
+        try store.read(place, of: id, into: bytes)
+        if ills.now == .unopened { bytes[bytes.count - 1] ^= 1 }
+        if ills.now == .suite { bytes[0] = 99 }
+    }
+    func readRaw(_ segment: SegmentID, at offset: Int, into bytes: UnsafeMutableRawBufferPointer) throws -> Int {
+        let place = SegmentPlace(segment: segment, offset: offset, length: bytes.count)
+        switch ills.now {
+        case .unreadable: throw ChunkFailure.damaged(place)
+        case .unmounted: throw ChunkFailure.moved(place)
+        case .unopened, .suite, nil: return try store.readRaw(segment, at: offset, into: bytes)
+        }
+    }
+    func remove(_ segment: SegmentID) throws { try store.remove(segment) }
+    func segments(in partition: Int) throws -> [SegmentState] {
+        ills.now == .unmounted ? [] : try store.segments(in: partition)
+    }
+    var room: DiskRoom? { store.room }
+    func drop(partition: Int) { store.drop(partition: partition) }
+}
