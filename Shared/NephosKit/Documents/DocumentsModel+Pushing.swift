@@ -139,8 +139,9 @@ extension DocumentsModel {
         var former: [DocumentID] = []
         for content in kept where !content.chunks.isEmpty {
             guard let change = request.changes.first(where: { $0.content?.version == content.version.wire }),
-                let wire = change.content, let item = DocumentID(bytes: change.item), wire.length <= bound,
-                try documents.document(item)?.wire.hasBytes(of: wire) == true
+                let wire = change.content, let item = DocumentID(bytes: change.item),
+                try documents.document(item)?.wire.hasBytes(of: wire) == true,
+                try wire.length <= bound || documents.isWanted(item)
             else { continue }
             former += try documents.addCopy(
                 of: wire, for: item, file: content.version, chunks: content.chunks, now: engine.now)
@@ -247,15 +248,38 @@ extension DeviceEngine {
     var canSweepContents: Bool { (try? local.requireWritable()) != nil }
 
     /// Removes the files of contents that no row names: of a process that was ended, or of an account that has left.
-    func sweepContents() {
-        guard canSweepContents, let folder = try? ContentFolder(home: local.home) else { return }
+    /// Where somebody stages, or it fails, it is tried again, with growing pauses.
+    ///
+    /// - Parameter attempts: How often it was.
+    func sweepContents(attempts: Int = 0) {
+        guard !stopped, sweeping == nil, canSweepContents, let folder = try? ContentFolder(home: local.home) else {
+            return
+        }
         let local = local
         loop.offload(to: .content) {
             try folder.sweep { try local.read { try DocumentTransaction.neededContents($0) } }
-        } then: { [logger] result in
-            guard case .failure(let error) = result else { return }
-            logger.error("contents that nobody needs could not be removed", CloudError(wrapping: error))
+        } then: { [weak self] result in
+            guard let self else { return }
+            switch result {
+            case .success(true): return
+            case .success(false): break
+            case .failure(let error):
+                logger.error("contents that nobody needs could not be removed", CloudError(wrapping: error))
+            }
+            guard !stopped, sweeping == nil else { return }
+            sweeping = loop.schedule(after: backoff(attempts: attempts + 1)) { [weak self] in
+                self?.sweeping = nil
+                self?.sweepContents(attempts: attempts + 1)
+            }
         }
+    }
+
+    /// What an account has left whose leaving was cut short, where nobody opens a container, which sweeps too.
+    func sweepWhatIsLeft() throws(CloudError) {
+        guard let folder = try? ContentFolder(home: local.home), !folder.isEmpty else { return }
+        let session = session
+        guard try local.read({ try DocumentsKind().scopes(of: session, in: $0).isEmpty }) else { return }
+        sweepContents()
     }
 }
 
