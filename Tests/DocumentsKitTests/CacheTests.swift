@@ -240,7 +240,8 @@ import Testing
             if !staysOpen { one.session.close() }
             withExtendedLifetime(claim) { claim = nil }
             // No container is opened.
-            let next = try staysOpen
+            let next =
+                try staysOpen
                 ? nil
                 : await Session.open(
                     home: one.session.home, transport: cloud.simulation.transport(of: "next"),

@@ -9,6 +9,7 @@ import Testing
 @Suite struct OpenFileTests {
     /// How many files below the folder this process has open, those without a name included.
     private func openFiles(below folder: String) -> Int {
+        let folder = URL(fileURLWithPath: folder).resolvingSymlinksInPath().path
         let descriptors = (try? FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd")) ?? []
         return descriptors.count { number in
             let target = try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/" + number)
@@ -58,7 +59,9 @@ import Testing
             try await two.settle()
             try await two.container.startDownloading("f")
             #expect(
-                try await passes(cloud) { try await two.container.items().allSatisfy { $0.download.status == .current } })
+                try await passes(cloud) {
+                    try await two.container.items().allSatisfy { $0.download.status == .current }
+                })
             cloud.simulation.pass(.seconds(10))
             #expect(openFiles(below: two.session.home + "/content") == 0)
         }

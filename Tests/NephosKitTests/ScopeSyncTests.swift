@@ -92,6 +92,22 @@ import Testing
         #expect(sync.agrees && sync.pullsApplied == 1)
     }
 
+    @Test func whileSomethingComesOnlyAFixedTimeEnds() {
+        var sync = sync()
+        _ = sync.begin("notes")
+        _ = sync.found(.zero)
+        let (patient, _) = sync.wait(for: nil, timeout: .seconds(9), isImpatient: false, at: .zero)
+        let (fixed, _) = sync.wait(for: nil, timeout: .seconds(1), isImpatient: false, isFixed: true, at: .zero)
+        _ = sync.page(page(9, complete: true, place: (3, "a")))
+        let waits = sync.staged(at: .seconds(8)).compactMap { if case .wait(let timer, _) = $0 { timer } else { nil } }
+        #expect(waits == [.waiter(patient)])
+        #expect(sync.waiters[patient]?.deadline == .seconds(17) && sync.waiters[fixed]?.deadline == .seconds(1))
+        // A pause that is shorter than what is left by then is waited out.
+        let ended = sync.endWaiters(
+            pausedFor: .seconds(5), because: Self.unavailable, pulling: true, at: .seconds(10))
+        #expect(ended == [.stopWaiting(.waiter(fixed)), .giveUp(fixed)])
+    }
+
     @Test func aPageThatDoesNotComeIsAskedForAgainWhereTheReadingStood() throws {
         var sync = sync()
         _ = sync.begin("notes")

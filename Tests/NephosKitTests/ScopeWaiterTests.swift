@@ -112,23 +112,4 @@ import Testing
         finishPull(&sync)
         #expect(ended(sync.settleWaiters(by: standing())) == [number: nil])
     }
-
-    @Test func whileSomethingComesOnlyAFixedTimeEnds() {
-        var sync = open()
-        _ = sync.found(.zero)
-        let (patient, _) = sync.wait(for: nil, timeout: .seconds(9), isImpatient: false, at: .zero)
-        let (fixed, _) = sync.wait(for: nil, timeout: .seconds(1), isImpatient: false, isFixed: true, at: .zero)
-        var page = WireReadChangesReply()
-        var change = WireChange()
-        change.item = "a"
-        page.changes = [change]
-        _ = sync.page(page)
-        let waits = sync.staged(at: .seconds(8)).compactMap { if case .wait(let timer, _) = $0 { timer } else { nil } }
-        #expect(waits == [.waiter(patient)])
-        #expect(sync.waiters[patient]?.deadline == .seconds(17) && sync.waiters[fixed]?.deadline == .seconds(1))
-        // A pause that is shorter than what is left by then is waited out.
-        let ended = sync.endWaiters(
-            pausedFor: .seconds(5), because: Self.away, pulling: true, at: .seconds(10))
-        #expect(ended == [.stopWaiting(.waiter(fixed)), .giveUp(fixed)])
-    }
 }

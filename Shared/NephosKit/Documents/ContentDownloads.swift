@@ -44,7 +44,10 @@ final class ContentDownloads {
         let root: Data
         let file: DocumentID
         var download: ContentDownload?
+        var percent = 0
         var noted = (percent: 0, at: Duration.zero)
+        /// When somebody was told last that it moves.
+        var beaten = Duration.zero
 
         init(_ root: Data, _ file: DocumentID) { (self.root, self.file) = (root, file) }
     }
@@ -153,7 +156,9 @@ final class ContentDownloads {
     /// What is here may not be wanted any more: that is found out so many contents a step, and they count again.
     private func weigh(_ driver: ScopeDriver) throws(CloudError) {
         let folder = try ContentFolder(home: engine.local.home)
-        guard try driver.read({ try ContentCache(database: $0.database, folder: folder).hasUnweighed() }) else { return }
+        guard try driver.read({ try ContentCache(database: $0.database, folder: folder).hasUnweighed() }) else {
+            return
+        }
         let unneeded = try driver.write { try ContentCache(database: $0.database, folder: folder).trim() }
         for file in unneeded { folder.remove(file) }
         look()
@@ -214,7 +219,9 @@ final class ContentDownloads {
             let documents = DocumentTransaction(rows)
             let found = try documents.requests(
                 at: now, pauseMax: Backoff.askedPauseMax, limit: Self.downloadsMax + running.count)
-            let gone = try running.filter { try documents.request(of: $0.key)?.file != $0.value.file }.map(\.key)
+            let gone = try running.filter { item, one in
+                try documents.request(of: item)?.file != one.file || !documents.isInPlace(item)
+            }.map(\.key)
             return (found.due, found.soonest, gone)
         }
         // Nobody wants them any more.
@@ -235,7 +242,7 @@ final class ContentDownloads {
         let (item, former, begun, unneeded) = try driver.write { rows in
             let documents = DocumentTransaction(rows)
             guard let item = try documents.document(request.item), try !documents.isHere(item),
-                try documents.path(of: item)?.isInTrash == false
+                try documents.isInPlace(item.id)
             else {
                 let unneeded = try documents.endRequest(of: request.item)
                 return (HeldDocument?.none, LocalCopy?.none, file, unneeded)
@@ -286,21 +293,24 @@ final class ContentDownloads {
     /// Tells the home's queries how far it is, so seldom that it costs nothing.
     private func note(_ done: Int, of length: UInt64, _ item: DocumentID, _ one: Running) {
         failures = 0
-        let percent = length > 0 ? Int(min(99, Double(done) / Double(length) * 100)) : 0
-        guard percent > one.noted.percent else { return beat(item, one) }
-        let now = engine.loop.monotonicNow
-        guard now - one.noted.at >= Self.notePause, let driver else { return }
-        one.noted = (percent, now)
-        // A figure for people: where it cannot be kept, the next one may.
-        try? driver.write { try DocumentTransaction($0).setPercent(percent, ofDownload: item) }
+        one.percent = length > 0 ? Int(min(99, Double(done) / Double(length) * 100)) : 0
+        beat(item, one)
     }
 
-    /// Tells whoever waits for it that it moves, or only waits for its turn: a percent of a long one takes its time.
+    /// Tells whoever waits for it that it moves, or only waits because of the rate: a percent of a long one takes its
+    /// time.
     private func beat(_ item: DocumentID, _ one: Running) {
-        let now = engine.loop.monotonicNow
-        guard now - one.noted.at >= Self.beatPause, let driver else { return }
-        one.noted.at = now
-        try? driver.write { try DocumentTransaction($0).beat(ofDownload: item) }
+        let (now, percent) = (engine.loop.monotonicNow, one.percent)
+        let isFurther = percent > one.noted.percent && now - one.noted.at >= Self.notePause
+        guard isFurther || now - one.beaten >= Self.beatPause, let driver else { return }
+        one.beaten = now
+        if isFurther { one.noted = (percent, now) }
+        // Figures for people: where one cannot be kept, the next one may.
+        try? driver.write { rows in
+            let documents = DocumentTransaction(rows)
+            if isFurther { try documents.setPercent(percent, ofDownload: item) }
+            try documents.beat(ofDownload: item)
+        }
     }
 
     // MARK: Ends

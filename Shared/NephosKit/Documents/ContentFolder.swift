@@ -76,17 +76,6 @@ struct ContentFolder: Sendable {
             .storageFailure, "The lock file of the home's contents cannot be used.", details: ["file": lockFile])
     }
 
-    /// Whether there is nothing in it.
-    var isEmpty: Bool {
-        guard let folder = opendir(path) else { return true }
-        defer { closedir(folder) }
-        while let entry = readdir(folder) {
-            // But for itself and the folder that it is in.
-            if !withUnsafeBytes(of: &entry.pointee.d_name, { $0.starts(with: [UInt8(ascii: ".")]) }) { return false }
-        }
-        return true
-    }
-
     /// Whether nobody stages anything in this moment.
     private var isUnclaimed: Bool { (try? FileLock(lockFile)) != nil }
     private static let claimsMax = 1000
@@ -403,7 +392,9 @@ struct ContentFolder: Sendable {
     /// - Returns: False: somebody does, so that it has to be done once they have ended.
     @discardableResult
     func sweep(_ readNeeded: () throws -> Set<DocumentID>) rethrows -> Bool {
-        guard let names = try? FileManager.default.contentsOfDirectory(atPath: path), !names.isEmpty else { return true }
+        guard let names = try? FileManager.default.contentsOfDirectory(atPath: path), !names.isEmpty else {
+            return true
+        }
         // In this order: what was there before is nobody's then, or in the database.
         guard isUnclaimed else { return false }
         let needed = try readNeeded()

@@ -45,9 +45,12 @@ extension DocumentTransaction {
     /// Whether what is here of the item has to stay.
     func isWanted(_ id: DocumentID) throws -> Bool {
         if try wishes().hasRequests, try request(of: id) != nil { return true }
-        guard try pin(over: id) != nil else { return false }
-        // What lies in the trash is there to go.
-        return try document(id).flatMap { try path(of: $0) }?.isInTrash == false
+        return try pin(over: id) != nil && isInPlace(id)
+    }
+
+    /// Whether the item is where somebody finds it: what lies in the trash is there to go.
+    func isInPlace(_ id: DocumentID) throws -> Bool {
+        try document(id).flatMap { try path(of: $0) }?.isInTrash == false
     }
 
     /// Whether the newest content of the item is here.
@@ -200,7 +203,7 @@ extension DocumentTransaction {
 
     func setPercent(_ percent: Int, ofDownload item: DocumentID) throws {
         try cached(
-            "UPDATE document_downloads SET percent = ?4, beats = beats + 1, error = NULL "
+            "UPDATE document_downloads SET percent = ?4, error = NULL "
                 + "WHERE account = ?1 AND container = ?2 AND item = ?3 AND is_requested"
         ).execute(arguments: arguments(item.description, percent))
         try touch(item.name)

@@ -29,7 +29,8 @@ struct DocumentTransaction {
         LocalMigration(
             name: "documents: contents by version",
             sql: "CREATE INDEX document_contents_by_version ON document_contents (version)"),
-        LocalMigration(name: "documents: copies", sql: copies), LocalMigration(name: "documents: sharers", sql: sharers),
+        LocalMigration(name: "documents: copies", sql: copies),
+        LocalMigration(name: "documents: sharers", sql: sharers),
         LocalMigration(name: "documents: downloads in turn", sql: turns),
     ]
 

@@ -261,7 +261,7 @@ extension DeviceEngine {
         } then: { [weak self] result in
             guard let self else { return }
             switch result {
-            case .success(true): return
+            case .success(true): return noteSwept()
             case .success(false): break
             case .failure(let error):
                 logger.error("contents that nobody needs could not be removed", CloudError(wrapping: error))
@@ -274,13 +274,28 @@ extension DeviceEngine {
         }
     }
 
-    /// What an account has left whose leaving was cut short, where nobody opens a container, which sweeps too.
+    /// What an account has left goes also where the process ends before that, whatever the next one is for.
     func sweepWhatIsLeft() throws(CloudError) {
-        guard let folder = try? ContentFolder(home: local.home), !folder.isEmpty else { return }
-        let session = session
-        guard try local.read({ try DocumentsKind().scopes(of: session, in: $0).isEmpty }) else { return }
-        sweepContents()
+        if try local.read({ try Facts($0).hasContentsLeft }) { sweepContents() }
     }
+
+    private func noteSwept() {
+        do throws(CloudError) {
+            guard try local.read({ try Facts($0).hasContentsLeft }) else { return }
+            try local.write { try Facts($0).setHasContentsLeft(false) }
+        } catch { logger.error("that an account's contents are removed could not be noted", error) }
+    }
+}
+
+extension Facts {
+    private static let contentsLeft = "contents_left"
+
+    /// Whether an account has left, and its contents are yet to be removed.
+    fileprivate var hasContentsLeft: Bool {
+        get throws { try value(Self.contentsLeft, as: Bool.self) ?? false }
+    }
+
+    func setHasContentsLeft(_ isSo: Bool) throws { try set(Self.contentsLeft, isSo ? true : nil) }
 }
 
 extension WireDocumentItem {

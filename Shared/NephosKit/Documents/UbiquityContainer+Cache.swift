@@ -103,9 +103,10 @@ extension UbiquityContainer {
 
     /// Runs a download that ends with the task that waits for it.
     private func cancellable(
-        _ make: @escaping @Sendable (
-            DeviceEngine, @escaping (Result<[CutChunk], CloudError>) -> Void
-        ) -> ContentDownload
+        _ make:
+            @escaping @Sendable (
+                DeviceEngine, @escaping (Result<[CutChunk], CloudError>) -> Void
+            ) -> ContentDownload
     ) async throws(CloudError) -> [CutChunk] {
         let (engine, fetch) = (session.engine, CancellableFetch(id: session.engine.makeDocumentID()))
         let result: Result<[CutChunk], CloudError> = await withTaskCancellationHandler {
