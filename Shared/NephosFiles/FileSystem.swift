@@ -12,4 +12,24 @@ public enum FileSystem {
     ///
     /// - Returns: 0, or the system's `errno`.
     public static func flush(_ descriptor: Int32) -> Int32 { syncfs(descriptor) == 0 ? 0 : errno }
+
+    /// What has no time of the last change of its own, or one that others set: FAT, exFAT, FUSE, SMB (two of them), 9P;
+    /// and memory, where nothing tells of what is written in place. By `statfs(2)`.
+    private static let timeless: Set<UInt32> = [
+        0x4d44, 0x2011_bab0, 0x6573_5546, 0xff53_4d42, 0xfe53_4d42, 0x0102_1997, 0x0102_1994,
+    ]
+    /// `SYNC_FILE_RANGE_WAIT_BEFORE`, `WRITE` and `WAIT_AFTER`.
+    private static let writtenBack: UInt32 = 1 | 2 | 4
+
+    /// Has what was written to an open file in memory reach its disk, which flushes nothing else: whoever writes there
+    /// after that changes its times; before, a second writing to one page does not.
+    ///
+    /// - Returns: Whether times tell of that at all.
+    public static func settle(_ descriptor: Int32) -> Bool {
+        var system = statfs()
+        guard fstatfs(descriptor, &system) == 0, !timeless.contains(UInt32(truncatingIfNeeded: system.f_type)) else {
+            return false
+        }
+        return sync_file_range(descriptor, 0, 0, writtenBack) == 0
+    }
 }

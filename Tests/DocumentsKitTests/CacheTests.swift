@@ -1,5 +1,6 @@
 import Foundation
 import NephosCore
+import NephosFiles
 import NephosSimulation
 import Synchronization
 import Testing
@@ -217,6 +218,37 @@ import Testing
                 deviceName: one.name)
             cloud.simulation.pass(.seconds(1))
             #expect(files(one).isEmpty)
+        }
+    }
+
+    /// Also where somebody stages in that moment, and the process ends before they have ended.
+    @Test(arguments: [true, false]) func whatAnAccountHasLeftGoesAsSoonAsItMay(staysOpen: Bool) async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.settle()
+            try await one.container.put(bytes(300_000, seed: 1), at: "x")
+            try await one.settle()
+            try cloud.simulation.use { _ = try $0.createAccount("other") }
+            try await one.session.signOut()
+            var claim: FileLock? = try ContentFolder(home: one.session.home).claim()
+            let connection = try cloud.simulation.use { try $0.connection }.description
+            try await one.session.signIn(
+                connection: ConnectionString(connection), account: "other", password: TestCloud.password,
+                deviceName: one.name)
+            cloud.simulation.pass(.seconds(5))
+            #expect(files(one).count == 1)
+            if !staysOpen { one.session.close() }
+            withExtendedLifetime(claim) { claim = nil }
+            // No container is opened.
+            let next =
+                try staysOpen
+                ? nil
+                : await Session.open(
+                    home: one.session.home, transport: cloud.simulation.transport(of: "next"),
+                    options: cloud.simulation.makeOptions(of: "next"))
+            cloud.simulation.pass(.seconds(60))
+            #expect(files(one).isEmpty)
+            next?.close()
         }
     }
 

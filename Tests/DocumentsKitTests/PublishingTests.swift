@@ -65,4 +65,22 @@ import Testing
             #expect(await Self.failure(one.container, "a.txt", .seconds(31 * 86_400)) == .limitExceeded)
         }
     }
+
+    /// What is put meanwhile is nothing that somebody wanted to publish.
+    @Test func theContentIsPublishedThatWasThereWhenItWasAskedFor() async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.settle()
+            one.session.setTransferLimits(TransferLimits(upload: 100_000))
+            let wanted = testBytes(600_000, seed: 1)
+            try await one.container.put(wanted, at: "a")
+            let version = try await one.container.item(at: "a")?.version
+            async let published = one.container.publish("a")
+            try await Task.sleep(for: .milliseconds(50))
+            try await one.container.put(testBytes(300_000, seed: 2), at: "a")
+            let link = try await published
+            #expect(link.version == version && link.size == 600_000)
+            #expect(try await one.container.item(at: "a")?.version != version)
+        }
+    }
 }

@@ -98,4 +98,44 @@ import Testing
             #expect(!first.isExecutable && second.isExecutable && first.version == second.version)
         }
     }
+
+    @Test func whatWasWrittenJustBeforeItWasPutIsReadAgain() async throws {
+        let file = NSTemporaryDirectory() + "nephos-stamp-" + UUID().uuidString
+        defer { unlink(file) }
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.settle()
+            #expect(FileManager.default.createFile(atPath: file, contents: Data("one".utf8)))
+            let source = DocumentSource.file(file, at: "a")
+            _ = try await one.container.putEach([source], makesFolders: false)
+            #expect(try one.container.unchanged([source]).isEmpty)
+            try await settle()
+            _ = try await one.container.putEach([source], makesFolders: false)
+            #expect(try !one.container.unchanged([source]).isEmpty)
+        }
+    }
+
+    /// What is written to a file in memory leaves no time with it while a page of it waits for the disk.
+    @Test func whatIsWrittenInMemoryIsReadAgain() async throws {
+        let file = NSTemporaryDirectory() + "nephos-stamp-" + UUID().uuidString
+        defer { unlink(file) }
+        #expect(FileManager.default.createFile(atPath: file, contents: Data("one".utf8)))
+        let descriptor = open(file, O_RDWR)
+        defer { close(descriptor) }
+        let page = try #require(mmap(nil, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0))
+        defer { munmap(page, 4096) }
+        func write(_ text: String) { page.copyMemory(from: Array(text.utf8), byteCount: 3) }
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.settle()
+            let source = DocumentSource.file(file, at: "a")
+            write("two")
+            try await settle()
+            _ = try await one.container.putEach([source], makesFolders: false)
+            #expect(try !one.container.unchanged([source]).isEmpty)
+            write("six")
+            _ = try await one.container.putEach([source], makesFolders: false)
+            #expect(try await one.text("a") == "six")
+        }
+    }
 }

@@ -1,6 +1,7 @@
 import Foundation
 import NephosCore
 import NephosSimulation
+import Synchronization
 import Testing
 
 @testable import NephosKit
@@ -118,6 +119,85 @@ import Testing
                 continuation.finish()
             }
             #expect(try await one.container.put(contentsOf: good, at: "x").size == 150_000)
+        }
+    }
+
+    /// A sequence that ends because its task was cancelled has not come to its end.
+    @Test func whatWasCutOffByCancellationIsNotPut() async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.settle()
+            for count in [100, 100_000] {
+                let (pieces, feed) = AsyncStream<Data>.makeStream()
+                feed.yield(bytes(count, seed: 1))
+                let task = Task { try await one.container.put(contentsOf: pieces, at: "x") }
+                if count > 4096 {
+                    while files(one).isEmpty { try await Task.sleep(for: .milliseconds(5)) }
+                } else {
+                    try await Task.sleep(for: .milliseconds(100))
+                }
+                task.cancel()
+                let failure = await #expect(throws: CloudError.self) { try await task.value }
+                #expect(failure?.code == .operationCancelled)
+                #expect(try await one.paths().isEmpty && files(one).isEmpty)
+            }
+        }
+    }
+
+    @Test func aWriterEndsOnceAndLeavesNothingWhereItFails() async throws {
+        try await withContainers { cloud in
+            let fails = Mutex(false)
+            let one = try await cloud.open { name in
+                if name == "writer.flush", fails.withLock({ $0 }) { throw POSIXError(.EIO) }
+            }
+            try await one.settle()
+            for count in [100, 100_000] {
+                let writer = try one.container.makeWriter(at: "\(count)")
+                try await writer.write(bytes(count, seed: 1))
+                let ended = await withTaskGroup(of: Bool.self) { group in
+                    for _ in 0..<4 { group.addTask { (try? await writer.finish()) != nil } }
+                    return await group.reduce(0) { $0 + ($1 ? 1 : 0) }
+                }
+                #expect(ended == 1)
+                #expect(try await one.container.read("\(count)") == bytes(count, seed: 1))
+            }
+            try await one.settle()
+            let before = files(one)
+            fails.withLock { $0 = true }
+            let writer = try one.container.makeWriter(at: "y")
+            try await writer.write(bytes(100_000, seed: 1))
+            await #expect(throws: CloudError.self) { try await writer.finish() }
+            #expect(files(one) == before)
+        }
+    }
+
+    /// However slowly it comes.
+    @Test func whoeverGivesUpDoesNotWaitForWhatWasAskedFor() async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.settle()
+            try await one.container.put(bytes(9_000_000, seed: 1), at: "x")
+            try await one.settle()
+            try await two.settle()
+            two.session.setTransferLimits(TransferLimits(download: 1000))
+            let stream = try await two.container.stream("x")
+            cloud.simulation.waitingPassesTime = false
+            let task = Task {
+                let iterator = stream.makeAsyncIterator()
+                _ = try await iterator.next()
+            }
+            while cloud.simulation.waiterCount == 0 { try await Task.sleep(for: .milliseconds(5)) }
+            cloud.simulation.pass(.seconds(1))
+            task.cancel()
+            try await Task.sleep(for: .milliseconds(50))
+            cloud.simulation.pass(.seconds(1))
+            cloud.simulation.waitingPassesTime = true
+            let failure = await #expect(throws: CloudError.self) { try await task.value }
+            #expect(failure?.code == .operationCancelled)
+            cloud.simulation.pass(.seconds(2))
+            #expect(files(two).isEmpty)
+            let far = try await two.container.stream("x", range: 0..<UInt64.max)
+            #expect(far.range.upperBound == 9_000_000)
         }
     }
 }

@@ -76,11 +76,11 @@ import Testing
         #expect(first.scope == "notes" && first.after.sequence == 0)
         let one = page(9, complete: true, place: (3, "a"))
         #expect(sync.page(one) == [.stage(one.changes, isFirst: true)])
-        let second = try #require(request(sync.staged()))
+        let second = try #require(request(sync.staged(at: .zero)))
         #expect(second.place.item == "a")
         let two = page(9, complete: true, place: (4, "b"))
         #expect(sync.page(two) == [.stage(two.changes, isFirst: false)])
-        _ = sync.staged()
+        _ = sync.staged(at: .zero)
         let last = page(9, complete: true)
         #expect(
             sync.page(last) == [
@@ -92,12 +92,28 @@ import Testing
         #expect(sync.agrees && sync.pullsApplied == 1)
     }
 
+    @Test func whileSomethingComesOnlyAFixedTimeEnds() {
+        var sync = sync()
+        _ = sync.begin("notes")
+        _ = sync.found(.zero)
+        let (patient, _) = sync.wait(for: nil, timeout: .seconds(9), isImpatient: false, at: .zero)
+        let (fixed, _) = sync.wait(for: nil, timeout: .seconds(1), isImpatient: false, isFixed: true, at: .zero)
+        _ = sync.page(page(9, complete: true, place: (3, "a")))
+        let waits = sync.staged(at: .seconds(8)).compactMap { if case .wait(let timer, _) = $0 { timer } else { nil } }
+        #expect(waits == [.waiter(patient)])
+        #expect(sync.waiters[patient]?.deadline == .seconds(17) && sync.waiters[fixed]?.deadline == .seconds(1))
+        // A pause that is shorter than what is left by then is waited out.
+        let ended = sync.endWaiters(
+            pausedFor: .seconds(5), because: Self.unavailable, pulling: true, at: .seconds(10))
+        #expect(ended == [.stopWaiting(.waiter(fixed)), .giveUp(fixed)])
+    }
+
     @Test func aPageThatDoesNotComeIsAskedForAgainWhereTheReadingStood() throws {
         var sync = sync()
         _ = sync.begin("notes")
         _ = sync.found(.zero)
         _ = sync.page(page(9, complete: true, place: (3, "a")))
-        let asked = try #require(request(sync.staged()))
+        let asked = try #require(request(sync.staged(at: .zero)))
         let failed = sync.pullFailed(Self.unavailable)
         #expect(sync.problem == Self.unavailable && failed.contains(.changed))
         #expect(try #require(pause(failed)) <= .seconds(1))
@@ -118,7 +134,7 @@ import Testing
         _ = sync.begin("notes")
         _ = sync.found(.zero)
         _ = sync.page(page(9, complete: true, place: (3, "b")))
-        _ = sync.staged()
+        _ = sync.staged(at: .zero)
         let failed = sync.page(page(9, complete: true, place: (3, "a")))
         #expect(sync.problem?.code == .malformedRequest && pause(failed) != nil)
         #expect(sync.due(.pull) == [.find])
@@ -132,7 +148,7 @@ import Testing
         _ = sync.found(.zero)
         for number: UInt64 in 1...3 {
             _ = sync.page(page(99, complete: true, place: (number, "a")))
-            _ = sync.staged()
+            _ = sync.staged(at: .zero)
         }
         #expect(pause(sync.page(page(99, complete: true, place: (4, "a")))) != nil)
         #expect(sync.problem?.code == .malformedRequest)
@@ -376,7 +392,7 @@ import Testing
         #expect(Set(sync.end().map { "\($0)" }).count == ScopeSync.Timer.ofSession.count)
         #expect(!sync.isPulling && sync.problem == nil && !sync.agrees && sync.reading == nil)
         // An answer that comes late.
-        #expect(sync.page(page(6)) == [] && sync.staged() == [] && sync.pullFailed(Self.unavailable) == [])
+        #expect(sync.page(page(6)) == [] && sync.staged(at: .zero) == [] && sync.pullFailed(Self.unavailable) == [])
         #expect(sync.pulls == 2 && sync.pullsApplied == 1)
         #expect(sync.begin("other") == [.find] && sync.pulls == 3)
     }

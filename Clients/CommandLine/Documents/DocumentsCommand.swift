@@ -77,8 +77,12 @@ struct DocumentsCommand: AsyncParsableCommand {
                 let isHere = try await container.scope.status().initialSyncFinished
                 if let limit {
                     do {
-                        let patience = isFresh || !isHere ? limit : min(limit, Self.patience)
-                        try await container.scope.waitUntilCurrent(timeout: patience, isImpatient: true)
+                        if isFresh || !isHere {
+                            try await container.scope.waitUntilCurrent(timeout: limit, isImpatient: true)
+                        } else {
+                            try await container.scope.waitUntilCurrent(
+                                within: min(limit, Self.patience), isImpatient: true)
+                        }
                     } catch  where isHere && !isFresh {
                         // What this device has is shown. That the server is silent, or not there, is everyday.
                         if let reason = CloudError(wrapping: error).details["reason"] {

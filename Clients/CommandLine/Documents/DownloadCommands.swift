@@ -47,24 +47,34 @@ extension DocumentsCommand {
             try output.print(rows, text: text)
         }
 
+        /// The files of which the contents are not here now. One that is gone is not waited for.
+        private func missing(
+            of items: [DocumentEntry], in container: UbiquityContainer
+        ) async throws -> [DocumentEntry] {
+            var found: [DocumentEntry] = []
+            for item in items {
+                if item.kind == .folder {
+                    found += try await container.items(in: item.id)
+                } else if let now = try await container.item(item.id) {
+                    found.append(now)
+                }
+            }
+            return found.filter { !$0.isTrashed && $0.download.status != .current }
+        }
+
+        private static func sum(_ sizes: [UInt64]) -> UInt64 { sizes.reduce(0) { $0.addingClamped($1) } }
+
         /// Waits for as long as something moves.
         private func wait(for items: [DocumentEntry], of container: UbiquityContainer) async throws {
             let line = ProgressLine(isShown: !output.json)
             defer { line.clear() }
-            var left: [DocumentEntry] = []
-            var total: UInt64 = 0
-            for item in items {
-                let files = item.kind == .folder ? try await container.items(in: item.id) : [item]
-                left += files.filter { $0.download.status != .current }
-            }
-            total = left.reduce(0) { $0 + $1.size }
-            let names = Dictionary(left.map { ($0.id, $0.name) }) { first, _ in first }
-            var last: UInt64 = 0
+            var left = try await missing(of: items, in: container)
+            let total = Self.sum(left.map(\.size))
+            var last: (done: UInt64, beats: Int64) = (0, 0)
             var moved = ContinuousClock.now
             while !left.isEmpty {
                 var (rest, percents): ([DocumentEntry], UInt64) = ([], 0)
                 for item in left {
-                    // One that is gone is not waited for.
                     guard let now = try await container.item(item.id), !now.isTrashed,
                         now.download.status != .current
                     else { continue }
@@ -74,16 +84,17 @@ extension DocumentsCommand {
                             details: ["path": now.path])
                     }
                     rest.append(now)
-                    percents += now.size / 100 * UInt64(now.download.percent)
+                    percents = percents.addingClamped(now.size / 100 * UInt64(now.download.percent))
                 }
                 left = rest
-                let missing = rest.reduce(0) { $0 + $1.size }
-                let done = total - min(total, missing) + percents
-                line.show(
-                    done: Int(clamping: done), total: Int(clamping: total),
-                    name: rest.first.flatMap { names[$0.id] } ?? "")
-                if done != last {
-                    (last, moved) = (done, .now)
+                // What came first may have gone for what came after it.
+                if left.isEmpty { left = try await missing(of: items, in: container) }
+                let done = (total - min(total, Self.sum(rest.map(\.size)))).addingClamped(percents)
+                line.show(done: Int(clamping: done), total: Int(clamping: total), name: rest.first?.name ?? "")
+                // A percent of a long one takes its time.
+                let beats = try await container.downloadBeats()
+                if (done, beats) != last {
+                    (last, moved) = ((done, beats), .now)
                 } else if moved.duration(to: .now) >= network.duration, let first = rest.first {
                     throw try await container.downloadFailure(of: first.id)
                         ?? CloudError(

@@ -123,6 +123,11 @@ public struct Scope: Sendable {
         try await perform { $0.wait(for: nil, timeout: timeout, isImpatient: isImpatient, $1) }
     }
 
+    /// The same, for no longer than this whatever comes.
+    package func waitUntilCurrent(within limit: Duration, isImpatient: Bool = false) async throws(CloudError) {
+        try await perform { $0.wait(for: nil, timeout: limit, isImpatient: isImpatient, isFixed: true, $1) }
+    }
+
     /// Waits until nothing of it waits to be sent.
     ///
     /// - Parameters:

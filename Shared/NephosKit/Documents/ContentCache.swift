@@ -20,6 +20,8 @@ struct ContentCache {
     static let useGrain: Duration = .seconds(60)
     /// Rows that are looked at in one go.
     private static let batchCount = 100
+    /// Of how many it is found out anew in one transaction whether they are wanted.
+    private static let weighedMax = 500
     private static let fact = "content_cache"
 
     let database: Database
@@ -55,23 +57,19 @@ struct ContentCache {
     ///
     /// - Returns: The files that nobody needs any more, once this transaction is over.
     func trim() throws -> [DocumentID] {
+        var places: [LocalScope: DocumentTransaction] = [:]
+        try weigh(&places)
         var (bytes, files) = (try bytes(), [DocumentID]())
         guard bytes > 0 else { return [] }
         let bound = try bound()
         while bytes > bound {
-            let rows = try Row.fetchAll(
-                database.cachedStatement(
-                    sql: "SELECT rowid, account, container, item, file, length FROM document_copies "
-                        + "WHERE is_kept = 0 ORDER BY used, rowid LIMIT \(Self.batchCount)"))
+            let rows = try rows(" WHERE is_kept = 0 ORDER BY used, rowid", limit: Self.batchCount)
             guard !rows.isEmpty else { return files }
             for row in rows where bytes > bound {
-                let place = LocalScope(
-                    account: AccountID(row["account"] as String), service: .documents, path: row["container"])
-                let documents = DocumentTransaction(ScopeTransaction(database, place))
                 bytes -= min(bytes, UInt64(clamping: row["length"] as Int64))
-                if let item = DocumentID(row["item"] as String), try documents.isWanted(item) {
-                    try database.cachedStatement(sql: "UPDATE document_copies SET is_kept = 1 WHERE rowid = ?1")
-                        .execute(arguments: [row["rowid"] as Int64])
+                let documents = documents(of: row, &places)
+                if try documents.isWanted(copyOf: row["root"], for: DocumentID(row["item"] as String)) {
+                    try set(isKept: true, row)
                 } else if let file = DocumentID(bytes: row["file"] as Data) {
                     try documents.forgetCopy(in: file)
                     files.append(file)
@@ -79,6 +77,40 @@ struct ContentCache {
             }
         }
         return files
+    }
+
+    /// Whether there are some of which it is yet to be found out whether they are wanted still.
+    func hasUnweighed() throws -> Bool { try !rows(" WHERE is_kept = 2", limit: 1).isEmpty }
+
+    /// Finds that out of so many of them: they do not count until then.
+    private func weigh(_ places: inout [LocalScope: DocumentTransaction]) throws {
+        for row in try rows(" WHERE is_kept = 2", limit: Self.weighedMax) {
+            let documents = documents(of: row, &places)
+            try set(isKept: documents.isWanted(copyOf: row["root"], for: DocumentID(row["item"] as String)), row)
+        }
+    }
+
+    private func rows(_ condition: String, limit: Int) throws -> [Row] {
+        try Row.fetchAll(
+            database.cachedStatement(
+                sql: "SELECT rowid, account, container, root, item, file, length FROM document_copies"
+                    + "\(condition) LIMIT ?1"),
+            arguments: [limit])
+    }
+
+    /// What is looked up of a container is looked up once.
+    private func documents(of row: Row, _ places: inout [LocalScope: DocumentTransaction]) -> DocumentTransaction {
+        let place = LocalScope(
+            account: AccountID(row["account"] as String), service: .documents, path: row["container"])
+        if let known = places[place] { return known }
+        let documents = DocumentTransaction(ScopeTransaction(database, place))
+        places[place] = documents
+        return documents
+    }
+
+    private func set(isKept: Bool, _ row: Row) throws {
+        try database.cachedStatement(sql: "UPDATE document_copies SET is_kept = ?2 WHERE rowid = ?1")
+            .execute(arguments: [row["rowid"] as Int64, isKept])
     }
 }
 
@@ -148,13 +180,10 @@ final class KeptContent: ContentSink {
         guard descriptor >= 0 else { return nil }
         (self.file, self.folder) = (file, folder)
         state = Mutex(State(claim: claim))
-        sink = FileSink(descriptor: descriptor, name: folder.file(file))
+        sink = FileSink(file: OpenFile(descriptor), name: folder.file(file))
     }
 
-    deinit {
-        drop()
-        close(sink.descriptor)
-    }
+    deinit { drop() }
 
     func write(_ bytes: UnsafeRawBufferPointer, at offset: Int) {
         guard isWhole else { return }

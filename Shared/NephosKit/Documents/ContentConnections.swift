@@ -16,6 +16,12 @@ final class ContentConnections {
 
     private unowned let engine: DeviceEngine
     private var connections: [AppID: Connection] = [:]
+    /// What somebody waits for, who may give up.
+    private var fetches: [DocumentID: Fetch] = [:]
+
+    private struct Fetch {
+        weak var download: ContentDownload?
+    }
 
     init(_ engine: DeviceEngine) { self.engine = engine }
 
@@ -49,6 +55,15 @@ final class ContentConnections {
             if connections[app] === connection { connections[app] = nil }
         }
     }
+
+    /// Somebody waits for this download.
+    func begin(_ fetch: DocumentID, _ download: ContentDownload) {
+        fetches = fetches.filter { $0.value.download != nil }
+        fetches[fetch] = Fetch(download: download)
+    }
+
+    /// They do not any more.
+    func cancel(_ fetch: DocumentID) { fetches.removeValue(forKey: fetch)?.download?.cancel() }
 
     /// Closes all of them: another account has signed in, or none.
     func end() {

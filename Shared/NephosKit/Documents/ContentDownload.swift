@@ -9,16 +9,26 @@ protocol ContentSink: Sendable {
     func write(_ bytes: UnsafeRawBufferPointer, at offset: Int) throws
 }
 
-/// A file that is open.
-struct FileSink: ContentSink {
+/// A file that is open for as long as anybody has this: work that is late never meets another file under its number.
+final class OpenFile: Sendable {
     let descriptor: Int32
+
+    /// - Parameter descriptor: Of a file that is open. It is closed with this.
+    init(_ descriptor: Int32) { self.descriptor = descriptor }
+
+    deinit { close(descriptor) }
+}
+
+/// A file that is written in any order.
+struct FileSink: ContentSink {
+    let file: OpenFile
     let name: String
 
     func write(_ bytes: UnsafeRawBufferPointer, at offset: Int) throws {
         var done = 0
         while done < bytes.count {
             let count = pwrite(
-                descriptor, bytes.baseAddress.map { $0 + done }, bytes.count - done, off_t(offset + done))
+                file.descriptor, bytes.baseAddress.map { $0 + done }, bytes.count - done, off_t(offset + done))
             if count < 0, errno == EINTR { continue }
             guard count > 0 else { throw ContentFolder.failure(name) }
             done += count
@@ -57,14 +67,14 @@ struct RangeSink: ContentSink {
 
 /// Where chunks of a content may be in the home already: an earlier content of the item, or what was fetched before.
 struct LocalChunks: Sendable {
-    private let descriptor: Int32?
-    private let file: FileHandle?
+    private let begun: OpenFile?
+    private let former: OpenFile?
     private let places: [ChunkID: (offset: Int, length: Int)]
 
     /// - Parameters:
     ///   - begun: What is written to, as far as it was written before; nil: nothing was.
     ///   - former: A content that may have some of the chunks.
-    init?(begun: Int32?, former: LocalCopy?, in folder: ContentFolder) {
+    init?(begun: OpenFile?, former: LocalCopy?, in folder: ContentFolder) {
         var places: [ChunkID: (offset: Int, length: Int)] = [:]
         var offset = 0
         for chunk in former?.chunks ?? [] {
@@ -73,8 +83,8 @@ struct LocalChunks: Sendable {
         }
         let other = former.map { open(folder.file($0.file), O_RDONLY | O_CLOEXEC | O_NOFOLLOW) } ?? -1
         guard begun != nil || other >= 0 else { return nil }
-        descriptor = begun
-        file = other >= 0 ? FileHandle(fileDescriptor: other, closeOnDealloc: true) : nil
+        self.begun = begun
+        self.former = other >= 0 ? OpenFile(other) : nil
         self.places = other >= 0 ? places : [:]
     }
 
@@ -84,9 +94,9 @@ struct LocalChunks: Sendable {
     func take(_ chunk: CutChunk, at offset: Int, to sink: any ContentSink) throws -> Bool {
         let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: BulkLimits.chunkBytesMax, alignment: 16)
         defer { buffer.deallocate() }
-        if let descriptor, ContentFolder.read(chunk, at: offset, of: descriptor, into: buffer) != nil { return true }
-        guard let file, let place = places[chunk.id], place.length == chunk.length,
-            let bytes = ContentFolder.read(chunk, at: place.offset, of: file.fileDescriptor, into: buffer)
+        if let begun, ContentFolder.read(chunk, at: offset, of: begun.descriptor, into: buffer) != nil { return true }
+        guard let former, let place = places[chunk.id], place.length == chunk.length,
+            let bytes = ContentFolder.read(chunk, at: place.offset, of: former.descriptor, into: buffer)
         else { return false }
         try sink.write(bytes, at: offset)
         return true
@@ -107,6 +117,7 @@ final class ContentDownload {
     private let sink: any ContentSink
     private let patience: Duration
     private let onProgress: (Int) -> Void
+    private let onPace: () -> Void
     private let completion: (Result<[CutChunk], CloudError>) -> Void
     private let local: LocalChunks?
     /// Chunks of the list that its owner wants, at most.
@@ -132,10 +143,12 @@ final class ContentDownload {
     ///   - local: Where chunks are looked for before they are fetched; nil: nowhere.
     ///   - listMax: Chunks of the list that the completion gets, at most; it is empty if there are more.
     ///   - patience: How long nothing may come before it is given up.
+    ///   - onProgress: Gets the bytes that have come.
+    ///   - onPace: Called at least each second while the next chunk waits because of the rate.
     init(
         _ engine: DeviceEngine, app: AppID, container: String, _ walk: ContentWalk, to sink: any ContentSink,
         local: LocalChunks? = nil, listMax: Int = 0, patience: Duration,
-        onProgress: @escaping (Int) -> Void,
+        onProgress: @escaping (Int) -> Void, onPace: @escaping () -> Void = {},
         _ completion: @escaping (Result<[CutChunk], CloudError>) -> Void
     ) {
         self.engine = engine
@@ -145,7 +158,7 @@ final class ContentDownload {
         self.sink = sink
         (self.local, self.listMax) = (local, listMax)
         self.patience = patience
-        self.onProgress = onProgress
+        (self.onProgress, self.onPace) = (onProgress, onPace)
         self.completion = completion
         lastMoved = engine.loop.monotonicNow
         do {
@@ -164,6 +177,7 @@ final class ContentDownload {
                     pacing = engine.loop.schedule(after: wait) { [self] in
                         pacing = nil
                         lastMoved = engine.loop.monotonicNow
+                        onPace()
                         fill()
                     }
                     break
@@ -270,7 +284,9 @@ final class ContentDownload {
     }
 
     /// Nobody wants it any more.
-    func cancel() { end(.failure(CloudError(.operationCancelled, "The download was cancelled."))) }
+    func cancel() { end(.failure(Self.cancelled)) }
+
+    static let cancelled = CloudError(.operationCancelled, "The download was cancelled.")
 
     private func end(_ result: Result<[CutChunk], CloudError>) {
         guard !isOver else { return }

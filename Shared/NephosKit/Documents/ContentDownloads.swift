@@ -16,6 +16,7 @@ final class ContentDownloads {
     /// Items that are looked at in one go.
     private static let stepMax = 500
     private static let notePause: Duration = .seconds(1)
+    private static let beatPause: Duration = .seconds(2)
     /// How long nothing may come before it is tried again later.
     var patience: Duration = .seconds(30)
 
@@ -27,7 +28,7 @@ final class ContentDownloads {
     /// How often in a row it was.
     private var failures = 0
     /// When the next is due of those that wait for their own sake.
-    private var next: (any LoopTimer)?
+    private var next: (at: Duration, timer: any LoopTimer)?
     private var isLooking = false
     /// Whose rows these are.
     private var account: AccountID?
@@ -42,14 +43,13 @@ final class ContentDownloads {
     private final class Running {
         let root: Data
         let file: DocumentID
-        let handle: FileHandle
         var download: ContentDownload?
+        var percent = 0
         var noted = (percent: 0, at: Duration.zero)
+        /// When somebody was told last that it moves.
+        var beaten = Duration.zero
 
-        init(_ root: Data, _ file: DocumentID, _ descriptor: Int32) {
-            (self.root, self.file) = (root, file)
-            handle = FileHandle(fileDescriptor: descriptor, closeOnDealloc: true)
-        }
+        init(_ root: Data, _ file: DocumentID) { (self.root, self.file) = (root, file) }
     }
 
     init(_ model: DocumentsModel) { self.model = model }
@@ -82,7 +82,7 @@ final class ContentDownloads {
 
     /// Leaves off; what has come is found again.
     func end() {
-        for timer in [pause, next] { timer?.cancel() }
+        for timer in [pause, next?.timer] { timer?.cancel() }
         (pause, next, failures) = (nil, nil, 0)
         let all = running
         running = [:]
@@ -108,6 +108,7 @@ final class ContentDownloads {
             }
             guard let wishes else { return }
             try heed(wishes.pins, driver)
+            try weigh(driver)
             if wishes.hasRequests || !running.isEmpty { try begin(driver) }
         } catch {
             engine.logger.error("contents that are to come could not be read", error)
@@ -116,11 +117,14 @@ final class ContentDownloads {
     }
 
     private func wake(after wait: Duration) {
-        next?.cancel()
-        next = engine.loop.schedule(after: wait) { [weak self] in
+        let time = engine.loop.monotonicNow + wait
+        guard next.map({ time < $0.at }) ?? true else { return }
+        next?.timer.cancel()
+        let timer = engine.loop.schedule(after: wait) { [weak self] in
             self?.next = nil
             self?.look()
         }
+        next = (time, timer)
     }
 
     // MARK: What is kept downloaded
@@ -132,32 +136,50 @@ final class ContentDownloads {
         guard !pins.isEmpty else { return (revision, walks) = (nil, []) }
         walks += new.sorted().map { ($0, (Data(), "")) }
         let (seen, stack) = (revision, walks)
-        let (found, upTo, left, isMore, isMoved) = try driver.read { rows in
+        let (found, here, upTo, left, isMore) = try driver.read { rows in
             try Self.step(DocumentTransaction(rows), pins, after: seen, stack)
         }
-        if !found.isEmpty || isMoved {
+        if !found.isEmpty || !here.isEmpty {
             try driver.write { rows in
                 let documents = DocumentTransaction(rows)
                 for id in found { if let item = try documents.document(id) { try documents.requestDownload(of: item) } }
-                if isMoved { try documents.weighCopies() }
+                for id in here {
+                    guard let item = try documents.document(id) else { continue }
+                    try documents.keepCopy(of: item.wire.content.root, for: id)
+                }
             }
         }
         (revision, walks) = (upTo, left)
         if isMore || !found.isEmpty { look() }
     }
 
+    /// What is here may not be wanted any more: that is found out so many contents a step, and they count again.
+    private func weigh(_ driver: ScopeDriver) throws(CloudError) {
+        let folder = try ContentFolder(home: engine.local.home)
+        guard try driver.read({ try ContentCache(database: $0.database, folder: folder).hasUnweighed() }) else {
+            return
+        }
+        let unneeded = try driver.write { try ContentCache(database: $0.database, folder: folder).trim() }
+        for file in unneeded { folder.remove(file) }
+        look()
+    }
+
     private typealias Walks = [(folder: DocumentID, after: (name: Data, item: String))]
 
-    /// - Returns: What is to come; how far that goes; whether there is more; whether a folder or what is kept has moved.
+    /// - Returns: What is to come; what is here for another item, or not known to be wanted; how far that goes; whether
+    ///   there is more.
     private static func step(
         _ documents: DocumentTransaction, _ pins: Set<DocumentID>, after seen: Int64?, _ walks: Walks
-    ) throws -> (found: [DocumentID], upTo: Int64, walks: Walks, isMore: Bool, isMoved: Bool) {
-        var (found, walks, isMoved) = ([DocumentID](), walks, false)
+    ) throws -> (found: [DocumentID], here: [DocumentID], upTo: Int64, walks: Walks, isMore: Bool) {
+        var (found, here, walks) = ([DocumentID](), [DocumentID](), walks)
         func look(at item: HeldDocument) throws {
             guard !item.isTrashed else { return }
             if item.isFolder {
                 walks.append((item.id, (Data(), "")))
-            } else if try !documents.isHere(item), try documents.request(of: item.id) == nil {
+            } else if try documents.isHere(item) {
+                if try documents.hasUnkeptCopy(item) { here.append(item.id) }
+            } else if try documents.request(of: item.id) == nil, try documents.isWanted(item.id) {
+                // What a folder has taken into the trash is not fetched, nor what no way leads to.
                 found.append(item.id)
             }
         }
@@ -167,7 +189,6 @@ final class ContentDownloads {
             upTo = touched.upTo
             for id in touched.items {
                 guard let item = try documents.document(id) else { continue }
-                if item.isFolder { isMoved = true }
                 if try documents.pin(over: id) != nil { try look(at: item) }
             }
         } else if seen != nil {
@@ -187,7 +208,7 @@ final class ContentDownloads {
             if walk.folder == .top, walk.after.item.isEmpty { walks.append((.documents, (Data(), ""))) }
             for item in page.items { try look(at: item) }
         }
-        return (found, upTo, walks, !walks.isEmpty || upTo < latest, isMoved)
+        return (found, here, upTo, walks, !walks.isEmpty || upTo < latest)
     }
 
     // MARK: Beginning
@@ -198,17 +219,19 @@ final class ContentDownloads {
             let documents = DocumentTransaction(rows)
             let found = try documents.requests(
                 at: now, pauseMax: Backoff.askedPauseMax, limit: Self.downloadsMax + running.count)
-            let gone = try running.filter { try documents.request(of: $0.key)?.file != $0.value.file }.map(\.key)
+            let gone = try running.filter { item, one in
+                try documents.request(of: item)?.file != one.file || !documents.isInPlace(item)
+            }.map(\.key)
             return (found.due, found.soonest, gone)
         }
         // Nobody wants them any more.
         for item in gone { running.removeValue(forKey: item)?.download?.cancel() }
-        next?.cancel()
+        next?.timer.cancel()
         next = nil
         if let soonest { wake(after: .milliseconds(1 + Int64(clamping: soonest.milliseconds &- now.milliseconds))) }
         guard pause == nil else { return }
         for request in due where running[request.item] == nil && running.count < Self.downloadsMax {
-            do throws(CloudError) { try begin(request, driver) } catch { failed(request.item, error, ofItself: true) }
+            do throws(CloudError) { try begin(request, driver) } catch { failed(request.item, error, isHere: true) }
         }
     }
 
@@ -219,7 +242,7 @@ final class ContentDownloads {
         let (item, former, begun, unneeded) = try driver.write { rows in
             let documents = DocumentTransaction(rows)
             guard let item = try documents.document(request.item), try !documents.isHere(item),
-                try documents.path(of: item)?.isInTrash == false
+                try documents.isInPlace(item.id)
             else {
                 let unneeded = try documents.endRequest(of: request.item)
                 return (HeldDocument?.none, LocalCopy?.none, file, unneeded)
@@ -236,7 +259,8 @@ final class ContentDownloads {
         let walk = try ContentWalk(root: root, depth: content.depth, length: content.length, range: 0..<content.length)
         let descriptor = folder.create(begun)
         guard descriptor >= 0 else { throw ContentFolder.failure(folder.file(begun)) }
-        let one = Running(content.root, begun, descriptor)
+        let open = OpenFile(descriptor)
+        let one = Running(content.root, begun)
         var status = stat()
         fstat(descriptor, &status)
         // What has come of it already has its room.
@@ -244,15 +268,20 @@ final class ContentDownloads {
         running[request.item] = one
         one.download = ContentDownload(
             engine, app: model.app, container: model.name, walk,
-            to: FileSink(descriptor: descriptor, name: folder.file(begun)),
-            local: LocalChunks(begun: status.st_size > 0 ? descriptor : nil, former: former, in: folder),
+            to: FileSink(file: open, name: folder.file(begun)),
+            local: LocalChunks(begun: status.st_size > 0 ? open : nil, former: former, in: folder),
             listMax: ContentFolder.chunksMax, patience: patience,
             onProgress: { [weak self, weak one] done in
                 guard let self, let one else { return }
                 note(done, of: content.length, request.item, one)
+            },
+            onPace: { [weak self, weak one] in
+                guard let self, let one else { return }
+                beat(request.item, one)
             }
-        ) { [weak self] result in
-            guard let self, running[request.item] === one else { return }
+        ) { [weak self, weak one] result in
+            // Its download holds this, and must not be held by it.
+            guard let self, let one, running[request.item] === one else { return }
             running[request.item] = nil
             switch result {
             case .success(let chunks): ended(request.item, content, one, chunks)
@@ -264,12 +293,24 @@ final class ContentDownloads {
     /// Tells the home's queries how far it is, so seldom that it costs nothing.
     private func note(_ done: Int, of length: UInt64, _ item: DocumentID, _ one: Running) {
         failures = 0
-        let percent = length > 0 ? Int(min(99, Double(done) / Double(length) * 100)) : 0
-        let now = engine.loop.monotonicNow
-        guard percent > one.noted.percent, now - one.noted.at >= Self.notePause, let driver else { return }
-        one.noted = (percent, now)
-        // A figure for people: where it cannot be kept, the next one may.
-        try? driver.write { try DocumentTransaction($0).setPercent(percent, ofDownload: item) }
+        one.percent = length > 0 ? Int(min(99, Double(done) / Double(length) * 100)) : 0
+        beat(item, one)
+    }
+
+    /// Tells whoever waits for it that it moves, or only waits because of the rate: a percent of a long one takes its
+    /// time.
+    private func beat(_ item: DocumentID, _ one: Running) {
+        let (now, percent) = (engine.loop.monotonicNow, one.percent)
+        let isFurther = percent > one.noted.percent && now - one.noted.at >= Self.notePause
+        guard isFurther || now - one.beaten >= Self.beatPause, let driver else { return }
+        one.beaten = now
+        if isFurther { one.noted = (percent, now) }
+        // Figures for people: where one cannot be kept, the next one may.
+        try? driver.write { rows in
+            let documents = DocumentTransaction(rows)
+            if isFurther { try documents.setPercent(percent, ofDownload: item) }
+            try documents.beat(ofDownload: item)
+        }
     }
 
     // MARK: Ends
@@ -291,36 +332,52 @@ final class ContentDownloads {
                     // Another process was quicker, or nobody wants it any more.
                     return try DocumentTransaction.isNeeded(one.file, rows.database) ? [] : [one.file]
                 }
-                guard try documents.document(item)?.wire.content.root == content.root else {
-                    // The next one is to come; chunks of this one may be in it.
-                    return []
+                guard let held = try documents.document(item) else { return [] }
+                if held.wire.content.root == content.root {
+                    try documents.endRequest(of: item)
+                } else {
+                    // The next one is to come, and most chunks of this one may be in it.
+                    try documents.beginAnew(item)
                 }
-                try documents.endRequest(of: item)
                 let former = try documents.addCopy(
                     of: content, for: item, file: one.file, chunks: chunks, now: now)
                 return try former + ContentCache(database: rows.database, folder: folder).trim()
             }
             for file in unneeded { folder.remove(file) }
-        } catch { return failed(item, CloudError(wrapping: error), ofItself: true) }
+        } catch { return failed(item, CloudError(wrapping: error), isHere: true) }
         look()
     }
 
-    private func failed(_ item: DocumentID, _ error: CloudError, ofItself: Bool = false) {
+    /// - Parameter isHere: Whether what failed is on this device.
+    private func failed(_ item: DocumentID, _ error: CloudError, isHere: Bool = false) {
         guard let driver else { return end() }
-        let isOfItself = ofItself || error.code.retry == .never
+        let isLost = !isHere && Self.isLost(error)
+        let isOfItself = isHere || isLost || error.code.retry == .never
         failures += isOfItself ? 0 : 1
         let attempts = (try? driver.read { try DocumentTransaction($0).request(of: item)?.attempts }) ?? 0
-        let wait = min(
-            error.retryAfter ?? engine.backoff(attempts: isOfItself ? attempts + 1 : failures), Backoff.askedPauseMax)
+        let pause =
+            isLost ? Self.pause(ofLost: attempts) : engine.backoff(attempts: isOfItself ? attempts + 1 : failures)
+        let wait = min(error.retryAfter ?? pause, Backoff.askedPauseMax)
         let next = engine.now.advanced(by: wait)
         do throws(CloudError) {
             try driver.write { try DocumentTransaction($0).setFailure(error, ofDownload: item, next: next) }
         } catch { engine.logger.error("why a content has not come could not be noted", error) }
-        guard !isOfItself else { return wake(after: wait) }
-        guard pause == nil else { return }
-        pause = engine.loop.schedule(after: wait) { [weak self] in
+        // One that cannot be written here is as good as all; one that the server has not is in nobody's way.
+        if isOfItself { return isHere ? wake(after: wait) : look() }
+        guard self.pause == nil else { return }
+        self.pause = engine.loop.schedule(after: wait) { [weak self] in
             self?.pause = nil
             self?.look()
         }
+    }
+
+    /// Whether the server has this content no more as it was, which says nothing of others.
+    private static func isLost(_ error: CloudError) -> Bool {
+        error.code == .storageFailure && error.details["file"] == nil && !LocalFailure.isHere(error)
+    }
+
+    /// It is there again once a device has put it: five seconds, doubled with each attempt, at most ten minutes.
+    private static func pause(ofLost attempts: Int) -> Duration {
+        min(.seconds(600), .seconds(5 << min(max(attempts, 0), 7)))
     }
 }

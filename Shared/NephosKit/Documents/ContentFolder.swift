@@ -18,7 +18,7 @@ struct StagedContent: Sendable {
     var modified: Int64
     var isExecutable = false
     var isLink = false
-    /// Of the file that it was copied from.
+    /// Of the file that it was copied from; nil: its times do not tell whether it is written to.
     var stamp: FileStamp?
 }
 
@@ -127,6 +127,18 @@ struct ContentFolder: Sendable {
         if files.count > Self.flushedSinglyMax { try Self.flush(path) { FileSystem.flush($0) } }
     }
 
+    /// Gives a file that is here another name besides: its bytes stay as long as either does.
+    ///
+    /// - Returns: False: it is gone, or its file system has one name for a file.
+    func link(_ file: DocumentID, as version: DocumentID) -> Bool {
+        Foundation.link(self.file(file), self.file(version)) == 0 || errno == EEXIST
+    }
+
+    /// Flushes which names there are.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`.
+    func flushNames() throws(CloudError) { try Self.flush(path) { fsync($0) == 0 ? 0 : errno } }
+
     private static func flush(_ name: String, _ body: (Int32) -> Int32) throws(CloudError) {
         let descriptor = open(name, O_RDONLY | O_CLOEXEC)
         guard descriptor >= 0 else { throw failure(name) }
@@ -148,6 +160,8 @@ struct ContentFolder: Sendable {
         guard descriptor >= 0 else { throw Self.failure(source) }
         defer { close(descriptor) }
         var before = stat()
+        guard fstat(descriptor, &before) == 0 else { throw Self.failure(source) }
+        let hasStamp = FileStamp(before).isSettled(at: FileStamp.now) && FileSystem.settle(descriptor)
         guard fstat(descriptor, &before) == 0 else { throw Self.failure(source) }
         guard before.st_mode & S_IFMT == S_IFREG else {
             throw CloudError(
@@ -178,7 +192,7 @@ struct ContentFolder: Sendable {
                 details: ["file": source])
         }
         staged.modified = FileStamp(before).modified
-        staged.stamp = FileStamp(before)
+        staged.stamp = hasStamp ? FileStamp(before) : nil
         staged.isExecutable = before.st_mode & S_IXUSR != 0
         return staged
     }
@@ -371,19 +385,24 @@ struct ContentFolder: Sendable {
         if let content = source.content, content.inline == nil { remove(content.version) }
     }
 
-    /// Removes what a process has left behind that was ended: files that the database does not know of. It waits for
-    /// the next time where somebody stages: one of the files may be theirs.
+    /// Removes what a process has left behind that was ended: files that the database does not know of. Nothing where
+    /// somebody stages: one of the files may be theirs.
     ///
     /// - Parameter readNeeded: Reads what the database knows of.
-    func sweep(_ readNeeded: () throws -> Set<DocumentID>) rethrows {
-        guard let names = try? FileManager.default.contentsOfDirectory(atPath: path), !names.isEmpty else { return }
+    /// - Returns: False: somebody does, so that it has to be done once they have ended.
+    @discardableResult
+    func sweep(_ readNeeded: () throws -> Set<DocumentID>) rethrows -> Bool {
+        guard let names = try? FileManager.default.contentsOfDirectory(atPath: path), !names.isEmpty else {
+            return true
+        }
         // In this order: what was there before is nobody's then, or in the database.
-        guard isUnclaimed else { return }
+        guard isUnclaimed else { return false }
         let needed = try readNeeded()
         for name in names {
             let base = name.hasSuffix(".part") ? String(name.dropLast(5)) : name
             guard let version = DocumentID(base), base != name || !needed.contains(version) else { continue }
             unlink(path + "/" + name)
         }
+        return true
     }
 }

@@ -34,7 +34,8 @@ public struct DocumentStream: AsyncSequence, Sendable {
             self.stream = stream
             offset = Int(clamping: stream.range.lowerBound)
             // One of a single piece is kept as it is read.
-            let isWhole = stream.range == 0..<stream.content.length && stream.range.count > DocumentStream.pieceBytes
+            let isWhole =
+                stream.range == 0..<stream.content.length && stream.content.length > UInt64(DocumentStream.pieceBytes)
             copy = (isWhole ? try? stream.container.absentCopy(for: stream.item, stream.content) : nil)
                 .map { ($0, ContentCutter()) }
         }
@@ -56,7 +57,12 @@ public struct DocumentStream: AsyncSequence, Sendable {
                 end()
                 return nil
             }
-            let data = try await piece.value.get()
+            let result = await withTaskCancellationHandler {
+                await piece.value
+            } onCancel: {
+                piece.cancel()
+            }
+            let data = try result.get()
             keep(data)
             offset += data.count
             ahead = fetch(from: offset)

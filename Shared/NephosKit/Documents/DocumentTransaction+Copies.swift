@@ -17,7 +17,8 @@ struct LocalCopy: Sendable {
 /// Contents of a container that are here besides on the server. Which of them go is for ``ContentCache`` to decide.
 extension DocumentTransaction {
     // An item's former content is found by the item, a content by its root: a copy of an item has it too. Those with
-    // `is_kept` were found to be wanted, and are not counted; see ``ContentCache``.
+    // `is_kept` 1 were found to be wanted, and are not counted; with 2 that may have ended, and is found out anew; see
+    // ``ContentCache``.
     static let copies = """
         CREATE TABLE document_copies (
             account TEXT NOT NULL, container TEXT NOT NULL, root BLOB NOT NULL, item TEXT NOT NULL,
@@ -36,6 +37,14 @@ extension DocumentTransaction {
         ) WITHOUT ROWID;
         CREATE INDEX document_downloads_by_position ON document_downloads (account, container, position)
             WHERE is_requested;
+        """
+
+    // Items besides the one that a copy came for, that have the same bytes and want them here.
+    static let sharers = """
+        CREATE TABLE document_copy_sharers (
+            account TEXT NOT NULL, container TEXT NOT NULL, root BLOB NOT NULL, item TEXT NOT NULL,
+            PRIMARY KEY (account, container, root, item)
+        ) WITHOUT ROWID;
         """
 
     /// The copy of these bytes; nil: there is none.
@@ -93,18 +102,19 @@ extension DocumentTransaction {
         of content: WireDocumentContent, for item: DocumentID, file: DocumentID, chunks: [CutChunk], now: Timestamp
     ) throws -> [DocumentID] {
         let contents = try document(item).map { [$0.wire.content] + $0.wire.conflicts } ?? []
-        let former = try removeCopies(of: item, besides: contents.map(\.root) + [content.root])
+        let former = try removeCopies(of: item, besides: contents.map(\.root) + [content.root]).map(\.file)
         if try hasCopy(of: content.root) {
             try noteUse(of: content.root, at: now)
+            try keepCopy(of: content.root, for: item)
             return former + [file]
         }
         try cached(
-            "INSERT INTO document_copies (account, container, root, item, file, length, used, chunks) "
-                + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
+            "INSERT INTO document_copies (account, container, root, item, file, length, used, chunks, is_kept) "
+                + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)"
         ).execute(
             arguments: arguments(
                 content.root, item.description, file.wire, Int64(clamping: content.length),
-                Int64(clamping: now.milliseconds), CutChunk.encode(chunks)))
+                Int64(clamping: now.milliseconds), CutChunk.encode(chunks), try isWanted(item)))
         try touch(item.name)
         return former
     }
@@ -117,26 +127,137 @@ extension DocumentTransaction {
 
     /// The content of this file is not here any more, or not as it was.
     func forgetCopy(in file: DocumentID) throws {
-        let item = try String.fetchOne(
-            cached("SELECT item FROM document_copies WHERE account = ?1 AND container = ?2 AND file = ?3"),
+        let row = try Row.fetchOne(
+            cached("SELECT item, root FROM document_copies WHERE account = ?1 AND container = ?2 AND file = ?3"),
             arguments: arguments(file.wire))
-        guard let item else { return }
+        guard let row else { return }
         try cached("DELETE FROM document_copies WHERE account = ?1 AND container = ?2 AND file = ?3")
             .execute(arguments: arguments(file.wire))
-        try touch(ItemName(item))
+        try touch(ItemName(row["item"] as String))
+        // They are to have it again.
+        for sharer in try sharers(of: row["root"]) { try removeSharer(sharer, of: row["root"]) }
     }
 
+    /// Removes what is here of an item's contents, but for what another wants to have here that has the same bytes.
+    ///
     /// - Parameter roots: Of what stays.
-    /// - Returns: The files that nobody needs any more.
-    func removeCopies(of item: DocumentID, besides roots: [Data] = []) throws -> [DocumentID] {
+    /// - Returns: The files that nobody needs any more, and how long they are.
+    func removeCopies(
+        of item: DocumentID, besides roots: [Data] = []
+    ) throws -> [(file: DocumentID, length: UInt64)] {
         let rows = try Row.fetchAll(
             cached(
-                "SELECT file, root FROM document_copies WHERE account = ?1 AND container = ?2 AND item = ?3"),
+                "SELECT file, root, length FROM document_copies "
+                    + "WHERE account = ?1 AND container = ?2 AND item = ?3"),
             arguments: arguments(item.description))
-        let files = rows.filter { !roots.contains($0["root"] as Data) }
-            .compactMap { DocumentID(bytes: $0["file"] as Data) }
-        for file in files { try forgetCopy(in: file) }
-        return files
+        var removed: [(file: DocumentID, length: UInt64)] = []
+        for row in rows where !roots.contains(row["root"] as Data) {
+            guard let file = DocumentID(bytes: row["file"] as Data), try !handOver(row["root"], from: item) else {
+                continue
+            }
+            try forgetCopy(in: file)
+            removed.append((file, UInt64(clamping: row["length"] as Int64)))
+        }
+        return removed
+    }
+
+    // MARK: Whom they are for
+
+    private func sharers(of root: Data) throws -> [DocumentID] {
+        try String.fetchAll(
+            cached("SELECT item FROM document_copy_sharers WHERE account = ?1 AND container = ?2 AND root = ?3"),
+            arguments: arguments(root)
+        ).compactMap { DocumentID($0) }
+    }
+
+    private func removeSharer(_ item: DocumentID, of root: Data) throws {
+        try cached(
+            "DELETE FROM document_copy_sharers WHERE account = ?1 AND container = ?2 AND root = ?3 AND item = ?4"
+        ).execute(arguments: arguments(root, item.description))
+        try touch(item.name)
+    }
+
+    /// Whether the item wants to have this content of it here.
+    private func wants(_ item: DocumentID, _ root: Data) throws -> Bool {
+        guard try isWanted(item), let held = try document(item) else { return false }
+        // Until the next one is here, most of its chunks may be in this one.
+        return try ([held.wire.content] + held.wire.conflicts).contains { $0.root == root } || !isHere(held)
+    }
+
+    /// Whom a copy came for does not need it any more: one that has the same bytes and wants them here gets it.
+    ///
+    /// - Returns: False: there is none.
+    private func handOver(_ root: Data, from item: DocumentID) throws -> Bool {
+        for sharer in try sharers(of: root) {
+            try removeSharer(sharer, of: root)
+            guard sharer != item, try document(sharer)?.wire.content.root == root, try isWanted(sharer) else {
+                continue
+            }
+            try cached(
+                "UPDATE document_copies SET item = ?4, is_kept = 1 "
+                    + "WHERE account = ?1 AND container = ?2 AND root = ?3"
+            ).execute(arguments: arguments(root, sharer.description))
+            return true
+        }
+        return false
+    }
+
+    /// Whether a copy has to stay.
+    ///
+    /// - Parameter owner: Whom it came for.
+    func isWanted(copyOf root: Data, for owner: DocumentID?) throws -> Bool {
+        guard let owner else { return false }
+        return try wants(owner, root) || handOver(root, from: owner)
+    }
+
+    /// Whether it is yet to be noted that the item, which is wanted, wants the copy of its content.
+    func hasUnkeptCopy(_ item: HeldDocument) throws -> Bool {
+        try Bool.fetchOne(
+            cached(
+                "SELECT 1 FROM document_copies c WHERE account = ?1 AND container = ?2 AND root = ?3 "
+                    + "AND (is_kept <> 1 OR item <> ?4 AND NOT EXISTS (SELECT 1 FROM document_copy_sharers s "
+                    + "WHERE s.account = ?1 AND s.container = ?2 AND s.root = c.root AND s.item = ?4))"),
+            arguments: arguments(item.wire.content.root, item.id.description)) ?? false
+    }
+
+    /// Notes that the item wants the copy of these bytes, if it does.
+    func keepCopy(of root: Data, for item: DocumentID) throws {
+        guard try isWanted(item) else { return }
+        try cached(
+            "INSERT INTO document_copy_sharers (account, container, root, item) "
+                + "SELECT ?1, ?2, root, ?4 FROM document_copies "
+                + "WHERE account = ?1 AND container = ?2 AND root = ?3 AND item <> ?4 ON CONFLICT DO NOTHING"
+        ).execute(arguments: arguments(root, item.description))
+        try cached("UPDATE document_copies SET is_kept = 1 WHERE account = ?1 AND container = ?2 AND root = ?3")
+            .execute(arguments: arguments(root))
+    }
+
+    // MARK: What is found out anew
+
+    /// Whether each content that is here is wanted is found out anew.
+    func weighCopies() throws {
+        try cached("UPDATE document_copies SET is_kept = 2 WHERE account = ?1 AND container = ?2 AND is_kept = 1")
+            .execute(arguments: arguments())
+    }
+
+    /// The same of what is here of an item.
+    func weighCopies(of item: ItemName) throws {
+        try cached(
+            "UPDATE document_copies SET is_kept = 2 "
+                + "WHERE account = ?1 AND container = ?2 AND item = ?3 AND is_kept = 1"
+        ).execute(arguments: arguments(item.rawValue))
+    }
+
+    /// The same after an item has changed; of everything, where that may be in it.
+    ///
+    /// - Parameter item: Nil: it was removed.
+    func weighCopies(of name: ItemName, _ former: WireDocumentItem, now item: WireDocumentItem?) throws {
+        let isSame =
+            item.map {
+                $0.parent == former.parent && $0.hasTrash == former.hasTrash && $0.content.root == former.content.root
+            } ?? false
+        guard !isSame else { return }
+        try former.kind == .folder ? weighCopies() : weighCopies(of: name)
     }
 }
 

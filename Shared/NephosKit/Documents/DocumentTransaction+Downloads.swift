@@ -45,9 +45,12 @@ extension DocumentTransaction {
     /// Whether what is here of the item has to stay.
     func isWanted(_ id: DocumentID) throws -> Bool {
         if try wishes().hasRequests, try request(of: id) != nil { return true }
-        guard try pin(over: id) != nil else { return false }
-        // What lies in the trash is there to go.
-        return try document(id).flatMap { try path(of: $0) }?.isInTrash == false
+        return try pin(over: id) != nil && isInPlace(id)
+    }
+
+    /// Whether the item is where somebody finds it: what lies in the trash is there to go.
+    func isInPlace(_ id: DocumentID) throws -> Bool {
+        try document(id).flatMap { try path(of: $0) }?.isInTrash == false
     }
 
     /// Whether the newest content of the item is here.
@@ -101,7 +104,19 @@ extension DocumentTransaction {
         }
     }
 
-    /// Those that may be begun, the first asked for first, and when the next may.
+    // A content that does not come keeps no other away: those that have failed least often come first. Each is begun
+    // by a search of these, however many wait. How often something has come of one, whoever waits for it sees.
+    static let turns = """
+        DROP INDEX document_downloads_by_position;
+        CREATE INDEX document_downloads_by_turn ON document_downloads (account, container, attempts, position)
+            WHERE is_requested;
+        CREATE INDEX document_downloads_by_time ON document_downloads (account, container, next_attempt)
+            WHERE is_requested AND next_attempt > 0;
+        ALTER TABLE document_downloads ADD COLUMN beats INTEGER NOT NULL DEFAULT 0;
+        """
+
+    /// Those that may be begun: the first asked for first, after those that have failed less often; and when the next
+    /// may.
     ///
     /// - Parameter pauseMax: Whoever waits longer than this waits because the clock was wrong.
     func requests(
@@ -110,17 +125,26 @@ extension DocumentTransaction {
         let (now, end) = (Int64(clamping: now.milliseconds), Int64(clamping: now.advanced(by: pauseMax).milliseconds))
         let due = try Row.fetchAll(
             cached(
-                "SELECT item, root, file, percent, attempts, error FROM document_downloads WHERE account = ?1 "
+                "SELECT item, root, file, percent, attempts, error FROM document_downloads "
+                    + "INDEXED BY document_downloads_by_turn WHERE account = ?1 "
                     + "AND container = ?2 AND is_requested AND (next_attempt <= ?3 OR next_attempt > ?4) "
-                    + "ORDER BY position LIMIT ?5"),
+                    + "ORDER BY attempts, position LIMIT ?5"),
             arguments: arguments(now, end, limit)
         ).compactMap(Self.request)
         let soonest = try Int64.fetchOne(
             cached(
                 "SELECT min(next_attempt) FROM document_downloads WHERE account = ?1 AND container = ?2 "
-                    + "AND is_requested AND next_attempt > ?3 AND next_attempt <= ?4"),
+                    + "AND is_requested AND next_attempt > 0 AND next_attempt > ?3 AND next_attempt <= ?4"),
             arguments: arguments(now, end))
         return (due, soonest.map { Timestamp(milliseconds: UInt64(clamping: $0)) })
+    }
+
+    /// Items whose contents are to come.
+    func requestedDocuments() throws -> [HeldDocument] {
+        try String.fetchAll(
+            cached("SELECT item FROM document_downloads WHERE account = ?1 AND container = ?2 AND is_requested"),
+            arguments: arguments()
+        ).compactMap { try DocumentID($0).flatMap { try document($0) } }
     }
 
     /// Has the newest content of the item come, unless it is here.
@@ -129,7 +153,11 @@ extension DocumentTransaction {
     @discardableResult
     func requestDownload(of item: HeldDocument) throws -> Bool {
         guard try !isHere(item) else { return false }
-        let position = try Int64.fetchOne(cached("SELECT coalesce(max(position), 0) + 1 FROM document_downloads")) ?? 1
+        let last =
+            try known.lastPosition
+            ?? Int64.fetchOne(cached("SELECT coalesce(max(position), 0) FROM document_downloads")) ?? 0
+        let position = last + 1
+        known.lastPosition = position
         try cached(
             "INSERT INTO document_downloads (account, container, item, is_requested, position) "
                 + "VALUES (?1, ?2, ?3, 1, ?4) ON CONFLICT (account, container, item) "
@@ -146,6 +174,31 @@ extension DocumentTransaction {
             "UPDATE document_downloads SET root = ?4, file = ?5, percent = 0 "
                 + "WHERE account = ?1 AND container = ?2 AND item = ?3"
         ).execute(arguments: arguments(request.item.description, root, file.wire))
+    }
+
+    /// The next content of the item is another than the one that came.
+    func beginAnew(_ item: DocumentID) throws {
+        try cached(
+            "UPDATE document_downloads SET root = NULL, file = NULL, percent = 0 "
+                + "WHERE account = ?1 AND container = ?2 AND item = ?3 AND is_requested"
+        ).execute(arguments: arguments(item.description))
+    }
+
+    /// Something has come of the content, if only some bytes.
+    func beat(ofDownload item: DocumentID) throws {
+        try cached(
+            "UPDATE document_downloads SET beats = beats + 1 "
+                + "WHERE account = ?1 AND container = ?2 AND item = ?3 AND is_requested"
+        ).execute(arguments: arguments(item.description))
+    }
+
+    /// Rises whenever something has come of any content that is to come.
+    func beats() throws -> Int64 {
+        try Int64.fetchOne(
+            cached(
+                "SELECT coalesce(sum(beats), 0) FROM document_downloads "
+                    + "WHERE account = ?1 AND container = ?2 AND is_requested"),
+            arguments: arguments()) ?? 0
     }
 
     func setPercent(_ percent: Int, ofDownload item: DocumentID) throws {
@@ -181,12 +234,13 @@ extension DocumentTransaction {
         guard let request = try request(of: item) else { return nil }
         try cached(
             "UPDATE document_downloads SET is_requested = 0, root = NULL, file = NULL, percent = 0, attempts = 0, "
-                + "next_attempt = 0, error = NULL WHERE account = ?1 AND container = ?2 AND item = ?3"
+                + "beats = 0, next_attempt = 0, error = NULL WHERE account = ?1 AND container = ?2 AND item = ?3"
         ).execute(arguments: arguments(item.description))
         try cached(
             "DELETE FROM document_downloads WHERE account = ?1 AND container = ?2 AND item = ?3 AND is_pinned = 0"
         ).execute(arguments: arguments(item.description))
         known.wishes = nil
+        try weighCopies(of: item.name)
         try touch(item.name)
         return request.file
     }
@@ -218,11 +272,5 @@ extension DocumentTransaction {
             try weighCopies()
         }
         known.wishes = nil
-    }
-
-    /// Whether each content that is here is wanted is found out anew.
-    func weighCopies() throws {
-        try cached("UPDATE document_copies SET is_kept = 0 WHERE account = ?1 AND container = ?2 AND is_kept")
-            .execute(arguments: arguments())
     }
 }

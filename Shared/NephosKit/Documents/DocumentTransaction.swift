@@ -30,6 +30,8 @@ struct DocumentTransaction {
             name: "documents: contents by version",
             sql: "CREATE INDEX document_contents_by_version ON document_contents (version)"),
         LocalMigration(name: "documents: copies", sql: copies),
+        LocalMigration(name: "documents: sharers", sql: sharers),
+        LocalMigration(name: "documents: downloads in turn", sql: turns),
     ]
 
     // A removed item is kept without a body: a late answer must not bring it back.
@@ -99,6 +101,8 @@ struct DocumentTransaction {
         var damage: ContainerDamage?
         /// See ``DocumentTransaction/wishes()``.
         var wishes: Wishes?
+        /// Of the content that was asked for last to come.
+        var lastPosition: Int64?
     }
 
     /// What the server has said last of contents that it cannot read any more.
@@ -198,6 +202,7 @@ struct DocumentTransaction {
                 item.name.rawValue, wire?.parent ?? Data(), wire?.name ?? Data(), wire.flatMap(Self.batch),
                 Int64(bitPattern: item.sequence), item.body, try key(of: wire?.name ?? Data())))
         if item.body == nil { try removeStamp(of: item.name) }
+        if let former = old?.item { try weighCopies(of: item.name, former, now: item.body == nil ? nil : wire) }
         try refresh(item.name)
     }
 
@@ -217,6 +222,7 @@ struct DocumentTransaction {
         try cached("DELETE FROM documents WHERE account = ?1 AND container = ?2 AND item = ?3")
             .execute(arguments: arguments(item.name.rawValue))
         try removeStamp(of: item.name)
+        if let former = item.item { try weighCopies(of: item.name, former, now: nil) }
         try refresh(item.name)
     }
 

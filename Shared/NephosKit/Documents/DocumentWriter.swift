@@ -67,31 +67,50 @@ public final class DocumentWriter: Sendable {
     /// Puts what was written at the path: a new file, or a new version of the one that is there.
     ///
     /// - Throws: ``CloudError`` as ``UbiquityContainer/put(_:at:makesFolders:)-(Data,_,_)`` does; `.operationCancelled`
-    ///   once it is over. After an error it is.
+    ///   once it is over, and in a task that was cancelled: what has come may not be all. After an error it is over.
     @discardableResult
     public func finish() async throws(CloudError) -> DocumentEntry {
-        let modified = container.session.engine.stamp.now.nanoseconds
-        let result: Result<StagedContent, any Error> = await UbiquityContainer.elsewhere {
-            try self.state.withLock { state in
-                guard !state.isOver else { throw Self.over }
-                guard let content = try state.staging?.finish(modified: modified) else {
-                    return StagedContent(
-                        version: self.version, length: UInt64(state.short.count), inline: state.short,
-                        modified: modified)
-                }
-                state.staging = nil
-                try self.folder.flush([content])
-                return content
-            }
+        guard !Task.isCancelled else {
+            cancel()
+            throw CloudError(.operationCancelled, "The task that wrote the content was cancelled. Nothing was put.")
         }
+        let modified = container.session.engine.stamp.now.nanoseconds
+        let result = await UbiquityContainer.elsewhere { try self.end(modified) }
         defer { cancel() }
         do {
-            let source = StagedSource(path: path, content: try result.get())
+            let (content, claim) = try result.get()
+            defer { withExtendedLifetime(claim) {} }
+            let source = StagedSource(path: path, content: content)
             do throws(CloudError) { return try container.put(source, in: folder, makesFolders: makesFolders) } catch {
                 folder.remove(source)
                 throw error
             }
         } catch { throw LocalFailure.error(of: error, at: nil) }
+    }
+
+    /// Ends the content. Of several who ask for it at once, one gets it.
+    ///
+    /// - Returns: It, and what keeps sweeps away from it.
+    private func end(_ modified: Int64) throws -> (StagedContent, FileLock?) {
+        try state.withLock { state in
+            guard !state.isOver else { throw Self.over }
+            state.isOver = true
+            let claim = state.claim
+            guard let content = try state.staging?.finish(modified: modified) else {
+                let short = StagedContent(
+                    version: version, length: UInt64(state.short.count), inline: state.short, modified: modified)
+                return (short, claim)
+            }
+            state.staging = nil
+            do {
+                try container.session.fault?("writer.flush")
+                try folder.flush([content])
+            } catch {
+                folder.remove(version)
+                throw error
+            }
+            return (content, claim)
+        }
     }
 
     /// Gives it up. Nothing once it is over.

@@ -139,8 +139,9 @@ extension DocumentsModel {
         var former: [DocumentID] = []
         for content in kept where !content.chunks.isEmpty {
             guard let change = request.changes.first(where: { $0.content?.version == content.version.wire }),
-                let wire = change.content, let item = DocumentID(bytes: change.item), wire.length <= bound,
-                try documents.document(item)?.wire.hasBytes(of: wire) == true
+                let wire = change.content, let item = DocumentID(bytes: change.item),
+                try documents.document(item)?.wire.hasBytes(of: wire) == true,
+                try wire.length <= bound || documents.isWanted(item)
             else { continue }
             former += try documents.addCopy(
                 of: wire, for: item, file: content.version, chunks: content.chunks, now: engine.now)
@@ -247,16 +248,54 @@ extension DeviceEngine {
     var canSweepContents: Bool { (try? local.requireWritable()) != nil }
 
     /// Removes the files of contents that no row names: of a process that was ended, or of an account that has left.
-    func sweepContents() {
-        guard canSweepContents, let folder = try? ContentFolder(home: local.home) else { return }
+    /// Where somebody stages, or it fails, it is tried again, with growing pauses.
+    ///
+    /// - Parameter attempts: How often it was.
+    func sweepContents(attempts: Int = 0) {
+        guard !stopped, sweeping == nil, canSweepContents, let folder = try? ContentFolder(home: local.home) else {
+            return
+        }
         let local = local
         loop.offload(to: .content) {
             try folder.sweep { try local.read { try DocumentTransaction.neededContents($0) } }
-        } then: { [logger] result in
-            guard case .failure(let error) = result else { return }
-            logger.error("contents that nobody needs could not be removed", CloudError(wrapping: error))
+        } then: { [weak self] result in
+            guard let self else { return }
+            switch result {
+            case .success(true): return noteSwept()
+            case .success(false): break
+            case .failure(let error):
+                logger.error("contents that nobody needs could not be removed", CloudError(wrapping: error))
+            }
+            guard !stopped, sweeping == nil else { return }
+            sweeping = loop.schedule(after: backoff(attempts: attempts + 1)) { [weak self] in
+                self?.sweeping = nil
+                self?.sweepContents(attempts: attempts + 1)
+            }
         }
     }
+
+    /// What an account has left goes also where the process ends before that, whatever the next one is for.
+    func sweepWhatIsLeft() throws(CloudError) {
+        if try local.read({ try Facts($0).hasContentsLeft }) { sweepContents() }
+    }
+
+    private func noteSwept() {
+        do throws(CloudError) {
+            guard try local.read({ try Facts($0).hasContentsLeft }) else { return }
+            try local.write { try Facts($0).setHasContentsLeft(false) }
+        } catch { logger.error("that an account's contents are removed could not be noted", error) }
+    }
+}
+
+extension Facts {
+    private static let contentsLeft = "contents_left"
+
+    /// Whether an account has left, and its contents are yet to be removed.
+    fileprivate var hasContentsLeft: Bool {
+        get throws { try value(Self.contentsLeft, as: Bool.self) ?? false }
+    }
+
+    func setHasContentsLeft(_ isSo: Bool) throws { try set(Self.contentsLeft, isSo ? true : nil) }
 }
 
 extension WireDocumentItem {

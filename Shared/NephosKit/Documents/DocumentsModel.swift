@@ -2,6 +2,7 @@ internal import Foundation
 internal import GRDB
 internal import NephosBus
 internal import NephosCore
+internal import NephosFiles
 internal import NephosWire
 internal import SwiftProtobuf
 
@@ -177,16 +178,51 @@ final class DocumentsModel: ScopeModel {
         let others = changes.filter { !$0.createsFolder && $0.content == nil }
         let contents = changes.filter { $0.content != nil }.map { [$0] }
         let requests = DocumentBatches.divide(folders) + contents + DocumentBatches.divide(others)
+        let copies = try takeCopies(for: changes.compactMap(\.content), in: documents)
         for changes in requests {
             var request = WireApplyChanges()
             request.container = name
             request.changes = changes
+            let found = changes.compactMap { change in change.content.flatMap { copies[$0.version] } }
+            request.nodes = try found.flatMap { try CutChunk.nodes(of: $0.chunks) }
             let position = try documents.append(
                 request, id: engine.makeOperationID(), writer: engine.writer, now: engine.now)
             for content in changes.compactMap(\.content) where try documents.holdsContent(content.version) {
                 try documents.moveContent(content.version, to: position)
             }
+            for copy in found {
+                try documents.addContent(copy.version, at: position, length: copy.length, chunks: copy.chunks)
+            }
         }
+    }
+
+    /// Gives those of the contents that are here as copies a file that they are sent from, whatever becomes of the copy.
+    ///
+    /// - Returns: What is known of them, by version.
+    private func takeCopies(
+        for contents: [WireDocumentContent], in documents: DocumentTransaction
+    ) throws -> [Data: StagedContent] {
+        guard let folder = try? ContentFolder(home: engine.local.home) else { return [:] }
+        var (taken, claim) = ([Data: StagedContent](), FileLock?.none)
+        for content in contents where !content.isInline && taken[content.version] == nil {
+            guard let version = DocumentID(bytes: content.version), try !documents.holdsContent(content.version),
+                let copy = try documents.copy(of: content), !copy.chunks.isEmpty
+            else { continue }
+            if claim == nil { claim = try folder.claim() }
+            if copy.file == version {
+                // What was sent from here is called so still: it waits again, and is a copy no longer.
+                try documents.forgetCopy(in: copy.file)
+            } else if !folder.link(copy.file, as: version) {
+                continue
+            }
+            taken[content.version] = StagedContent(
+                version: version, length: copy.length, chunks: copy.chunks, modified: content.modified)
+        }
+        guard let claim else { return [:] }
+        // Until this transaction is over.
+        engine.loop.schedule(after: .zero) { withExtendedLifetime(claim) {} }
+        try folder.flushNames()
+        return taken
     }
 }
 

@@ -75,7 +75,8 @@ final class PartFile: Sendable {
     /// `O_TMPFILE`, a macro that Swift does not see.
     private static let unnamed = 0o20_000_000 | O_DIRECTORY
 
-    let descriptor: Int32
+    let file: OpenFile
+    var descriptor: Int32 { file.descriptor }
     private let target: LocalTarget
     private let part: Mutex<LocalPath?>
 
@@ -87,19 +88,18 @@ final class PartFile: Sendable {
         let unnamed =
             isNamed ? -1 : target.path.folder.withCString { open($0, O_WRONLY | Self.unnamed | O_CLOEXEC, mode) }
         if unnamed >= 0 {
-            descriptor = unnamed
+            file = OpenFile(unnamed)
             part = Mutex(nil)
         } else {
             let made = try LocalParts.make(beside: target.path) {
                 open($0, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode)
             }
-            descriptor = made.result
+            file = OpenFile(made.result)
             part = Mutex(made.part)
         }
     }
 
     deinit {
-        close(descriptor)
         if let part = part.withLock({ $0 }) { LocalParts.remove(part) }
     }
 

@@ -1,6 +1,7 @@
 import Foundation
 import NephosCore
 import NephosWire
+import Synchronization
 
 /// A content that has come whole, and whose copy may stay here.
 struct FetchedContent: Sendable {
@@ -84,8 +85,8 @@ extension UbiquityContainer {
         }
         let chunks: [CutChunk]
         do throws(CloudError) {
-            chunks = try await session.engine.perform { engine, completion in
-                _ = ContentDownload(
+            chunks = try await cancellable { engine, completion in
+                ContentDownload(
                     engine, app: app, container: container, walk,
                     to: copy.map { TeeSink(first: sink, second: $0) } ?? sink,
                     local: local, listMax: copy == nil ? 0 : ContentFolder.chunksMax, patience: timeout,
@@ -98,6 +99,29 @@ extension UbiquityContainer {
         }
         guard let copy, copy.isWhole, !chunks.isEmpty else { return nil }
         return FetchedContent(item: item.id, content: content, copy: copy, chunks: chunks)
+    }
+
+    /// Runs a download that ends with the task that waits for it.
+    private func cancellable(
+        _ make:
+            @escaping @Sendable (
+                DeviceEngine, @escaping (Result<[CutChunk], CloudError>) -> Void
+            ) -> ContentDownload
+    ) async throws(CloudError) -> [CutChunk] {
+        let (engine, fetch) = (session.engine, CancellableFetch(id: session.engine.makeDocumentID()))
+        let result: Result<[CutChunk], CloudError> = await withTaskCancellationHandler {
+            do throws(CloudError) {
+                return .success(
+                    try await engine.perform { engine, completion in
+                        guard !fetch.isCancelled else { return completion(.failure(ContentDownload.cancelled)) }
+                        engine.contents.begin(fetch.id, make(engine, completion))
+                    })
+            } catch { return .failure(error) }
+        } onCancel: {
+            fetch.cancel()
+            engine.execute { $0.contents.cancel(fetch.id) }
+        }
+        return try result.get()
     }
 
     /// Where a content is written to that is not here and may stay; nil: it is, or it may not.
@@ -117,8 +141,12 @@ extension UbiquityContainer {
         guard item.wire.hasBytes(of: content), let folder = try? ContentFolder(home: session.local.home) else {
             return nil
         }
-        let bound = try session.local.read { try ContentCache(database: $0, folder: folder).bound() }
-        return content.length <= bound ? KeptContent(folder, session.engine.makeDocumentID()) : nil
+        return try mayStay(content, in: folder) ? KeptContent(folder, session.engine.makeDocumentID()) : nil
+    }
+
+    /// Whether there is room for it once all has gone that may go.
+    func mayStay(_ content: WireDocumentContent, in folder: ContentFolder) throws(CloudError) -> Bool {
+        try session.local.read { content.length <= (try ContentCache(database: $0, folder: folder).bound()) }
     }
 
     /// Keeps what has come, as far as the items have it still. Where that fails it is fetched again.
@@ -144,6 +172,17 @@ extension UbiquityContainer {
         for copy in kept { copy.keep() }
         for one in fetched { one.copy.drop() }
     }
+}
+
+/// A fetch that may be given up before it has begun.
+private final class CancellableFetch: Sendable {
+    let id: DocumentID
+    private let state = Mutex(false)
+    var isCancelled: Bool { state.withLock { $0 } }
+
+    init(id: DocumentID) { self.id = id }
+
+    func cancel() { state.withLock { $0 = true } }
 }
 
 extension ChunkID {

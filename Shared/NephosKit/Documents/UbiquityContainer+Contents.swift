@@ -307,7 +307,7 @@ extension UbiquityContainer {
     ) async throws -> (PartFile, FetchedContent?) {
         var fetched: FetchedContent?
         let part = try PartFile(for: place, isExecutable: item.wire.attributes.executable)
-        let sink = FileSink(descriptor: part.descriptor, name: part.name)
+        let sink = FileSink(file: part.file, name: part.name)
         if let data = try inline(content) {
             try data.withUnsafeBytes { try sink.write($0, at: 0) }
         } else {

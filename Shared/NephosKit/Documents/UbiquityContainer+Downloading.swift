@@ -27,17 +27,18 @@ extension UbiquityContainer {
     /// downloaded (``pin(_:)``).
     ///
     /// - Returns: How many are to come.
-    /// - Throws: ``CloudError`` `.unknownItem`; `.limitExceeded` when there are more than ``downloadsMax``, or more bytes
-    ///   than may stay here (``pin(_:)``, or raise the bound); else as ``item(at:)`` does.
+    /// - Throws: ``CloudError`` `.unknownItem`; `.limitExceeded` when there are more than ``downloadsMax``, or when they
+    ///   have more bytes than may stay here, with what was asked for before and has not come (``pin(_:)``, or raise the
+    ///   bound); else as ``item(at:)`` does.
     @discardableResult
     public func startDownloading(_ path: some DocumentAddressing) async throws(CloudError) -> Int {
         let folder = try ContentFolder(home: session.local.home)
         let count = try session.local.write { database in
             let documents = try documents(database)
-            let wanted = try documents.files(at: path).filter { try !documents.isHere($0) }
-            let bytes = try wanted.reduce(UInt64(0)) { sum, item in
-                try documents.pin(over: item.id) == nil ? sum + min(item.wire.content.length, 1 << 44) : sum
-            }
+            let files = try documents.files(at: path)
+            let wanted = try files.filter { try !documents.isHere($0) }
+            // What is here would go for what comes.
+            let bytes = wanted.isEmpty ? 0 : try documents.bytesToStay(of: files)
             let bound = try ContentCache(database: database, folder: folder).bound()
             guard bytes <= bound else {
                 throw CloudError(
@@ -136,8 +137,9 @@ extension UbiquityContainer {
         return eviction
     }
 
-    /// The newest version of a file that the server has, with its content on this device as far as it may stay. Asks the
-    /// server.
+    /// The newest version of a file that the server has, with its content on this device if it may stay there. Asks the
+    /// server. What is longer than may stay is not fetched; what is kept downloaded comes in the background
+    /// (``startDownloading(_:)``).
     ///
     /// - Throws: ``CloudError`` what keeps the server from answering; else as ``read(_:version:timeout:)`` does.
     @discardableResult
@@ -146,7 +148,10 @@ extension UbiquityContainer {
     ) async throws(CloudError) -> DocumentVersion {
         try await scope.waitUntilCurrent(timeout: timeout, isImpatient: true)
         let (item, content) = try await content(at: path, nil, timeout)
-        if try !read({ try $0.isHere(item) }),
+        if try read({ try $0.isWanted(item.id) }) {
+            if try change(ofCopies: { try $0.requestDownload(of: item) }) { look() }
+        } else if try !read({ try $0.isHere(item) }),
+            try mayStay(content, in: ContentFolder(home: session.local.home)),
             let fetched = try await fetch(
                 item, content, 0..<Int(clamping: content.length), to: NowhereSink(), timeout, { _ in })
         {
@@ -160,6 +165,9 @@ extension UbiquityContainer {
     package func downloadFailure(of item: DocumentID) async throws(CloudError) -> CloudError? {
         try read { try $0.request(of: item)?.error }
     }
+
+    /// Rises whenever something has come of any content that is to come.
+    package func downloadBeats() async throws(CloudError) -> Int64 { try read { try $0.beats() } }
 
     private func look() { scope.execute { ($0.model as? DocumentsModel)?.downloads.look() } }
 
@@ -190,6 +198,20 @@ extension DocumentTransaction {
                 details: ["maximum": "\(UbiquityContainer.downloadsMax)"])
         }
         return items
+    }
+
+    /// Bytes that have to have room here so that all of these can be here at once, with what was asked for and has not
+    /// come; what is kept downloaded counts nowhere.
+    fileprivate func bytesToStay(of files: [HeldDocument]) throws -> UInt64 {
+        var (bytes, roots) = (UInt64(0), Set<Data>())
+        for item in try files + requestedDocuments() {
+            let content = item.wire.content
+            guard !content.isInline, roots.insert(content.root).inserted, try pin(over: item.id) == nil else {
+                continue
+            }
+            bytes = bytes.addingClamped(content.length)
+        }
+        return bytes
     }
 
     /// Of all that is in it something may be read otherwise than before. Whoever reads of more than are noted looks at
@@ -224,23 +246,17 @@ extension DocumentTransaction {
 
     /// - Returns: The files that nobody needs any more.
     fileprivate func evict(_ item: HeldDocument) throws -> (files: [DocumentID], bytes: UInt64) {
-        var bytes: UInt64 = 0
+        var (files, bytes) = ([DocumentID](), UInt64(0))
         // Another that has the same bytes may want them.
-        if let copy = try copy(of: item.wire.content), let owner = try owner(of: copy), owner != item.id,
-            try isWanted(owner)
-        {
-            return ([], 0)
-        }
-        var files: [DocumentID] = []
-        if let copy = try copy(of: item.wire.content) {
+        let content = item.wire.content
+        if let copy = try copy(of: content), try !isWanted(copyOf: content.root, for: owner(of: copy)) {
             try forgetCopy(in: copy.file)
             files.append(copy.file)
             bytes += copy.length
         }
-        while let former = try lastCopy(of: item.id) {
-            try forgetCopy(in: former.file)
-            files.append(former.file)
-            bytes += former.length
+        for (file, length) in try removeCopies(of: item.id) {
+            files.append(file)
+            bytes += length
         }
         try touch(item.id.name)
         return (files, bytes)

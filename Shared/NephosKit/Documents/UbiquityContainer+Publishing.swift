@@ -114,8 +114,10 @@ extension UbiquityContainer {
             }
         }
         let now = try read { try $0.document(held.id) }?.wire
-        let isKept = now.map { ([$0.content] + $0.conflicts).contains { $0.version == wanted } } ?? false
-        // Where the server had its bytes already it is theirs.
-        return isKept ? wanted : now?.content.version ?? wanted
+        let contents = now.map { [$0.content] + $0.conflicts } ?? []
+        guard !contents.contains(where: { $0.version == wanted }) else { return wanted }
+        // Where the server had its bytes already it is theirs. Other bytes than were asked for are not published: the
+        // server knows what became of the version.
+        return contents.first { $0.hasBytes(of: held.wire.content) }?.version ?? wanted
     }
 }

@@ -226,6 +226,7 @@ extension DeviceEngine {
             if !request.discardsUnsent { try Self.requireNothingUnsent(database) { $0.accountID == account } }
             if let previous, previous.accountID != account {
                 try ScopeTransaction.removeAll(of: previous.accountID, database)
+                try Facts(database).setHasContentsLeft(true)
             }
             try change(to: session, secrets, database)
             try LocalStore.adoptProvisional(app: AppID(app.appID), session: session, database)

@@ -88,6 +88,8 @@ package final class DeviceEngine {
     private(set) lazy var tokens = TokenKeeper(self)
     private(set) lazy var router = SubscriptionRouter(self)
     private(set) lazy var contents = ContentConnections(self)
+    /// Set while contents that nobody needs are yet to be removed: somebody stages.
+    var sweeping: (any LoopTimer)?
     private(set) lazy var uploadRate = TransferRate(loop)
     private(set) lazy var downloadRate = TransferRate(loop)
 
@@ -121,6 +123,7 @@ package final class DeviceEngine {
         }
         try tokens.load()
         if options.foreignPoll != nil { foreignVersion = try local.foreignVersion() }
+        try sweepWhatIsLeft()
         home.begin(by: options.makeWay?(loop))
         pollForeign()
         for scope in scopes { scope.begin() }
@@ -130,6 +133,7 @@ package final class DeviceEngine {
     /// come later are not heard.
     package func stop() {
         stopped = true
+        sweeping?.cancel()
         home.end()
         tokens.stop()
         router.stop()

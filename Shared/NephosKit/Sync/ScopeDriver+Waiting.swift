@@ -10,14 +10,15 @@ extension ScopeDriver {
     /// - Parameters:
     ///   - goal: Nil: a pull that begins now, or later, has been applied.
     ///   - isImpatient: Whether to give up as soon as it is known that nobody listens at the server's address.
+    ///   - isFixed: Whether to give up at the time also while something comes.
     /// - Returns: Names the waiter, for ``endWaiter(_:_:)``.
     @discardableResult
     func wait(
-        for goal: ScopeWaiter.Goal?, timeout: Duration, isImpatient: Bool = false,
+        for goal: ScopeWaiter.Goal?, timeout: Duration, isImpatient: Bool = false, isFixed: Bool = false,
         _ completion: @escaping (Result<Void, CloudError>) -> Void
     ) -> Int {
         let (number, actions) = sync.wait(
-            for: goal, timeout: timeout, isImpatient: isImpatient, at: engine.loop.monotonicNow)
+            for: goal, timeout: timeout, isImpatient: isImpatient, isFixed: isFixed, at: engine.loop.monotonicNow)
         completions[number] = completion
         perform(actions)
         if isHeld { handOverWaiters() }

@@ -235,7 +235,7 @@ final class ScopeDriver {
         case .stage(let changes, let isFirst):
             attempt(
                 { try self.write { try $0.stage(changes, isFirst: isFirst, by: self.reader) } },
-                { self.sync.staged() }, { self.sync.pullFailed($0) })
+                { self.sync.staged(at: self.engine.loop.monotonicNow) }, { self.sync.pullFailed($0) })
         case .apply(let pages):
             attempt(
                 { try self.write { try self.apply(pages, in: $0) } },

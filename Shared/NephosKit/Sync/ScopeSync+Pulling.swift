@@ -145,11 +145,11 @@ extension ScopeSync {
     }
 
     /// The page is kept; the next one is asked for.
-    mutating func staged() -> [Action] {
+    mutating func staged(at monotonic: Duration) -> [Action] {
         guard isPulling, let staging else { return [] }
         reading = staging
         self.staging = nil
-        return prolongWaiters() + [.read(request(of: staging))]
+        return prolongWaiters(at: monotonic) + [.read(request(of: staging))]
     }
 
     /// A page did not come, or could not be kept.

@@ -12,12 +12,14 @@ struct ScopeWaiter {
     }
 
     var goal: Goal
-    /// How long nothing may come.
+    /// How long nothing may come; all that it may take, where that is fixed.
     var timeout: Duration
     /// When it gives up, by the loop's clock.
     var deadline: Duration
     /// Whether it gives up as soon as it is known to wait in vain for now.
     var isImpatient: Bool
+    /// Whether it gives up at its time also while something comes.
+    var isFixed = false
 }
 
 /// Where a scope stands on disk, as those who wait for it see it.
@@ -38,11 +40,13 @@ extension ScopeSync {
     /// - Parameter goal: Nil: a pull that begins now, or later; one that is on its way may have missed the latest.
     /// - Returns: Names it, for ``endWaiter(_:_:)``.
     mutating func wait(
-        for goal: ScopeWaiter.Goal?, timeout: Duration, isImpatient: Bool, at monotonic: Duration
+        for goal: ScopeWaiter.Goal?, timeout: Duration, isImpatient: Bool, isFixed: Bool = false,
+        at monotonic: Duration
     ) -> (number: Int, actions: [Action]) {
         waiterCount += 1
         waiters[waiterCount] = ScopeWaiter(
-            goal: goal ?? .pulled(pulls + 1), timeout: timeout, deadline: monotonic + timeout, isImpatient: isImpatient)
+            goal: goal ?? .pulled(pulls + 1), timeout: timeout, deadline: monotonic + timeout,
+            isImpatient: isImpatient, isFixed: isFixed)
         var actions: [Action] = [.wait(.waiter(waiterCount), timeout)]
         switch goal {
         case nil: actions += pull()
@@ -52,10 +56,12 @@ extension ScopeSync {
         return (waiterCount, actions + [.look])
     }
 
-    /// A page has come, and there are more: whoever waits for all of them waits on.
-    func prolongWaiters() -> [Action] {
+    /// A page has come, and there are more: whoever waits for all of them waits on, unless their time is fixed.
+    mutating func prolongWaiters(at monotonic: Duration) -> [Action] {
         waiters.sorted { $0.key < $1.key }.compactMap { number, waiter in
-            if case .sent = waiter.goal { nil } else { .wait(.waiter(number), waiter.timeout) }
+            guard waiter.goal != .sent, !waiter.isFixed else { return nil }
+            waiters[number]?.deadline = monotonic + waiter.timeout
+            return .wait(.waiter(number), waiter.timeout)
         }
     }
 

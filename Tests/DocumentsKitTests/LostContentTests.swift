@@ -1,0 +1,41 @@
+import Foundation
+import NephosCore
+import NephosSimulation
+import Testing
+
+@testable import NephosKit
+
+/// A server that comes back from an older copy gets from devices what they have of its contents.
+@Suite struct LostContentTests {
+    @Test(arguments: [true, false]) func whatADeviceHasOnlyAsACopyComesBack(isFetched: Bool) async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.settle()
+            try await two.settle()
+            let copy = try cloud.simulation.use { try $0.copyStorage(of: .documents) }
+            let (long, other) = (testBytes(3_000_000, seed: 1), testBytes(300_000, seed: 2))
+            try await one.container.put(long, at: "f/long", makesFolders: true)
+            try await one.container.put(other, at: "other")
+            try await one.settle()
+            try await two.settle()
+            let holder = isFetched ? two : one
+            if isFetched {
+                for path in ["f/long", "other"] { _ = try await two.container.read(path) }
+            }
+            (isFetched ? one : two).setOffline(true)
+            try cloud.simulation.use { try $0.restore(copy, of: .documents) }
+            try await holder.container.scope.waitUntilCurrent(timeout: .seconds(120))
+            try await holder.settle()
+            #expect(try await holder.container.status().refused.isEmpty)
+            let three = try await cloud.open()
+            try await three.settle()
+            #expect(try await three.container.read("f/long") == long)
+            #expect(try await three.container.read("other") == other)
+            // Each has one file here still, and it is a copy.
+            #expect(holder.contentFiles.count == 2)
+            #expect(try holder.session.contentCache().bytes == 3_300_000)
+            holder.setOffline(true)
+            #expect(try await holder.container.read("f/long") == long)
+        }
+    }
+}
