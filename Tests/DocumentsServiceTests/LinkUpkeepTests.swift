@@ -11,7 +11,7 @@ import Testing
     private let house: ContainerHouse
 
     init() throws {
-        house = try ContainerHouse(linksMax: 200)
+        house = try ContainerHouse(linksMax: 700)
         try house.cloud.createAccount("other")
         try house.cloud.createAccount("third")
     }
@@ -108,7 +108,7 @@ import Testing
     @Test func whateverBecomesOfAccountsTheLastLinkOfAllHasItsTurn() throws {
         let devices = try inOrder()
         let file = try devices[0].makeFile("a")
-        for _ in 0..<200 { try devices[0].publish(file) }
+        for _ in 0..<700 { try devices[0].publish(file) }
         try devices[1].publish(devices[1].makeFile("a"))
         wait(.seconds(5))
         try house.removeApp()

@@ -102,6 +102,8 @@ final class PublishedContents {
         var key: OwnerKey
     }
 
+    private static let stopping = CloudError(.serviceUnavailable, "The service is stopping.")
+
     private typealias LookedUp = (Result<Found?, CloudError>) -> Void
 
     /// Finds the link, and what it is of.
@@ -116,7 +118,7 @@ final class PublishedContents {
         host.loop.offload(to: .reading) {
             try snapshots.read { try LinkRows.open(hash, at: now, in: $0) }
         } then: { [weak self] result in
-            guard let self else { return }
+            guard let self else { return completion(.failure(Self.stopping)) }
             guard case .success(let link) = result else {
                 return completion(.failure(CloudError(.serviceBusy, "The database could not be read.")))
             }
@@ -136,7 +138,7 @@ final class PublishedContents {
             guard try LinkRows.isOpen(link, at: host.loop.wallClock.now, in: $0) else { return }
             key = try keys.existingKey(of: link.scope.owner, in: $0)
         } then: { [weak self] failure in
-            guard let self else { return }
+            guard let self else { return completion(.failure(Self.stopping)) }
             if let failure { return completion(.failure(failure)) }
             guard let key, host.serves(link.scope, to: link.app) else { return completion(.success(nil)) }
             completion(.success(found(link, key)))
