@@ -17,7 +17,8 @@ struct LocalCopy: Sendable {
 /// Contents of a container that are here besides on the server. Which of them go is for ``ContentCache`` to decide.
 extension DocumentTransaction {
     // An item's former content is found by the item, a content by its root: a copy of an item has it too. Those with
-    // `is_kept` were found to be wanted, and are not counted; see ``ContentCache``.
+    // `is_kept` were found to be wanted, and are not counted; see ``ContentCache``. A further content's row does not name
+    // its item as the others do (``renditionOwner(_:)``): it says nothing of where the item's own contents are.
     static let copies = """
         CREATE TABLE document_copies (
             account TEXT NOT NULL, container TEXT NOT NULL, root BLOB NOT NULL, item TEXT NOT NULL,
@@ -86,14 +87,21 @@ extension DocumentTransaction {
         }
     }
 
+    /// What stands for an item in the rows of its further contents.
+    private static func renditionOwner(_ item: DocumentID) -> String { "\(item)/renditions" }
+
     /// Notes that a content is here, in a file of the home. What the item had before is of no use any more.
     ///
     /// - Returns: Files that nobody needs any more: this one, where the content was here already.
     func addCopy(
         of content: WireDocumentContent, for item: DocumentID, file: DocumentID, chunks: [CutChunk], now: Timestamp
     ) throws -> [DocumentID] {
-        let contents = try document(item).map { [$0.wire.content] + $0.wire.conflicts } ?? []
-        let former = try removeCopies(of: item, besides: contents.map(\.root) + [content.root])
+        let held = try document(item)?.wire
+        let isRendition = held?.isRendition(content) ?? false
+        let owner = isRendition ? Self.renditionOwner(item) : item.description
+        let contents =
+            isRendition ? held?.renditions.map(\.content) ?? [] : held.map { [$0.content] + $0.conflicts } ?? []
+        let former = try removeCopies(of: owner, besides: contents.map(\.root) + [content.root])
         if try hasCopy(of: content.root) {
             try noteUse(of: content.root, at: now)
             return former + [file]
@@ -103,7 +111,7 @@ extension DocumentTransaction {
                 + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
         ).execute(
             arguments: arguments(
-                content.root, item.description, file.wire, Int64(clamping: content.length),
+                content.root, owner, file.wire, Int64(clamping: content.length),
                 Int64(clamping: now.milliseconds), CutChunk.encode(chunks)))
         try touch(item.name)
         return former
@@ -126,13 +134,15 @@ extension DocumentTransaction {
         try touch(ItemName(item))
     }
 
-    /// - Parameter roots: Of what stays.
+    /// - Parameters:
+    ///   - owner: The item, as the rows name it.
+    ///   - roots: Of what stays.
     /// - Returns: The files that nobody needs any more.
-    func removeCopies(of item: DocumentID, besides roots: [Data] = []) throws -> [DocumentID] {
+    private func removeCopies(of owner: String, besides roots: [Data]) throws -> [DocumentID] {
         let rows = try Row.fetchAll(
             cached(
                 "SELECT file, root FROM document_copies WHERE account = ?1 AND container = ?2 AND item = ?3"),
-            arguments: arguments(item.description))
+            arguments: arguments(owner))
         let files = rows.filter { !roots.contains($0["root"] as Data) }
             .compactMap { DocumentID(bytes: $0["file"] as Data) }
         for file in files { try forgetCopy(in: file) }
