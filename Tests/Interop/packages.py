@@ -5,6 +5,7 @@ Run by itself it prints the package of the protocol's example, and its SHA-256.
 
 import hashlib
 import struct
+import sys
 from typing import NamedTuple
 
 MARK, FORMAT = b"NEPHOSPK", 1
@@ -93,10 +94,14 @@ EXAMPLE = [
     Member(FILE, b"bin.txt"),
     Member(LINK, b"current", target=b"bin/run"),
 ]
+EXAMPLE_HASH = "36921628a302cb8085599591edf827d36e962202a4ccb9d580323f7cd56819f3"
 
 
 if __name__ == "__main__":
     package = encode(EXAMPLE)
-    assert decode(package) == sorted(EXAMPLE, key=lambda member: member.path)
+    if decode(package) != sorted(EXAMPLE, key=lambda member: member.path):
+        sys.exit("The example is not read as it was written.")
     print(package.hex())
     print(hashlib.sha256(package).hexdigest())
+    if hashlib.sha256(package).hexdigest() != EXAMPLE_HASH:
+        sys.exit("The example is another than the protocol's.")
