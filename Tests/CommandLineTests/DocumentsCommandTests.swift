@@ -355,17 +355,17 @@ import Testing
             let same = "diff -r --no-dereference \(folder)/a.bundle \(folder)/b && test -x \(folder)/b/Info.txt"
             #expect(try await person.run(shell: same).status == 0)
             // What is there stays, unless somebody says otherwise.
-            try write("mine", to: folder + "/tree/a.bundle/mine")
+            try write("mine", to: folder + "/tree/f/a.bundle/mine")
             let stays = try await person.run("docs", "get", "-r", "f", folder + "/tree")
             #expect(stays.status == 1 && stays.errors.contains("--replace"), "\(stays)")
-            #expect(try await person.run("docs", "get", "f/a.bundle", folder + "/tree").status == 1)
-            #expect(try await person.run(shell: "cat \(folder)/tree/a.bundle/mine").output == "mine")
+            #expect(try await person.run("docs", "get", "f/a.bundle", folder + "/tree/f").status == 1)
+            #expect(try await person.run(shell: "cat \(folder)/tree/f/a.bundle/mine").output == "mine")
             #expect(try await person.run("docs", "get", "-r", "--replace", "f", folder + "/tree").status == 0)
             #expect(
-                try await person.run(shell: "ls -A \(folder)/tree && ls \(folder)/tree/a.bundle").output
+                try await person.run(shell: "ls -A \(folder)/tree/f && ls \(folder)/tree/f/a.bundle").output
                     == "a.bundle\nContents\nInfo.txt\nlink\n")
             // A folder stays the package that it is there, and the same is no other version.
-            let again = try await person.run("docs", "put", "-r", folder + "/tree", "f")
+            let again = try await person.run("docs", "put", "-r", folder + "/tree/f")
             #expect(again.status == 0, "\(again)")
             #expect(try await person.run("docs", "put", "-r", folder + "/a.bundle", "f").status == 0)
             let versions = try await person.run("docs", "versions", "f/a.bundle", "--json").output
