@@ -1,6 +1,7 @@
 import Foundation
 import NephosBulk
 import NephosBus
+import NephosChunks
 import NephosContent
 import NephosCore
 import NephosSimulation
@@ -273,11 +274,13 @@ final class ContainerHistory {
     private func putPackage(_ index: Int, at path: String) async throws {
         let package = folder + "-package"
         try FileManager.default.createDirectory(atPath: package + "/f", withIntermediateDirectories: true)
-        try bytes().write(to: URL(fileURLWithPath: package + "/f/x"))
+        let data = bytes()
+        try data.write(to: URL(fileURLWithPath: package + "/f/x"))
+        let list = try LocalPackage(LocalPath(package), allowsOpenDatabase: false).list
+        let (root, inline) = try Self.root(of: Data(list.encoded()) + data)
         try await change(index, "puts \(counter) as a package at \(path)") { container in
             let entry = try await container.put(package: package, at: path, makesFolders: true)
-            guard let content = try container.read({ try $0.document(entry.id)?.wire.content }) else { return }
-            puts.append(Put(item: entry.id, root: content.root, inline: content.inline, path: path))
+            puts.append(Put(item: entry.id, root: root, inline: inline, path: path))
         }
     }
 

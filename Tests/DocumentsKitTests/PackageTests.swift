@@ -404,6 +404,39 @@ import Testing
         }
     }
 
+    /// What is printed to put it again puts it as what it was.
+    @Test func whatIsRefusedIsPutAgainAsWhatItWas() async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.settle()
+            let package = try makePackage(cloud.root + "/a", bytes(300_000, seed: 1))
+            try await one.container.put(Data("x".utf8), at: "x")
+            try await one.settle()
+            try cloud.setPlan(bytes: 100_000)
+            let put = try await one.container.put(package: package, at: "a")
+            try await one.container.setRendition(bytes(200_000, seed: 2), named: "it's", of: "x")
+            try await one.settle()
+            let refused = try await one.container.scope.status().refused
+            let lines = refused.compactMap(\.recovery).sorted()
+            try #require(lines.count == 2, "\(refused)")
+            #expect(lines.contains { $0.contains(" --package ") && $0.hasSuffix(" /Documents/a") }, "\(lines)")
+            #expect(
+                lines.contains { $0.contains(#" --rendition='it'\''s' "#) && $0.hasSuffix(" /Documents/x") }, "\(lines)"
+            )
+            try cloud.setPlan(bytes: 10_000_000)
+            let file = one.session.home + "/content/\(try #require(put.version))"
+            let again = try await one.container.put(package: file, at: "again")
+            #expect(again.kind == .package && again.size == put.size)
+            try await one.settle()
+            try await one.container.get("again", to: cloud.root + "/b")
+            #expect(try tree(cloud.root + "/b") == tree(package))
+            let error = await #expect(throws: CloudError.self) {
+                try await one.container.put(package: package + "/run", at: "no")
+            }
+            #expect(error?.code == .invalidArguments)
+        }
+    }
+
     @Test func manyAreGotTogetherAndFoundByTheirType() async throws {
         try await withDevices { one, two, folder in
             let package = try makePackage(folder + "/a", bytes(70_000, seed: 1))

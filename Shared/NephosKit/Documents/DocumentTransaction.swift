@@ -33,6 +33,13 @@ struct DocumentTransaction {
         // What an item was that is removed; 0: an earlier release has written the row.
         LocalMigration(
             name: "documents: kinds", sql: "ALTER TABLE documents ADD COLUMN kind INTEGER NOT NULL DEFAULT 0"),
+        // What the content that was refused is of, and of a further one the name.
+        LocalMigration(
+            name: "documents: refused kinds",
+            sql: """
+                ALTER TABLE document_refusals ADD COLUMN kind INTEGER NOT NULL DEFAULT 0;
+                ALTER TABLE document_refusals ADD COLUMN rendition BLOB;
+                """),
     ]
 
     // A removed item is kept without a body: a late answer must not bring it back.

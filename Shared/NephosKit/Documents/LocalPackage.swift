@@ -18,8 +18,7 @@ struct LocalPackage: Equatable {
     /// - Throws: ``CloudError`` `.invalidArguments`, `.constraintViolation`, `.limitExceeded`; or of what cannot be read.
     init(_ folder: LocalPath, allowsOpenDatabase: Bool) throws(CloudError) {
         guard let status = try folder.status(followsLinks: true), status.st_mode & S_IFMT == S_IFDIR else {
-            throw CloudError(
-                .invalidArguments, "Only a folder can be put as a package.", details: ["file": folder.text])
+            throw Self.noFolder(folder)
         }
         self.folder = folder
         let stamp = FileStamp(status)
@@ -30,6 +29,10 @@ struct LocalPackage: Equatable {
         let stamps = Dictionary(scan.found.map { ($0.member.path, $0.stamp) }) { $1 }
         // Each member has one.
         self.stamps = list.members.map { stamps[$0.path] ?? stamp }
+    }
+
+    fileprivate static func noFolder(_ place: LocalPath) -> CloudError {
+        CloudError(.invalidArguments, "Only a folder can be put as a package.", details: ["file": place.text])
     }
 
     /// When something in it was changed last, in nanoseconds since 1970.
@@ -185,11 +188,15 @@ extension PackageList.Member {
 }
 
 extension ContentFolder {
-    /// Copies a folder as one content; what is too long to go with its request is not flushed yet.
+    /// Copies a folder as one content; what is too long to go with its request is not flushed yet. Of a file that is the
+    /// content of a package the bytes are copied: so what was refused is put again.
     ///
     /// - Throws: ``CloudError`` as ``LocalPackage/init(_:allowsOpenDatabase:)`` does; `.constraintViolation` when
     ///   something in it changes while it is read.
     func stage(package folder: LocalPath, version: DocumentID, allowsOpenDatabase: Bool) throws -> StagedContent {
+        if let status = try folder.status(followsLinks: true), status.st_mode & S_IFMT == S_IFREG {
+            return try stage(packed: folder, version: version)
+        }
         let package = try LocalPackage(folder, allowsOpenDatabase: allowsOpenDatabase)
         var reader = LocalPackageReader(package)
         var staged = try stage(
@@ -206,5 +213,33 @@ extension ContentFolder {
         }
         staged.kind = .package
         return staged
+    }
+
+    private func stage(packed file: LocalPath, version: DocumentID) throws -> StagedContent {
+        var staged = try stage(file: file, version: version)
+        do { try requirePackage(staged) } catch {
+            if staged.inline == nil { remove(version) }
+            guard CloudError(wrapping: error).code == .invalidArguments else { throw error }
+            throw LocalPackage.noFolder(file)
+        }
+        (staged.kind, staged.isExecutable, staged.stamp) = (.package, false, nil)
+        return staged
+    }
+
+    /// - Throws: ``CloudError`` `.invalidArguments`, `.limitExceeded`, `.incompatibleVersion` for what is no package.
+    private func requirePackage(_ staged: StagedContent) throws {
+        func bytes(_ count: Int) throws -> Data {
+            if let inline = staged.inline { return inline.prefix(count) }
+            let data = DataSink(count: count)
+            guard try copy(staged.version, length: staged.length, 0..<count, to: data) else {
+                throw ContentReading.damaged
+            }
+            return data.content
+        }
+        let header = try bytes(Int(clamping: min(staged.length, UInt64(PackageList.headerBytes))))
+        let count = try header.withUnsafeBytes {
+            try PackageList.byteCount(ofHeader: $0, contentLength: staged.length)
+        }
+        _ = try bytes(count).withUnsafeBytes { try PackageList(decoding: $0, contentLength: staged.length) }
     }
 }

@@ -41,7 +41,7 @@ public struct DocumentSource: Sendable {
         DocumentSource(path, .data(data))
     }
     /// A folder of this machine with all that is in it, as one item that changes as one: a package. What in it ends in
-    /// `.nosync` is left out.
+    /// `.nosync` is left out. A file that is the content of a package, to the byte, is put as that.
     ///
     /// - Parameter allowsOpenDatabase: As of ``file(_:at:allowsOpenDatabase:)``.
     public static func package(_ folder: String, at path: String, allowsOpenDatabase: Bool = false) -> DocumentSource {
