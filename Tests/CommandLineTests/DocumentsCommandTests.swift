@@ -319,6 +319,28 @@ import Testing
         }
     }
 
+    /// What a kill leaves is called as a part is; what was there is there.
+    @Test(arguments: [SIGINT, SIGKILL]) func aGetOfAPackageThatIsEndedLeavesWhatWasThere(signal: Int32) async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (person, folder) = (house.person, house.folder + "/target")
+            let content = Data((0..<3_000_000).map { UInt8(truncatingIfNeeded: $0 &* $0 >> 7) })
+            for name in ["a", "b"] { try write(content, to: house.folder + "/long/f/" + name) }
+            #expect(try await person.run("docs", "put", "--package", house.folder + "/long").status == 0)
+            #expect(try await person.run("docs", "evict", "long").status == 0)
+            try write("mine", to: folder + "/long/mine")
+            let get = try person.start(["docs", "get", "--replace", "long", folder, "--limit-rate", "100K"])
+            try await eventually("it writes") {
+                try FileManager.default.contentsOfDirectory(atPath: folder).count == 2
+            }
+            get.signal(signal)
+            #expect(await get.outcome().status == 128 + signal)
+            let names = try FileManager.default.contentsOfDirectory(atPath: folder)
+            #expect(names.filter { !$0.hasPrefix(".nephos-") } == ["long"] && (signal == SIGKILL || names.count == 1))
+            #expect(try FileManager.default.contentsOfDirectory(atPath: folder + "/long") == ["mine"])
+        }
+    }
+
     @Test func aPackageIsPutListedReadAndGotAsOne() async throws {
         try await withHousehold { house in
             try await house.begin()
