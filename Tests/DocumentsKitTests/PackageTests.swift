@@ -390,7 +390,9 @@ import Testing
             try await one.settle()
             try await two.settle()
             two.setOffline(true)
-            try write(Data("newer".utf8), package + "/Contents/large")
+            // By the time that all of it is sent, the removal has come.
+            try write(bytes(2_000_000, seed: 3), package + "/Contents/large")
+            two.session.setTransferLimits(TransferLimits(upload: 100_000))
             try await two.container.put([.package(package, at: "a"), .link(to: "elsewhere", at: "link")])
             let batch = try await one.container.trash(["a", "link"])
             try await one.container.remove(batch)
