@@ -40,6 +40,19 @@ public enum DocumentLimits {
     public static let versionsMax = 100
     /// Conflicts of an item that nobody has resolved.
     public static let conflictsMax = 16
+    /// Further contents of an item, and bytes of the name of one.
+    public static let renditionsMax = 8
+    public static let renditionNameBytesMax = 64
+    /// Whether a further content can be called so: by any bytes but NUL.
+    public static func isRenditionName(_ name: some Collection<UInt8>) -> Bool {
+        (1...renditionNameBytesMax).contains(name.count) && !name.contains(0)
+    }
+
+    /// Members of a package, and bytes of the list of them: paths, the targets of links, and attributes.
+    public static let packageMembersMax = 100_000
+    public static let packageListBytesMax = 16 << 20
+    /// The path of a member within its package, in bytes; and how many names it has, ``depthMax`` at most.
+    public static let packagePathBytesMax = 4095
     /// Bytes of the items that a reply has; those of more are read.
     public static let replyBytesMax = 1 << 20
     /// Ids that are asked about in one request.

@@ -323,6 +323,116 @@ import Testing
         }
     }
 
+    /// What a kill leaves is called as a part is; what was there is there.
+    @Test(arguments: [SIGINT, SIGKILL]) func aGetOfAPackageThatIsEndedLeavesWhatWasThere(signal: Int32) async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (person, folder) = (house.person, house.folder + "/target")
+            let content = Data((0..<3_000_000).map { UInt8(truncatingIfNeeded: $0 &* $0 >> 7) })
+            for name in ["a", "b"] { try write(content, to: house.folder + "/long/f/" + name) }
+            #expect(try await person.run("docs", "put", "--package", house.folder + "/long").status == 0)
+            #expect(try await person.run("docs", "evict", "long").status == 0)
+            try write("mine", to: folder + "/long/mine")
+            let get = try person.start(["docs", "get", "--replace", "long", folder, "--limit-rate", "100K"])
+            try await eventually("it writes") {
+                try FileManager.default.contentsOfDirectory(atPath: folder).count == 2
+            }
+            get.signal(signal)
+            #expect(await get.outcome().status == 128 + signal)
+            let names = try FileManager.default.contentsOfDirectory(atPath: folder)
+            #expect(names.filter { !$0.hasPrefix(".nephos-") } == ["long"] && (signal == SIGKILL || names.count == 1))
+            #expect(try FileManager.default.contentsOfDirectory(atPath: folder + "/long") == ["mine"])
+        }
+    }
+
+    @Test func aPackageIsPutListedReadAndGotAsOne() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (person, folder) = (house.person, house.folder + "/files")
+            try write(
+                Data((0..<200_000).map { UInt8(truncatingIfNeeded: $0 &* 31 >> 3) }),
+                to: folder + "/a.bundle/Contents/x")
+            try write("0123456789", to: folder + "/a.bundle/Info.txt")
+            let make = try await person.run(
+                shell: "ln -s Contents/x \(folder)/a.bundle/link && chmod +x \(folder)/a.bundle/Info.txt")
+            #expect(make.status == 0, "\(make)")
+            let refused = try await person.run("docs", "put", folder + "/a.bundle")
+            #expect(refused.status == 64 && refused.errors.contains("--package"), "\(refused)")
+            let put = try await person.run("docs", "put", "-p", "--package", folder + "/a.bundle", "f/a.bundle")
+            #expect(put.status == 0, "\(put)")
+            #expect(try await person.run("docs", "put", "--package", folder + "/a.bundle/Info.txt").status == 64)
+            #expect(try await person.run("docs", "ls", "f").output.contains("a.bundle#"))
+            #expect(try await person.run("docs", "tree", "f").output == "/Documents/f\n└── a.bundle#\n")
+            #expect(try await person.run("docs", "ls", "f", "--json").output.contains(#""kind":"package""#))
+            #expect(
+                try await person.run("docs", "cat", "f/a.bundle/Info.txt", "--offset", "2", "--length", "3").output
+                    == "234")
+            let cat = try await person.run(
+                shell: "nephos docs cat f/a.bundle/Contents/x | cmp - \(folder)/a.bundle/Contents/x")
+            #expect(cat.status == 0, "\(cat)")
+            for (command, status) in [
+                ["cat", "f/a.bundle"]: 64, ["cat", "f/a.bundle/none"]: 2, ["cat", "f/a.bundle/Contents"]: 64,
+                ["get", "f/a.bundle", "-"]: 64,
+            ] {
+                #expect(try await person.run(["docs"] + command).status == status, "\(command)")
+            }
+            let got = try await person.run("docs", "get", "f/a.bundle", folder + "/b")
+            #expect(got.status == 0 && got.output.hasPrefix("Got "), "\(got)")
+            let same = "diff -r --no-dereference \(folder)/a.bundle \(folder)/b && test -x \(folder)/b/Info.txt"
+            #expect(try await person.run(shell: same).status == 0)
+            // What is there stays, unless somebody says otherwise.
+            try write("mine", to: folder + "/tree/f/a.bundle/mine")
+            let stays = try await person.run("docs", "get", "-r", "f", folder + "/tree")
+            #expect(stays.status == 1 && stays.errors.contains("--replace"), "\(stays)")
+            #expect(try await person.run("docs", "get", "f/a.bundle", folder + "/tree/f").status == 1)
+            #expect(try await person.run(shell: "cat \(folder)/tree/f/a.bundle/mine").output == "mine")
+            #expect(try await person.run("docs", "get", "-r", "--replace", "f", folder + "/tree").status == 0)
+            #expect(
+                try await person.run(shell: "ls -A \(folder)/tree/f && ls \(folder)/tree/f/a.bundle").output
+                    == "a.bundle\nContents\nInfo.txt\nlink\n")
+            // A folder stays the package that it is there, and the same is no other version.
+            let again = try await person.run("docs", "put", "-r", folder + "/tree/f")
+            #expect(again.status == 0, "\(again)")
+            #expect(try await person.run("docs", "put", "-r", folder + "/a.bundle", "f").status == 0)
+            let versions = try await person.run("docs", "versions", "f/a.bundle", "--json").output
+            #expect(versions.matches(of: /"version"/).count == 1, "\(versions)")
+        }
+    }
+
+    @Test func aFurtherContentIsPutListedGotAndTakenAway() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (person, folder) = (house.person, house.folder + "/files")
+            try write("photo", to: folder + "/photo.jpg")
+            try write("small", to: folder + "/small.jpg")
+            #expect(try await person.run("docs", "put", folder + "/photo.jpg").status == 0)
+            let put = try await person.run(
+                "docs", "put", "--rendition", "thumbnail", folder + "/small.jpg", "photo.jpg")
+            #expect(put.output == "Put thumbnail of /Documents/photo.jpg.\n", "\(put)")
+            #expect(try await person.run("docs", "ls").output.contains("with thumbnail"))
+            let second = try await house.anotherDevice("second")
+            let list = try await second.run("docs", "renditions", "photo.jpg")
+            #expect(list.output.contains("thumbnail") && !list.output.contains("another version"), "\(list)")
+            #expect(try await second.run("docs", "get", "--rendition", "thumbnail", "photo.jpg", "-").output == "small")
+            #expect(try await second.run("docs", "get", "--rendition", "thumbnail", "photo.jpg", folder).status == 0)
+            #expect(try await second.run(shell: "cat \(folder)/photo.jpg.thumbnail").output == "small")
+            try write("newer", to: folder + "/photo.jpg")
+            #expect(try await person.run("docs", "put", folder + "/photo.jpg").status == 0)
+            #expect(try await person.run("docs", "renditions", "photo.jpg").output.contains("of another version"))
+            for (command, status) in [
+                ["put", "--rendition", "t", folder + "/small.jpg"]: 64,
+                ["get", "--rendition", "no", "photo.jpg", "-"]: 2,
+                ["put", "--rendition", "t", folder + "/small.jpg", "none"]: 2, ["renditions", "none"]: 2,
+                ["renditions", "photo.jpg", "--remove", "no"]: 2,
+                ["renditions", "photo.jpg", "--remove", "thumbnail"]: 0,
+            ] {
+                #expect(try await person.run(["docs"] + command).status == status, "\(command)")
+            }
+            #expect(
+                try await person.run("docs", "renditions", "photo.jpg").output == "There are no further contents.\n")
+        }
+    }
+
     @Test func whatIsCalledByNoTextIsReachedByItsID() async throws {
         try await withHousehold { house in
             try await house.begin()

@@ -128,6 +128,7 @@ import Testing
             ["account", "create", "x", "--password-stdin", "--password-file", "x"], ["docs", "resolve", "x"],
             ["docs", "put", "-"], ["docs", "put", "x", "--limit-rate", "999"], ["docs", "cat", "x", "--offset=-1"],
             ["docs", "put", "x", "--limit-rate", "5X"], ["docs", "put", "x", "--databases", "take"],
+            ["docs", "put", "x", "--rendition", "t"], ["docs", "get", "x", "--rendition", "t", "-r"],
         ] {
             #expect(try await nephos.run(wrong).status == 64, "\(wrong)")
         }
@@ -393,6 +394,7 @@ import Testing
         "docs download": (0, 0), "docs evict": (1, 1), "docs cache": (0, 0),
         // As far as this device knows, there is none.
         "docs resolve": (2, 2),
+        "docs renditions": (0, 0),
         // What is about the server, or needs it.
         "kv history": (7, 4), "kv sync": (7, 4), "status": (7, 4), "why": (7, 4), "verify": (7, 4),
         "conflicts": (7, 4), "storage": (7, 4), "devices list": (7, 4), "devices rename": (7, 4),

@@ -77,7 +77,7 @@ struct ContainerAudit {
     private func checkContents() throws {
         var uses: [Part: Int64] = [:]
         var charged: Int64 = 0
-        for content in versions.values.joined() {
+        for content in Array(versions.values.joined()) + items.values.flatMap({ $0.renditions.map(\.content) }) {
             charged += content.root.isEmpty ? Int64(content.length) : 0
             guard !content.root.isEmpty else { continue }
             uses[Part(id: [UInt8](content.root), isNode: content.depth > 0), default: 0] += 1
@@ -99,6 +99,9 @@ struct ContainerAudit {
         }
         charged += rows.chunks.values.reduce(0) { $0 + $1 - Int64(ChunkSealer.overhead) }
         guard rows.charged == charged else { throw Violation("The account is charged \(rows.charged), not \(charged)") }
+        guard rows.renditions == items.values.reduce(0, { $0 + Int64($1.renditions.count) }) else {
+            throw Violation("\(rows.renditions) further contents lie there")
+        }
         guard rows.left == 0 else { throw Violation("\(rows.left) endings, holds and removals are left") }
     }
 
@@ -108,12 +111,14 @@ struct ContainerAudit {
         var chunks: [[UInt8]: Int64] = [:]
         var charged: Int64 = 0
         var left: Int64 = 0
+        var renditions: Int64 = 0
     }
 
     private static let selectUses = SQL("SELECT chunk, is_node, use_count FROM content_uses")
     private static let selectNodes = SQL("SELECT node FROM content_nodes")
     private static let selectChunks = SQL("SELECT id, length FROM content_chunks")
     private static let selectUsed = SQL("SELECT used FROM storage_owners")
+    private static let selectRenditions = SQL("SELECT COUNT(*) FROM document_renditions")
     private static let selectLeft = SQL(
         """
         SELECT (SELECT COUNT(*) FROM content_endings) + (SELECT COUNT(*) FROM content_holds)
@@ -134,6 +139,7 @@ struct ContainerAudit {
                 rows.chunks[id] = length
             }
             rows.charged = try transaction.first(Self.selectUsed) { $0.integer(0) } ?? 0
+            rows.renditions = try transaction.first(Self.selectRenditions) { $0.integer(0) } ?? 0
             rows.left = try transaction.first(Self.selectLeft) { $0.integer(0) } ?? 0
             return rows
         }

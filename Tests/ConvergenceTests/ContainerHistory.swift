@@ -1,6 +1,7 @@
 import Foundation
 import NephosBulk
 import NephosBus
+import NephosChunks
 import NephosContent
 import NephosCore
 import NephosSimulation
@@ -115,6 +116,7 @@ final class ContainerHistory {
         for member in members { member.session?.close() }
         simulation.close()
         try? FileManager.default.removeItem(atPath: folder)
+        try? FileManager.default.removeItem(atPath: folder + "-package")
     }
 
     private func flip(_ probability: Double) -> Bool { Double.random(in: 0..<1, using: &generator) < probability }
@@ -171,7 +173,9 @@ final class ContainerHistory {
         let index = Int.random(in: members.indices, using: &generator)
         let (member, place) = (members[index], path())
         switch Int.random(in: 0..<100, using: &generator) {
-        case ..<30: try await put(index, at: place)
+        case ..<22: try await put(index, at: place)
+        case ..<26: try await putPackage(index, at: place)
+        case ..<30: try await setRendition(index, of: place)
         case ..<36:
             try await change(index, "makes a folder \(place)") {
                 try await $0.makeFolder(at: place, makesParents: true)
@@ -266,6 +270,33 @@ final class ContainerHistory {
         }
     }
 
+    /// A folder with a file of its own, and one that others have too.
+    private func putPackage(_ index: Int, at path: String) async throws {
+        let package = folder + "-package"
+        try FileManager.default.createDirectory(atPath: package + "/f", withIntermediateDirectories: true)
+        let data = bytes()
+        try data.write(to: URL(fileURLWithPath: package + "/f/x"))
+        let list = try LocalPackage(LocalPath(package), allowsOpenDatabase: false).list
+        let (root, inline) = try Self.root(of: Data(list.encoded()) + data)
+        try await change(index, "puts \(counter) as a package at \(path)") { container in
+            let entry = try await container.put(package: package, at: path, makesFolders: true)
+            puts.append(Put(item: entry.id, root: root, inline: inline, path: path))
+        }
+    }
+
+    private func setRendition(_ index: Int, of path: String) async throws {
+        let (data, name) = (bytes(), flip(0.5) ? "small" : "large")
+        if flip(0.2) {
+            try await change(index, "takes \(name) of \(path) away") {
+                try await $0.removeRendition(named: name, of: path)
+            }
+        } else {
+            try await change(index, "sets \(counter) of \(data.count) as \(name) of \(path)") {
+                try await $0.setRendition(data, named: name, of: path)
+            }
+        }
+    }
+
     private static func root(of data: Data) throws -> (root: Data, inline: Data) {
         guard data.count > DocumentLimits.inlineBytesMax else { return (Data(), data) }
         var cutter = ContentCutter()
@@ -320,7 +351,7 @@ final class ContainerHistory {
             guard let container = try await container(index) else { continue }
             trees.append(
                 try await container.items().map {
-                    "\($0.path) \($0.kind) \($0.version?.description ?? "-") \($0.conflictCount)"
+                    "\($0.path) \($0.kind) \($0.version?.description ?? "-") \($0.conflictCount) \($0.renditionNames)"
                 })
             try collectRefused(of: container)
         }
@@ -347,7 +378,9 @@ final class ContainerHistory {
         // Half of the time what the server has, and else what is here.
         if Bool.random(using: &generator) { try container.session.setContentCache(maxBytes: 0) }
         defer { try? container.session.setContentCache(maxBytes: nil) }
-        for entry in try await container.items() where entry.kind == .file {
+        for entry in try await container.items() where entry.kind != .folder {
+            for name in entry.renditionNames { _ = try await container.rendition(named: name, of: entry.id) }
+            if entry.kind == .package { _ = try await container.packageMembers(of: entry.id) }
             let data = try await container.read(entry.path)
             let (root, inline) = try Self.root(of: data)
             guard puts.contains(where: { $0.root == root && $0.inline == inline }) else {

@@ -12,6 +12,10 @@ extension DocumentsCommand {
                 With one name the file gets its own in Documents. A folder that is there takes files in. - reads \
                 standard input, and needs a name to be put under.
 
+                With --package a folder is put as one item that changes as one, such as a document that is a folder; with \
+                -r a folder stays one that is one there already. With --rendition NAME a file becomes a further content \
+                of the item that is there, in place of the one of that name.
+
                 What is put is kept on this device until the server has it. Names that end in .nosync stay here: with \
                 -r they are left out.
 
@@ -28,6 +32,8 @@ extension DocumentsCommand {
         @Option(
             help: "Databases in use: skip leaves them out of what -r finds, put takes them as they are, torn or not.")
         var databases: LocalFiles.Databases?
+        @Flag(help: "Each folder as one item that changes as one.") var package = false
+        @Option(help: "The file as a further content of the item, under this name.") var rendition: String?
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: NetworkOptions
         @OptionGroup var transfer: TransferOptions
@@ -36,9 +42,16 @@ extension DocumentsCommand {
         func validate() throws {
             guard !paths.isEmpty else { throw ValidationError("Name a file.") }
             guard paths != ["-"] else { throw ValidationError("What comes from standard input needs a name.") }
+            guard rendition == nil || paths.count == 2 && !package && !recursive else {
+                throw ValidationError("With --rendition name one file, and the item that it belongs to.")
+            }
+            guard rendition == nil || paths[0] != "-" else {
+                throw ValidationError("A further content is put from a file.")
+            }
         }
 
         func run() async throws {
+            if let rendition { return try await put(rendition) }
             let files = paths.count == 1 ? paths : paths.dropLast()
             let target = paths.count == 1 ? "" : paths[paths.count - 1]
             try await container.withContainer(network, transfer: transfer) { container, _ in
@@ -50,7 +63,8 @@ extension DocumentsCommand {
                 }
                 let place = try await container.path(DocumentArgument(target))
                 var collected = LocalFiles(
-                    recursive: recursive, databases: databases, key: try await container.nameKey())
+                    recursive: recursive, packages: package, databases: databases, key: try await container.nameKey()
+                ) { path throws(CloudError) in try container.isPackage(at: path) }
                 var items: [DocumentEntry] = []
                 for file in files {
                     if file == "-" {
@@ -90,6 +104,16 @@ extension DocumentsCommand {
             }
         }
 
+        private func put(_ rendition: String) async throws {
+            try await container.withContainer(network, transfer: transfer) { container, _ in
+                let sent = try await SentDocuments(container)
+                let item = try await container.setRendition(
+                    file: paths[0], named: rendition, of: DocumentArgument(paths[1]))
+                try await sent.wait(
+                    [item], network, output, done: "Put \(inLine(rendition)) of \(inLine(item.path)).")
+            }
+        }
+
         private func putInput(at place: DocumentPath, of container: UbiquityContainer) async throws -> DocumentEntry {
             let writer = try container.makeWriter(at: place, makesFolders: parents || recursive)
             try await InputFile.readInput { try await writer.write($0) }
@@ -100,7 +124,10 @@ extension DocumentsCommand {
     struct Get: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Copy a file out of the container.",
-            discussion: "- writes to standard output. A local file is replaced as a whole, or stays as it is.")
+            discussion: """
+                - writes to standard output. A local file is replaced as a whole, or stays as it is. A package becomes a \
+                folder; one that is there and has something in it is replaced as a whole with --replace, and else stays.
+                """)
 
         @Argument(help: "The file.") var path: DocumentArgument
         @Argument(help: "Where to, a file or folder (default: its name, here).", completion: .file()) var target:
@@ -108,10 +135,18 @@ extension DocumentsCommand {
         @Flag(name: [.customShort("r"), .long], help: "Also a folder, with all that is in it.") var recursive = false
         @Option(name: .long, help: "Not the newest version but this one, of nephos docs versions.")
         var versionID: String?
+        @Flag(help: "A folder that is there gives way to a package, with all that is in it.") var replace = false
+        @Option(help: "Not the content but the further one of this name.") var rendition: String?
         @OptionGroup var container: ContainerOptions
         @OptionGroup var wait: WaitOptions
         @OptionGroup var transfer: TransferOptions
         @OptionGroup var output: OutputOptions
+
+        func validate() throws {
+            guard rendition == nil || versionID == nil && !recursive else {
+                throw ValidationError("A further content has no versions, and nothing in it.")
+            }
+        }
 
         struct Report: Encodable {
             var path: String
@@ -126,7 +161,13 @@ extension DocumentsCommand {
             Interrupt.first { LocalParts.removeAll() }
             try await container.withContainer(within: wait.duration, transfer: transfer) { container, _ in
                 let item = try await container.requireItem(at: path)
+                if let rendition { return try await fetch(rendition, of: item, in: container) }
                 if target == "-" {
+                    guard item.kind != .package else {
+                        throw CloudError(
+                            .invalidArguments, "A package is a folder, and goes to no standard output. Name a place.",
+                            details: ["path": item.path])
+                    }
                     return try StandardOutput.write(
                         try await container.read(item.id, version: version, timeout: wait.duration))
                 }
@@ -153,11 +194,45 @@ extension DocumentsCommand {
             let line = ProgressLine(isShown: !output.json)
             defer { line.clear() }
             let name = item.name
-            try await container.get(
-                item.id, to: file, followsLinks: followsLinks, version: version, timeout: wait.duration
-            ) { done, total in
-                line.show(done: Int(clamping: done), total: Int(clamping: total), name: name)
+            do throws(CloudError) {
+                try await container.get(
+                    item.id, to: file, followsLinks: followsLinks, version: version, replacesFolder: replace,
+                    timeout: wait.duration
+                ) { done, total in
+                    line.show(done: Int(clamping: done), total: Int(clamping: total), name: name)
+                }
+            } catch { throw Self.advised(error, item) }
+        }
+
+        /// Says what a person can do.
+        fileprivate static func advised(_ error: CloudError, _ item: DocumentEntry) -> CloudError {
+            guard error.code == .alreadyExists, item.kind == .package else { return error }
+            return CloudError(
+                .alreadyExists,
+                "A folder is there, and something is in it. Take it away, or have it replaced with --replace.",
+                details: error.details)
+        }
+
+        /// Gets a further content.
+        private func fetch(_ rendition: String, of item: DocumentEntry, in container: UbiquityContainer) async throws {
+            if target == "-" {
+                return try StandardOutput.write(
+                    try await container.rendition(named: rendition, of: item.id, timeout: wait.duration))
             }
+            let found = try await container.renditions(of: item.id).first { $0.name == rendition }
+            let place = try Self.place(target, Data("\(item.name).\(rendition)".utf8), item)
+            let line = ProgressLine(isShown: !output.json)
+            defer { line.clear() }
+            try await container.getRendition(
+                named: rendition, of: item.id, to: place, timeout: wait.duration
+            ) { done, total in
+                line.show(done: Int(clamping: done), total: Int(clamping: total), name: rendition)
+            }
+            line.clear()
+            let size = found?.size ?? 0
+            try output.print(
+                [Report(path: item.path, file: place.text, size: size)],
+                text: "Got \(inLine(place.text)) (\(describe(bytes: size))).")
         }
 
         private func fetchAll(in folder: DocumentEntry, of container: UbiquityContainer, to place: LocalPath)
@@ -171,7 +246,8 @@ extension DocumentsCommand {
                 try file.makeFolder()
                 places[child.id] = file
             }
-            var gets = Gets(of: container, timeout: wait.duration, showsProgress: !output.json)
+            var gets = Gets(
+                of: container, replacesFolders: replace, timeout: wait.duration, showsProgress: !output.json)
             for item in try await container.items(in: folder.id) {
                 // What is in a folder that could not be made fails with it.
                 guard gets.end == nil, let parent = places[item.parent] else { continue }
@@ -204,6 +280,7 @@ extension DocumentsCommand {
             private static let batchBytes: UInt64 = 256 << 20
 
             private let container: UbiquityContainer
+            private let replacesFolders: Bool
             private let timeout: Duration
             private let showsProgress: Bool
             private var batch: [(item: DocumentEntry, file: LocalPath)] = []
@@ -213,8 +290,9 @@ extension DocumentsCommand {
             /// Why no other is tried.
             private(set) var end: CloudError?
 
-            init(of container: UbiquityContainer, timeout: Duration, showsProgress: Bool) {
+            init(of container: UbiquityContainer, replacesFolders: Bool, timeout: Duration, showsProgress: Bool) {
                 self.container = container
+                self.replacesFolders = replacesFolders
                 self.timeout = timeout
                 self.showsProgress = showsProgress
             }
@@ -231,7 +309,8 @@ extension DocumentsCommand {
                 let line = ProgressLine(isShown: showsProgress)
                 let done = Mutex<[Int: UInt64]>([:])
                 let outcomes = await container.getEach(
-                    batch.map { ($0.item.id, $0.file) }, timeout: timeout, endsAll: ItemFailures.concernsAll
+                    batch.map { ($0.item.id, $0.file) }, replacesFolders: replacesFolders, timeout: timeout,
+                    endsAll: ItemFailures.concernsAll
                 ) { number, bytes in
                     let sum = done.withLock { done in
                         done[number] = bytes
@@ -245,7 +324,7 @@ extension DocumentsCommand {
                     case nil: break
                     case .success: reports.append(Report(path: item.path, file: file.text, size: item.size))
                     case .failure(let error):
-                        failures.add(item.path, error)
+                        failures.add(item.path, advised(error, item))
                         if ItemFailures.concernsAll(error) { end = end ?? error }
                     }
                 }
@@ -253,7 +332,10 @@ extension DocumentsCommand {
         }
 
         private static func place(_ target: String?, _ item: DocumentEntry) throws -> LocalPath {
-            let name = item.nameBytes.isEmpty ? Data("container".utf8) : item.nameBytes
+            try place(target, item.nameBytes.isEmpty ? Data("container".utf8) : item.nameBytes, item)
+        }
+
+        private static func place(_ target: String?, _ name: Data, _ item: DocumentEntry) throws -> LocalPath {
             try DocumentPath.check(name, of: item.path)
             guard let target else { return LocalPath(bytes: name) }
             let place = LocalPath(target)
@@ -268,9 +350,12 @@ extension DocumentsCommand {
     struct Cat: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Print files, one after the other, or a part of each.",
-            discussion: "Of a part only what it touches is fetched.")
+            discussion: """
+                Of a part only what it touches is fetched. What lies in a package is named as if that were a folder: \
+                nephos docs cat Letters/a.bundle/Contents/a.txt
+                """)
 
-        @Argument(help: "The files.") var paths: [DocumentArgument]
+        @Argument(help: "The files, or members of packages.") var paths: [DocumentArgument]
         @Option(help: "Where in each file to begin, in bytes.") var offset: UInt64 = 0
         @Option(help: "How many bytes of each, at most (default: all).") var length: UInt64?
         @OptionGroup var container: ContainerOptions
@@ -281,14 +366,26 @@ extension DocumentsCommand {
 
         func run() async throws {
             try await container.withContainer(within: wait.duration, transfer: transfer) { container, _ in
-                for path in paths { try await write(try await container.requireItem(at: path), of: container) }
+                for path in paths { try await write(path, of: container) }
             }
         }
 
-        private func write(_ item: DocumentEntry, of container: UbiquityContainer) async throws {
+        private func write(_ path: DocumentArgument, of container: UbiquityContainer) async throws {
             let (sum, isBeyond) = offset.addingReportingOverflow(length ?? .max)
             let range = offset..<(isBeyond ? .max : sum)
-            let stream = try await container.stream(item.id, range: range, timeout: wait.duration)
+            let stream: DocumentStream
+            if try await container.item(at: path) == nil,
+                let (item, member) = try await container.packageMember(at: path, timeout: wait.duration)
+            {
+                stream = try await container.stream(member, of: item.id, range: range, timeout: wait.duration)
+            } else {
+                let item = try await container.requireItem(at: path)
+                guard item.kind != .package else {
+                    throw CloudError(
+                        .invalidArguments, "This is a package. Name a file in it.", details: ["path": item.path])
+                }
+                stream = try await container.stream(item.id, range: range, timeout: wait.duration)
+            }
             for try await piece in stream { try StandardOutput.write(piece) }
         }
     }
@@ -308,6 +405,9 @@ struct LocalFiles {
     typealias Source = (source: DocumentSource, name: String)
 
     private let recursive: Bool
+    /// Whether the folders that are named are put as packages.
+    private let packages: Bool
+    private let isPackage: (DocumentPath) throws(CloudError) -> Bool
     /// Nil: they are refused.
     private let databases: Databases?
     /// What a name clashes by in the container.
@@ -326,8 +426,14 @@ struct LocalFiles {
     /// Files and folders that stay on this device, by their names.
     private var localCount = 0
 
-    init(recursive: Bool, databases: Databases?, key: @escaping ([UInt8]) -> [UInt8]) {
+    /// - Parameter isPackage: Whether the container has a package at the path: a folder stays one there.
+    init(
+        recursive: Bool, packages: Bool, databases: Databases?, key: @escaping ([UInt8]) -> [UInt8],
+        isPackage: @escaping (DocumentPath) throws(CloudError) -> Bool
+    ) {
         self.recursive = recursive
+        self.packages = packages
+        self.isPackage = isPackage
         self.databases = databases
         self.key = key
     }
@@ -366,6 +472,9 @@ struct LocalFiles {
         guard let status = try file.status(followsLinks: depth == 0) else {
             throw CloudError(.unknownItem, "There is no such file.", details: ["file": file.text])
         }
+        if packages, depth == 0 {
+            return append(.package(file, allowsOpenDatabase: databases == .put), file, path, 0)
+        }
         switch status.st_mode & S_IFMT {
         case S_IFREG:
             if databases != .put, let refusal = DatabaseFiles.refusal(of: file) {
@@ -376,7 +485,16 @@ struct LocalFiles {
         case S_IFLNK:
             let target = try file.destination()
             append(.link(Data(target)), file, path, target.count)
-        case S_IFDIR: try enter(file, path, depth)
+        case S_IFDIR where recursive:
+            if try isPackage(path) {
+                return append(.package(file, allowsOpenDatabase: databases == .put), file, path, 0)
+            }
+            try enter(file, path, depth)
+        case S_IFDIR:
+            throw CloudError(
+                .invalidArguments,
+                "This is a folder. With -r it is put with all that is in it, with --package as one item.",
+                details: ["file": file.text])
         default:
             guard depth > 0 else {
                 throw CloudError(
@@ -387,11 +505,6 @@ struct LocalFiles {
     }
 
     private mutating func enter(_ folder: LocalPath, _ path: DocumentPath, _ depth: Int) throws(CloudError) {
-        guard recursive else {
-            throw CloudError(
-                .invalidArguments, "This is a folder. With -r it is put with all that is in it.",
-                details: ["file": folder.text])
-        }
         guard depth < Self.depthMax else {
             throw CloudError(
                 .invalidArguments, "Folders lie too deep within each other.", details: ["file": folder.text])

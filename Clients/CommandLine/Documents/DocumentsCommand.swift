@@ -20,7 +20,7 @@ struct DocumentsCommand: AsyncParsableCommand {
             Remove.self,
             Deleted.self, Undo.self, Versions.self, Resolve.self, Restore.self, Status.self,
             Publish.self, Links.self, Unpublish.self,
-            Download.self, Evict.self, Cache.self,
+            Download.self, Evict.self, Cache.self, Renditions.self,
         ])
 
     typealias NetworkOptions = KeyValueCommand.NetworkOptions
@@ -135,6 +135,8 @@ struct DocumentRow: Encodable {
     var device: String?
     var executable: Bool?
     var tags: [String]?
+    /// What its further contents are called.
+    var renditions: [String]?
     var trashed: Bool?
     var batch: String?
     var conflicts: Int?
@@ -162,6 +164,7 @@ struct DocumentRow: Encodable {
         device = entry.device?.rawValue
         executable = entry.isExecutable ? true : nil
         tags = entry.tags.isEmpty ? nil : entry.tags
+        renditions = entry.renditionNames.isEmpty ? nil : entry.renditionNames
         trashed = entry.isTrashed ? true : nil
         batch = entry.trashBatch?.description
         conflicts = entry.conflictCount == 0 ? nil : entry.conflictCount
@@ -181,6 +184,7 @@ extension DocumentEntry {
         switch kind {
         case .folder: name + "/"
         case .link: name + "@"
+        case .package: name + "#"
         case .file: isExecutable ? name + "*" : name
         }
     }
@@ -204,6 +208,7 @@ extension DocumentEntry {
         if String(validating: nameBytes, as: UTF8.self) == nil {
             notes.append("no text: \(id.argument)")
         }
+        if !renditionNames.isEmpty { notes.append("with \(listed(renditionNames))") }
         if conflictCount > 0 { notes.append(conflictCount == 1 ? "1 conflict" : "\(conflictCount) conflicts") }
         return notes.joined(separator: ", ")
     }

@@ -5,8 +5,8 @@ internal import NephosServiceKit
 internal import NephosStorage
 internal import NephosWire
 
-/// What follows when an item is removed for good: its versions go, and what lay in it, folder by folder. And what has
-/// lain in the trash for its time is removed.
+/// What follows when an item is removed for good: its versions and further contents go, and what lay in it, folder by
+/// folder. And what has lain in the trash for its time is removed.
 ///
 /// A damaged item goes like any other, and keeps nobody's waiting.
 extension DocumentsService {
@@ -45,15 +45,21 @@ extension DocumentsService {
             if let content = try container.open(version, of: folder) { try giveBack(content, in: container) }
             try rows.removeVersion(version.id, of: folder)
         }
+        // By their rows, so that they go with an item that is damaged too.
+        let renditions = try rows.renditions(of: folder, limit: Self.step)
+        for rendition in renditions {
+            if let content = try container.open(rendition, of: folder) { try giveBack(content, in: container) }
+            try rows.removeRendition(rendition.version, of: folder)
+        }
         let children = try rows.children(of: folder, limit: Self.step)
         try remove(children, of: folder, in: container)
         let hasPlaces = try rows.removePlaces(of: folder, limit: Self.step)
-        if versions.count < Self.step, children.count < Self.step, !hasPlaces {
+        if versions.count < Self.step, renditions.count < Self.step, children.count < Self.step, !hasPlaces {
             try rows.setCount(0, of: folder)
             try rows.setHeight(0, of: folder)
             try rows.endRemoval(of: folder)
         }
-        return 1 + versions.count + children.count
+        return 1 + versions.count + renditions.count + children.count
     }
 
     private func giveBack(_ version: WireDocumentContent, in container: Container) throws {

@@ -2,6 +2,7 @@ import Foundation
 import NephosChunks
 import NephosCore
 import NephosFiles
+import NephosWire
 
 /// A content that was put, before the server has it: in the home, so that it survives whatever happens until then.
 struct StagedContent: Sendable {
@@ -17,7 +18,8 @@ struct StagedContent: Sendable {
     /// Nanoseconds since 1970.
     var modified: Int64
     var isExecutable = false
-    var isLink = false
+    /// Of the item that has it: a file, a link or a package.
+    var kind = WireItemKind.file
     /// Of the file that it was copied from; nil: its times do not tell whether it is written to.
     var stamp: FileStamp?
 }
@@ -103,6 +105,30 @@ struct ContentFolder: Sendable {
             offset += count
             return count
         }
+    }
+
+    /// Keeps what comes piece by piece.
+    ///
+    /// - Parameters:
+    ///   - length: How much there will be.
+    ///   - next: Fills the buffer as far as there is something; 0: that was all.
+    func stage(
+        length: Int, version: DocumentID, modified: Int64, _ next: (UnsafeMutableRawBufferPointer) throws -> Int
+    ) throws -> StagedContent {
+        guard length <= DocumentLimits.inlineBytesMax else {
+            return try copy(length, to: version, modified: modified, next)
+        }
+        var data = Data(count: length)
+        var filled = 0
+        while filled < length {
+            let count = try data.withUnsafeMutableBytes {
+                try next(UnsafeMutableRawBufferPointer(rebasing: $0[filled...]))
+            }
+            if count == 0 { break }
+            filled += count
+        }
+        return StagedContent(
+            version: version, length: UInt64(filled), inline: data.prefix(filled), modified: modified)
     }
 
     /// Keeps a short content as a file.

@@ -40,7 +40,8 @@ enum DocumentChanges {
         case .restore: item.clearTrash()
         case .remove: return nil
         case .resolve(let resolve): item.conflicts.removeAll { resolve.versions.contains($0.version) }
-        case .rendition, .announce: break
+        case .rendition(let set): item.set(set)
+        case .announce: break
         }
         return item
     }
@@ -67,6 +68,7 @@ enum DocumentChanges {
         if item.hasAttributes { create.attributes = item.attributes }
         create.clash = .rename
         var changes = [WireDocumentChange(id, .create(create))]
+        changes += item.renditions.map { WireDocumentChange(id, .rendition(offered($0))) }
         if item.hasTrash { changes.append(WireDocumentChange(id, .trash(trash(item.trash.batch)))) }
         return changes
     }
@@ -82,6 +84,10 @@ enum DocumentChanges {
             var replace = WireReplaceContent()
             replace.content = offered(item.content)
             changes.append(WireDocumentChange(id, .replace(replace)))
+        }
+        for rendition in item.renditions
+        where !older.renditions.contains(where: { $0.content.version == rendition.content.version }) {
+            changes.append(WireDocumentChange(id, .rendition(offered(rendition))))
         }
         if item.placeVersion != older.placeVersion {
             var place = WirePlaceItem()
@@ -103,6 +109,14 @@ enum DocumentChanges {
         var trash = WireTrashItem()
         trash.batch = batch
         return trash
+    }
+
+    private static func offered(_ rendition: WireRendition) -> WireSetRendition {
+        var set = WireSetRendition()
+        set.name = rendition.name
+        set.content = offered(rendition.content)
+        set.ofVersion = rendition.ofVersion
+        return set
     }
 
     /// Without what the service fills in.
@@ -147,8 +161,23 @@ extension WireDocumentChange {
         switch kind {
         case .create(let create): create.hasContent ? create.content : nil
         case .replace(let replace): replace.content
+        case .rendition(let set): set.hasContent ? set.content : nil
         default: nil
         }
+    }
+}
+
+extension WireDocumentItem {
+    /// Puts a further content in place of the one of that name, or takes it away.
+    fileprivate mutating func set(_ request: WireSetRendition) {
+        renditions.removeAll { $0.name == request.name }
+        guard request.hasContent else { return }
+        var rendition = WireRendition()
+        rendition.name = request.name
+        rendition.content = request.content
+        rendition.ofVersion = request.ofVersion
+        let place = renditions.firstIndex { request.name.lexicographicallyPrecedes($0.name) }
+        renditions.insert(rendition, at: place ?? renditions.endIndex)
     }
 }
 

@@ -24,7 +24,10 @@ struct DocumentDraft {
         self.makeID = makeID
     }
 
-    mutating func add(_ change: WireDocumentChange) { changes.append((change, nil)) }
+    /// - Parameter content: What the change brings.
+    mutating func add(_ change: WireDocumentChange, bringing content: StagedContent? = nil) {
+        changes.append((change, content))
+    }
 
     /// What is there, or will be.
     mutating func place(_ path: DocumentPath) throws -> (id: DocumentID, isFolder: Bool)? {
@@ -123,14 +126,15 @@ struct DocumentDraft {
         switch try lookUp(path) {
         case nil:
             let folder = try folder(at: parent, makes: makesFolders)
-            return create(content.isLink ? .link : .file, at: path, in: folder, content: content)
+            return create(content.kind, at: path, in: folder, content: content)
         case .fixed: throw Self.isFolder(path)
         case .item(let item):
             guard !item.isFolder else { throw Self.isFolder(path) }
             guard replaced.insert(item.id).inserted else { throw Self.putTwice(path) }
-            guard (item.wire.kind == .link) == content.isLink else {
+            guard item.wire.kind == content.kind else {
                 throw CloudError(
-                    .alreadyExists, "A link and a file do not take each other's place. Delete what is there first.",
+                    .alreadyExists,
+                    "A file, a link and a package do not take each other's place. Delete what is there first.",
                     details: ["path": path.text])
             }
             var replace = WireReplaceContent()
@@ -140,7 +144,7 @@ struct DocumentDraft {
             } else {
                 changes.append((WireDocumentChange(item.id, .replace(replace)), content))
             }
-            if !content.isLink { setExecutable(content.isExecutable, of: item) }
+            if content.kind == .file { setExecutable(content.isExecutable, of: item) }
             return item.id
         }
     }

@@ -2,13 +2,15 @@ public import Foundation
 public import NephosCore
 internal import NephosWire
 
-/// A file, folder or link of a container, as this device knows it.
+/// A file, folder, link or package of a container, as this device knows it.
 public struct DocumentEntry: Hashable, Sendable {
     /// What it is.
     public enum Kind: String, Sendable {
         case file, folder
         /// A symbolic link: its content is where it leads.
         case link
+        /// A folder that changes as one: its content is all that is in it; see ``UbiquityContainer/packageMembers(of:version:timeout:)``.
+        case package
     }
 
     /// What of it the server has not got yet.
@@ -71,6 +73,8 @@ public struct DocumentEntry: Hashable, Sendable {
     public var trashed: Timestamp?
     /// Contents that lost to another and that nobody has resolved.
     public var conflictCount: Int
+    /// What its further contents are called; see ``UbiquityContainer/renditions(of:)``.
+    public var renditionNames: [String]
     /// What of it the server has not got yet.
     public var pending: PendingState
     /// Where it stands between this device and the server.
@@ -111,7 +115,8 @@ extension DocumentEntry.Kind {
         case .file: self = .file
         case .folder: self = .folder
         case .link: self = .link
-        case .package, .unspecified, .UNRECOGNIZED: return nil
+        case .package: self = .package
+        case .unspecified, .UNRECOGNIZED: return nil
         }
     }
 }

@@ -18,7 +18,8 @@ struct LocalCopy: Sendable {
 extension DocumentTransaction {
     // An item's former content is found by the item, a content by its root: a copy of an item has it too. Those with
     // `is_kept` 1 were found to be wanted, and are not counted; with 2 that may have ended, and is found out anew; see
-    // ``ContentCache``.
+    // ``ContentCache``. A further content's row does not name its item as the others do (``renditionOwner(_:)``): it says
+    // nothing of where the item's own contents are.
     static let copies = """
         CREATE TABLE document_copies (
             account TEXT NOT NULL, container TEXT NOT NULL, root BLOB NOT NULL, item TEXT NOT NULL,
@@ -95,14 +96,21 @@ extension DocumentTransaction {
         }
     }
 
+    /// What stands for an item in the rows of its further contents.
+    private static func renditionOwner(_ item: DocumentID) -> String { "\(item)/renditions" }
+
     /// Notes that a content is here, in a file of the home. What the item had before is of no use any more.
     ///
     /// - Returns: Files that nobody needs any more: this one, where the content was here already.
     func addCopy(
         of content: WireDocumentContent, for item: DocumentID, file: DocumentID, chunks: [CutChunk], now: Timestamp
     ) throws -> [DocumentID] {
-        let contents = try document(item).map { [$0.wire.content] + $0.wire.conflicts } ?? []
-        let former = try removeCopies(of: item, besides: contents.map(\.root) + [content.root]).map(\.file)
+        let held = try document(item)?.wire
+        let isRendition = held?.isRendition(content) ?? false
+        let owner = isRendition ? Self.renditionOwner(item) : item.description
+        let contents =
+            isRendition ? held?.renditions.map(\.content) ?? [] : held.map { [$0.content] + $0.conflicts } ?? []
+        let former = try removeCopies(of: owner, besides: contents.map(\.root) + [content.root]).map(\.file)
         if try hasCopy(of: content.root) {
             try noteUse(of: content.root, at: now)
             try keepCopy(of: content.root, for: item)
@@ -113,8 +121,8 @@ extension DocumentTransaction {
                 + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)"
         ).execute(
             arguments: arguments(
-                content.root, item.description, file.wire, Int64(clamping: content.length),
-                Int64(clamping: now.milliseconds), CutChunk.encode(chunks), try isWanted(item)))
+                content.root, owner, file.wire, Int64(clamping: content.length),
+                Int64(clamping: now.milliseconds), CutChunk.encode(chunks), try !isRendition && isWanted(item)))
         try touch(item.name)
         return former
     }
@@ -145,16 +153,23 @@ extension DocumentTransaction {
     func removeCopies(
         of item: DocumentID, besides roots: [Data] = []
     ) throws -> [(file: DocumentID, length: UInt64)] {
+        try removeCopies(of: item.description, besides: roots)
+    }
+
+    /// - Parameter owner: The item, or its further contents, as the rows name it.
+    private func removeCopies(
+        of owner: String, besides roots: [Data]
+    ) throws -> [(file: DocumentID, length: UInt64)] {
         let rows = try Row.fetchAll(
             cached(
                 "SELECT file, root, length FROM document_copies "
                     + "WHERE account = ?1 AND container = ?2 AND item = ?3"),
-            arguments: arguments(item.description))
+            arguments: arguments(owner))
         var removed: [(file: DocumentID, length: UInt64)] = []
         for row in rows where !roots.contains(row["root"] as Data) {
-            guard let file = DocumentID(bytes: row["file"] as Data), try !handOver(row["root"], from: item) else {
-                continue
-            }
+            guard let file = DocumentID(bytes: row["file"] as Data),
+                try !handOver(row["root"], from: DocumentID(owner))
+            else { continue }
             try forgetCopy(in: file)
             removed.append((file, UInt64(clamping: row["length"] as Int64)))
         }
@@ -186,8 +201,9 @@ extension DocumentTransaction {
 
     /// Whom a copy came for does not need it any more: one that has the same bytes and wants them here gets it.
     ///
+    /// - Parameter item: Nil: it came as a further content of one.
     /// - Returns: False: there is none.
-    private func handOver(_ root: Data, from item: DocumentID) throws -> Bool {
+    private func handOver(_ root: Data, from item: DocumentID?) throws -> Bool {
         for sharer in try sharers(of: root) {
             try removeSharer(sharer, of: root)
             guard sharer != item, try document(sharer)?.wire.content.root == root, try isWanted(sharer) else {
@@ -206,8 +222,8 @@ extension DocumentTransaction {
     ///
     /// - Parameter owner: Whom it came for.
     func isWanted(copyOf root: Data, for owner: DocumentID?) throws -> Bool {
-        guard let owner else { return false }
-        return try wants(owner, root) || handOver(root, from: owner)
+        if let owner, try wants(owner, root) { return true }
+        return try handOver(root, from: owner)
     }
 
     /// Whether it is yet to be noted that the item, which is wanted, wants the copy of its content.

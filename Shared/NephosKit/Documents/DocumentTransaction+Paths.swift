@@ -215,6 +215,7 @@ extension DocumentEntry {
         trashBatch = wire.hasTrash ? DocumentID(bytes: wire.trash.batch) : nil
         trashed = wire.hasTrash ? Timestamp(nanoseconds: wire.trash.trashed) : nil
         conflictCount = wire.conflicts.count
+        renditionNames = wire.renditions.map { String(decoding: $0.name, as: UTF8.self) }
         pending = transfer.pending
         state = transfer.state
         percent = transfer.percent

@@ -5,18 +5,30 @@ import NephosWire
 
 /// What was refused, until somebody has dismissed it.
 extension DocumentTransaction {
+    /// A change that was refused, and what it brought.
+    struct RefusedChange {
+        var item: ItemName
+        var path: String
+        /// Of the content that is still here.
+        var version: Data?
+        /// Of the item.
+        var kind = WireItemKind.unspecified
+        /// What the content is called, if it is a further one.
+        var rendition: Data?
+    }
+
     func recordRefusal(
-        _ changes: [(item: ItemName, path: String, version: Data?)], of position: Int64, _ error: CloudError,
-        now: Timestamp
+        _ changes: [RefusedChange], of position: Int64, _ error: CloudError, now: Timestamp
     ) throws {
         for (ordinal, change) in changes.enumerated() {
             try cached(
                 "INSERT OR REPLACE INTO document_refusals (account, container, position, ordinal, path, version, "
-                    + "refused_at, error, item) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)"
+                    + "refused_at, error, item, kind, rendition) "
+                    + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
             ).execute(
                 arguments: arguments(
                     position, ordinal, change.path, change.version, Int64(bitPattern: now.milliseconds),
-                    StoredError.encode(error), change.item.rawValue))
+                    StoredError.encode(error), change.item.rawValue, change.kind.rawValue, change.rendition))
             try touch(change.item)
         }
     }
@@ -38,12 +50,16 @@ extension DocumentTransaction {
         var version: DocumentID?
         var at: Timestamp
         var error: CloudError
+        /// Of the item; nil: it was refused by a release that did not keep it, or nobody knows.
+        var kind: WireItemKind?
+        /// What the content is called, if it is a further one.
+        var rendition: Data?
     }
 
     func refusals() throws -> [Refusal] {
         try Row.fetchAll(
             cached(
-                "SELECT position, item, path, version, refused_at, error FROM document_refusals "
+                "SELECT position, item, path, version, refused_at, error, kind, rendition FROM document_refusals "
                     + "WHERE account = ?1 AND container = ?2 ORDER BY position, ordinal"),
             arguments: arguments()
         ).compactMap { row in
@@ -51,7 +67,8 @@ extension DocumentTransaction {
                 Refusal(
                     position: row["position"], item: ItemName(row["item"] as String), path: row["path"],
                     version: (row["version"] as Data?).flatMap { DocumentID(bytes: $0) },
-                    at: Timestamp(milliseconds: UInt64(bitPattern: row["refused_at"] as Int64)), error: $0)
+                    at: Timestamp(milliseconds: UInt64(bitPattern: row["refused_at"] as Int64)), error: $0,
+                    kind: WireItemKind(rawValue: row["kind"]), rendition: row["rendition"])
             }
         }
     }

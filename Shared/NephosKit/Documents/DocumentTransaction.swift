@@ -32,6 +32,16 @@ struct DocumentTransaction {
         LocalMigration(name: "documents: copies", sql: copies),
         LocalMigration(name: "documents: sharers", sql: sharers),
         LocalMigration(name: "documents: downloads in turn", sql: turns),
+        // What an item was that is removed; 0: an earlier release has written the row.
+        LocalMigration(
+            name: "documents: kinds", sql: "ALTER TABLE documents ADD COLUMN kind INTEGER NOT NULL DEFAULT 0"),
+        // What the content that was refused is of, and of a further one the name.
+        LocalMigration(
+            name: "documents: refused kinds",
+            sql: """
+                ALTER TABLE document_refusals ADD COLUMN kind INTEGER NOT NULL DEFAULT 0;
+                ALTER TABLE document_refusals ADD COLUMN rendition BLOB;
+                """),
     ]
 
     // A removed item is kept without a body: a late answer must not bring it back.
@@ -195,12 +205,13 @@ struct DocumentTransaction {
         // where it was: somebody may have written to it meanwhile.
         let wire = (item.body ?? old?.body).flatMap { try? WireDocumentItem(serializedBytes: $0) }
         try cached(
-            "INSERT OR REPLACE INTO documents (account, container, item, parent, name, trash, sequence, body, name_key) "
-                + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)"
+            "INSERT OR REPLACE INTO documents (account, container, item, parent, name, trash, sequence, body, name_key, "
+                + "kind) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)"
         ).execute(
             arguments: arguments(
                 item.name.rawValue, wire?.parent ?? Data(), wire?.name ?? Data(), wire.flatMap(Self.batch),
-                Int64(bitPattern: item.sequence), item.body, try key(of: wire?.name ?? Data())))
+                Int64(bitPattern: item.sequence), item.body, try key(of: wire?.name ?? Data()),
+                wire?.kind.rawValue ?? 0))
         if item.body == nil { try removeStamp(of: item.name) }
         if let former = old?.item { try weighCopies(of: item.name, former, now: item.body == nil ? nil : wire) }
         try refresh(item.name)
@@ -212,6 +223,14 @@ struct DocumentTransaction {
             cached("SELECT parent, name FROM documents WHERE account = ?1 AND container = ?2 AND item = ?3"),
             arguments: arguments(id.description)
         ).flatMap { row in DocumentID(bytes: row["parent"] as Data).map { ($0, row["name"]) } }
+    }
+
+    /// What an item is or was last, as the server told it; nil: nobody knows.
+    func lastKind(of id: DocumentID) throws -> WireItemKind? {
+        try Int.fetchOne(
+            cached("SELECT kind FROM documents WHERE account = ?1 AND container = ?2 AND item = ?3"),
+            arguments: arguments(id.description)
+        ).flatMap { $0 == 0 ? nil : WireItemKind(rawValue: $0) }
     }
 
     static func batch(_ item: WireDocumentItem) -> Data? { item.hasTrash ? item.trash.batch : nil }

@@ -106,9 +106,15 @@ extension DocumentsModel {
             let same = contents.first(where: { $0.hasBytes(of: replace.content) })
         else { return }
         try documents.revise(id, after: operation.position) { later in
-            guard case .replace(var next)? = later.kind, next.content.base == replace.content.version else { return }
-            next.content.base = same.version
-            later.kind = .replace(next)
+            switch later.kind {
+            case .replace(var next) where next.content.base == replace.content.version:
+                next.content.base = same.version
+                later.kind = .replace(next)
+            case .rendition(var next) where next.ofVersion == replace.content.version:
+                next.ofVersion = same.version
+                later.kind = .rendition(next)
+            default: break
+            }
         }
     }
 
@@ -299,8 +305,14 @@ extension Facts {
 }
 
 extension WireDocumentItem {
-    /// Whether the item has this content, as the current one or as one that lost.
+    /// Whether the item has this content, as the current one, as one that lost, or as a further one.
     func hasBytes(of content: WireDocumentContent) -> Bool {
-        ([self.content] + conflicts).contains { $0.hasBytes(of: content) }
+        ([self.content] + conflicts).contains { $0.hasBytes(of: content) } || isRendition(content)
+    }
+
+    /// Whether a further content of the item has these bytes, and no other of its contents.
+    func isRendition(_ content: WireDocumentContent) -> Bool {
+        renditions.contains { $0.content.hasBytes(of: content) }
+            && !([self.content] + conflicts).contains { $0.hasBytes(of: content) }
     }
 }

@@ -98,10 +98,13 @@ extension DocumentsModel {
             try rebase(change, operation, in: documents)
             let held = try content.map { try documents.holdsContent($0.version) } ?? false
             let id = DocumentID(bytes: change.item)
-            return (
+            var refused = DocumentTransaction.RefusedChange(
                 item: id?.name ?? "", path: try id.flatMap { try documents.pathText(of: $0) } ?? "?",
-                version: held ? content?.version : nil
-            )
+                version: held ? content?.version : nil)
+            refused.kind = try id.flatMap { try documents.document($0)?.wire.kind } ?? .unspecified
+            if case .create(let create)? = change.kind { refused.kind = create.kind }
+            if case .rendition(let set)? = change.kind { refused.rendition = set.name }
+            return refused
         }
         try documents.recordRefusal(refused, of: position, error, now: engine.now)
         if position == operation.position { try documents.removeChanges(at: position) }
@@ -150,11 +153,19 @@ extension DocumentsModel {
             var write = RefusedWrite(key: ItemName(refusal.path), at: refusal.at, error: refusal.error)
             if let version = refusal.version, let folder = try? ContentFolder(home: engine.local.home) {
                 write.recovery =
-                    "nephos docs put\(options) "
+                    "nephos docs put\(options)\(Self.option(of: refusal)) "
                     + ShellCommand.arguments([folder.file(version), refusal.path])
             }
             return write
         }
+    }
+
+    /// As what the content is put again.
+    private static func option(of refusal: DocumentTransaction.Refusal) -> String {
+        if let name = refusal.rendition {
+            return " --rendition=\(ShellCommand.word(String(decoding: name, as: UTF8.self)))"
+        }
+        return refusal.kind == .package ? " --package" : ""
     }
 
     func dismissRefusals(_ names: [ItemName]?, in rows: ScopeTransaction) throws -> [ItemName] {

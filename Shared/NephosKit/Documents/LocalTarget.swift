@@ -40,6 +40,29 @@ struct LocalTarget {
         return LocalTarget(path: path, old: nil)
     }
 
+    /// The same for a package that is got, which takes the place of an empty folder.
+    ///
+    /// - Parameter replaces: Whether a folder with something in it is replaced, with all that is in it; else it is in the
+    ///   way.
+    static func package(_ path: LocalPath, replaces: Bool) throws(CloudError) -> LocalTarget {
+        let path = path.named
+        let end = path.bytes.lastIndex { $0 != UInt8(ascii: "/") }.map { $0 + 1 } ?? path.bytes.count
+        let place = LocalPath(bytes: path.bytes[..<end])
+        guard let status = try place.status() else { return LocalTarget(path: place, old: nil) }
+        guard status.st_mode & S_IFMT == S_IFDIR else {
+            throw CloudError(
+                .invalidArguments, "What is there is no folder, and stays as it is: a package replaces only folders.",
+                details: ["file": place.text])
+        }
+        guard try !place.names().isEmpty else { return LocalTarget(path: place, old: nil) }
+        guard replaces else {
+            throw CloudError(
+                .alreadyExists, "A folder is there, and something is in it. Take it away, or say that it is replaced.",
+                details: ["file": place.text])
+        }
+        return LocalTarget(path: place, old: status)
+    }
+
     private static func inTheWay(_ path: LocalPath, _ kind: mode_t) -> CloudError {
         switch kind {
         case S_IFDIR:

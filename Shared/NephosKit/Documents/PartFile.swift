@@ -1,5 +1,6 @@
 internal import Foundation
 internal import NephosCore
+internal import NephosFiles
 internal import Synchronization
 
 /// What is written beside the place that it is to take, under names that are short whatever its own is, and that
@@ -26,7 +27,7 @@ package enum LocalParts {
     /// Removes those that are there. The process has to end then: it makes no other.
     package static func removeAll() {
         parts.withLock { parts in
-            for part in parts ?? [] { _ = part.withCString { unlink($0) } }
+            for part in parts ?? [] { part.withCString { FileTree.remove($0) } }
             parts = nil
         }
     }
@@ -55,23 +56,51 @@ package enum LocalParts {
 
     /// Renames it, and so ends it.
     static func move(_ part: LocalPath, to path: LocalPath) throws(CloudError) {
-        guard part.withCString({ part in path.withCString { rename(part, $0) } }) == 0 else {
-            throw ContentFolder.failure(path.text)
-        }
+        try place(path) { part.withCString { part in path.withCString { rename(part, $0) == 0 ? 0 : errno } } }
         parts.withLock { _ = $0?.remove(part) }
     }
 
+    /// What is about to be removed takes no place any more: of a folder some may be gone by then.
+    private static func place(_ path: LocalPath, _ body: () -> Int32) throws(CloudError) {
+        try parts.withLock { parts throws(CloudError) in
+            guard parts != nil else { throw CloudError(.operationCancelled, "The process ends.") }
+            let number = body()
+            guard number != 0 else { return }
+            errno = number
+            throw ContentFolder.failure(path.text)
+        }
+    }
+
+    /// Takes the place of what is there, which is removed; both in one step as far as anybody sees.
+    static func exchange(_ part: LocalPath, with path: LocalPath) throws(CloudError) {
+        try place(path) { part.withCString { part in path.withCString { FileTree.exchange(part, $0) } } }
+        // What was there is called so now.
+        remove(part)
+    }
+
     static func remove(_ part: LocalPath) {
-        _ = part.withCString { unlink($0) }
+        part.withCString { FileTree.remove($0) }
         parts.withLock { _ = $0?.remove(part) }
     }
+}
+
+/// What is written before it takes its place, and gone with this if it does not.
+protocol LocalPart: Sendable {
+    /// Of what is written; it is open as long as this is.
+    var descriptor: Int32 { get }
+    /// Where it is to be, for a person to read.
+    var name: String { get }
+    /// Flushes it: after that, whatever happens, its place is taken by the whole of it or by what was there.
+    func flush() throws(CloudError)
+    /// Takes its place, once it is flushed.
+    func takePlace() throws(CloudError)
 }
 
 /// A file that is written before it takes its place, and gone with this if it does not.
 ///
 /// It has no name until then, so that it is gone also with a process that is killed; where the file system has no such
 /// files, it is one of ``LocalParts``.
-final class PartFile: Sendable {
+final class PartFile: LocalPart {
     /// `O_TMPFILE`, a macro that Swift does not see.
     private static let unnamed = 0o20_000_000 | O_DIRECTORY
 
@@ -103,15 +132,12 @@ final class PartFile: Sendable {
         if let part = part.withLock({ $0 }) { LocalParts.remove(part) }
     }
 
-    /// Where it is to be, for a person to read.
     var name: String { target.path.text }
 
-    /// Flushes it: after that, whatever happens, its place is taken by the whole of it or by what was there.
     func flush() throws(CloudError) {
         guard fsync(descriptor) == 0 else { throw ContentFolder.failure(name) }
     }
 
-    /// Takes its place, once it is flushed.
     func takePlace() throws(CloudError) {
         try part.withLock { part throws(CloudError) in
             if part == nil {

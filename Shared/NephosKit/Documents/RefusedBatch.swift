@@ -60,7 +60,7 @@ struct RefusedBatch {
     private mutating func leaveOut(_ index: Int, after error: CloudError) {
         let change = changes.remove(at: index)
         switch change.kind {
-        case .remove, .resolve, .attributes: if error.code != .unknownItem { leftOut.append(change) }
+        case .remove, .resolve, .attributes, .rendition: if error.code != .unknownItem { leftOut.append(change) }
         default: leftOut.append(change)
         }
     }
@@ -147,7 +147,7 @@ struct RefusedBatch {
             changes.insert(WireDocumentChange(id, .place(place)), at: index)
         } else {
             var create = WireCreateItem()
-            create.kind = try documents.document(id)?.wire.kind ?? .file
+            create.kind = try documents.document(id)?.wire.kind ?? documents.lastKind(of: id) ?? .file
             create.parent = folder.wire
             create.name = name
             create.placeVersion = makeID().wire

@@ -9,6 +9,7 @@ public struct DocumentSource: Sendable {
         case file(LocalPath, allowsOpenDatabase: Bool)
         /// Where it leads, in bytes.
         case link(Data)
+        case package(LocalPath, allowsOpenDatabase: Bool)
     }
 
     /// A failure: no item can be called so.
@@ -38,6 +39,13 @@ public struct DocumentSource: Sendable {
     /// A file of these bytes.
     public static func data(_ data: Data, at path: String) -> DocumentSource {
         DocumentSource(path, .data(data))
+    }
+    /// A folder of this machine with all that is in it, as one item that changes as one: a package. What in it ends in
+    /// `.nosync` is left out. A file that is the content of a package, to the byte, is put as that.
+    ///
+    /// - Parameter allowsOpenDatabase: As of ``file(_:at:allowsOpenDatabase:)``.
+    public static func package(_ folder: String, at path: String, allowsOpenDatabase: Bool = false) -> DocumentSource {
+        DocumentSource(path, .package(LocalPath(folder), allowsOpenDatabase: allowsOpenDatabase))
     }
     /// A symbolic link that leads there.
     public static func link(to target: String, at path: String) -> DocumentSource {
@@ -71,6 +79,19 @@ extension UbiquityContainer {
         file: String, at path: String, makesFolders: Bool = false
     ) async throws(CloudError) -> DocumentEntry {
         try await putOne(.file(file, at: path), makesFolders: makesFolders)
+    }
+
+    /// Puts a copy of a folder at the path, as one item: a package. What has the bytes already makes no version.
+    ///
+    /// - Throws: ``CloudError`` as ``put(_:at:makesFolders:)-(Data,_,_)`` does; `.constraintViolation` when something in
+    ///   it is written while it is read, or is a database in use; `.limitExceeded` when it has more than
+    ///   ``DocumentLimits/packageMembersMax`` members, or they are too long; `.invalidArguments` when it is no folder, or
+    ///   has something in it that is neither file, folder nor link.
+    @discardableResult
+    public func put(
+        package folder: String, at path: String, makesFolders: Bool = false
+    ) async throws(CloudError) -> DocumentEntry {
+        try await putOne(.package(folder, at: path), makesFolders: makesFolders)
     }
 
     private func putOne(_ source: DocumentSource, makesFolders: Bool) async throws(CloudError) -> DocumentEntry {
@@ -144,7 +165,7 @@ extension UbiquityContainer {
         return StagedSource(path: path, content: try stage(content, folder))
     }
 
-    private func stage(
+    func stage(
         _ content: DocumentSource.Content, _ folder: ContentFolder
     ) throws(CloudError) -> StagedContent {
         let version = session.engine.makeDocumentID()
@@ -161,8 +182,10 @@ extension UbiquityContainer {
                 throw refusal
             case .link(let target):
                 var staged = try folder.stage(target, version: version, modified: now)
-                staged.isLink = true
+                staged.kind = .link
                 return staged
+            case .package(let package, let allowsOpenDatabase):
+                return try folder.stage(package: package, version: version, allowsOpenDatabase: allowsOpenDatabase)
             }
         } catch { throw LocalFailure.error(of: error, at: nil) }
     }
@@ -231,20 +254,24 @@ extension UbiquityContainer {
 
     /// Writes the content of a file into a local one, which is replaced as a whole and keeps its mode, and its owner
     /// where this user may give it away. Where a link is there, what it leads to is replaced. A link becomes one, in
-    /// the place of another or of a file.
+    /// the place of another or of a file; a package a folder, in the place of an empty one or of nothing.
     ///
     /// - Parameters:
     ///   - version: Nil: the newest.
+    ///   - replacesFolder: Whether a package takes the place of a folder with something in it, which is removed with all
+    ///     that is in it, in one step; else it is in the way.
     ///   - timeout: How long nothing may come before it is given up.
     ///   - onProgress: Gets the bytes that have come, and all.
     /// - Throws: ``CloudError`` as ``read(_:version:timeout:)`` does; `.invalidArguments` when a folder, a device or
-    ///   whatever else is no file is there; `.storageFailure`, `.permissionFailure` of the local file.
+    ///   whatever else is no file is there; `.alreadyExists` when a folder is in a package's way; `.storageFailure`,
+    ///   `.permissionFailure` of the local file.
     public func get(
-        _ path: some DocumentAddressing, to file: String, version: DocumentID? = nil,
+        _ path: some DocumentAddressing, to file: String, version: DocumentID? = nil, replacesFolder: Bool = false,
         timeout: Duration = .seconds(30), onProgress: @escaping @Sendable (UInt64, UInt64) -> Void = { _, _ in }
     ) async throws(CloudError) {
         try await get(
-            path, to: LocalPath(file), followsLinks: true, version: version, timeout: timeout, onProgress: onProgress)
+            path, to: LocalPath(file), followsLinks: true, version: version, replacesFolder: replacesFolder,
+            timeout: timeout, onProgress: onProgress)
     }
 
     /// The same, to any place.
@@ -252,12 +279,13 @@ extension UbiquityContainer {
     /// - Parameter followsLinks: Whether a link that is there means what it leads to; else it is in the way of a file.
     package func get(
         _ path: some DocumentAddressing, to place: LocalPath, followsLinks: Bool, version: DocumentID? = nil,
-        timeout: Duration, onProgress: @escaping @Sendable (UInt64, UInt64) -> Void = { _, _ in }
+        replacesFolder: Bool = false, timeout: Duration,
+        onProgress: @escaping @Sendable (UInt64, UInt64) -> Void = { _, _ in }
     ) async throws(CloudError) {
         guard
             let (part, fetched) = try await part(
-                path, for: place, followsLinks: followsLinks, version: version, timeout: timeout,
-                onProgress: onProgress)
+                path, for: place, followsLinks: followsLinks, version: version, replacesFolder: replacesFolder,
+                timeout: timeout, onProgress: onProgress)
         else { return }
         try part.flush()
         try part.takePlace()
@@ -269,17 +297,21 @@ extension UbiquityContainer {
     /// - Returns: It, and what may be kept here besides; nil: it is a link, and has its place.
     func part(
         _ path: some DocumentAddressing, for place: LocalPath, followsLinks: Bool, version: DocumentID?,
-        timeout: Duration, onProgress: @escaping @Sendable (UInt64, UInt64) -> Void
-    ) async throws(CloudError) -> (PartFile, FetchedContent?)? {
+        replacesFolder: Bool, timeout: Duration, onProgress: @escaping @Sendable (UInt64, UInt64) -> Void
+    ) async throws(CloudError) -> (any LocalPart, FetchedContent?)? {
         let (item, content) = try await content(at: path, version, timeout)
-        var part: (PartFile, FetchedContent?)?
+        var part: (any LocalPart, FetchedContent?)?
         do {
-            if item.wire.kind == .link {
+            switch item.wire.kind {
+            case .link:
                 guard let target = try inline(content) else {
                     throw CloudError(.unknownItem, "Where the link leads is too long for this release.")
                 }
                 try Self.makeLink(to: [UInt8](target), at: try LocalTarget.link(place))
-            } else {
+            case .package:
+                let target = try LocalTarget.package(place, replaces: replacesFolder)
+                part = try await packagePart(of: item, content, for: target, timeout, onProgress)
+            default:
                 let target = try LocalTarget.file(place, followsLinks: followsLinks)
                 part = try await self.part(of: item, content, for: target, timeout, onProgress)
             }
@@ -301,26 +333,32 @@ extension UbiquityContainer {
     }
 
     /// Writes a content beside its place.
-    private func part(
+    func part(
         of item: HeldDocument, _ content: WireDocumentContent, for place: LocalTarget, _ timeout: Duration,
         _ onProgress: @escaping @Sendable (UInt64, UInt64) -> Void
     ) async throws -> (PartFile, FetchedContent?) {
-        var fetched: FetchedContent?
         let part = try PartFile(for: place, isExecutable: item.wire.attributes.executable)
         let sink = FileSink(file: part.file, name: part.name)
-        if let data = try inline(content) {
-            try data.withUnsafeBytes { try sink.write($0, at: 0) }
-        } else {
-            let all = 0..<Int(clamping: content.length)
-            if try await !copy(content, all, to: sink) {
-                fetched = try await fetch(item, content, all, to: sink, timeout) {
-                    onProgress(UInt64($0), content.length)
-                }
-            }
-        }
+        let fetched = try await write(content, of: item, to: sink, timeout, onProgress)
         Self.setModified(content.modified, of: part.descriptor)
         try part.keepAccess()
         return (part, fetched)
+    }
+
+    /// Writes all of a content.
+    ///
+    /// - Returns: What may be kept here besides.
+    func write(
+        _ content: WireDocumentContent, of item: HeldDocument, to sink: any ContentSink, _ timeout: Duration,
+        _ onProgress: @escaping @Sendable (UInt64, UInt64) -> Void
+    ) async throws -> FetchedContent? {
+        if let data = try inline(content) {
+            try data.withUnsafeBytes { try sink.write($0, at: 0) }
+            return nil
+        }
+        let all = 0..<Int(clamping: content.length)
+        if try await copy(content, all, to: sink) { return nil }
+        return try await fetch(item, content, all, to: sink, timeout) { onProgress(UInt64($0), content.length) }
     }
 
     private static func setModified(_ nanoseconds: Int64, of descriptor: Int32) {

@@ -17,7 +17,7 @@ extension UbiquityContainer {
     public static let copiedItemsMax = 100_000
 
     /// Copies an item, a folder with all that is in it. The copies have the contents that the server has already: no
-    /// bytes are sent. Older versions and conflicts are not copied.
+    /// bytes are sent. Older versions, conflicts and further contents are not copied.
     ///
     /// On this device all of it is there at once, or nothing. The server gets some hundreds of items as a whole; more
     /// than that in several steps, a folder before what is in it, which go on by themselves after whatever cuts them off.

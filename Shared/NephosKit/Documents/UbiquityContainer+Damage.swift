@@ -4,7 +4,7 @@ internal import NephosWire
 
 /// Contents of which the server has lost some bytes.
 public struct DamagedContents: Sendable {
-    /// Files whose newest content or a conflict's is one of them, by path. Whoever has such a file puts it again, as it
+    /// Files whose newest content, a conflict's or a further one is one of them, by path. Whoever has such a file puts it again, as it
     /// was; or another content.
     public var items: [DocumentEntry] = []
     /// Whether the server has lost more than it named.
@@ -86,7 +86,8 @@ extension DocumentTransaction {
         if case .item(let item) = place { items.append((item, path)) }
         if place.isFolder { items += try descendants(of: place.id, at: path) }
         return try items.compactMap { item, path in
-            let contents = ([item.wire.content] + item.wire.conflicts).filter { !$0.root.isEmpty }
+            let further = item.wire.renditions.map(\.content)
+            let contents = ([item.wire.content] + item.wire.conflicts + further).filter { !$0.root.isEmpty }
             guard !item.isFolder, !contents.isEmpty, let entry = try entry(item, at: path) else { return nil }
             return (entry, contents)
         }

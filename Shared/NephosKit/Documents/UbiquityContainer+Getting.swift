@@ -13,15 +13,16 @@ extension UbiquityContainer {
     ///
     /// - Parameters:
     ///   - items: At most some hundreds: each is an open file.
+    ///   - replacesFolders: Whether packages take the place of folders with something in them.
     ///   - endsAll: Whether the others need not be tried after this error.
     ///   - onProgress: Gets the number of an item, and the bytes of it that have come.
     /// - Returns: How it went with each; nil: it was not tried.
     package func getEach(
-        _ items: [(item: DocumentID, place: LocalPath)], timeout: Duration,
+        _ items: [(item: DocumentID, place: LocalPath)], replacesFolders: Bool = false, timeout: Duration,
         endsAll: @escaping @Sendable (CloudError) -> Bool = { _ in false },
         onProgress: @escaping @Sendable (Int, UInt64) -> Void = { _, _ in }
     ) async -> [Result<Void, CloudError>?] {
-        typealias Got = (part: PartFile, fetched: FetchedContent?)
+        typealias Got = (part: any LocalPart, fetched: FetchedContent?)
         typealias Outcome = (number: Int, part: Result<Got?, CloudError>)
         var parts: [Result<Got?, CloudError>?] = items.map { _ in nil }
         await withTaskGroup(of: Outcome.self) { group in
@@ -35,7 +36,8 @@ extension UbiquityContainer {
                 group.addTask {
                     do throws(CloudError) {
                         let part = try await self.part(
-                            item, for: place, followsLinks: false, version: nil, timeout: timeout
+                            item, for: place, followsLinks: false, version: nil, replacesFolder: replacesFolders,
+                            timeout: timeout
                         ) { done, _ in onProgress(number, done) }
                         return (number, .success(part))
                     } catch { return (number, .failure(error)) }
@@ -56,7 +58,7 @@ extension UbiquityContainer {
     }
 
     /// Flushes the file systems that the parts are on: what would be done for each of them, once for all.
-    private static func flush(_ parts: [PartFile]) async -> Result<Void, CloudError> {
+    private static func flush(_ parts: [any LocalPart]) async -> Result<Void, CloudError> {
         await withCheckedContinuation { continuation in
             // It can take a while.
             DispatchQueue.global().async {

@@ -32,7 +32,8 @@ extension DocumentsService {
         }
         let uses = try contentUses(container.scope, caller, context.now, transaction)
         try uses.take(
-            batch.versions.map { UsedContent($0.content) }, nodes: request.nodes.map { [UInt8]($0) },
+            (batch.versions + batch.renditions).map { UsedContent($0.content) },
+            nodes: request.nodes.map { [UInt8]($0) },
             from: Self.upload(request.transferID, caller.account))
         return try write(batch, uses, caller, context)
     }
@@ -70,7 +71,7 @@ extension DocumentsService {
         }
         let digestKey = try container.madeSetting().digestKey
         try batch.writeRows()
-        let old = try batch.takeOldVersions().map { UsedContent($0) }
+        let old = try (batch.takeOldVersions() + batch.formerRenditions.map(\.content)).map { UsedContent($0) }
         try uses.giveBack(old)
         if !old.isEmpty { container.transaction.afterCommit { [transfers] in transfers.removeSoon() } }
         let items = try batch.encoded()
@@ -114,6 +115,7 @@ extension WireDocumentChange {
     fileprivate var makesRoom: Bool {
         switch kind {
         case .trash, .remove, .resolve: true
+        case .rendition(let rendition): !rendition.hasContent
         default: false
         }
     }

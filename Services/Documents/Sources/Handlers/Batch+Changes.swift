@@ -22,7 +22,8 @@ extension Batch {
         case .restore(let restore): try self.restore(id, restore)
         case .remove: try remove(id)
         case .resolve(let resolve): try self.resolve(id, resolve)
-        case .rendition, .announce, nil:
+        case .rendition(let rendition): try setRendition(id, rendition)
+        case .announce, nil:
             throw CloudError(
                 .incompatibleVersion, "The change is of a kind that this version does not know. Upgrade the older side."
             )
@@ -50,7 +51,8 @@ extension Batch {
         guard let folder = DocumentID(bytes: request.parent) else { throw Self.noFolder }
         var item = WireDocumentItem()
         switch request.kind {
-        case .file, .link:
+        // What is in a package the service does not know.
+        case .file, .link, .package:
             guard request.hasContent else {
                 throw CloudError(.invalidArguments, "A file has a content.", details: ["argument": "content"])
             }
@@ -59,7 +61,7 @@ extension Batch {
             guard !request.hasContent else {
                 throw CloudError(.invalidArguments, "A folder has no content.", details: ["argument": "content"])
             }
-        case .package, .unspecified, .UNRECOGNIZED:
+        case .unspecified, .UNRECOGNIZED:
             throw CloudError(
                 .incompatibleVersion, "The item is of a kind that this version does not know. Upgrade the older side.")
         }
@@ -79,11 +81,17 @@ extension Batch {
 
     /// Notes a new version, with who made it.
     private func commit(_ content: WireDocumentContent, of id: DocumentID) -> WireDocumentContent {
+        let content = signed(content)
+        versions.append((id, content))
+        return content
+    }
+
+    /// As it is stored: with who commits it, and when.
+    func signed(_ content: WireDocumentContent) -> WireDocumentContent {
         var content = ContentRule.canonical(content)
         content.deviceID = writer.device.rawValue
         content.appID = writer.app.rawValue
         content.committed = writer.now.nanoseconds
-        versions.append((id, content))
         return content
     }
 

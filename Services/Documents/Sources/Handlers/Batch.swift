@@ -40,6 +40,9 @@ final class Batch {
     /// Which items a folder has besides (true) or no more (false).
     var children: [DocumentID: [DocumentID: Bool]] = [:]
     var versions: [(item: DocumentID, content: WireDocumentContent)] = []
+    /// Further contents that come, and those whose place is taken by them or by nothing.
+    var renditions: [(item: DocumentID, content: WireDocumentContent)] = []
+    var formerRenditions: [(item: DocumentID, content: WireDocumentContent)] = []
     /// Items whose versions go, with their folders' items.
     var removed: [DocumentID] = []
     var created = 0
@@ -248,6 +251,12 @@ final class Batch {
         for (id, isThere) in trashed { try rows.setTrashed(id, at: isThere ? writer.now : nil) }
         for id in removed { try rows.addRemoval(of: id) }
         for (id, content) in versions { try write(content, of: id) }
+        for (id, content) in formerRenditions { try rows.removeRendition([UInt8](content.version), of: id) }
+        for (id, content) in renditions {
+            let version = [UInt8](content.version)
+            let sealed = try container.seal(content.serializedBytes(), as: .rendition(id, version))
+            try rows.addRendition(version, sealed: sealed, of: id)
+        }
     }
 
     private func write(_ content: WireDocumentContent, of id: DocumentID) throws {

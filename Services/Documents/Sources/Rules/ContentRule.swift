@@ -54,6 +54,22 @@ enum ContentRule {
     }
 }
 
+/// What a further content has to be like.
+enum RenditionRule {
+    /// - Throws: ``CloudError`` `.invalidArguments`, `.limitExceeded`.
+    static func check(_ request: WireSetRendition) throws(CloudError) {
+        guard DocumentLimits.isRenditionName(request.name) else {
+            throw CloudError(
+                .invalidArguments,
+                "A further content is called by 1 to \(DocumentLimits.renditionNameBytesMax) bytes without NUL.",
+                details: ["argument": "name", "bytes_max": "\(DocumentLimits.renditionNameBytesMax)"])
+        }
+        guard request.hasContent else { return }
+        try ContentRule.check(request.content, of: .file)
+        try ContentRule.checkVersion([UInt8](request.ofVersion), "of_version")
+    }
+}
+
 /// What attributes have to be like.
 enum AttributeRule {
     /// - Throws: ``CloudError`` `.limitExceeded`.

@@ -98,6 +98,13 @@ final class Container {
         return try? WireDocumentContent(serializedBytes: opener.open(version.sealed, as: .version(id, version.id)))
     }
 
+    /// - Returns: Nil: it is damaged.
+    func open(_ rendition: ContainerRows.Rendition, of id: DocumentID) throws -> WireDocumentContent? {
+        let opener = try opener()
+        return try? WireDocumentContent(
+            serializedBytes: opener.open(rendition.sealed, as: .rendition(id, rendition.version)))
+    }
+
     /// Whether the id was ever used; nobody uses it again.
     func wasUsed(_ id: DocumentID) throws -> Bool { try transaction.item(scope, id.name) != nil }
 }
@@ -112,6 +119,7 @@ struct ContainerOpener: Sendable {
     enum Place {
         case item(ItemName)
         case version(DocumentID, [UInt8])
+        case rendition(DocumentID, [UInt8])
         case link(DocumentID)
         case digestKey
 
@@ -121,6 +129,7 @@ struct ContainerOpener: Sendable {
             switch self {
             case .item(let name): return start + [UInt8]("item/".utf8) + [UInt8](name.utf8)
             case .version(let item, let version): return start + [UInt8]("version/".utf8) + item.bytes + version
+            case .rendition(let item, let version): return start + [UInt8]("rendition/".utf8) + item.bytes + version
             case .link(let link): return start + [UInt8]("link/".utf8) + link.bytes
             case .digestKey: return start + [UInt8]("digest".utf8)
             }

@@ -171,6 +171,43 @@ struct ContainerRows {
         try transaction.execute(Self.deleteVersion, place + [.blob(item.bytes), .blob(version)])
     }
 
+    // MARK: Further contents
+
+    private static let insertRendition = SQL(
+        """
+        INSERT INTO document_renditions (partition_number, owner, container, item, version, sealed)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+        """)
+    private static let selectRenditions = SQL(
+        "SELECT version, sealed FROM document_renditions WHERE \(key) AND item = ?4 ORDER BY version LIMIT ?5")
+    private static let selectRendition = SQL(
+        "SELECT 1 FROM document_renditions WHERE \(key) AND item = ?4 AND version = ?5")
+    private static let deleteRendition = SQL(
+        "DELETE FROM document_renditions WHERE \(key) AND item = ?4 AND version = ?5")
+
+    struct Rendition {
+        var version: [UInt8]
+        var sealed: [UInt8]
+    }
+
+    func hasRendition(_ version: [UInt8], of item: DocumentID) throws -> Bool {
+        try transaction.first(Self.selectRendition, place + [.blob(item.bytes), .blob(version)]) { _ in true } ?? false
+    }
+
+    func addRendition(_ version: [UInt8], sealed: [UInt8], of item: DocumentID) throws {
+        try transaction.execute(Self.insertRendition, place + [.blob(item.bytes), .blob(version), .blob(sealed)])
+    }
+
+    func renditions(of item: DocumentID, limit: Int) throws -> [Rendition] {
+        try transaction.all(Self.selectRenditions, place + [.blob(item.bytes), .integer(Int64(limit))]) {
+            Rendition(version: $0.blob(0), sealed: $0.blob(1))
+        }
+    }
+
+    func removeRendition(_ version: [UInt8], of item: DocumentID) throws {
+        try transaction.execute(Self.deleteRendition, place + [.blob(item.bytes), .blob(version)])
+    }
+
     // MARK: Trash
 
     private static let insertTrashed = SQL(
@@ -267,7 +304,7 @@ struct ContainerRows {
     private static let remains = [
         ("places", "folder, name_key"), ("folders", "folder"), ("children", "folder, item"),
         ("versions", "item, version"), ("trash", "item"), ("removals", "folder"), ("heights", "folder"),
-        ("links", "link"),
+        ("links", "link"), ("renditions", "item, version"),
     ].map { table, columns in
         SQL(
             """

@@ -9,6 +9,8 @@ internal import NephosStorage
 ///   nothing. A folder without any has none.
 /// - `document_children`: which items a folder has, those in the trash too: what is removed with it.
 /// - `document_versions`: contents that were committed, sealed. They never change.
+/// - `document_renditions`: further contents of items, sealed, as versions are; which of them has which name is in the
+///   item.
 /// - `document_trash`: since when an item lies in the trash.
 /// - `document_removals`: folders whose items are still to be removed.
 /// - `document_links`: links to contents: the hash of each one's secret, and until when. What it is of is sealed.
@@ -111,6 +113,20 @@ enum DocumentsMigrations {
                 """,
                 "CREATE UNIQUE INDEX document_links_by_secret ON document_links (secret_hash)",
                 "CREATE INDEX document_links_by_end ON document_links (expires)",
+            ]),
+        Migration(
+            name: "documents-004-renditions",
+            statements: [
+                """
+                CREATE TABLE document_renditions (
+                    partition_number BIGINT NOT NULL,
+                    owner TEXT NOT NULL,
+                    container TEXT NOT NULL,
+                    item BLOB NOT NULL,
+                    version BLOB NOT NULL,
+                    sealed BLOB NOT NULL,
+                    PRIMARY KEY (partition_number, owner, container, item, version))
+                """
             ]),
     ]
 }

@@ -7,6 +7,7 @@ enum ContentTypes {
         switch kind {
         case .folder: "inode/directory"
         case .link: "inode/symlink"
+        case .package: "inode/package"
         case .file: type(ofName: name)
         }
     }

@@ -1,0 +1,62 @@
+import ArgumentParser
+import NephosCore
+import NephosKit
+
+extension DocumentsCommand {
+    struct Renditions: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "The further contents of an item, such as a small picture of a large one; or take one away.",
+            discussion: """
+                One is put with nephos docs put --rendition NAME FILE PATH, and had with nephos docs get --rendition NAME \
+                PATH. Exit code 2: there is no such item, or with --remove no such further content.
+                """)
+
+        @Argument(help: "The item.") var path: DocumentArgument
+        @Option(help: "Take the one of this name away.") var remove: String?
+        @OptionGroup var container: ContainerOptions
+        @OptionGroup var network: NetworkOptions
+        @OptionGroup var output: OutputOptions
+
+        struct Row: Encodable {
+            var name: String
+            var size: UInt64
+            /// Milliseconds since 1970.
+            var modified: UInt64?
+            var device: String?
+            var version: String?
+            /// The version of the item's content that it was made from.
+            var madeFrom: String?
+            /// Whether that is its content as it is now.
+            var current: Bool
+        }
+
+        func run() async throws {
+            try await container.withContainer(network) { container, _ in
+                if let remove { return try await take(remove, from: container) }
+                let renditions = try await container.renditions(of: path)
+                let cells = renditions.map { rendition in
+                    [
+                        describe(bytes: rendition.size), rendition.modified.map { describe($0) } ?? "-", rendition.name,
+                        rendition.isCurrent ? "" : "of another version",
+                    ]
+                }
+                try output.print(
+                    renditions.map { rendition in
+                        Row(
+                            name: rendition.name, size: rendition.size, modified: rendition.modified?.milliseconds,
+                            device: rendition.device?.rawValue, version: rendition.version?.description,
+                            madeFrom: rendition.madeFrom?.description, current: rendition.isCurrent)
+                    },
+                    text: cells.isEmpty
+                        ? "There are no further contents." : table(["SIZE", "MODIFIED", "NAME", ""], cells))
+            }
+        }
+
+        private func take(_ name: String, from container: UbiquityContainer) async throws {
+            let sent = try await SentDocuments(container)
+            let item = try await container.removeRendition(named: name, of: path)
+            try await sent.wait(
+                [item], network, output, done: "Took \(inLine(name)) away from \(inLine(item.path)).")
+        }
+    }
+}

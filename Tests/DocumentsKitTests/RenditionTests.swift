@@ -1,0 +1,162 @@
+import Foundation
+import NephosCore
+import NephosSimulation
+import Testing
+
+@testable import NephosKit
+
+/// Further contents of items, as an app uses them.
+@Suite struct RenditionTests {
+    private func bytes(_ count: Int, seed: UInt64) -> Data {
+        var random = SplitMix64(seed: seed)
+        var data = Data(capacity: count + 8)
+        while data.count < count { withUnsafeBytes(of: random.next()) { data.append(contentsOf: $0) } }
+        return data.prefix(count)
+    }
+
+    private func withDevices(
+        _ body: (_ cloud: ContainerCloud, _ one: ContainerCloud.Device, _ two: ContainerCloud.Device) async throws ->
+            Void
+    ) async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            for device in [one, two] { try await device.settle() }
+            try await body(cloud, one, two)
+        }
+    }
+
+    @Test func aFurtherContentIsSetWithoutAConnectionAndReadElsewhere() async throws {
+        try await withDevices { cloud, one, two in
+            let (photo, large, small) = (bytes(500_000, seed: 1), bytes(300_000, seed: 2), Data("small".utf8))
+            one.setOffline(true)
+            try await one.container.put(photo, at: "photo")
+            try await one.container.setRendition(large, named: "preview", of: "photo")
+            let entry = try await one.container.setRendition(small, named: "icon", of: "photo")
+            #expect(entry.renditionNames == ["icon", "preview"] && entry.pending != .none)
+            #expect(try await one.container.rendition(named: "preview", of: "photo") == large)
+            one.setOffline(false)
+            try await one.settle()
+            try await two.settle()
+            let found = try await two.container.renditions(of: "photo")
+            #expect(found.map(\.name) == ["icon", "preview"] && found.map(\.size) == [5, 300_000])
+            #expect(found.allSatisfy { $0.isCurrent && $0.madeFrom == entry.version && $0.device != nil })
+            #expect(try await two.container.rendition(named: "icon", of: "photo") == small)
+            #expect(try await two.container.rendition(named: "preview", of: "photo") == large)
+            // It stays here as other contents do, and says nothing of where the item's own is.
+            #expect(try await two.container.item(at: "photo")?.download.status == .notDownloaded)
+            two.setOffline(true)
+            #expect(try await two.container.rendition(named: "preview", of: "photo") == large)
+            try await two.container.getRendition(named: "preview", of: "photo", to: cloud.root + "/preview")
+            #expect(try Data(contentsOf: URL(fileURLWithPath: cloud.root + "/preview")) == large)
+            let error = await #expect(throws: CloudError.self) {
+                try await two.container.rendition(named: "none", of: "photo")
+            }
+            #expect(error?.code == .unknownItem)
+        }
+    }
+
+    @Test func theLastOneStandsAndSaysWhatItWasMadeFrom() async throws {
+        try await withDevices { _, one, two in
+            try await one.container.put(Data("first".utf8), at: "x")
+            try await one.container.setRendition(Data("of first".utf8), named: "t", of: "x")
+            try await one.settle()
+            try await two.settle()
+            two.setOffline(true)
+            try await two.container.setRendition(Data("of two".utf8), named: "t", of: "x")
+            try await one.container.put(Data("second".utf8), at: "x")
+            try await one.settle()
+            #expect(try await one.container.renditions(of: "x").map(\.isCurrent) == [false])
+            #expect(try await one.container.rendition(named: "t", of: "x") == Data("of first".utf8))
+            two.setOffline(false)
+            for device in [two, one] { try await device.settle() }
+            #expect(try await one.container.rendition(named: "t", of: "x") == Data("of two".utf8))
+            #expect(try await one.container.item(at: "x")?.conflictCount == 0)
+            try await one.container.setRendition(Data("of second".utf8), named: "t", of: "x")
+            #expect(try await one.container.renditions(of: "x").map(\.isCurrent) == [true])
+            try await one.container.removeRendition(named: "t", of: "x")
+            for device in [one, two] { try await device.settle() }
+            #expect(try await two.container.item(at: "x")?.renditionNames == [])
+            await #expect(throws: CloudError.self) { try await two.container.removeRendition(named: "t", of: "x") }
+        }
+    }
+
+    /// What was put with the bytes that the server had makes no version: it was made from the one that has them.
+    @Test func whatWasMadeFromBytesThatWereThereIsMadeFromThose() async throws {
+        try await withDevices { _, one, two in
+            try await one.container.put(Data("base".utf8), at: "x")
+            try await one.settle()
+            try await two.settle()
+            two.setOffline(true)
+            try await two.container.put(Data("same".utf8), at: "x")
+            try await two.container.setRendition(Data("t".utf8), named: "t", of: "x")
+            try await one.container.put(Data("same".utf8), at: "x")
+            try await one.settle()
+            two.setOffline(false)
+            for device in [two, one] { try await device.settle() }
+            let found = try await one.container.renditions(of: "x")
+            #expect(found.map(\.isCurrent) == [true])
+            #expect(try await one.container.item(at: "x")?.conflictCount == 0)
+        }
+    }
+
+    @Test func whatTheServerHasLostOfThemIsOfferedAgain() async throws {
+        try await withDevices { cloud, one, two in
+            try await one.container.put(Data("kept".utf8), at: "x")
+            try await one.container.setRendition(Data("older".utf8), named: "t", of: "x")
+            try await one.settle()
+            let copy = try cloud.simulation.use { try $0.copyStorage(of: .documents) }
+            try await one.container.setRendition(Data("newer".utf8), named: "t", of: "x")
+            try await one.container.put(Data("lost".utf8), at: "y")
+            try await one.container.setRendition(Data("of y".utf8), named: "u", of: "y")
+            try await one.settle()
+            try cloud.simulation.use { try $0.restore(copy, of: .documents) }
+            try await one.container.scope.waitUntilCurrent(timeout: .seconds(120))
+            try await one.settle()
+            try await two.container.scope.waitUntilCurrent(timeout: .seconds(120))
+            try await two.settle()
+            #expect(try await two.container.rendition(named: "t", of: "x") == Data("newer".utf8))
+            #expect(try await two.container.rendition(named: "u", of: "y") == Data("of y".utf8))
+        }
+    }
+
+    @Test func ofWhatIsGoneNobodyIsTold() async throws {
+        try await withDevices { _, one, two in
+            try await one.container.put(Data("1".utf8), at: "x")
+            try await one.settle()
+            try await two.settle()
+            two.setOffline(true)
+            try await two.container.setRendition(Data("t".utf8), named: "t", of: "x")
+            try await one.container.remove(try await one.container.trash(["x"]))
+            try await one.settle()
+            two.setOffline(false)
+            try await two.settle()
+            #expect(try await two.container.scope.status().refused.isEmpty)
+            #expect(try await two.paths().isEmpty)
+        }
+    }
+
+    @Test func whatNoneCanBeIsRefusedHere() async throws {
+        try await withDevices { _, one, _ in
+            let container = one.container
+            try await container.put(Data("1".utf8), at: "f/x", makesFolders: true)
+            func refusal(_ name: String, _ path: String = "f/x") async -> CloudError.Code? {
+                do { try await container.setRendition(Data("t".utf8), named: name, of: path) } catch {
+                    return error.code
+                }
+                return nil
+            }
+            #expect(await refusal("") == .invalidArguments)
+            #expect(await refusal("a\0") == .invalidArguments)
+            #expect(await refusal(String(repeating: "é", count: 33)) == .invalidArguments)
+            #expect(await refusal("t", "f") == .invalidArguments)
+            #expect(await refusal("t", "none") == .unknownItem)
+            for number in 0..<8 { #expect(await refusal("\(number)") == nil) }
+            #expect(await refusal("8") == .limitExceeded)
+            #expect(await refusal("7") == nil)
+            // Nothing of what was refused is left.
+            #expect((try? FileManager.default.contentsOfDirectory(atPath: one.session.home + "/content")) ?? [] == [])
+            try await one.settle()
+            #expect(try await container.item(at: "f/x")?.renditionNames.count == 8)
+        }
+    }
+}
