@@ -50,6 +50,22 @@ struct DocumentsCommand: AsyncParsableCommand {
         }
     }
 
+    /// Where something goes that a command copies or moves.
+    struct TargetOptions: ParsableArguments {
+        @Option(name: .long, help: "The container that it goes to, of the same app (default: the one that it is in).")
+        var toContainer: String?
+
+        /// - Returns: Nil: the one that it is in.
+        func open(
+            besides container: UbiquityContainer, _ session: Session, _ network: NetworkOptions
+        ) async throws -> UbiquityContainer? {
+            guard let toContainer, toContainer != container.id else { return nil }
+            let other = try await session.container(toContainer, app: container.app)
+            try await ContainerOptions.refresh(other, within: network.offline ? nil : network.duration)
+            return other
+        }
+    }
+
     /// Which container a command is about.
     struct ContainerOptions: ParsableArguments {
         @OptionGroup var device: DeviceOptionGroup
@@ -74,19 +90,25 @@ struct DocumentsCommand: AsyncParsableCommand {
                 _ = try session.requireAccount()
                 if let limits = transfer?.limits { session.setTransferLimits(limits) }
                 let container = try await session.container(container, app: app.map { AppID($0) })
-                let isHere = try await container.scope.status().initialSyncFinished
-                if let limit {
-                    do {
-                        let patience = isFresh || !isHere ? limit : min(limit, Self.patience)
-                        try await container.scope.waitUntilCurrent(timeout: patience, isImpatient: true)
-                    } catch  where isHere && !isFresh {
-                        // What this device has is shown. That the server is silent, or not there, is everyday.
-                        if let reason = CloudError(wrapping: error).details["reason"] {
-                            Standard.error("nephos: this is what this device has: \(reason)")
-                        }
-                    }
-                }
+                try await Self.refresh(container, within: limit, isFresh: isFresh)
                 return try await body(container, session)
+            }
+        }
+
+        /// Brings the container's names to this device, as new as the server says within a moment.
+        static func refresh(
+            _ container: UbiquityContainer, within limit: Duration?, isFresh: Bool = false
+        ) async throws {
+            guard let limit else { return }
+            let isHere = try await container.scope.status().initialSyncFinished
+            do {
+                let patience = isFresh || !isHere ? limit : min(limit, Self.patience)
+                try await container.scope.waitUntilCurrent(timeout: patience, isImpatient: true)
+            } catch  where isHere && !isFresh {
+                // What this device has is shown. That the server is silent, or not there, is everyday.
+                if let reason = CloudError(wrapping: error).details["reason"] {
+                    Standard.error("nephos: this is what this device has: \(reason)")
+                }
             }
         }
 

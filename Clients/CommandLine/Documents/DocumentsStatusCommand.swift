@@ -56,7 +56,7 @@ private struct ContainerReport: Encodable {
     private enum Keys: String, CodingKey {
         case path, state, reason, token, inStep, files, folders, bytes, here, hereBytes, downloading, trashed, waiting,
             waitingBytes, refused
-        case conflicts, conflictCount, damaged, damagedChunks
+        case conflicts, conflictCount, damaged, damagedChunks, leaving
     }
 
     private static let shownMax = 20
@@ -106,6 +106,7 @@ private struct ContainerReport: Encodable {
                     path: refused.key.rawValue, at: refused.at.milliseconds, error: refused.error.code.description,
                     reason: refused.error.sentence, recovery: refused.recovery)
             }, forKey: .refused)
+        try container.encode(status.leaving.map(DocumentRow.init), forKey: .leaving)
         try container.encode(status.conflicts.map(DocumentRow.init), forKey: .conflicts)
         try container.encode(status.conflictCount, forKey: .conflictCount)
         try container.encodeIfPresent(damaged?.items.map(DocumentRow.init), forKey: .damaged)
@@ -133,6 +134,9 @@ private struct ContainerReport: Encodable {
         lines += Self.shown(status.refused) { "\(inLine($0.key.rawValue)) was refused: \($0.error.sentence)" }
         lines += Self.shown(status.conflicts) { item in
             "\(inLine(item.path)) has \(Self.count(item.conflictCount, "conflict"))"
+        }
+        lines += Self.shown(status.leaving) { item in
+            "\(inLine(item.path)) goes to the trash once another container has all of it"
         }
         lines += damageLines
         lines += Self.shown(status.downloading) { item in

@@ -36,11 +36,13 @@ struct SentDocuments {
     /// - Parameters:
     ///   - items: What was changed, as it is here.
     ///   - failures: What of it could not be done.
+    ///   - left: What leaves another container once this one has it, and what waits for that there.
     ///   - done: What was done here.
     /// - Throws: ``CloudError`` of a refusal.
     func wait(
         _ items: [DocumentEntry], _ network: DocumentsCommand.NetworkOptions, _ output: OutputOptions,
-        batch: DocumentID? = nil, failures: ItemFailures = ItemFailures(), done: String
+        batch: DocumentID? = nil, failures: ItemFailures = ItemFailures(),
+        leaving left: (items: [DocumentEntry], sent: SentDocuments)? = nil, done: String
     ) async throws {
         var report = Report(
             state: "queued", items: items.map(DocumentRow.init), batch: batch?.description,
@@ -54,6 +56,7 @@ struct SentDocuments {
         }
         do {
             try await waitUntilSent(within: network.duration, shows: !output.json)
+            try await left?.sent.waitUntilSent(within: network.duration, shows: !output.json)
         } catch {
             guard ExitStatus.of(error) == .unreachable else {
                 // It waits for a person, who has to hear of it.
@@ -71,6 +74,7 @@ struct SentDocuments {
                     """)
         }
         try await requireAccepted(items)
+        if let left { try await left.sent.requireAccepted(left.items) }
         report.state = "sent"
         if output.json { report.items = try await container.refreshed(items).map(DocumentRow.init) }
         try output.print(report, text: done)

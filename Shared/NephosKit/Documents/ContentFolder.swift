@@ -20,6 +20,11 @@ struct StagedContent: Sendable {
     var isLink = false
     /// Of the file that it was copied from.
     var stamp: FileStamp?
+    /// Another container of the app that has it, or may have it by the time it is sent.
+    var source: String?
+    /// False: its bytes are nowhere in the home as far as this content is concerned, and the source's chunks do for
+    /// them. Its chunks may be unknown then.
+    var isHere = true
 }
 
 /// Something to be put, once its content is in the home.
@@ -361,6 +366,18 @@ struct ContentFolder: Sendable {
         }
         let bytes = UnsafeRawBufferPointer(rebasing: buffer[..<chunk.length])
         return ChunkID(hashing: bytes) == chunk.id ? bytes : nil
+    }
+
+    /// Gives a content that is here a second name, under which it stays whatever becomes of the first.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`, `.unknownItem`: it is gone.
+    func link(_ version: DocumentID, as other: DocumentID) throws {
+        guard Foundation.link(file(version), file(other)) != 0 else { return }
+        // Not every file system has two names for one file.
+        guard [EPERM, EOPNOTSUPP, EMLINK].contains(errno) else { throw Self.failure(file(version)) }
+        do { try FileManager.default.copyItem(atPath: file(version), toPath: file(other)) } catch {
+            throw Self.failure(file(version))
+        }
     }
 
     // MARK: Removing

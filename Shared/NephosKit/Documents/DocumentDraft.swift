@@ -24,7 +24,10 @@ struct DocumentDraft {
         self.makeID = makeID
     }
 
-    mutating func add(_ change: WireDocumentChange) { changes.append((change, nil)) }
+    /// - Parameter content: What it brings, and where that comes from, if the container may not have it.
+    mutating func add(_ change: WireDocumentChange, _ content: StagedContent? = nil) {
+        changes.append((change, content))
+    }
 
     /// What is there, or will be.
     mutating func place(_ path: DocumentPath) throws -> (id: DocumentID, isFolder: Bool)? {
@@ -87,10 +90,13 @@ struct DocumentDraft {
 
     /// Makes an item that has a content of another's, and all else that is said of it.
     ///
-    /// - Parameter content: Of no meaning where the item is a folder.
+    /// - Parameters:
+    ///   - content: Of no meaning where the item is a folder.
+    ///   - staged: Where the content comes from, if this container may not have it; nil: it has.
     /// - Throws: ``CloudError`` `.incompatibleVersion`: nobody here knows what it is.
     mutating func copy(
-        _ item: HeldDocument, content: WireDocumentContent, at path: DocumentPath, in folder: DocumentID
+        _ item: HeldDocument, content: WireDocumentContent, _ staged: StagedContent? = nil, at path: DocumentPath,
+        in folder: DocumentID
     ) throws -> DocumentID {
         guard DocumentEntry.Kind(item.wire.kind) != nil else {
             throw CloudError(
@@ -103,10 +109,12 @@ struct DocumentDraft {
         create.parent = folder.wire
         create.name = path.last
         create.placeVersion = makeID().wire
-        if !item.isFolder { create.content = WireDocumentContent(bytesOf: content, version: makeID()) }
+        if !item.isFolder {
+            create.content = WireDocumentContent(bytesOf: content, version: staged?.version ?? makeID())
+        }
         if item.wire.hasAttributes { create.attributes = item.wire.attributes }
         create.clash = .rename
-        add(WireDocumentChange(id, .create(create)))
+        add(WireDocumentChange(id, .create(create)), staged)
         made[path] = (id, item.isFolder)
         return id
     }
@@ -184,11 +192,14 @@ struct DocumentDraft {
             let size = (try? change.serializedData().count) ?? 0
             let nodes = content?.nodes ?? []
             let ofNodes = nodes.reduce(0) { $0 + $1.count }
-            let ofContent = content?.inline == nil ? content?.length ?? 0 : 0
+            let ofContent = content?.inline == nil && content?.isHere == true ? content?.length ?? 0 : 0
+            let other = requests.last?.request.sourceContainer ?? ""
             let isFull =
                 bytes + size > DocumentBatches.bytesMax || nodeBytes + ofNodes > DocumentLimits.nodesBytesMax
                 || contentBytes > 0 && contentBytes + ofContent > Self.contentBytesMax
                 || count + Self.weight(of: change) > Self.changesMax
+                // A request names one.
+                || !other.isEmpty && content?.source.map { $0 != other } ?? false
             if requests.isEmpty || isFull {
                 var request = WireApplyChanges()
                 request.container = container
@@ -198,6 +209,7 @@ struct DocumentDraft {
             requests[requests.count - 1].request.changes.append(change)
             requests[requests.count - 1].request.nodes += nodes
             if let content { requests[requests.count - 1].contents.append(content) }
+            if let source = content?.source { requests[requests.count - 1].request.sourceContainer = source }
             bytes += size
             nodeBytes += ofNodes
             contentBytes += ofContent

@@ -30,6 +30,7 @@ struct DocumentTransaction {
             name: "documents: contents by version",
             sql: "CREATE INDEX document_contents_by_version ON document_contents (version)"),
         LocalMigration(name: "documents: copies", sql: copies),
+        LocalMigration(name: "documents: sources", sql: sources),
     ]
 
     // A removed item is kept without a body: a late answer must not bring it back.
@@ -231,7 +232,9 @@ struct DocumentTransaction {
     ) throws -> Int64 {
         let position = try rows.append(try request.serializedData(), id: id, writer: writer, now: now)
         for content in contents where content.inline == nil {
-            try addContent(content.version, at: position, length: content.length, chunks: content.chunks)
+            try addContent(
+                content.version, at: position, length: content.length, chunks: content.chunks,
+                source: content.borrowedFrom)
         }
         try setChanges(request.changes, at: position)
         return position
@@ -313,7 +316,8 @@ struct DocumentTransaction {
             try Row.fetchAll(
                 cached(
                     "SELECT version, length FROM document_contents "
-                        + "WHERE account = ?1 AND container = ?2 AND is_stored = 0"), arguments: arguments()
+                        + "WHERE account = ?1 AND container = ?2 AND is_stored = 0 AND source IS NULL"),
+                arguments: arguments()
             ).map { ($0["version"] as Data, UInt64(clamping: $0["length"] as Int64)) }
         ) { first, _ in first }
         var found: [(id: DocumentID, position: Int64, bytes: UInt64)] = []

@@ -87,6 +87,7 @@ extension DocumentsModel {
             for change in request.changes { try self.rebase(change, on: items, operation, in: documents) }
             let former = try self.keepCopies(of: request, at: operation.position, in: documents)
             try documents.forgetContents(at: operation.position)
+            try self.finishMoves(after: operation.position, isCurrent: isCurrent, in: documents)
             self.sweepSoon(request, former)
             self.closeSoon(request.transferID)
             return nil
@@ -137,7 +138,7 @@ extension DocumentsModel {
         let cache = ContentCache(database: documents.rows.database, folder: folder)
         let bound = try cache.bound()
         var former: [DocumentID] = []
-        for content in kept where !content.chunks.isEmpty {
+        for content in kept where !content.chunks.isEmpty && content.source == nil {
             guard let change = request.changes.first(where: { $0.content?.version == content.version.wire }),
                 let wire = change.content, let item = DocumentID(bytes: change.item), wire.length <= bound,
                 try documents.document(item)?.wire.hasBytes(of: wire) == true

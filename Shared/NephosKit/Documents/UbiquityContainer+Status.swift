@@ -35,6 +35,8 @@ public struct ContainerStatus: Sendable {
     public var trashCount = 0
     /// What waits, what is deleted among it, the first written first.
     public var waiting: [Waiting] = []
+    /// What goes to the trash once another container has all of it; until then it is in both.
+    public var leaving: [DocumentEntry] = []
     /// What the server refused, and nobody has dismissed.
     public var refused: [RefusedWrite] = []
     /// Files of which two contents were written at once, and nobody has said which stays.
@@ -101,6 +103,7 @@ extension DocumentTransaction {
                     entry, waiting.bytes, waiting.operation.flatMap { pending[$0] }, uploading,
                     after: status.waiting.last?.blocker))
         }
+        status.leaving = try leaving().compactMap { try entry($0) }.filter { try path.contains(DocumentPath($0.path)) }
         let damage = try damage()
         (status.damagedChunkCount, status.hasMoreDamage) = (damage.chunks.count, damage.hasMore)
         status.refused = try scope.refused.filter { try path.contains(DocumentPath($0.key.rawValue)) }
