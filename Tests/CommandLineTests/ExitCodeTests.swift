@@ -30,7 +30,7 @@ import Testing
     /// Arguments of those that look at documents; the file `x` is there, where anything is.
     private static let samples = [
         "docs get": ["x", "-"], "docs cp": ["-f", "x", "copied"], "docs mv": ["-f", "moved", "elsewhere"],
-        "docs mkdir": ["d"], "docs rm": ["removed"],
+        "docs mkdir": ["d"], "docs rm": ["removed"], "docs pause": ["x"], "docs resume": ["x"],
     ]
 
     /// What of a person's files a command needs.

@@ -59,20 +59,19 @@ import Testing
         }
     }
 
-    /// A list that is too long for one request goes ahead of it, piece by piece.
+    /// A list that is too long for one request goes ahead of it, piece by piece, into an upload without a byte.
     @Test func aLongListGoesAheadOfTheCopy() async throws {
         try await withContainers { cloud in
             let (one, two) = (try await cloud.open(), try await cloud.open())
             try await one.settle()
-            // A thousand chunks.
-            let film = Data((0..<1000).flatMap { bytes(3000, seed: $0) }) + bytes(20_000_000, seed: 7)
+            let film = bytes(3_000_000, seed: 7)
             try await one.container.put(film, at: "film")
             try await one.settle()
             try await two.settle()
             let there = try await two.openOther()
             try await cloud.uploads(of: two, there) {
                 $0.nodesBytesMax = 300
-                $0.askedMax = 10
+                $0.askedMax = 3
             }
             try cloud.forbidBytes()
             try await two.container.copy("film", to: "copy", in: there)
@@ -103,7 +102,8 @@ import Testing
             #expect(try await one.container.read("again") == sent)
             one.setOffline(false)
             try await settle(one, other)
-            #expect(try await refused(other).isEmpty && refused(one.container).isEmpty)
+            #expect(try await refused(other).isEmpty)
+            #expect(try await refused(one.container).isEmpty)
             try await there.scope.waitUntilCurrent(timeout: .seconds(60))
             #expect(try await there.read("y") == content)
             #expect(try await there.read("sent") == sent)
@@ -183,7 +183,8 @@ import Testing
             try await two.settle()
             #expect(try await two.paths().isEmpty)
             #expect(try await two.openOther().read("a/x") == content)
-            #expect(try await refused(other).isEmpty && refused(one.container).isEmpty)
+            #expect(try await refused(other).isEmpty)
+            #expect(try await refused(one.container).isEmpty)
         }
     }
 
@@ -207,7 +208,8 @@ import Testing
             #expect(
                 try await refused(one.container)
                     == ["/Documents/x: constraintViolation", "/Documents/folder: constraintViolation"])
-            #expect(try await one.text("x") == "newer" && one.text("folder/2") == "2")
+            #expect(try await one.text("x") == "newer")
+            #expect(try await one.text("folder/2") == "2")
             #expect(try await other.read("x") == bytes(100_000, seed: 1))
             #expect(try await other.items().map(\.path).contains("/Documents/folder/1"))
         }

@@ -20,7 +20,7 @@ struct DocumentsCommand: AsyncParsableCommand {
             Remove.self,
             Deleted.self, Undo.self, Versions.self, Resolve.self, Restore.self, Status.self,
             Publish.self, Links.self, Unpublish.self,
-            Download.self, Evict.self, Cache.self,
+            Download.self, Evict.self, Cache.self, Pause.self, Resume.self,
         ])
 
     typealias NetworkOptions = KeyValueCommand.NetworkOptions
@@ -101,10 +101,11 @@ struct DocumentsCommand: AsyncParsableCommand {
         ) async throws {
             guard let limit else { return }
             let isHere = try await container.scope.status().initialSyncFinished
+            let patience = isFresh || !isHere ? limit : min(limit, Self.patience)
             do {
-                let patience = isFresh || !isHere ? limit : min(limit, Self.patience)
                 try await container.scope.waitUntilCurrent(timeout: patience, isImpatient: true)
-            } catch  where isHere && !isFresh {
+            } catch {
+                guard isHere, !isFresh else { throw error }
                 // What this device has is shown. That the server is silent, or not there, is everyday.
                 if let reason = CloudError(wrapping: error).details["reason"] {
                     Standard.error("nephos: this is what this device has: \(reason)")
@@ -167,6 +168,9 @@ struct DocumentRow: Encodable {
     /// Why it has not come.
     var downloadProblem: String?
     var pinned: Bool?
+    var paused: Bool?
+    /// Why it could not be resumed.
+    var pauseProblem: String?
 
     init(_ entry: DocumentEntry) {
         path = entry.path
@@ -190,6 +194,8 @@ struct DocumentRow: Encodable {
         percentDownloaded = entry.download.isRequested ? entry.download.percent : nil
         downloadProblem = entry.download.problem
         pinned = entry.download.isPinned ? true : nil
+        paused = entry.isPaused ? true : nil
+        pauseProblem = entry.pauseProblem
     }
 }
 
@@ -218,6 +224,7 @@ extension DocumentEntry {
         case .notDownloaded: notes.append("not downloaded")
         }
         if download.isPinned { notes.append("kept downloaded") }
+        if isPaused { notes.append("paused") }
         if state == .refused { notes.append("a change was refused") }
         if String(validating: nameBytes, as: UTF8.self) == nil {
             notes.append("no text: \(id.argument)")

@@ -54,6 +54,11 @@ struct SentDocuments {
         if network.offline {
             return try output.print(report, text: "\(done) It is kept here, and sent later.")
         }
+        let paused = try await container.refreshed(items).filter(\.isPaused)
+        if !paused.isEmpty, paused.count == items.count {
+            report.state = "paused"
+            return try output.print(report, text: "\(done) It is kept here: its sync is paused.")
+        }
         do {
             try await waitUntilSent(within: network.duration, shows: !output.json)
             try await left?.sent.waitUntilSent(within: network.duration, shows: !output.json)

@@ -198,7 +198,9 @@ final class ContentDownloads {
             let documents = DocumentTransaction(rows)
             let found = try documents.requests(
                 at: now, pauseMax: Backoff.askedPauseMax, limit: Self.downloadsMax + running.count)
-            let gone = try running.filter { try documents.request(of: $0.key)?.file != $0.value.file }.map(\.key)
+            let gone = try running.filter {
+                try documents.pause(of: $0.key) != nil || documents.request(of: $0.key)?.file != $0.value.file
+            }.map(\.key)
             return (found.due, found.soonest, gone)
         }
         // Nobody wants them any more.

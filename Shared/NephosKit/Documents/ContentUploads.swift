@@ -87,6 +87,13 @@ final class ContentUploads {
         times = AttemptTimes()
     }
 
+    /// Leaves off with what was paused; what was stored of it is found again. And begins with what was resumed.
+    func heedPauses() {
+        guard !running.isEmpty, let driver = model.driver else { return }
+        let paused = try? driver.read { Set(try DocumentTransaction($0).pausedRequests().map(\.position)) }
+        for upload in running where paused?.contains(upload.operation.position) == true { drop(upload) }
+    }
+
     /// Tries now what would be tried later by itself: what failed may succeed by now.
     func hasten() {
         failures = 0
@@ -122,7 +129,8 @@ final class ContentUploads {
         let moment = driver.moment
         return try driver.read { rows in
             let documents = DocumentTransaction(rows)
-            let unstored = try documents.unstored()
+            let paused = Set(try documents.pausedRequests().map(\.position))
+            let unstored = try documents.unstored().filter { !paused.contains($0.position) }
             times.keep(Set(unstored.map(\.position)))
             var due: [DocumentTransaction.Unstored] = []
             var soonest: Duration?
@@ -397,11 +405,11 @@ final class ContentUploads {
         ahead.transferID = upload.transfer
         ahead.sourceContainer = upload.request.sourceContainer
         var bytes = 0
-        ahead.nodes = Array(
-            rest.prefix {
-                bytes += $0.count
-                return bytes <= nodesBytesMax
-            })
+        let fitting = rest.prefix {
+            bytes += $0.count
+            return bytes <= nodesBytesMax
+        }
+        ahead.nodes = Array(rest.prefix(max(1, fitting.count)))
         engine.call(.documents, ahead, as: WireApplyChangesReply.self, app: model.app) {
             [weak self, weak upload] result, _ in
             guard let self, let upload, isOn(upload) else { return }

@@ -182,7 +182,9 @@ struct DocumentDraft {
     }
 
     /// The requests that make it so, in order, each within the bounds of one.
-    func requests(container: String) -> [(request: WireApplyChanges, contents: [StagedContent])] {
+    func requests(container: String) throws -> [(request: WireApplyChanges, contents: [StagedContent])] {
+        let paused = changes.count > 1 ? try documents.pauses() : [:]
+        var last: Data?
         var requests: [(request: WireApplyChanges, contents: [StagedContent])] = []
         var bytes = 0
         var nodeBytes = 0
@@ -194,10 +196,15 @@ struct DocumentDraft {
             let ofNodes = nodes.reduce(0) { $0 + $1.count }
             let ofContent = content?.inline == nil && content?.isHere == true ? content?.length ?? 0 : 0
             let other = requests.last?.request.sourceContainer ?? ""
+            // What brings contents of an item that is paused must not keep others here.
+            let alone = DocumentID(bytes: change.item).flatMap { paused[$0] } != nil && change.followsContent
+            let item = alone ? change.item : nil
+            defer { last = item }
             let isFull =
                 bytes + size > DocumentBatches.bytesMax || nodeBytes + ofNodes > DocumentLimits.nodesBytesMax
                 || contentBytes > 0 && contentBytes + ofContent > Self.contentBytesMax
                 || count + Self.weight(of: change) > Self.changesMax
+                || item != last
                 // A request names one.
                 || !other.isEmpty && content?.source.map { $0 != other } ?? false
             if requests.isEmpty || isFull {

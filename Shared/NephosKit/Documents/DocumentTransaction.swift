@@ -31,6 +31,7 @@ struct DocumentTransaction {
             sql: "CREATE INDEX document_contents_by_version ON document_contents (version)"),
         LocalMigration(name: "documents: copies", sql: copies),
         LocalMigration(name: "documents: sources", sql: sources),
+        LocalMigration(name: "documents: pauses", sql: pauses),
     ]
 
     // A removed item is kept without a body: a late answer must not bring it back.
@@ -100,6 +101,8 @@ struct DocumentTransaction {
         var damage: ContainerDamage?
         /// See ``DocumentTransaction/wishes()``.
         var wishes: Wishes?
+        /// See ``DocumentTransaction/pauses()``.
+        var pauses: [DocumentID: Pause]?
     }
 
     /// What the server has said last of contents that it cannot read any more.
@@ -198,7 +201,10 @@ struct DocumentTransaction {
             arguments: arguments(
                 item.name.rawValue, wire?.parent ?? Data(), wire?.name ?? Data(), wire.flatMap(Self.batch),
                 Int64(bitPattern: item.sequence), item.body, try key(of: wire?.name ?? Data())))
-        if item.body == nil { try removeStamp(of: item.name) }
+        if item.body == nil {
+            try removeStamp(of: item.name)
+            try removePause(of: item.name)
+        }
         try refresh(item.name)
     }
 
@@ -218,6 +224,7 @@ struct DocumentTransaction {
         try cached("DELETE FROM documents WHERE account = ?1 AND container = ?2 AND item = ?3")
             .execute(arguments: arguments(item.name.rawValue))
         try removeStamp(of: item.name)
+        try removePause(of: item.name)
         try refresh(item.name)
     }
 

@@ -25,8 +25,9 @@ extension DocumentsModel {
         engine.loop.schedule(after: .zero) { [weak self] in
             guard let self, !engine.stopped else { return }
             let open = engine.scopes.first { $0.model.service == service && $0.model.name == container }
+            if let open { return open.push() }
             do throws(CloudError) {
-                try (open ?? engine.scope(ScopeID(app: app, service: service, name: container))).push()
+                try engine.scope(ScopeID(app: app, service: service, name: container)).push()
             } catch { engine.logger.error("a container that something leaves could not be opened", error) }
         }
     }

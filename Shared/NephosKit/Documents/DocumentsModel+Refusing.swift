@@ -14,6 +14,9 @@ extension DocumentsModel {
         if error.details["chunk"] != nil, let pause = try sendsContentsAgain(&request, of: operation, in: documents) {
             return RefusedPush(rest: try again(operation, request, after: pause))
         }
+        if let again = try pauseAgain(operation, request, error, in: documents) {
+            return RefusedPush(rest: try self.again(operation, again))
+        }
         var batch = RefusedBatch(request.changes, documents) { [engine] in engine.makeDocumentID() }
         guard try batch.amend(after: error) else {
             closeSoon(transfer)
@@ -84,7 +87,7 @@ extension DocumentsModel {
     }
 
     /// Keeps what a person has to hear of, with its bytes, until they have dismissed it.
-    private func note(
+    func note(
         _ changes: [WireDocumentChange], of operation: OutboxOperation, _ error: CloudError,
         in documents: DocumentTransaction, at position: Int64
     ) throws -> ChangeNotification {

@@ -96,7 +96,8 @@ extension UbiquityContainer {
                     item, from: here, to: draft.documents.path(target), replaces: replaces
                 ) { try lender.lend($0, of: here) }
                 try folder.flush(lender.linked)
-                return (item: item, copy: copy, count: draft.changes.count, steps: draft.requests(container: "").count)
+                let steps = try draft.requests(container: "").count
+                return (item: item, copy: copy, count: draft.changes.count, steps: steps)
             } waiting: { documents, made, positions in
                 let copy = DocumentCopy(
                     item: try documents.requireEntry(made.copy), itemCount: max(1, made.count),

@@ -35,7 +35,7 @@ extension UbiquityContainer {
         try change { draft in
             let item = try draft.documents.item(at: draft.documents.path(source))
             let id = try draft.copy(item, to: draft.documents.path(target), replaces: replaces)
-            return (id: id, count: draft.changes.count, steps: draft.requests(container: "").count)
+            return (id: id, count: draft.changes.count, steps: try draft.requests(container: "").count)
         } reading: { documents, made in
             DocumentCopy(
                 item: try documents.requireEntry(made.id), itemCount: max(1, made.count),
