@@ -385,6 +385,8 @@ import Testing
         "docs rm": (7, 4), "docs undo": (7, 4), "docs versions": (7, 4), "docs restore": (7, 4), "docs status": (7, 4),
         // As far as this device knows, there is none.
         "docs resolve": (2, 2),
+        // What is on its way cannot be held still; how far it is differs.
+        "docs pause": (nil, nil), "docs resume": (7, 4),
         // What is about the server, or needs it.
         "kv history": (7, 4), "kv sync": (7, 4), "status": (7, 4), "why": (7, 4), "verify": (7, 4),
         "conflicts": (7, 4), "storage": (7, 4), "devices list": (7, 4), "devices rename": (7, 4),

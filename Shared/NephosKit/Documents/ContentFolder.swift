@@ -378,7 +378,11 @@ struct ContentFolder: Sendable {
         do { try FileManager.default.copyItem(atPath: file(version), toPath: file(other)) } catch {
             throw Self.failure(file(version))
         }
+        try Self.flush(file(other)) { fsync($0) == 0 ? 0 : errno }
     }
+
+    /// Flushes the names of what was linked; its bytes were when they were put.
+    func flushNames() throws(CloudError) { try Self.flush(path) { fsync($0) == 0 ? 0 : errno } }
 
     // MARK: Removing
 

@@ -100,10 +100,24 @@ extension DocumentTransaction {
         }
     }
 
-    /// Requests that a pause keeps here. One that was sent before is on its way.
+    /// Requests that a pause keeps here, the oldest first. One that was sent before is on its way.
     func pausedRequests() throws -> [OutboxOperation] {
-        try pauses().filter { $0.value.state == .paused }.keys.sorted()
-            .flatMap { try contentRequests(of: $0) }.filter { $0.state == .unsent }
+        guard try !pauses().isEmpty else { return [] }
+        let positions = try Int64.fetchAll(
+            cached(
+                "SELECT DISTINCT c.position FROM document_pauses AS p JOIN document_changes AS c "
+                    + "ON c.account = p.account AND c.container = p.container AND c.item = p.item "
+                    + "WHERE p.account = ?1 AND p.container = ?2 AND p.state = 0 ORDER BY c.position"),
+            arguments: arguments())
+        return try positions.compactMap { position in
+            guard let operation = try rows.operation(at: position), operation.state == .unsent else { return nil }
+            let request = try WireApplyChanges(serializedBytes: operation.payload)
+            let isPaused = try request.changes.contains { change in
+                guard change.content != nil, let id = DocumentID(bytes: change.item) else { return false }
+                return try pause(of: id)?.state == .paused
+            }
+            return isPaused ? operation : nil
+        }
     }
 
     /// Puts what brings contents of the item, and what has to follow that, into requests of their own, behind all that

@@ -11,9 +11,13 @@ extension DocumentsModel {
         downloads.look()
     }
 
+    /// So many requests besides those that are paused are looked at: while there are more, others wait in any case.
+    private static let behindMax = 256
+
     /// How many requests a pause holds back, which nobody waits for.
     func heldByChoice(in rows: ScopeTransaction) throws -> Int {
-        guard try !DocumentTransaction(rows).pauses().isEmpty else { return 0 }
+        let paused = try DocumentTransaction(rows).pausedRequests().count
+        guard paused > 0, try rows.operationCount() <= paused + Self.behindMax else { return 0 }
         return try preparations(among: rows.operations(), in: rows).values.count { $0.isByChoice }
     }
 

@@ -95,7 +95,7 @@ extension UbiquityContainer {
                 let copy = try draft.copy(
                     item, from: here, to: draft.documents.path(target), replaces: replaces
                 ) { try lender.lend($0, of: here) }
-                try folder.flush(lender.linked)
+                if !lender.linked.isEmpty { try folder.flushNames() }
                 let steps = try draft.requests(container: "").count
                 return (item: item, copy: copy, count: draft.changes.count, steps: steps)
             } waiting: { documents, made, positions in
