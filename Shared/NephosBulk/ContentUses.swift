@@ -52,16 +52,22 @@ public struct ContentUses {
     /// What of these the container lacks. What other containers have counts for nothing: an app learns nothing of them,
     /// and of uploads only what those have stored that it made itself.
     ///
-    /// - Parameter upload: Nil, or one that is not open or another app's: none.
-    public func missing(_ ids: [ChunkID], in upload: ReservationID?) throws -> Missing {
+    /// - Parameters:
+    ///   - upload: Nil, or one that is not open or another app's: none.
+    ///   - source: Another container of the owner, which the app may read: chunks that it uses are not missing. Its
+    ///     nodes are: each container has its own.
+    public func missing(
+        _ ids: [ChunkID], in upload: ReservationID?, besides source: ItemName? = nil
+    ) throws -> Missing {
         let upload = try upload.flatMap { try openUpload($0) }
+        let source = source.map { store.ofContainer($0.rawValue) }
         var found = Missing(storedBytes: upload?.filled ?? 0)
         let damaged = try DamagedChunks.noted(
             among: ids, of: store.place.owner, in: store.place.partition, in: transaction)
         // One that is named often is looked for once.
         var standings: [ChunkID: Standing] = [:]
         for (index, id) in ids.enumerated() {
-            let standing = try standings[id] ?? standing(of: id, damaged, upload, &found.nodeBytes)
+            let standing = try standings[id] ?? standing(of: id, damaged, upload, source, &found.nodeBytes)
             standings[id] = standing
             switch standing {
             case .there: break
@@ -81,13 +87,13 @@ public struct ContentUses {
 
     /// - Parameters:
     ///   - damaged: Chunks that are noted.
+    ///   - source: Another container, whose chunks will do.
     ///   - nodeBytes: Bytes of nodes that were read are added.
     private func standing(
-        of id: ChunkID, _ damaged: Set<ChunkID>, _ upload: Reservation?, _ nodeBytes: inout Int
+        of id: ChunkID, _ damaged: Set<ChunkID>, _ upload: Reservation?, _ source: UseStore?, _ nodeBytes: inout Int
     ) throws -> Standing {
-        if try (store.use(of: UseStore.Part(id: id))?.count ?? 0) > 0 {
-            return damaged.contains(id) ? .damaged : .there
-        }
+        if try store.isUsed(id) { return damaged.contains(id) ? .damaged : .there }
+        if let source, !damaged.contains(id), try source.isUsed(id) { return .there }
         if let node = try store.nodeBytes(id) {
             nodeBytes += node.count
             // One that is damaged is sent again, and takes its place.
@@ -129,14 +135,20 @@ public struct ContentUses {
     ///     names belongs to the upload until then.
     ///   - upload: What has stored the chunks that the container did not use; what was charged to its room is from now
     ///     on charged to them.
+    ///   - source: Another container of the owner, which the app may read: what contents rest on may be chunks that it
+    ///     uses. They count on the plan there, for as long as they are used there.
     /// - Throws: ``CloudError`` `.invalidArguments`: a node is malformed, or neither named nor of an upload; `.unknownItem`: a chunk or a node
     ///   that is named is not there, or is not as long as was said; `.quotaExceeded`. Nothing was changed then.
-    public func take(_ contents: [UsedContent], nodes: [[UInt8]], from upload: ReservationID?) throws {
+    public func take(
+        _ contents: [UsedContent], nodes: [[UInt8]], from upload: ReservationID?, besides source: ItemName? = nil
+    ) throws {
         let inline = contents.reduce(0) { $0 + ($1.isInline ? $1.length : 0) }
         guard !nodes.isEmpty || contents.contains(where: { !$0.isInline }) else {
             return try ledger.charge(inline, to: store.place.owner, app: app, device: device, in: transaction)
         }
-        var taking = try Taking(nodes, store, upload: upload.flatMap { try openUpload($0) })
+        var taking = try Taking(
+            nodes, store, source: source.map { store.ofContainer($0.rawValue) },
+            upload: upload.flatMap { try openUpload($0) })
         for content in contents where !content.isInline { try taking.add(content) }
         try taking.checkNodes(upload)
         let nodeBytes = taking.newNodes.reduce(UInt64(0)) { $0 + UInt64($1.bytes.count) }
@@ -272,9 +284,12 @@ private struct Taking {
     /// Those that were there already.
     private var present: [ChunkID] = []
     private let store: UseStore
+    /// Of another container, whose chunks count as there.
+    private let source: UseStore?
 
-    init(_ nodes: [[UInt8]], _ store: UseStore, upload: Reservation?) throws {
+    init(_ nodes: [[UInt8]], _ store: UseStore, source: UseStore?, upload: Reservation?) throws {
         self.store = store
+        self.source = source
         self.upload = upload
         for bytes in nodes {
             let id = bytes.withUnsafeBytes { ChunkID(hashing: $0) }
@@ -349,12 +364,12 @@ private struct Taking {
         }
     }
 
-    /// It has to be used by the container, or stored by the upload: what is elsewhere in the account is sent again, and
-    /// so is what was found damaged.
+    /// It has to be used by the container or by the one that was named besides, or stored by the upload: what is
+    /// elsewhere in the account is sent again, and so is what was found damaged.
     private func requireChunk(_ id: ChunkID, length: UInt64) throws {
         let place = store.place
         let isHeld = try upload.map { try HoldStore.has(id, for: $0.id, at: place, in: store.transaction) } ?? false
-        let isThere = try isHeld || store.use(of: UseStore.Part(id: id)).map { $0.count > 0 } ?? false
+        let isThere = try isHeld || store.isUsed(id) || source?.isUsed(id) ?? false
         guard isThere, try !DamagedChunks.isNoted(id, of: place.owner, in: place.partition, in: store.transaction),
             let chunk = try ChunkIndex.find(id, of: place.owner, in: place.partition, in: store.transaction),
             UInt64(max(0, chunk.place.length - ChunkSealer.overhead)) == length

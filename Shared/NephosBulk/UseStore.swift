@@ -96,6 +96,14 @@ struct UseStore {
         }
     }
 
+    /// Whether a content of the container rests on the chunk.
+    func isUsed(_ chunk: ChunkID) throws -> Bool { try use(of: Part(id: chunk)).map { $0.count > 0 } ?? false }
+
+    /// The same of another container of the owner.
+    func ofContainer(_ name: String) -> UseStore {
+        UseStore(place: place, container: name, transaction: transaction)
+    }
+
     func set(_ use: Use?, of part: Part) throws {
         let key = place.values + part.values + [.text(container)]
         guard let use else { return _ = try transaction.execute(Self.delete, key) }
@@ -159,9 +167,7 @@ struct UseStore {
 
     /// Another container that uses it.
     func other(using part: Part) throws -> UseStore? {
-        try Self.containers(using: part, at: place, in: transaction).first { $0 != container }.map {
-            UseStore(place: place, container: $0, transaction: transaction)
-        }
+        try Self.containers(using: part, at: place, in: transaction).first { $0 != container }.map(ofContainer)
     }
 
     // MARK: Nodes

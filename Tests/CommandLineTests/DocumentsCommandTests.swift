@@ -54,6 +54,66 @@ import Testing
         }
     }
 
+    @Test func filesAreHeldStillAndLeaveASideOnceTheOtherHasThem() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            #expect(
+                try await house.nephos.run(
+                    "app", "create", "TEST.two", "--container", "TEST.two.a", "--container", "TEST.two.b"
+                ).status == 0)
+            let (one, two) = (house.person, try await house.anotherDevice("second"))
+            let file = house.folder + "/file.bin"
+            let long = String(repeating: "0123456789", count: 20_000)
+            try write(long, to: file)
+            let app = ["--app", "TEST.two"]
+            let put = try await one.run(["docs", "put", "--move", file] + app)
+            #expect(put.status == 0 && !FileManager.default.fileExists(atPath: file), "\(put)")
+            #expect(try await one.run("docs", "put", "--move", "-", "x").status == 64)
+
+            let copied = try await one.run(
+                ["docs", "cp", "file.bin", "copy.bin", "--to-container", "TEST.two.b"] + app)
+            #expect(copied.output == "Copied to /Documents/copy.bin in TEST.two.b.\n", "\(copied)")
+            let moved = try await one.run(
+                ["docs", "mv", "file.bin", "moved.bin", "--to-container", "TEST.two.b"] + app)
+            #expect(moved.output == "Moved to /Documents/moved.bin in TEST.two.b.\n", "\(moved)")
+            #expect(!(try await two.run(["docs", "ls"] + app).output.contains("file.bin")))
+            let none = try await one.run(["docs", "cp", "x", "y", "--to-container", "TEST.none"] + app)
+            #expect(none.status == 4, "\(none)")
+            let other = app + ["--container", "TEST.two.b"]
+            #expect(try await two.run(["docs", "cat", "moved.bin"] + other).output == long)
+            #expect(try await two.run(["docs", "cat", "copy.bin"] + other).output == long)
+
+            let got = try await two.run(["docs", "get", "--move", "moved.bin", file] + other)
+            #expect(got.status == 0 && got.output.contains("nephos docs undo"), "\(got)")
+            #expect(try String(contentsOfFile: file, encoding: .utf8) == long)
+            #expect(!(try await one.run(["docs", "ls"] + other).output.contains("moved.bin")))
+            #expect(try await two.run("docs", "get", "--move", "-r", "x").status == 64)
+
+            try write("mine", to: house.folder + "/copy.bin")
+            #expect(try await one.run(["docs", "pause", "copy.bin"] + other).status == 0)
+            #expect(try await one.run(["docs", "pause", "copy.bin"] + other).status == 0)
+            #expect(try await one.run(["docs", "pause", "/Documents"] + other).status == 64)
+            let kept = try await one.run(["docs", "put", house.folder + "/copy.bin"] + other)
+            #expect(kept.status == 0 && kept.output.contains("its sync is paused"), "\(kept)")
+            let status = try await one.run(["docs", "status"] + other)
+            #expect(status.status == 6 && status.output.contains("/Documents/copy.bin is paused"), "\(status)")
+            #expect(try await one.run(["why"] + app).output.contains("paused"))
+            #expect(try await two.run(["docs", "cat", "copy.bin"] + other).output == long)
+            #expect(
+                try await one.run(["docs", "resume", "--drop", "--fail-on-conflict", "copy.bin"] + other).status == 64)
+            let resumed = try await one.run(["docs", "resume", "--fail-on-conflict", "copy.bin"] + other)
+            #expect(resumed.output == "Resumed: /Documents/copy.bin.\n", "\(resumed)")
+            #expect(try await two.run(["docs", "cat", "copy.bin"] + other).output == "mine")
+            try write("dropped", to: house.folder + "/copy.bin")
+            #expect(try await one.run(["docs", "pause", "copy.bin"] + other).status == 0)
+            #expect(try await one.run(["docs", "put", house.folder + "/copy.bin"] + other).status == 0)
+            let dropped = try await one.run(["docs", "resume", "--drop", "copy.bin"] + other)
+            #expect(dropped.status == 0, "\(dropped)")
+            #expect(try await one.run(["docs", "cat", "copy.bin"] + other).output == "mine")
+            #expect(try await one.run(["why"] + app).output.contains("was dropped when the sync"))
+        }
+    }
+
     @Test func whatIsOnThisDeviceIsSaidFetchedKeptAndDropped() async throws {
         try await withHousehold { house in
             try await house.begin()

@@ -31,7 +31,7 @@ import Testing
     /// Arguments of those that look at documents; the file `x` is there, where anything is.
     private static let samples = [
         "docs get": ["x", "-"], "docs cp": ["-f", "x", "copied"], "docs mv": ["-f", "moved", "elsewhere"],
-        "docs mkdir": ["d"], "docs rm": ["removed"],
+        "docs mkdir": ["d"], "docs rm": ["removed"], "docs pause": ["x"], "docs resume": ["x"],
     ]
 
     /// What of a person's files a command needs.
@@ -395,6 +395,8 @@ import Testing
         // As far as this device knows, there is none.
         "docs resolve": (2, 2),
         "docs renditions": (0, 0),
+        // What is on its way cannot be held still; how far it is differs.
+        "docs pause": (nil, nil), "docs resume": (7, 4),
         // What is about the server, or needs it.
         "kv history": (7, 4), "kv sync": (7, 4), "status": (7, 4), "why": (7, 4), "verify": (7, 4),
         "conflicts": (7, 4), "storage": (7, 4), "devices list": (7, 4), "devices rename": (7, 4),

@@ -12,6 +12,7 @@ import NephosWire
 /// A cloud with containers, and devices that are used as an app uses them. Time passes while somebody waits.
 final class ContainerCloud {
     static let app = AppID("T.files")
+    static let narrowApp = AppID("T.narrow")
     static let container = "T.files.documents"
 
     let simulation: Simulation
@@ -33,6 +34,11 @@ final class ContainerCloud {
             app.appID = Self.app.rawValue
             app.storeID = Self.app.rawValue
             app.containerIds = [Self.container, Self.container + ".other"]
+            try cloud.createApp(app)
+            // It lists one of them alone.
+            app.appID = Self.narrowApp.rawValue
+            app.storeID = Self.narrowApp.rawValue
+            app.containerIds = [Self.container + ".other"]
             try cloud.createApp(app)
             return cloud
         }
@@ -92,6 +98,13 @@ final class ContainerCloud {
         let session: Session
         let container: UbiquityContainer
         let simulation: Simulation
+
+        /// The app's second container, downloaded.
+        func openOther() async throws -> UbiquityContainer {
+            let other = try await session.container(ContainerCloud.container + ".other", app: ContainerCloud.app)
+            try await other.scope.waitUntilCurrent(timeout: .seconds(60))
+            return other
+        }
 
         func setOffline(_ offline: Bool) { simulation.use { $0.network.setOffline(name, offline) } }
 

@@ -85,13 +85,14 @@ final class ContainerDevice {
 
     @discardableResult
     func apply(
-        _ changes: [WireDocumentChange], nodes: [[UInt8]] = [], upload: [UInt8] = []
+        _ changes: [WireDocumentChange], nodes: [[UInt8]] = [], upload: [UInt8] = [], source: String = ""
     ) throws -> WireApplyChangesReply {
         var request = WireApplyChanges()
         request.container = container
         request.changes = changes
         request.nodes = nodes.map { Data($0) }
         request.transferID = Data(upload)
+        request.sourceContainer = source
         request.head = head
         let reply = try call("ApplyChanges", request, as: WireApplyChangesReply.self)
         head = reply.token

@@ -385,11 +385,12 @@ struct TestContent {
 extension ContainerDevice {
     func missing(_ ids: [ChunkID]) throws -> [Int] { try find(ids, in: []).missing.map { Int($0) } }
 
-    func find(_ ids: [ChunkID], in upload: [UInt8]) throws -> WireFindMissingReply {
+    func find(_ ids: [ChunkID], in upload: [UInt8] = [], source: String = "") throws -> WireFindMissingReply {
         var request = WireFindMissing()
         request.container = container
         request.ids = ids.map { Data($0.bytes) }
         request.transferID = Data(upload)
+        request.sourceContainer = source
         return try call("FindMissing", request, as: WireFindMissingReply.self)
     }
 

@@ -6,38 +6,67 @@ extension DocumentsCommand {
     struct Move: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             commandName: "mv", abstract: "Move or rename items.",
-            discussion: "A folder that is there takes them in. The content is not sent again.")
+            discussion: """
+                A folder that is there takes them in. The content is not sent again.
+
+                Into another container (--to-container) they are copied, and go to the trash of their own once the server \
+                has all of the copy. What was changed meanwhile, or could not be copied, stays: nephos why says so.
+                """)
 
         @Argument(help: "What is moved.") var source: DocumentArgument
         @Argument(help: "What else is moved, and at the end where to.") var others: [DocumentArgument]
-        @Flag(name: [.customShort("f"), .long], help: "A file that is in the way goes to the trash.") var force = false
+        @Flag(
+            name: [.customShort("f"), .long],
+            help: "A file that is in the way goes to the trash; in another container it gets a new version.")
+        var force = false
+        @OptionGroup var target: TargetOptions
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: NetworkOptions
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
-            try await container.withContainer(network) { container, _ in
+            try await container.withContainer(network) { container, session in
+                let other = try await self.target.open(besides: container, session, network)
                 let target = others.last ?? DocumentArgument("")
                 let sources = [source] + others.dropLast()
-                if sources.count > 1, try await container.item(at: target)?.kind != .folder {
+                if sources.count > 1, try await (other ?? container).item(at: target)?.kind != .folder {
                     throw CloudError(.unknownItem, "There is no such folder.", details: ["path": target.text])
                 }
+                if let other { return try await move(sources, to: target, from: container, in: other) }
                 let sent = try await SentDocuments(container)
                 var moved: [DocumentEntry] = []
                 for source in sources {
                     moved.append(try await container.move(source, to: target, replaces: force))
                 }
-                try await sent.wait(
-                    moved, network, output,
-                    done: moved.count == 1
-                        ? "Moved to \(inLine(moved[0].path))." : "Moved \(moved.count) items.")
+                try await sent.wait(moved, network, output, done: Self.text(moved))
             }
+        }
+
+        private func move(
+            _ sources: [DocumentArgument], to target: DocumentArgument, from container: UbiquityContainer,
+            in other: UbiquityContainer
+        ) async throws {
+            let (sent, left) = (try await SentDocuments(other), try await SentDocuments(container))
+            var items: [DocumentEntry] = []
+            var moved: [DocumentEntry] = []
+            for source in sources {
+                items.append(try await container.requireItem(at: source))
+                moved.append(try await container.move(source, to: target, in: other, replaces: force).item)
+            }
+            try await sent.wait(moved, network, output, leaving: (items, left), done: Self.text(moved, in: other))
+        }
+
+        private static func text(_ moved: [DocumentEntry], in container: UbiquityContainer? = nil) -> String {
+            let place = container.map { " in \($0.id)" } ?? ""
+            return moved.count == 1
+                ? "Moved to \(inLine(moved[0].path))\(place)." : "Moved \(moved.count) items\(place)."
         }
     }
 
     struct Copy: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            commandName: "cp", abstract: "Copy items within the container. Their contents are not sent again.",
+            commandName: "cp",
+            abstract: "Copy items within the container, or into another. Their contents are not sent again.",
             discussion: """
                 A folder that is there takes them in. Up to 500 items reach the other devices as a whole; more of them \
                 in several steps, folders first, which go on by themselves after whatever cuts them off.
@@ -50,15 +79,17 @@ extension DocumentsCommand {
             name: [.customShort("f"), .long],
             help: "A file that is in the way gets the content as a new version.")
         var force = false
+        @OptionGroup var target: TargetOptions
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: NetworkOptions
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
-            try await container.withContainer(network) { container, _ in
+            try await container.withContainer(network) { container, session in
+                let other = try await self.target.open(besides: container, session, network)
                 let target = others.last ?? DocumentArgument("")
                 let sources = [source] + others.dropLast()
-                if sources.count > 1, try await container.item(at: target)?.kind != .folder {
+                if sources.count > 1, try await (other ?? container).item(at: target)?.kind != .folder {
                     throw CloudError(.unknownItem, "There is no such folder.", details: ["path": target.text])
                 }
                 for source in sources where !recursive {
@@ -68,19 +99,22 @@ extension DocumentsCommand {
                             details: ["path": source.text])
                     }
                 }
-                let sent = try await SentDocuments(container)
+                let sent = try await SentDocuments(other ?? container)
                 var copies: [DocumentCopy] = []
                 for source in sources {
-                    copies.append(try await container.copy(source, to: target, replaces: force))
+                    copies.append(
+                        try await container.copy(source, to: target, in: other ?? container, replaces: force))
                 }
-                try await sent.wait(copies.map(\.item), network, output, done: Self.text(copies))
+                try await sent.wait(copies.map(\.item), network, output, done: Self.text(copies, in: other))
             }
         }
 
-        private static func text(_ copies: [DocumentCopy]) -> String {
+        private static func text(_ copies: [DocumentCopy], in container: UbiquityContainer?) -> String {
             let count = copies.reduce(0) { $0 + $1.itemCount }
             let steps = copies.reduce(0) { $0 + $1.stepCount }
-            let what = count == 1 ? "Copied to \(inLine(copies[0].item.path))." : "Copied \(count) items."
+            let place = container.map { " in \($0.id)" } ?? ""
+            let what =
+                count == 1 ? "Copied to \(inLine(copies[0].item.path))\(place)." : "Copied \(count) items\(place)."
             return steps > copies.count
                 ? "\(what) They go in \(steps) steps, so that other devices see them one after the other." : what
         }

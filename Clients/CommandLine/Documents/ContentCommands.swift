@@ -27,6 +27,11 @@ extension DocumentsCommand {
         @Flag(name: [.customShort("r"), .long], help: "Also folders, with all that is in them.") var recursive = false
         @Flag(name: [.customShort("p"), .long], help: "Make the folders that are missing.") var parents = false
         @Flag(
+            help: """
+                Remove each file here once the server has its content, unless it was changed meanwhile. Folders and links stay.
+                """)
+        var move = false
+        @Flag(
             help: "Read every file, also those that are as they were when they were put last, by all their times.")
         var checksum = false
         @Option(
@@ -41,6 +46,9 @@ extension DocumentsCommand {
 
         func validate() throws {
             guard !paths.isEmpty else { throw ValidationError("Name a file.") }
+            guard !move || !paths.contains("-") else {
+                throw ValidationError("What comes from standard input cannot be removed.")
+            }
             guard paths != ["-"] else { throw ValidationError("What comes from standard input needs a name.") }
             guard rendition == nil || paths.count == 2 && !package && !recursive else {
                 throw ValidationError("With --rendition name one file, and the item that it belongs to.")
@@ -66,6 +74,7 @@ extension DocumentsCommand {
                     recursive: recursive, packages: package, databases: databases, key: try await container.nameKey()
                 ) { path throws(CloudError) in try container.isPackage(at: path) }
                 var items: [DocumentEntry] = []
+                var moved: [(file: LocalPath, item: DocumentEntry)] = []
                 for file in files {
                     if file == "-" {
                         guard !isFolder else {
@@ -87,7 +96,9 @@ extension DocumentsCommand {
                     for (put, result) in zip(batch, results) {
                         switch result {
                         case .failure(let error): failures.add(put.name, error)
-                        case .success(let item): items.append(item)
+                        case .success(let item):
+                            items.append(item)
+                            if move, let file = put.source.localFile { moved.append((file, item)) }
                         }
                     }
                 }
@@ -96,6 +107,7 @@ extension DocumentsCommand {
                 failures.list("not put")
                 try await sent.wait(
                     items, network, output, failures: failures,
+                    then: move ? { await Self.remove(moved, of: container) } : nil,
                     done: items.count == 1
                         ? "Put \(inLine(items[0].path)) (\(describe(bytes: items[0].size)))."
                         : "Put \(items.count) items (\(describe(bytes: items.reduce(UInt64(0)) { $0.addingClamped($1.size) })))."
@@ -112,6 +124,20 @@ extension DocumentsCommand {
                 try await sent.wait(
                     [item], network, output, done: "Put \(inLine(rendition)) of \(inLine(item.path)).")
             }
+        }
+
+        /// - Returns: Why files are still there.
+        private static func remove(
+            _ moved: [(file: LocalPath, item: DocumentEntry)], of container: UbiquityContainer
+        ) async -> [String] {
+            var kept: [String] = []
+            for (file, item) in moved {
+                do throws(CloudError) {
+                    let isGone = try await container.removeLocalFile(file, sentAs: item.id)
+                    if !isGone { kept.append("\(inLine(file.text)) was changed meanwhile, and stays here.") }
+                } catch { kept.append("\(inLine(file.text)) stays here: \(error.message)") }
+            }
+            return kept
         }
 
         private func putInput(at place: DocumentPath, of container: UbiquityContainer) async throws -> DocumentEntry {
@@ -137,6 +163,8 @@ extension DocumentsCommand {
         var versionID: String?
         @Flag(help: "A folder that is there gives way to a package, with all that is in it.") var replace = false
         @Option(help: "Not the content but the further one of this name.") var rendition: String?
+        @Flag(help: "Move the file to the container's trash once it is here, unless it was changed meanwhile.")
+        var move = false
         @OptionGroup var container: ContainerOptions
         @OptionGroup var wait: WaitOptions
         @OptionGroup var transfer: TransferOptions
@@ -156,6 +184,13 @@ extension DocumentsCommand {
             var failure: ItemFailures.Row?
         }
 
+        func validate() throws {
+            guard !move || !recursive && versionID == nil && target != "-" else {
+                throw ValidationError(
+                    "With --move one file is got, as it is now, into a file: no -r, --version-id or -.")
+            }
+        }
+
         func run() async throws {
             let version = try versionID.map { try DocumentID(version: $0) }
             Interrupt.first { LocalParts.removeAll() }
@@ -173,7 +208,9 @@ extension DocumentsCommand {
                 }
                 let place = try Self.place(target, item)
                 guard item.kind == .folder else {
-                    try await fetch(item, of: container, to: place, followsLinks: true, version)
+                    let got = move ? item.version : version
+                    try await fetch(item, of: container, to: place, followsLinks: true, got)
+                    if move { return try await finishMove(of: item, to: place, in: container) }
                     return try output.print(
                         [Report(path: item.path, file: place.text, size: item.size)],
                         text: "Got \(inLine(place.text)) (\(describe(bytes: item.size))).")
@@ -233,6 +270,23 @@ extension DocumentsCommand {
             try output.print(
                 [Report(path: item.path, file: place.text, size: size)],
                 text: "Got \(inLine(place.text)) (\(describe(bytes: size))).")
+        }
+
+        /// The file here is whole and flushed: now the item may go.
+        private func finishMove(
+            of item: DocumentEntry, to file: LocalPath, in container: UbiquityContainer
+        ) async throws {
+            try file.flushPlace()
+            let batch = try await container.trash(item.id, ifVersion: item.version)
+            try? await container.scope.waitUntilSent(timeout: wait.duration, isImpatient: true)
+            if let refusal = try await container.scope.status().refused.last(where: { $0.key.rawValue == item.path }) {
+                throw refusal.error
+            }
+            try output.print(
+                [Report(path: item.path, file: file.text, size: item.size)],
+                text:
+                    "Moved to \(inLine(file.text)) (\(describe(bytes: item.size))). Back with: nephos docs undo \(batch)"
+            )
         }
 
         private func fetchAll(in folder: DocumentEntry, of container: UbiquityContainer, to place: LocalPath)

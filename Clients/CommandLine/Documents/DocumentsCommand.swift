@@ -20,7 +20,7 @@ struct DocumentsCommand: AsyncParsableCommand {
             Remove.self,
             Deleted.self, Undo.self, Versions.self, Resolve.self, Restore.self, Status.self,
             Publish.self, Links.self, Unpublish.self,
-            Download.self, Evict.self, Cache.self, Renditions.self,
+            Download.self, Evict.self, Cache.self, Pause.self, Resume.self, Renditions.self,
         ])
 
     typealias NetworkOptions = KeyValueCommand.NetworkOptions
@@ -50,6 +50,22 @@ struct DocumentsCommand: AsyncParsableCommand {
         }
     }
 
+    /// Where something goes that a command copies or moves.
+    struct TargetOptions: ParsableArguments {
+        @Option(name: .long, help: "The container that it goes to, of the same app (default: the one that it is in).")
+        var toContainer: String?
+
+        /// - Returns: Nil: the one that it is in.
+        func open(
+            besides container: UbiquityContainer, _ session: Session, _ network: NetworkOptions
+        ) async throws -> UbiquityContainer? {
+            guard let toContainer, toContainer != container.id else { return nil }
+            let other = try await session.container(toContainer, app: container.app)
+            try await ContainerOptions.refresh(other, within: network.offline ? nil : network.duration)
+            return other
+        }
+    }
+
     /// Which container a command is about.
     struct ContainerOptions: ParsableArguments {
         @OptionGroup var device: DeviceOptionGroup
@@ -74,23 +90,29 @@ struct DocumentsCommand: AsyncParsableCommand {
                 _ = try session.requireAccount()
                 if let limits = transfer?.limits { session.setTransferLimits(limits) }
                 let container = try await session.container(container, app: app.map { AppID($0) })
-                let isHere = try await container.scope.status().initialSyncFinished
-                if let limit {
-                    do {
-                        if isFresh || !isHere {
-                            try await container.scope.waitUntilCurrent(timeout: limit, isImpatient: true)
-                        } else {
-                            try await container.scope.waitUntilCurrent(
-                                within: min(limit, Self.patience), isImpatient: true)
-                        }
-                    } catch  where isHere && !isFresh {
-                        // What this device has is shown. That the server is silent, or not there, is everyday.
-                        if let reason = CloudError(wrapping: error).details["reason"] {
-                            Standard.error("nephos: this is what this device has: \(reason)")
-                        }
-                    }
-                }
+                try await Self.refresh(container, within: limit, isFresh: isFresh)
                 return try await body(container, session)
+            }
+        }
+
+        /// Brings the container's names to this device, as new as the server says within a moment.
+        static func refresh(
+            _ container: UbiquityContainer, within limit: Duration?, isFresh: Bool = false
+        ) async throws {
+            guard let limit else { return }
+            let isHere = try await container.scope.status().initialSyncFinished
+            do {
+                if isFresh || !isHere {
+                    try await container.scope.waitUntilCurrent(timeout: limit, isImpatient: true)
+                } else {
+                    try await container.scope.waitUntilCurrent(within: min(limit, Self.patience), isImpatient: true)
+                }
+            } catch {
+                guard isHere, !isFresh else { throw error }
+                // What this device has is shown. That the server is silent, or not there, is everyday.
+                if let reason = CloudError(wrapping: error).details["reason"] {
+                    Standard.error("nephos: this is what this device has: \(reason)")
+                }
             }
         }
 
@@ -151,6 +173,9 @@ struct DocumentRow: Encodable {
     /// Why it has not come.
     var downloadProblem: String?
     var pinned: Bool?
+    var paused: Bool?
+    /// Why it could not be resumed.
+    var pauseProblem: String?
 
     init(_ entry: DocumentEntry) {
         path = entry.path
@@ -175,6 +200,8 @@ struct DocumentRow: Encodable {
         percentDownloaded = entry.download.isRequested ? entry.download.percent : nil
         downloadProblem = entry.download.problem
         pinned = entry.download.isPinned ? true : nil
+        paused = entry.isPaused ? true : nil
+        pauseProblem = entry.pauseProblem
     }
 }
 
@@ -204,6 +231,7 @@ extension DocumentEntry {
         case .notDownloaded: notes.append("not downloaded")
         }
         if download.isPinned { notes.append("kept downloaded") }
+        if isPaused { notes.append("paused") }
         if state == .refused { notes.append("a change was refused") }
         if String(validating: nameBytes, as: UTF8.self) == nil {
             notes.append("no text: \(id.argument)")

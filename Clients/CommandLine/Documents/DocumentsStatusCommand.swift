@@ -8,7 +8,7 @@ extension DocumentsCommand {
             abstract: "What of the container is in step, what waits to be sent and why, what was refused or conflicts.",
             discussion: """
                 Exit code 6: something waits, or was refused and not dismissed (nephos discard), or the copies differ, or \
-                the server cannot read a file's content any more; of a PATH only what is in it counts. A conflict waits \
+                the server cannot read a file's content any more, or a file is paused; of a PATH only what is in it counts. A conflict waits \
                 for a person, and is the same on all devices: it changes nothing in the exit code. Exit code 2: there \
                 is no such item.
                 """)
@@ -56,7 +56,7 @@ private struct ContainerReport: Encodable {
     private enum Keys: String, CodingKey {
         case path, state, reason, token, inStep, files, folders, bytes, here, hereBytes, downloading, trashed, waiting,
             waitingBytes, refused
-        case conflicts, conflictCount, damaged, damagedChunks
+        case conflicts, conflictCount, damaged, damagedChunks, leaving, paused
     }
 
     private static let shownMax = 20
@@ -75,7 +75,8 @@ private struct ContainerReport: Encodable {
         self.standing = standing
         self.damaged = damaged
         let isOfOthers = standing.state == .pending || standing.state == .refused
-        isPartInStep = isOfOthers && status.waiting.isEmpty && status.refused.isEmpty
+        isPartInStep =
+            isOfOthers && status.waiting.isEmpty && status.refused.isEmpty && status.paused.isEmpty
     }
 
     func encode(to encoder: any Encoder) throws {
@@ -106,6 +107,8 @@ private struct ContainerReport: Encodable {
                     path: refused.key.rawValue, at: refused.at.milliseconds, error: refused.error.code.description,
                     reason: refused.error.sentence, recovery: refused.recovery)
             }, forKey: .refused)
+        try container.encode(status.leaving.map(DocumentRow.init), forKey: .leaving)
+        try container.encode(status.paused.map(DocumentRow.init), forKey: .paused)
         try container.encode(status.conflicts.map(DocumentRow.init), forKey: .conflicts)
         try container.encode(status.conflictCount, forKey: .conflictCount)
         try container.encodeIfPresent(damaged?.items.map(DocumentRow.init), forKey: .damaged)
@@ -115,7 +118,7 @@ private struct ContainerReport: Encodable {
     var text: String {
         let trash = status.trashCount > 0 ? "; \(status.trashCount) in the trash" : ""
         var lines = [
-            isPartInStep ? "In step: what waits or was refused is elsewhere in the container." : standing.headline,
+            headline,
             "\(Self.count(status.fileCount, "file")) (\(describe(bytes: status.fileBytes))), "
                 + "\(Self.count(status.folderCount, "folder"))\(trash)",
             "  in step    \(status.inStepCount)",
@@ -134,6 +137,12 @@ private struct ContainerReport: Encodable {
         lines += Self.shown(status.conflicts) { item in
             "\(inLine(item.path)) has \(Self.count(item.conflictCount, "conflict"))"
         }
+        lines += Self.shown(status.paused) { item in
+            "\(inLine(item.path)) is paused: " + (item.pauseProblem ?? "go on with nephos docs resume")
+        }
+        lines += Self.shown(status.leaving) { item in
+            "\(inLine(item.path)) goes to the trash once another container has all of it"
+        }
         lines += damageLines
         lines += Self.shown(status.downloading) { item in
             "\(inLine(item.path)) is to come: \(item.download.problem ?? "\(item.download.percent) % is here.")"
@@ -141,6 +150,12 @@ private struct ContainerReport: Encodable {
         if !status.refused.isEmpty { lines.append("See: nephos why. Dismiss with: nephos discard") }
         if !status.conflicts.isEmpty { lines.append("See: nephos conflicts. Decide with: nephos docs resolve") }
         return lines.joined(separator: "\n")
+    }
+
+    private var headline: String {
+        if isPartInStep { return "In step: what waits or was refused is elsewhere in the container." }
+        let isElseInSync = standing.state == .inSync && !status.paused.isEmpty
+        return isElseInSync ? "In step, but for what is paused." : standing.headline
     }
 
     private var damageLines: [String] {
@@ -170,6 +185,7 @@ private struct ContainerReport: Encodable {
     /// - Throws: ``ExitStatus`` unless all of this part is in sync, and the server has its contents.
     func end() throws(ExitStatus) {
         if !isPartInStep { try standing.end() }
+        if !status.paused.isEmpty { throw ExitStatus.outOfStep }
         if let damaged, !damaged.items.isEmpty || damaged.hasMore { throw ExitStatus.outOfStep }
     }
 }

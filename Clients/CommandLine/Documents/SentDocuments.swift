@@ -36,11 +36,15 @@ struct SentDocuments {
     /// - Parameters:
     ///   - items: What was changed, as it is here.
     ///   - failures: What of it could not be done.
+    ///   - then: Done once the server has all of it; says what a person should know of that.
+    ///   - left: What leaves another container once this one has it, and what waits for that there.
     ///   - done: What was done here.
     /// - Throws: ``CloudError`` of a refusal.
     func wait(
         _ items: [DocumentEntry], _ network: DocumentsCommand.NetworkOptions, _ output: OutputOptions,
-        batch: DocumentID? = nil, failures: ItemFailures = ItemFailures(), done: String
+        batch: DocumentID? = nil, failures: ItemFailures = ItemFailures(),
+        then: (() async throws -> [String])? = nil, leaving left: (items: [DocumentEntry], sent: SentDocuments)? = nil,
+        done: String
     ) async throws {
         var report = Report(
             state: "queued", items: items.map(DocumentRow.init), batch: batch?.description,
@@ -52,8 +56,14 @@ struct SentDocuments {
         if network.offline {
             return try output.print(report, text: "\(done) It is kept here, and sent later.")
         }
+        let paused = try await container.refreshed(items).filter(\.isPaused)
+        if !paused.isEmpty, paused.count == items.count {
+            report.state = "paused"
+            return try output.print(report, text: "\(done) It is kept here: its sync is paused.")
+        }
         do {
             try await waitUntilSent(within: network.duration, shows: !output.json)
+            try await left?.sent.waitUntilSent(within: network.duration, shows: !output.json)
         } catch {
             guard ExitStatus.of(error) == .unreachable else {
                 // It waits for a person, who has to hear of it.
@@ -71,7 +81,9 @@ struct SentDocuments {
                     """)
         }
         try await requireAccepted(items)
+        if let left { try await left.sent.requireAccepted(left.items) }
         report.state = "sent"
+        for line in try await then?() ?? [] { Standard.error("nephos: \(line)") }
         if output.json { report.items = try await container.refreshed(items).map(DocumentRow.init) }
         try output.print(report, text: done)
     }

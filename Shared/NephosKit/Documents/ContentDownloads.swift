@@ -221,6 +221,7 @@ final class ContentDownloads {
                 at: now, pauseMax: Backoff.askedPauseMax, limit: Self.downloadsMax + running.count)
             let gone = try running.filter { item, one in
                 try documents.request(of: item)?.file != one.file || !documents.isInPlace(item)
+                    || documents.pause(of: item) != nil
             }.map(\.key)
             return (found.due, found.soonest, gone)
         }

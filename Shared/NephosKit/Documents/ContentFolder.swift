@@ -22,6 +22,11 @@ struct StagedContent: Sendable {
     var kind = WireItemKind.file
     /// Of the file that it was copied from; nil: its times do not tell whether it is written to.
     var stamp: FileStamp?
+    /// Another container of the app that has it, or may have it by the time it is sent.
+    var source: String?
+    /// False: its bytes are nowhere in the home as far as this content is concerned, and the source's chunks do for
+    /// them. Its chunks may be unknown then.
+    var isHere = true
 }
 
 /// Something to be put, once its content is in the home.
@@ -402,6 +407,22 @@ struct ContentFolder: Sendable {
         let bytes = UnsafeRawBufferPointer(rebasing: buffer[..<chunk.length])
         return ChunkID(hashing: bytes) == chunk.id ? bytes : nil
     }
+
+    /// Gives a content that is here a second name, under which it stays whatever becomes of the first.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`, `.unknownItem`: it is gone.
+    func link(_ version: DocumentID, as other: DocumentID) throws {
+        guard Foundation.link(file(version), file(other)) != 0 else { return }
+        // Not every file system has two names for one file.
+        guard [EPERM, EOPNOTSUPP, EMLINK].contains(errno) else { throw Self.failure(file(version)) }
+        do { try FileManager.default.copyItem(atPath: file(version), toPath: file(other)) } catch {
+            throw Self.failure(file(version))
+        }
+        try Self.flush(file(other)) { fsync($0) == 0 ? 0 : errno }
+    }
+
+    /// Flushes the names of what was linked; its bytes were when they were put.
+    func flushNames() throws(CloudError) { try Self.flush(path) { fsync($0) == 0 ? 0 : errno } }
 
     // MARK: Removing
 

@@ -25,6 +25,10 @@ final class ContentUpload {
     var isOpen = false
     /// Where each chunk is, by its id.
     var places: [ChunkID: Place] = [:]
+    /// Contents of another container of which it is not known yet what they consist of; and chunks of those that are
+    /// known, which are not here, by whose they are.
+    var unread: [DocumentTransaction.WaitingContent] = []
+    var borrowed: [ChunkID: DocumentID] = [:]
     /// What was not asked about yet, and what the container lacks.
     var unasked: [ChunkID] = []
     var missing: Set<ChunkID> = []
@@ -62,6 +66,13 @@ final class ContentUpload {
         var length: Int
     }
 
+    /// Takes in what a content consists of whose chunks another container has.
+    func borrow(_ chunks: [CutChunk], of version: DocumentID) {
+        for chunk in chunks where borrowed.updateValue(version, forKey: chunk.id) == nil && places[chunk.id] == nil {
+            unasked.append(chunk.id)
+        }
+    }
+
     /// A content whose bytes are not here as they were put.
     struct Unreadable: Error {
         var version: DocumentID
@@ -73,6 +84,24 @@ final class ContentUpload {
                 error: CloudError(
                     .unknownItem,
                     "The content that was to be sent is not in this device's home any more. Put it again."))
+        }
+
+        /// - Parameter error: What the service says of it; nil: that some of its chunks are nowhere.
+        static func gone(_ version: DocumentID, from container: String, _ error: CloudError? = nil) -> Unreadable {
+            if error?.code == .missingEntitlement {
+                return Unreadable(
+                    version: version,
+                    error: CloudError(
+                        .missingEntitlement, "The app does not list the container any more that this was copied from.",
+                        details: ["source": container]))
+            }
+            if let error, error.code != .unknownItem { return Unreadable(version: version, error: error) }
+            return Unreadable(
+                version: version,
+                error: CloudError(
+                    .unknownItem,
+                    "The container that this was copied from does not have the content any more. Copy it from elsewhere.",
+                    details: ["source": container]))
         }
 
         static func changed(_ version: DocumentID) -> Unreadable {

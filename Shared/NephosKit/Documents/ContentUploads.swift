@@ -87,6 +87,13 @@ final class ContentUploads {
         times = AttemptTimes()
     }
 
+    /// Leaves off with what was paused; what was stored of it is found again. And begins with what was resumed.
+    func heedPauses() {
+        guard !running.isEmpty, let driver = model.driver else { return }
+        let paused = try? driver.read { Set(try DocumentTransaction($0).pausedRequests().map(\.position)) }
+        for upload in running where paused?.contains(upload.operation.position) == true { drop(upload) }
+    }
+
     /// Tries now what would be tried later by itself: what failed may succeed by now.
     func hasten() {
         failures = 0
@@ -122,7 +129,8 @@ final class ContentUploads {
         let moment = driver.moment
         return try driver.read { rows in
             let documents = DocumentTransaction(rows)
-            let unstored = try documents.unstored()
+            let paused = Set(try documents.pausedRequests().map(\.position))
+            let unstored = try documents.unstored().filter { !paused.contains($0.position) }
             times.keep(Set(unstored.map(\.position)))
             var due: [DocumentTransaction.Unstored] = []
             var soonest: Duration?
@@ -155,6 +163,11 @@ final class ContentUploads {
         let request = try WireApplyChanges(serializedBytes: operation.payload)
         let upload = ContentUpload(operation, documents.rows.scope.account, request, isShort: isShort)
         for content in try documents.waitingContents(at: operation.position) {
+            guard content.source == nil else {
+                if content.chunks.isEmpty { upload.unread.append(content) }
+                upload.borrow(content.chunks, of: content.version)
+                continue
+            }
             var offset = 0
             for chunk in content.chunks {
                 if upload.places[chunk.id] == nil { upload.unasked.append(chunk.id) }
@@ -163,18 +176,77 @@ final class ContentUploads {
                 offset += chunk.length
             }
         }
-        var nodes: Set<ChunkID> = []
-        for node in request.nodes {
-            let id = node.withUnsafeBytes { ChunkID(hashing: $0) }
-            if nodes.insert(id).inserted { upload.unasked.append(id) }
-        }
+        ask(about: request.nodes, for: upload)
         return upload
+    }
+
+    private func ask(about nodes: [Data], for upload: ContentUpload) {
+        var known: Set<ChunkID> = []
+        for node in nodes {
+            let id = node.withUnsafeBytes { ChunkID(hashing: $0) }
+            if known.insert(id).inserted { upload.unasked.append(id) }
+        }
     }
 
     /// From where it is.
     private func goOn(_ upload: ContentUpload) {
+        if let content = upload.unread.first { return readManifest(of: content, upload) }
         guard upload.unasked.isEmpty else { return askNext(upload) }
+        for chunk in upload.missing where upload.places[chunk] == nil {
+            guard let version = upload.borrowed[chunk] else { continue }
+            return lose(upload, .gone(version, from: upload.request.sourceContainer))
+        }
         if upload.missing.contains(where: { upload.places[$0] != nil }) { send(upload) } else { finish(upload) }
+    }
+
+    // MARK: What another container has
+
+    /// What the content consists of is kept with it: whoever goes on with it need not ask again.
+    private func readManifest(of content: DocumentTransaction.WaitingContent, _ upload: ContentUpload) {
+        guard let source = content.source else { return }
+        do throws(CloudError) {
+            try ManifestReading(engine, app: model.app, source, length: content.length) {
+                [weak self, weak upload] result in
+                guard let self, let upload, isOn(upload) else { return }
+                do throws(CloudError) {
+                    try take(result.get(), of: content, source, upload)
+                    goOn(upload)
+                } catch { notBorrowed(upload, [content.version], error) }
+            }.goOn()
+        } catch { lose(upload, ContentUpload.Unreadable(version: content.version, error: error)) }
+    }
+
+    private func take(
+        _ chunks: [CutChunk], of content: DocumentTransaction.WaitingContent,
+        _ source: DocumentTransaction.ContentSource, _ upload: ContentUpload
+    ) throws(CloudError) {
+        guard let driver = model.driver else { return }
+        let nodes: [Data]
+        do {
+            guard try CutChunk.root(of: chunks) == source.root else { throw Self.otherForm }
+            nodes = try CutChunk.nodes(of: chunks)
+        } catch { throw CloudError(wrapping: error) }
+        try save(upload, driver) { request, _, rows in
+            request.nodes += nodes
+            try DocumentTransaction(rows).setChunks(chunks, of: content.version)
+        }
+        upload.unread.removeFirst()
+        upload.request.nodes += nodes
+        upload.borrow(chunks, of: content.version)
+        ask(about: nodes, for: upload)
+    }
+
+    private static let otherForm = CloudError(
+        .incompatibleVersion,
+        "The content is listed in a form that this release does not make. Get it, and put it into the other container.")
+
+    /// - Parameter versions: Contents that are not here, and that this may be about.
+    private func notBorrowed(_ upload: ContentUpload, _ versions: [DocumentID], _ error: CloudError) {
+        let isOfThese = PushRules.outcome(of: error, pause: .zero, isOutdated: false) == .refuse
+        guard let version = versions.first,
+            isOfThese || error.code == .missingEntitlement || error.code == .incompatibleVersion
+        else { return failed(upload, error) }
+        lose(upload, .gone(version, from: upload.request.sourceContainer, error))
     }
 
     // MARK: What is missing
@@ -185,11 +257,14 @@ final class ContentUploads {
         request.container = model.name
         request.ids = asked.map { Data($0.bytes) }
         request.transferID = upload.transfer
+        request.sourceContainer = upload.request.sourceContainer
         engine.call(.documents, request, as: WireFindMissingReply.self, app: model.app) {
             [weak self, weak upload] result, _ in
             guard let self, let upload, isOn(upload) else { return }
             switch result {
-            case .failure(let error): failed(upload, error)
+            case .failure(let error):
+                guard error.code == .missingEntitlement else { return failed(upload, error) }
+                notBorrowed(upload, Array(upload.borrowed.values), error)
             case .success(let reply):
                 upload.unasked.removeFirst(asked.count)
                 for index in reply.missing where Int(index) < asked.count { upload.missing.insert(asked[Int(index)]) }
@@ -328,12 +403,13 @@ final class ContentUploads {
         var ahead = WireApplyChanges()
         ahead.container = model.name
         ahead.transferID = upload.transfer
+        ahead.sourceContainer = upload.request.sourceContainer
         var bytes = 0
-        ahead.nodes = Array(
-            rest.prefix {
-                bytes += $0.count
-                return bytes <= nodesBytesMax
-            })
+        let fitting = rest.prefix {
+            bytes += $0.count
+            return bytes <= nodesBytesMax
+        }
+        ahead.nodes = Array(rest.prefix(max(1, fitting.count)))
         engine.call(.documents, ahead, as: WireApplyChangesReply.self, app: model.app) {
             [weak self, weak upload] result, _ in
             guard let self, let upload, isOn(upload) else { return }

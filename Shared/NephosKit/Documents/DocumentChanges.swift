@@ -27,7 +27,7 @@ enum DocumentChanges {
         guard var item else { return nil }
         switch kind {
         case .create: break
-        case .replace(let replace): item.content = replace.content
+        case .replace(let replace): if !replace.isBeside { item.content = replace.content }
         case .place(let place):
             item.parent = place.parent
             item.name = place.name
@@ -187,4 +187,12 @@ extension WireRestoreItem {
         restore.clash = .rename
         return restore
     }
+}
+
+extension WireReplaceContent {
+    /// No version is called so: what is made from it takes nothing's place.
+    static let nothing = Data(count: DocumentID.byteCount)
+
+    /// Whether it becomes no content of the item, but a version beside it.
+    var isBeside: Bool { content.base == Self.nothing }
 }

@@ -24,7 +24,7 @@ struct DocumentDraft {
         self.makeID = makeID
     }
 
-    /// - Parameter content: What the change brings.
+    /// - Parameter content: What the change brings, and where that comes from, if the container may not have it.
     mutating func add(_ change: WireDocumentChange, bringing content: StagedContent? = nil) {
         changes.append((change, content))
     }
@@ -90,10 +90,13 @@ struct DocumentDraft {
 
     /// Makes an item that has a content of another's, and all else that is said of it.
     ///
-    /// - Parameter content: Of no meaning where the item is a folder.
+    /// - Parameters:
+    ///   - content: Of no meaning where the item is a folder.
+    ///   - staged: Where the content comes from, if this container may not have it; nil: it has.
     /// - Throws: ``CloudError`` `.incompatibleVersion`: nobody here knows what it is.
     mutating func copy(
-        _ item: HeldDocument, content: WireDocumentContent, at path: DocumentPath, in folder: DocumentID
+        _ item: HeldDocument, content: WireDocumentContent, _ staged: StagedContent? = nil, at path: DocumentPath,
+        in folder: DocumentID
     ) throws -> DocumentID {
         guard DocumentEntry.Kind(item.wire.kind) != nil else {
             throw CloudError(
@@ -106,10 +109,12 @@ struct DocumentDraft {
         create.parent = folder.wire
         create.name = path.last
         create.placeVersion = makeID().wire
-        if !item.isFolder { create.content = WireDocumentContent(bytesOf: content, version: makeID()) }
+        if !item.isFolder {
+            create.content = WireDocumentContent(bytesOf: content, version: staged?.version ?? makeID())
+        }
         if item.wire.hasAttributes { create.attributes = item.wire.attributes }
         create.clash = .rename
-        add(WireDocumentChange(id, .create(create)))
+        add(WireDocumentChange(id, .create(create)), bringing: staged)
         made[path] = (id, item.isFolder)
         return id
     }
@@ -178,7 +183,9 @@ struct DocumentDraft {
     }
 
     /// The requests that make it so, in order, each within the bounds of one.
-    func requests(container: String) -> [(request: WireApplyChanges, contents: [StagedContent])] {
+    func requests(container: String) throws -> [(request: WireApplyChanges, contents: [StagedContent])] {
+        let paused = changes.count > 1 ? try documents.pauses() : [:]
+        var last: Data?
         var requests: [(request: WireApplyChanges, contents: [StagedContent])] = []
         var bytes = 0
         var nodeBytes = 0
@@ -188,11 +195,19 @@ struct DocumentDraft {
             let size = (try? change.serializedData().count) ?? 0
             let nodes = content?.nodes ?? []
             let ofNodes = nodes.reduce(0) { $0 + $1.count }
-            let ofContent = content?.inline == nil ? content?.length ?? 0 : 0
+            let ofContent = content?.inline == nil && content?.isHere == true ? content?.length ?? 0 : 0
+            let other = requests.last?.request.sourceContainer ?? ""
+            // What brings contents of an item that is paused must not keep others here.
+            let alone = DocumentID(bytes: change.item).flatMap { paused[$0] } != nil && change.followsContent
+            let item = alone ? change.item : nil
+            defer { last = item }
             let isFull =
                 bytes + size > DocumentBatches.bytesMax || nodeBytes + ofNodes > DocumentLimits.nodesBytesMax
                 || contentBytes > 0 && contentBytes + ofContent > Self.contentBytesMax
                 || count + Self.weight(of: change) > Self.changesMax
+                || item != last
+                // A request names one.
+                || !other.isEmpty && content?.source.map { $0 != other } ?? false
             if requests.isEmpty || isFull {
                 var request = WireApplyChanges()
                 request.container = container
@@ -202,6 +217,7 @@ struct DocumentDraft {
             requests[requests.count - 1].request.changes.append(change)
             requests[requests.count - 1].request.nodes += nodes
             if let content { requests[requests.count - 1].contents.append(content) }
+            if let source = content?.source { requests[requests.count - 1].request.sourceContainer = source }
             bytes += size
             nodeBytes += ofNodes
             contentBytes += ofContent

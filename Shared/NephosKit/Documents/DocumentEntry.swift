@@ -37,6 +37,8 @@ public struct DocumentEntry: Hashable, Sendable {
         case downloading
         /// Its newest content is on the server alone, and is fetched when it is asked for.
         case notDownloaded
+        /// Its sync is paused: what was changed here waits, and what others have changed is not fetched.
+        case paused
     }
 
     /// Names it for good, wherever it is moved.
@@ -83,6 +85,10 @@ public struct DocumentEntry: Hashable, Sendable {
     public var percent: Int
     /// What of its content is on this device.
     public var download: DocumentDownload
+    /// Whether its sync is paused.
+    public var isPaused: Bool
+    /// Why it is so still, where it was to be resumed: a sentence; nil: nothing was in the way.
+    public var pauseProblem: String?
 }
 
 /// What of an item's content is on this device.

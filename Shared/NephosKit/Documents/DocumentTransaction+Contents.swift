@@ -10,7 +10,19 @@ extension DocumentTransaction {
     struct WaitingContent {
         var version: DocumentID
         var position: Int64
+        var length: UInt64
+        /// Empty where nobody here knows them yet.
         var chunks: [CutChunk]
+        /// Nil: its bytes are here.
+        var source: ContentSource?
+    }
+
+    /// Where a content is taken from of which nothing is here.
+    struct ContentSource {
+        /// Another container of the account.
+        var container: String
+        var root: ChunkID
+        var depth: UInt32
     }
 
     func waitingContents(at position: Int64) throws -> [WaitingContent] {
@@ -21,14 +33,62 @@ extension DocumentTransaction {
     func contents(at position: Int64, _ condition: String = "") throws -> [WaitingContent] {
         try Row.fetchAll(
             cached(
-                "SELECT version, position, chunks FROM document_contents WHERE account = ?1 AND container = ?2 "
-                    + "AND position = ?3\(condition) ORDER BY version"),
+                "SELECT version, position, length, chunks, source, root, depth FROM document_contents "
+                    + "WHERE account = ?1 AND container = ?2 AND position = ?3\(condition) ORDER BY version"),
             arguments: arguments(position)
-        ).compactMap { row in
-            DocumentID(bytes: row["version"] as Data).map {
-                WaitingContent(version: $0, position: row["position"], chunks: CutChunk.decode(row["chunks"]))
-            }
+        ).compactMap(Self.waiting)
+    }
+
+    private static func waiting(_ row: Row) -> WaitingContent? {
+        DocumentID(bytes: row["version"] as Data).map { version in
+            let root = (row["root"] as Data?).flatMap { ChunkID(bytes: [UInt8]($0)) }
+            return WaitingContent(
+                version: version, position: row["position"], length: UInt64(clamping: row["length"] as Int64),
+                chunks: CutChunk.decode(row["chunks"]),
+                source: (row["source"] as String?).flatMap { container in
+                    root.map {
+                        ContentSource(container: container, root: $0, depth: UInt32(clamping: row["depth"] as Int64))
+                    }
+                })
         }
+    }
+
+    /// These bytes as they wait to be taken from another container; nil: they do not.
+    func borrowed(_ content: WireDocumentContent) throws -> WaitingContent? {
+        try Row.fetchOne(
+            cached(
+                "SELECT version, position, length, chunks, source, root, depth FROM document_contents "
+                    + "WHERE account = ?1 AND container = ?2 AND root = ?3 AND length = ?4 AND source IS NOT NULL "
+                    + "AND position IN (SELECT position FROM outbox) LIMIT 1"),
+            arguments: arguments(content.root, Int64(clamping: content.length))
+        ).flatMap(Self.waiting)
+    }
+
+    /// Where the content is read meanwhile that waits to be taken from another container; else here.
+    func holder(of content: WireDocumentContent) throws -> DocumentTransaction {
+        guard !content.isInline, let source = try borrowed(content)?.source else { return self }
+        return other(source.container)
+    }
+
+    /// Another container of the account.
+    func other(_ container: String) -> DocumentTransaction {
+        DocumentTransaction(
+            ScopeTransaction(
+                rows.database, LocalScope(account: rows.scope.account, service: .documents, path: container)))
+    }
+
+    /// What the content of this version consists of, which is here.
+    func chunks(of version: DocumentID) throws -> [CutChunk] {
+        try Data.fetchOne(
+            cached("SELECT chunks FROM document_contents WHERE account = ?1 AND container = ?2 AND version = ?3"),
+            arguments: arguments(version.wire)
+        ).map(CutChunk.decode) ?? []
+    }
+
+    /// What a content consists of is known by now.
+    func setChunks(_ chunks: [CutChunk], of version: DocumentID) throws {
+        try cached("UPDATE document_contents SET chunks = ?4 WHERE account = ?1 AND container = ?2 AND version = ?3")
+            .execute(arguments: arguments(version.wire, CutChunk.encode(chunks)))
     }
 
     /// Whether another request brings the content, and has yet to be answered.
@@ -43,7 +103,7 @@ extension DocumentTransaction {
     /// A request that was never sent and has to wait for its contents.
     struct Unstored {
         var position: Int64
-        /// Bytes of them.
+        /// Bytes of those that are here.
         var length: UInt64
         var attempts: Int
         var nextAttempt: Timestamp
@@ -52,7 +112,7 @@ extension DocumentTransaction {
     func unstored() throws -> [Unstored] {
         try Row.fetchAll(
             cached(
-                "SELECT c.position, sum(c.length) AS bytes, o.attempts, o.next_attempt FROM document_contents c "
+                "SELECT c.position, sum(iif(c.source IS NULL, c.length, 0)) AS bytes, o.attempts, o.next_attempt FROM document_contents c "
                     + "JOIN outbox o ON o.position = c.position AND o.state = 'unsent' "
                     + "WHERE c.account = ?1 AND c.container = ?2 AND c.is_stored = 0 GROUP BY c.position"),
             arguments: arguments()
@@ -83,11 +143,20 @@ extension DocumentTransaction {
             .execute(arguments: arguments(version.wire))
     }
 
+    /// A content is not taken from another container any more.
+    func forgetBorrowed(_ version: DocumentID) throws {
+        try cached(
+            "DELETE FROM document_contents WHERE account = ?1 AND container = ?2 AND version = ?3 "
+                + "AND source IS NOT NULL"
+        ).execute(arguments: arguments(version.wire))
+    }
+
     /// Whether the content is here, in the home.
     func holdsContent(_ version: Data) throws -> Bool {
         try Bool.fetchOne(
-            cached("SELECT 1 FROM document_contents WHERE account = ?1 AND container = ?2 AND version = ?3"),
-            arguments: arguments(version)) ?? false
+            cached(
+                "SELECT 1 FROM document_contents WHERE account = ?1 AND container = ?2 AND version = ?3 "
+                    + "AND source IS NULL"), arguments: arguments(version)) ?? false
     }
 
     /// The version under which these bytes are in the home; nil: they are not. Another item may have brought them, of
@@ -96,7 +165,8 @@ extension DocumentTransaction {
         if try holdsContent(content.version) { return DocumentID(bytes: content.version) }
         return try Row.fetchAll(
             cached(
-                "SELECT version, chunks FROM document_contents WHERE account = ?1 AND container = ?2 AND length = ?3"),
+                "SELECT version, chunks FROM document_contents WHERE account = ?1 AND container = ?2 AND length = ?3 "
+                    + "AND source IS NULL"),
             arguments: arguments(Int64(clamping: content.length))
         ).first { row in try Data(CutChunk.root(of: CutChunk.decode(row["chunks"])).bytes) == content.root }
             .flatMap { DocumentID(bytes: $0["version"] as Data) }
@@ -113,13 +183,17 @@ extension DocumentTransaction {
         try touchItems(at: position)
     }
 
-    /// Notes that a content is here, in the home.
-    func addContent(_ version: DocumentID, at position: Int64, length: UInt64, chunks: [CutChunk]) throws {
+    /// Notes that a content is here, in the home; or where else it is taken from.
+    func addContent(
+        _ version: DocumentID, at position: Int64, length: UInt64, chunks: [CutChunk], source: ContentSource? = nil
+    ) throws {
         try cached(
-            "INSERT OR REPLACE INTO document_contents (account, container, version, position, length, chunks) "
-                + "VALUES (?1, ?2, ?3, ?4, ?5, ?6)"
+            "INSERT OR REPLACE INTO document_contents (account, container, version, position, length, chunks, source, "
+                + "root, depth) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)"
         ).execute(
-            arguments: arguments(version.wire, position, Int64(clamping: length), CutChunk.encode(chunks)))
+            arguments: arguments(
+                version.wire, position, Int64(clamping: length), CutChunk.encode(chunks), source?.container,
+                source.map { Data($0.root.bytes) }, Int64(source?.depth ?? 0)))
     }
 
     /// So much of the contents that a request needs is stored.
@@ -136,7 +210,7 @@ extension DocumentTransaction {
         try Row.fetchOne(
             cached(
                 "SELECT is_stored, percent FROM document_contents WHERE account = ?1 AND container = ?2 "
-                    + "AND version = ?3"),
+                    + "AND version = ?3 AND source IS NULL"),
             arguments: arguments(version)
         ).map { ($0["is_stored"], $0["percent"]) }
     }

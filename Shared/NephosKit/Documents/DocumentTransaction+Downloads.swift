@@ -128,6 +128,7 @@ extension DocumentTransaction {
                 "SELECT item, root, file, percent, attempts, error FROM document_downloads "
                     + "INDEXED BY document_downloads_by_turn WHERE account = ?1 "
                     + "AND container = ?2 AND is_requested AND (next_attempt <= ?3 OR next_attempt > ?4) "
+                    + "AND item NOT IN (SELECT item FROM document_pauses WHERE account = ?1 AND container = ?2) "
                     + "ORDER BY attempts, position LIMIT ?5"),
             arguments: arguments(now, end, limit)
         ).compactMap(Self.request)

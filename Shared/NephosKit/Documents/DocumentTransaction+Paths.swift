@@ -168,6 +168,11 @@ extension DocumentTransaction {
     func transfer(of item: HeldDocument) throws -> DocumentTransfer {
         var transfer = try upload(of: item)
         transfer.download = try download(of: item)
+        if let pause = try pause(of: item.id) {
+            transfer.isPaused = true
+            transfer.pauseProblem = pause.error?.message
+            if transfer.state != .refused { transfer.state = .paused }
+        }
         guard transfer.state == .current, transfer.download.status != .current else { return transfer }
         transfer.state = transfer.download.isRequested ? .downloading : .notDownloaded
         return transfer
@@ -191,6 +196,8 @@ struct DocumentTransfer: Hashable {
     var state = DocumentEntry.TransferState.current
     var percent = 100
     var download = DocumentDownload()
+    var isPaused = false
+    var pauseProblem: String?
 }
 
 extension DocumentEntry {
@@ -220,5 +227,7 @@ extension DocumentEntry {
         state = transfer.state
         percent = transfer.percent
         download = transfer.download
+        isPaused = transfer.isPaused
+        pauseProblem = transfer.pauseProblem
     }
 }

@@ -42,6 +42,8 @@ struct DocumentTransaction {
                 ALTER TABLE document_refusals ADD COLUMN kind INTEGER NOT NULL DEFAULT 0;
                 ALTER TABLE document_refusals ADD COLUMN rendition BLOB;
                 """),
+        LocalMigration(name: "documents: sources", sql: sources),
+        LocalMigration(name: "documents: pauses", sql: pauses),
     ]
 
     // A removed item is kept without a body: a late answer must not bring it back.
@@ -113,6 +115,8 @@ struct DocumentTransaction {
         var wishes: Wishes?
         /// Of the content that was asked for last to come.
         var lastPosition: Int64?
+        /// See ``DocumentTransaction/pauses()``.
+        var pauses: [DocumentID: Pause]?
     }
 
     /// What the server has said last of contents that it cannot read any more.
@@ -212,7 +216,10 @@ struct DocumentTransaction {
                 item.name.rawValue, wire?.parent ?? Data(), wire?.name ?? Data(), wire.flatMap(Self.batch),
                 Int64(bitPattern: item.sequence), item.body, try key(of: wire?.name ?? Data()),
                 wire?.kind.rawValue ?? 0))
-        if item.body == nil { try removeStamp(of: item.name) }
+        if item.body == nil {
+            try removeStamp(of: item.name)
+            try removePause(of: item.name)
+        }
         if let former = old?.item { try weighCopies(of: item.name, former, now: item.body == nil ? nil : wire) }
         try refresh(item.name)
     }
@@ -242,6 +249,7 @@ struct DocumentTransaction {
             .execute(arguments: arguments(item.name.rawValue))
         try removeStamp(of: item.name)
         if let former = item.item { try weighCopies(of: item.name, former, now: nil) }
+        try removePause(of: item.name)
         try refresh(item.name)
     }
 
@@ -256,7 +264,9 @@ struct DocumentTransaction {
     ) throws -> Int64 {
         let position = try rows.append(try request.serializedData(), id: id, writer: writer, now: now)
         for content in contents where content.inline == nil {
-            try addContent(content.version, at: position, length: content.length, chunks: content.chunks)
+            try addContent(
+                content.version, at: position, length: content.length, chunks: content.chunks,
+                source: content.borrowedFrom)
         }
         try setChanges(request.changes, at: position)
         return position
@@ -338,7 +348,8 @@ struct DocumentTransaction {
             try Row.fetchAll(
                 cached(
                     "SELECT version, length FROM document_contents "
-                        + "WHERE account = ?1 AND container = ?2 AND is_stored = 0"), arguments: arguments()
+                        + "WHERE account = ?1 AND container = ?2 AND is_stored = 0 AND source IS NULL"),
+                arguments: arguments()
             ).map { ($0["version"] as Data, UInt64(clamping: $0["length"] as Int64)) }
         ) { first, _ in first }
         var found: [(id: DocumentID, position: Int64, bytes: UInt64)] = []

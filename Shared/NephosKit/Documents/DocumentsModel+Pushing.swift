@@ -29,13 +29,28 @@ extension DocumentsModel {
     func preparations(
         among operations: [OutboxOperation], in rows: ScopeTransaction
     ) throws -> [Int64: Preparation] {
-        let unstored = Set(try DocumentTransaction(rows).unstored().map(\.position))
-        guard !unstored.isEmpty else { return [:] }
         let documents = DocumentTransaction(rows)
+        let unstored = Set(try documents.unstored().map(\.position))
+        // They may be behind all that is looked at here.
+        var paused = HeldByPause()
+        for operation in try documents.pausedRequests() {
+            paused.add(try footprints.footprint(of: operation, documents), at: operation.position)
+        }
+        guard !unstored.isEmpty || !paused.isEmpty else { return [:] }
         var held = HeldBack()
+        var behindPaused = HeldBack()
         var preparations: [Int64: Preparation] = [:]
         for operation in operations {
             let footprint = try footprints.footprint(of: operation, documents)
+            guard !paused.contains(operation.position) else {
+                preparations[operation.position] = .paused
+                continue
+            }
+            if operation.state == .unsent, paused.concerns(footprint) || behindPaused.concerns(footprint) {
+                behindPaused.add(footprint, isForContent: false)
+                preparations[operation.position] = .behindPaused
+                continue
+            }
             let isHeld = operation.state == .unsent && unstored.contains(operation.position)
             guard isHeld || held.concerns(footprint) else { continue }
             held.add(footprint, isForContent: isHeld)
@@ -87,6 +102,8 @@ extension DocumentsModel {
             for change in request.changes { try self.rebase(change, on: items, operation, in: documents) }
             let former = try self.keepCopies(of: request, at: operation.position, in: documents)
             try documents.forgetContents(at: operation.position)
+            try self.heedPauses(of: request, in: documents)
+            try self.finishMoves(after: operation.position, isCurrent: isCurrent, in: documents)
             self.sweepSoon(request, former)
             self.closeSoon(request.transferID)
             return nil
@@ -143,7 +160,7 @@ extension DocumentsModel {
         let cache = ContentCache(database: documents.rows.database, folder: folder)
         let bound = try cache.bound()
         var former: [DocumentID] = []
-        for content in kept where !content.chunks.isEmpty {
+        for content in kept where !content.chunks.isEmpty && content.source == nil {
             guard let change = request.changes.first(where: { $0.content?.version == content.version.wire }),
                 let wire = change.content, let item = DocumentID(bytes: change.item),
                 try documents.document(item)?.wire.hasBytes(of: wire) == true,

@@ -14,6 +14,9 @@ extension DocumentsModel {
         if error.details["chunk"] != nil, let pause = try sendsContentsAgain(&request, of: operation, in: documents) {
             return RefusedPush(rest: try again(operation, request, after: pause))
         }
+        if let again = try pauseAgain(operation, request, error, in: documents) {
+            return RefusedPush(rest: try self.again(operation, again))
+        }
         var batch = RefusedBatch(request.changes, documents) { [engine] in engine.makeDocumentID() }
         guard try batch.amend(after: error) else {
             closeSoon(transfer)
@@ -78,16 +81,19 @@ extension DocumentsModel {
         guard !contents.isEmpty else { return nil }
         let sendings = try documents.countSending(at: operation.position)
         guard sendings <= Self.sendingsMax else { return nil }
-        request.nodes = try contents.flatMap { try CutChunk.nodes(of: $0.chunks) }
+        request.nodes = try contents.flatMap { $0.chunks.isEmpty ? [] : try CutChunk.nodes(of: $0.chunks) }
         try documents.markStored(at: operation.position, isStored: false)
         return engine.backoff(attempts: sendings)
     }
 
     /// Keeps what a person has to hear of, with its bytes, until they have dismissed it.
-    private func note(
+    func note(
         _ changes: [WireDocumentChange], of operation: OutboxOperation, _ error: CloudError,
         in documents: DocumentTransaction, at position: Int64
     ) throws -> ChangeNotification {
+        for move in try documents.takeFailedMoves(at: operation.position) {
+            try documents.other(move.source).stay(move, leavingFor: name, because: error, now: engine.now)
+        }
         // What is offered again has its bytes with it.
         let changes = try changes.filter { change in
             try change.content.map { try !documents.isSentElsewhere($0.version, than: operation.position) } ?? true
@@ -139,7 +145,7 @@ extension DocumentsModel {
         if try documents.holdsContent(content.version) {
             return try documents.moveContent(content.version, to: position)
         }
-        guard content.root.isEmpty else { return }
+        guard content.root.isEmpty else { return try documents.forgetBorrowed(version) }
         let folder = try ContentFolder(home: engine.local.home)
         let claim = try folder.claim()
         // Until this transaction is over.

@@ -16,10 +16,16 @@ struct RequestFootprint {
     private(set) var deleted: Set<Data> = []
     /// Of contents.
     private(set) var roots: Set<Data> = []
+    /// Of the items, those that it makes, and those that it does something with which means another thing before a content
+    /// of theirs than after it.
+    private(set) var made: Set<Data> = []
+    private(set) var bound: Set<Data> = []
 
     init(_ request: WireApplyChanges, _ documents: DocumentTransaction) throws {
         for change in request.changes {
             items.insert(change.item)
+            if case .create? = change.kind { made.insert(change.item) }
+            if change.followsContent { bound.insert(change.item) }
             if let root = change.content?.root, !root.isEmpty { roots.insert(root) }
             if let target = change.target { targets.insert(target) }
             switch change.kind {
@@ -78,5 +84,32 @@ struct HeldBack {
         above.formUnion(footprint.above)
         roots.formUnion(footprint.roots)
         if !isForContent { items.formUnion(footprint.targets) }
+    }
+}
+
+/// What the requests that a pause keeps here are about. What does not rest on their contents goes on past them, also
+/// moves of the same items.
+struct HeldByPause {
+    private var positions: Set<Int64> = []
+    private var made: Set<Data> = []
+    private var bound: Set<Data> = []
+    private var above: Set<Data> = []
+    private var roots: Set<Data> = []
+
+    mutating func add(_ footprint: RequestFootprint, at position: Int64) {
+        positions.insert(position)
+        made.formUnion(footprint.made)
+        bound.formUnion(footprint.bound)
+        above.formUnion(footprint.above)
+        roots.formUnion(footprint.roots)
+    }
+
+    var isEmpty: Bool { positions.isEmpty }
+
+    func contains(_ position: Int64) -> Bool { positions.contains(position) }
+
+    func concerns(_ footprint: RequestFootprint) -> Bool {
+        !made.isDisjoint(with: footprint.items) || !bound.isDisjoint(with: footprint.bound)
+            || !above.isDisjoint(with: footprint.deleted) || !roots.isDisjoint(with: footprint.roots)
     }
 }

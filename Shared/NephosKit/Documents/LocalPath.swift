@@ -40,6 +40,20 @@ package struct LocalPath: Hashable, Sendable {
         return LocalPath(bytes: slash == 0 ? [UInt8(ascii: "/")] : Array(bytes[..<slash]))
     }
 
+    /// Flushes the folder that the file is in, so that it stays under its name whatever happens.
+    ///
+    /// - Throws: ``CloudError`` of the folder.
+    package func flushPlace() throws(CloudError) {
+        let real = withCString { realpath($0, nil) }
+        defer { free(real) }
+        guard let real else { throw ContentFolder.failure(text) }
+        let file = LocalPath(bytes: UnsafeBufferPointer(start: real, count: strlen(real)).map { UInt8(bitPattern: $0) })
+        let descriptor = file.folder.withCString { open($0, O_RDONLY | O_DIRECTORY | O_CLOEXEC) }
+        guard descriptor >= 0 else { throw ContentFolder.failure(file.folder.text) }
+        defer { close(descriptor) }
+        guard fsync(descriptor) == 0 else { throw ContentFolder.failure(file.folder.text) }
+    }
+
     package func withCString<Result, Failure: Error>(
         _ body: (UnsafePointer<CChar>) throws(Failure) -> Result
     ) throws(Failure) -> Result {

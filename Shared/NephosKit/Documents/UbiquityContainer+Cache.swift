@@ -19,7 +19,10 @@ extension UbiquityContainer {
     func copy(
         _ content: WireDocumentContent, _ range: Range<Int>, to sink: any ContentSink
     ) async throws(CloudError) -> Bool {
-        let (version, kept) = try read { (try $0.heldVersion(of: content), try $0.copy(of: content)) }
+        let (version, kept) = try read { documents in
+            let holder = try documents.holder(of: content)
+            return (try holder.heldVersion(of: content), try holder.copy(of: content))
+        }
         guard version != nil || kept != nil else { return false }
         let folder = try ContentFolder(home: session.local.home)
         let result: Result<ContentFolder.CopyOutcome, any Error> = await Self.elsewhere {
@@ -72,7 +75,8 @@ extension UbiquityContainer {
         _ timeout: Duration, _ onProgress: @escaping @Sendable (Int) -> Void
     ) async throws(CloudError) -> FetchedContent? {
         guard let root = ChunkID(bytes: [UInt8](content.root)) else { throw ContentReading.damaged }
-        let (container, app) = (id, app)
+        let container = try read { try $0.holder(of: content).container }
+        let app = app
         let walk = try ContentWalk(
             root: root, depth: content.depth, length: content.length,
             range: UInt64(range.lowerBound)..<UInt64(range.upperBound))

@@ -113,20 +113,28 @@ extension UbiquityContainer {
 
 extension DocumentDraft {
     mutating func trash(_ item: HeldDocument, batch: DocumentID) throws {
+        add(try documents.trashing(item, batch: batch))
+    }
+}
+
+extension DocumentTransaction {
+    /// What puts the item into the trash, unless somebody changes it, or something in it, before the server hears of
+    /// that.
+    func trashing(_ item: HeldDocument, batch: DocumentID) throws -> WireDocumentChange {
         var trash = WireTrashItem()
         trash.batch = batch.wire
         if !item.isFolder {
             trash.base = item.wire.content.version
         } else {
-            let head = try documents.rows.state().head
-            let own = try documents.waiting(in: item.id)
+            let head = try rows.state().head
+            let own = try waiting(in: item.id)
             // The server learns no more than it takes: then it does not ask.
             if head.sequence > 0, own.count <= DocumentLimits.seenMax {
                 trash.seen = WireChangeToken(head)
                 trash.changed = own.map { WireSeenItem($0) }
             }
         }
-        add(WireDocumentChange(item.id, .trash(trash)))
+        return WireDocumentChange(item.id, .trash(trash))
     }
 }
 
@@ -165,13 +173,16 @@ extension DocumentTransaction {
         return items
     }
 
+    /// - Parameter source: The container that it is in; nil: this one.
     /// - Throws: ``CloudError`` `.invalidArguments` when the item would lie in itself, or too deep.
-    func requireRoom(for item: HeldDocument, in folder: DocumentID, at path: DocumentPath) throws {
+    func requireRoom(
+        for item: HeldDocument, in folder: DocumentID, at path: DocumentPath, from source: DocumentTransaction? = nil
+    ) throws {
         guard item.isFolder else { return }
         guard try !isFolder(folder, in: item.id) else {
             throw CloudError(.invalidArguments, "A folder cannot be in itself.", details: ["path": path.text])
         }
-        guard try path.names.count + height(of: item.id) <= DocumentLimits.depthMax else {
+        guard try path.names.count + (source ?? self).height(of: item.id) <= DocumentLimits.depthMax else {
             throw CloudError(
                 .invalidArguments, "Folders lie too deep within each other.",
                 details: ["depth_max": "\(DocumentLimits.depthMax)"])

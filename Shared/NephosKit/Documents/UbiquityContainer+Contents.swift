@@ -22,6 +22,9 @@ public struct DocumentSource: Sendable {
         self.content = content
     }
 
+    /// The file that it is read from; nil: a folder, a link, or none.
+    package var localFile: LocalPath? { if case .file(let file, _)? = content { file } else { nil } }
+
     package init(_ path: DocumentPath, _ content: Content?) {
         self.path = .success(path)
         self.content = content

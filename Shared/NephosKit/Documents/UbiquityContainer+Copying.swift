@@ -33,9 +33,9 @@ extension UbiquityContainer {
         _ source: some DocumentAddressing, to target: some DocumentAddressing, replaces: Bool = false
     ) async throws(CloudError) -> DocumentCopy {
         try change { draft in
-            let (source, target) = (try draft.documents.path(source), try draft.documents.path(target))
-            let id = try draft.copy(source, to: target, replaces: replaces)
-            return (id: id, count: draft.changes.count, steps: draft.requests(container: "").count)
+            let item = try draft.documents.item(at: draft.documents.path(source))
+            let id = try draft.copy(item, to: draft.documents.path(target), replaces: replaces)
+            return (id: id, count: draft.changes.count, steps: try draft.requests(container: "").count)
         } reading: { documents, made in
             DocumentCopy(
                 item: try documents.requireEntry(made.id), itemCount: max(1, made.count),
@@ -45,9 +45,14 @@ extension UbiquityContainer {
 }
 
 extension DocumentDraft {
+    /// - Parameters:
+    ///   - source: The container that it is in; nil: this one.
+    ///   - lending: Where a content of another container comes from.
     /// - Returns: The copy's id.
-    mutating func copy(_ source: DocumentPath, to target: DocumentPath, replaces: Bool) throws -> DocumentID {
-        let item = try documents.item(at: source)
+    mutating func copy(
+        _ item: HeldDocument, from source: DocumentTransaction? = nil, to target: DocumentPath, replaces: Bool,
+        lending: (WireDocumentContent) throws -> StagedContent? = { _ in nil }
+    ) throws -> DocumentID {
         var target = target
         if try documents.place(target)?.isFolder == true { target = target.appending(item.wire.name) }
         guard let parent = target.parent else {
@@ -62,24 +67,27 @@ extension DocumentDraft {
                 throw CloudError(
                     .alreadyExists, "Something has this name already.", details: ["path": target.text])
             }
-            replace(other, byBytesOf: item.wire.content)
+            let content = item.wire.content
+            replace(other, byBytesOf: content, content.hasBytes(of: other.wire.content) ? nil : try lending(content))
             setExecutable(item.wire.attributes.executable, of: other)
             return other.id
         }
-        try documents.requireRoom(for: item, in: folder, at: target)
+        try documents.requireRoom(for: item, in: folder, at: target, from: source)
         // Read before anything is made.
-        let inside = item.isFolder ? try documents.descendants(of: item.id, at: target) : []
+        let inside = item.isFolder ? try (source ?? documents).descendants(of: item.id, at: target) : []
         guard inside.count < UbiquityContainer.copiedItemsMax else {
             throw CloudError(
                 .limitExceeded, "The folder has too many items for one copy. Copy what is in it one by one.",
                 details: ["maximum": "\(UbiquityContainer.copiedItemsMax)"])
         }
-        let copy = try self.copy(item, content: item.wire.content, at: target, in: folder)
+        let copy = try self.copy(
+            item, content: item.wire.content, lending(item.wire.content), at: target, in: folder)
         var copies = [item.id: copy]
         for (item, path) in inside {
             // A folder comes before what is in it.
             guard let folder = item.parent.flatMap({ copies[$0] }) else { continue }
-            copies[item.id] = try self.copy(item, content: item.wire.content, at: path, in: folder)
+            copies[item.id] = try self.copy(
+                item, content: item.wire.content, lending(item.wire.content), at: path, in: folder)
         }
         return copy
     }

@@ -147,10 +147,14 @@ extension UbiquityContainer {
         _ path: some DocumentAddressing, timeout: Duration = .seconds(30)
     ) async throws(CloudError) -> DocumentVersion {
         try await scope.waitUntilCurrent(timeout: timeout, isImpatient: true)
-        let (item, content) = try await content(at: path, nil, timeout)
+        var (item, content) = try await content(at: path, nil, timeout)
+        // What was changed here, and waits, is not what the server has.
+        if item.isPending, let there = try read({ try $0.synced(item.id.name)?.item }), there.hasContent {
+            (item.wire, content) = (there, there.content)
+        }
         if try read({ try $0.isWanted(item.id) }) {
-            if try change(ofCopies: { try $0.requestDownload(of: item) }) { look() }
-        } else if try !read({ try $0.isHere(item) }),
+            if try change(ofCopies: { [item] in try $0.requestDownload(of: item) }) { look() }
+        } else if try !read({ [item] in try $0.isHere(item) }),
             try mayStay(content, in: ContentFolder(home: session.local.home)),
             let fetched = try await fetch(
                 item, content, 0..<Int(clamping: content.length), to: NowhereSink(), timeout, { _ in })

@@ -35,6 +35,10 @@ public struct ContainerStatus: Sendable {
     public var trashCount = 0
     /// What waits, what is deleted among it, the first written first.
     public var waiting: [Waiting] = []
+    /// Files whose sync is paused.
+    public var paused: [DocumentEntry] = []
+    /// What goes to the trash once another container has all of it; until then it is in both.
+    public var leaving: [DocumentEntry] = []
     /// What the server refused, and nobody has dismissed.
     public var refused: [RefusedWrite] = []
     /// Files of which two contents were written at once, and nobody has said which stays.
@@ -89,6 +93,7 @@ extension DocumentTransaction {
             }
             if entry.download.isRequested { status.downloading.append(entry) }
             if entry.conflictCount > 0 { status.conflicts.append(entry) }
+            if entry.isPaused { status.paused.append(entry) }
         }
         for item in try trashed() {
             if try self.path(of: item).map({ path.contains($0.path) }) ?? path.names.isEmpty { status.trashCount += 1 }
@@ -99,8 +104,9 @@ extension DocumentTransaction {
             status.waiting.append(
                 Self.waiting(
                     entry, waiting.bytes, waiting.operation.flatMap { pending[$0] }, uploading,
-                    after: status.waiting.last?.blocker))
+                    after: status.waiting.last { Preparation(rawValue: $0.reason)?.isByChoice != true }?.blocker))
         }
+        status.leaving = try leaving().compactMap { try entry($0) }.filter { try path.contains(DocumentPath($0.path)) }
         let damage = try damage()
         (status.damagedChunkCount, status.hasMoreDamage) = (damage.chunks.count, damage.hasMore)
         status.refused = try scope.refused.filter { try path.contains(DocumentPath($0.key.rawValue)) }
@@ -115,7 +121,9 @@ extension DocumentTransaction {
         var waiting = ContainerStatus.Waiting(
             item: item, bytes: bytes, reason: pending?.reason ?? "It waits for those before it.",
             blocker: pending?.blocker ?? before ?? .thisDevice, nextAttempt: pending?.nextAttempt)
-        guard waiting.blocker == .thisDevice, pending?.state != .blocked else { return waiting }
+        guard waiting.blocker == .thisDevice, pending?.state != .blocked,
+            Preparation(rawValue: waiting.reason)?.isByChoice != true
+        else { return waiting }
         if bytes > 0 {
             // Nobody holds the request up: its content goes first.
             let error = uploading ?? pending?.error

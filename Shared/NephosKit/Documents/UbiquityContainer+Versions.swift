@@ -136,11 +136,16 @@ extension DocumentDraft {
     }
 
     /// Makes these bytes the item's content, unless it has them.
-    mutating func replace(_ item: HeldDocument, byBytesOf content: WireDocumentContent) {
+    ///
+    /// - Parameter staged: Where they come from, if the container may not have them; nil: it has.
+    mutating func replace(
+        _ item: HeldDocument, byBytesOf content: WireDocumentContent, _ staged: StagedContent? = nil
+    ) {
         guard !content.hasBytes(of: item.wire.content) else { return }
         var replace = WireReplaceContent()
-        replace.content = WireDocumentContent(bytesOf: content, version: makeID(), base: item.wire.content.version)
-        add(WireDocumentChange(item.id, .replace(replace)))
+        replace.content = WireDocumentContent(
+            bytesOf: content, version: staged?.version ?? makeID(), base: item.wire.content.version)
+        add(WireDocumentChange(item.id, .replace(replace)), bringing: staged)
     }
 
     /// The first name that nothing there has.

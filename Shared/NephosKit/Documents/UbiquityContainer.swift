@@ -158,22 +158,30 @@ public final class UbiquityContainer: Sendable {
     func change<Value, Result>(
         _ body: (inout DocumentDraft) throws -> Value, reading: (DocumentTransaction, Value) throws -> Result
     ) throws(CloudError) -> Result {
+        try change(body) { documents, value, _ in try reading(documents, value) }
+    }
+
+    /// The same, and tells where what was changed waits; nil: nothing has to be sent.
+    func change<Value, Result>(
+        _ body: (inout DocumentDraft) throws -> Value,
+        waiting: (DocumentTransaction, Value, ClosedRange<Int64>?) throws -> Result
+    ) throws(CloudError) -> Result {
         let engine = session.engine
         let result = try session.local.write { database in
             let documents = try documents(database)
             var draft = DocumentDraft(documents, now: engine.stamp.now, makeID: engine.makeDocumentID)
             let value = try body(&draft)
-            let requests = draft.requests(container: id)
+            let requests = try draft.requests(container: id)
             guard try documents.rows.operationCount() + requests.count <= Self.pendingMax else {
                 throw CloudError(
                     .serviceBusy, "Too many changes wait to be sent. Connect, and try again.",
                     details: ["pending_max": "\(Self.pendingMax)"])
             }
-            for (request, contents) in requests {
+            let positions = try requests.map { request, contents in
                 let (operation, now, writer) = engine.stamp
-                try documents.append(request, contents: contents, id: operation, writer: writer, now: now)
+                return try documents.append(request, contents: contents, id: operation, writer: writer, now: now)
             }
-            return try reading(documents, value)
+            return try waiting(documents, value, positions.first.flatMap { first in positions.last.map { first...$0 } })
         }
         scope.execute { $0.push() }
         return result

@@ -58,7 +58,8 @@ extension ScopeDriver {
         var standing = try engine.local.read { database in
             let rows = ScopeTransaction(database, place)
             return ScopeStanding(
-                isSynced: try rows.state().synced, waiting: try rows.operationCount(),
+                isSynced: try rows.state().synced,
+                waiting: try rows.operationCount() - model.heldByChoice(in: rows),
                 blocked: asksForBlocked ? try rows.firstBlocked()?.error : nil)
         }
         // What the other process knew may have been cured: it tries anew for whoever begins to wait, and says so.

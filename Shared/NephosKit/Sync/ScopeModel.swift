@@ -55,6 +55,8 @@ protocol ScopeModel: AnyObject {
     func ready(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> [OutboxOperation]
     /// What those of the operations wait for that may not.
     func preparations(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> [Int64: Preparation]
+    /// How many of those that wait do so because somebody wanted it: nobody waits until they are sent.
+    func heldByChoice(in rows: ScopeTransaction) throws -> Int
     /// Tries now what would be tried later by itself: what failed may succeed by now.
     func hasten()
     /// The positions of those that must neither overtake another nor be overtaken.
@@ -116,6 +118,7 @@ extension ScopeModel {
     func preparations(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> [Int64: Preparation] {
         [:]
     }
+    func heldByChoice(in rows: ScopeTransaction) throws -> Int { 0 }
     func hasten() {}
     func alone(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> Set<Int64> { [] }
     func ended() {}

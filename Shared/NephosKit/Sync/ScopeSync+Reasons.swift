@@ -5,6 +5,8 @@ enum Preparation: String, CaseIterable {
     case sending = "Its content is being sent."
     case waiting = "Its content waits for that of others."
     case behind = "It waits for the content of another."
+    case paused = "The sync of the item is paused. Resume it."
+    case behindPaused = "It waits for an item whose sync is paused. Resume that."
 }
 
 extension ScopeSync {
@@ -43,7 +45,9 @@ extension ScopeSync {
         } else if let preparation {
             pending.state = preparation == .sending && operation.error == nil ? .inFlight : .waiting
             pending.reason = operation.error?.message ?? preparation.rawValue
-            pending.blocker = operation.error.map(PushRules.blocker) ?? .network
+            let isByChoice = preparation == .paused || preparation == .behindPaused
+            pending.blocker = isByChoice ? .thisDevice : operation.error.map(PushRules.blocker) ?? .network
+            if isByChoice { pending.reason = preparation.rawValue }
             if operation.nextAttempt > now.time { pending.nextAttempt = operation.nextAttempt }
         } else if outbox.inFlight.contains(operation.position) {
             pending.state = .inFlight

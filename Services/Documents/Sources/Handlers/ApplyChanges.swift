@@ -17,6 +17,7 @@ extension DocumentsService {
     ) throws -> WireApplyChangesReply {
         let caller = try context.requireCaller()
         let container = try openContainer(request.container, caller, transaction)
+        let source = try sourceContainer(request.sourceContainer, of: container, caller, transaction)
         if case .lost(_, isNews: true) = try transaction.judge(
             ChangeToken(request.head), in: container.scope.partition)
         {
@@ -34,7 +35,7 @@ extension DocumentsService {
         try uses.take(
             (batch.versions + batch.renditions).map { UsedContent($0.content) },
             nodes: request.nodes.map { [UInt8]($0) },
-            from: Self.upload(request.transferID, caller.account))
+            from: Self.upload(request.transferID), besides: source)
         return try write(batch, uses, caller, context)
     }
 
@@ -89,15 +90,6 @@ extension DocumentsService {
     private static func wire(_ items: [ChangedItem], at sequence: UInt64) -> [WireChange] {
         let isLarge = items.reduce(0) { $0 + ($1.body?.count ?? 0) } > DocumentLimits.replyBytesMax
         return items.map { $0.wire(at: sequence, bytesMax: isLarge ? 0 : .max) }
-    }
-
-    /// Nil: none is named.
-    private static func upload(_ id: Data, _ account: AccountID) throws(CloudError) -> ReservationID? {
-        guard !id.isEmpty else { return nil }
-        guard let id = ReservationID(bytes: id) else {
-            throw CloudError(.invalidArguments, "A transfer's id has 16 bytes.", details: ["argument": "transfer_id"])
-        }
-        return id
     }
 }
 

@@ -14,9 +14,11 @@ extension DocumentsService {
         let container = try openContainer(request.container, caller, transaction)
         let ids = try Self.chunks(request.ids, max: DocumentLimits.missingMax)
         let upload = try Self.upload(request.transferID)
+        let source = try sourceContainer(request.sourceContainer, of: container, caller, transaction)
         // Looking for what is not there is work too.
-        transaction.charge(rows: (upload == nil ? 2 : 4) * Set(ids).count)
-        let found = try contentUses(container.scope, caller, context.now, transaction).missing(ids, in: upload)
+        transaction.charge(rows: ((upload == nil ? 2 : 4) + (source == nil ? 0 : 1)) * Set(ids).count)
+        let found = try contentUses(container.scope, caller, context.now, transaction).missing(
+            ids, in: upload, besides: source)
         var reply = WireFindMissingReply()
         reply.missing = found.missing.map { UInt32($0) }
         reply.held = found.held.map { UInt32($0) }
@@ -29,8 +31,25 @@ extension DocumentsService {
     /// Bytes of nodes that are read and hashed in the time of a row.
     private static let nodeBytesPerRow = 4096
 
+    /// Another container, whose chunks count as there.
+    ///
+    /// - Parameter name: Empty, or the container's own: none.
+    /// - Throws: ``CloudError`` `.missingEntitlement`, as ``openContainer(_:_:_:)`` does: of what an app may not read
+    ///   it does not learn either whether it exists.
+    func sourceContainer(
+        _ name: String, of container: Container, _ caller: Caller, _ transaction: any HandlerTransaction
+    ) throws -> ItemName? {
+        guard !name.isEmpty else { return nil }
+        let source = try openContainer(name, caller, transaction).scope
+        guard source != container.scope else { return nil }
+        guard source.owner == container.scope.owner, source.partition == container.scope.partition else {
+            throw CloudError(.internalError, "What an account has lies in one partition.")
+        }
+        return source.path
+    }
+
     /// Nil: none is meant.
-    private static func upload(_ id: Data) throws(CloudError) -> ReservationID? {
+    static func upload(_ id: Data) throws(CloudError) -> ReservationID? {
         guard !id.isEmpty else { return nil }
         guard let id = ReservationID(bytes: id) else {
             throw CloudError(

@@ -1,0 +1,88 @@
+import ArgumentParser
+import NephosCore
+import NephosKit
+
+extension DocumentsCommand {
+    struct Pause: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract:
+                "Hold files still: what is changed of them here is not sent, and what others change is not fetched.",
+            discussion: """
+                It lasts until nephos docs resume, also over restarts; names and places go on being kept in step. Folders \
+                cannot be paused. Exit code 5: a change of the file is on its way; try again.
+                """)
+
+        @Argument(help: "The files.") var paths: [DocumentArgument]
+        @OptionGroup var container: ContainerOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() async throws {
+            try await container.withContainer(within: nil) { container, _ in
+                var items: [DocumentEntry] = []
+                for path in paths {
+                    let id = try await container.requireItem(at: path).id
+                    try await container.pauseSync(id)
+                    if let item = try await container.item(id) { items.append(item) }
+                }
+                try output.print(
+                    items.map(DocumentRow.init),
+                    text: "Paused: \(listed(items.map { inLine($0.path) })). Go on with: nephos docs resume")
+            }
+        }
+    }
+
+    struct Resume: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Go on with files that were paused: what was changed of them here is sent.",
+            discussion: """
+                If somebody else has changed a file meanwhile, the two are a conflict. With --fail-on-conflict it stays \
+                paused then (exit code 1). With --drop what was changed here is not sent: its contents stay on this device, \
+                as what was refused does (nephos why), until that is dismissed.
+                """)
+
+        @Argument(help: "The files.") var paths: [DocumentArgument]
+        @Flag(help: "Send what was changed here only if nobody else has changed the file; else it stays paused.")
+        var failOnConflict = false
+        @Flag(help: "Do not send what was changed here.") var drop = false
+        @OptionGroup var container: ContainerOptions
+        @OptionGroup var network: NetworkOptions
+        @OptionGroup var output: OutputOptions
+
+        func validate() throws {
+            guard !failOnConflict || !drop else {
+                throw ValidationError(
+                    "What was changed here is sent or dropped: --fail-on-conflict or --drop, not both.")
+            }
+        }
+
+        func run() async throws {
+            try await container.withContainer(network) { container, _ in
+                let sent = try await SentDocuments(container)
+                var items: [DocumentEntry] = []
+                for path in paths {
+                    let item = try await container.requireItem(at: path)
+                    do throws(CloudError) {
+                        let resumed = try await container.resumeSync(
+                            item.id, with: behavior, timeout: network.offline ? .zero : network.duration)
+                        items.append(resumed ?? item)
+                    } catch {
+                        // What the server says counts when it does.
+                        guard error.code == .deadlineExceeded else { throw error }
+                        items.append(try await container.item(item.id) ?? item)
+                    }
+                }
+                let paths = listed(items.map { inLine($0.path) })
+                guard !drop else {
+                    return try output.print(
+                        items.map(DocumentRow.init),
+                        text: "Resumed: \(paths). What was changed here is kept: nephos why")
+                }
+                try await sent.wait(items, network, output, done: "Resumed: \(paths).")
+            }
+        }
+
+        private var behavior: ResumeBehavior {
+            drop ? .dropLocalChanges : failOnConflict ? .afterUploadWithFailOnConflict : .preserveLocalChanges
+        }
+    }
+}

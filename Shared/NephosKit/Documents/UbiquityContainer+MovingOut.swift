@@ -1,0 +1,70 @@
+import Foundation
+package import NephosCore
+import NephosWire
+
+/// In and out of the container: what leaves one side has to be whole on the other.
+extension UbiquityContainer {
+    /// Removes a local file that was put, once the server has its bytes; they are read once more.
+    ///
+    /// - Returns: False: the server has not got them, or the file has others by now. It stays.
+    /// - Throws: ``CloudError`` as ``item(at:)`` does; of the local file.
+    package func removeLocalFile(_ file: LocalPath, sentAs id: DocumentID) async throws(CloudError) -> Bool {
+        guard let item = try read({ try $0.document(id) }), !item.isPending, item.wire.kind == .file else {
+            return false
+        }
+        let content = item.wire.content
+        let result: Result<Bool, any Error> = await Self.elsewhere {
+            let descriptor = file.withCString { open($0, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) }
+            guard descriptor >= 0 else { throw ContentFolder.failure(file.text) }
+            defer { close(descriptor) }
+            var before = stat()
+            guard fstat(descriptor, &before) == 0 else { throw ContentFolder.failure(file.text) }
+            guard before.st_mode & S_IFMT == S_IFREG, try Self.hasBytes(of: content, descriptor, file.text),
+                let after = try file.status(followsLinks: false), FileStamp(after) == FileStamp(before)
+            else { return false }
+            guard file.withCString({ unlink($0) }) == 0 else { throw ContentFolder.failure(file.text) }
+            return true
+        }
+        do { return try result.get() } catch { throw LocalFailure.error(of: error, at: nil) }
+    }
+
+    private static func hasBytes(of content: WireDocumentContent, _ descriptor: Int32, _ name: String) throws -> Bool {
+        let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 1 << 20, alignment: 16)
+        defer { buffer.deallocate() }
+        var cutter = ContentCutter()
+        var (start, length) = (Data(), UInt64(0))
+        while length <= content.length {
+            let count = Foundation.read(descriptor, buffer.baseAddress, buffer.count)
+            if count < 0, errno == EINTR { continue }
+            guard count >= 0 else { throw ContentFolder.failure(name) }
+            if count == 0 { break }
+            let piece = UnsafeRawBufferPointer(rebasing: buffer[..<count])
+            length += UInt64(count)
+            if content.isInline { start.append(contentsOf: piece) } else { try cutter.take(piece) }
+        }
+        guard length == content.length else { return false }
+        if content.isInline { return start == content.inline }
+        return try cutter.finish().root.isRoot(of: content)
+    }
+
+    /// Moves a file to the trash, if it has this version still.
+    ///
+    /// - Returns: The batch.
+    /// - Throws: ``CloudError`` `.constraintViolation` when it has another; else as ``trash(_:)`` does.
+    package func trash(_ id: DocumentID, ifVersion version: DocumentID?) async throws(CloudError) -> DocumentID {
+        try change { draft in
+            let batch = draft.makeID()
+            guard let item = try draft.documents.document(id), let path = try draft.documents.path(of: item)?.path
+            else {
+                throw CloudError(.unknownItem, "The item was removed meanwhile.", details: ["item": "\(id)"])
+            }
+            guard DocumentID(bytes: item.wire.content.version) == version else {
+                throw CloudError(
+                    .constraintViolation, "The file has changed meanwhile, and stays. Get it again.",
+                    details: ["path": path.text])
+            }
+            try draft.trash(item, batch: batch)
+            return batch
+        }
+    }
+}
