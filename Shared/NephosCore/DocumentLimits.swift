@@ -20,6 +20,8 @@ public enum DocumentLimits {
     public static let nodesBytesMax = 64 << 10
     /// Items that a device says to have changed itself in a folder that it deletes.
     public static let seenMax = 1000
+    /// Conditions of one batch.
+    public static let conditionsMax = 100
     /// Items and names that a service looks up for one batch.
     public static let looksMax = 5000
     /// How long something stays in the trash, and after that is removed for good.

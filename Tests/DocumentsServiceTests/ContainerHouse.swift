@@ -80,7 +80,8 @@ final class ContainerDevice {
 
     @discardableResult
     func apply(
-        _ changes: [WireDocumentChange], nodes: [[UInt8]] = [], upload: [UInt8] = []
+        _ changes: [WireDocumentChange], nodes: [[UInt8]] = [], upload: [UInt8] = [],
+        if conditions: [WireItemCondition] = []
     ) throws -> WireApplyChangesReply {
         var request = WireApplyChanges()
         request.container = container
@@ -88,6 +89,7 @@ final class ContainerDevice {
         request.nodes = nodes.map { Data($0) }
         request.transferID = Data(upload)
         request.head = head
+        request.conditions = conditions
         let reply = try call("ApplyChanges", request, as: WireApplyChangesReply.self)
         head = reply.token
         return reply
@@ -235,6 +237,15 @@ extension WireDocumentChange {
     static func resolve(_ id: DocumentID, _ versions: [Data]) -> Self { make(id) { $0.resolve.versions = versions } }
     static func attributes(_ id: DocumentID, _ set: (inout WireSetAttributes) -> Void) -> Self {
         make(id) { set(&$0.attributes) }
+    }
+}
+
+extension WireItemCondition {
+    static func make(_ item: DocumentID, _ kind: OneOf_Kind) -> Self {
+        var condition = WireItemCondition()
+        condition.item = Data(item.bytes)
+        condition.kind = kind
+        return condition
     }
 }
 

@@ -9,6 +9,8 @@ struct DocumentDraft {
     let now: Timestamp
     let makeID: () -> DocumentID
     private(set) var changes: [(change: WireDocumentChange, content: StagedContent?)] = []
+    /// What all of it takes for granted.
+    private var conditions: [WireItemCondition] = []
     /// Versions of contents that are there already, byte by byte: nobody needs them.
     private(set) var unchanged: [DocumentID] = []
     /// Folders that are there and were looked up: many files lie in one.
@@ -25,6 +27,13 @@ struct DocumentDraft {
     }
 
     mutating func add(_ change: WireDocumentChange) { changes.append((change, nil)) }
+
+    /// Before anything is changed.
+    ///
+    /// - Throws: ``CloudError`` as ``DocumentTransaction/require(_:)`` does.
+    mutating func require(_ conditions: [DocumentCondition]) throws {
+        self.conditions = try documents.require(conditions)
+    }
 
     /// What is there, or will be.
     mutating func place(_ path: DocumentPath) throws -> (id: DocumentID, isFolder: Bool)? {
@@ -174,7 +183,21 @@ struct DocumentDraft {
     }
 
     /// The requests that make it so, in order, each within the bounds of one.
-    func requests(container: String) -> [(request: WireApplyChanges, contents: [StagedContent])] {
+    ///
+    /// - Throws: ``CloudError`` `.limitExceeded`: there are conditions, and it does not go as one.
+    func requests(container: String) throws -> [(request: WireApplyChanges, contents: [StagedContent])] {
+        var requests = divided(container: container)
+        guard !conditions.isEmpty, !requests.isEmpty else { return requests }
+        guard requests.count == 1 else {
+            throw CloudError(
+                .limitExceeded, "With conditions no more is changed at once than goes in one request. Divide it.",
+                details: ["maximum": "\(Self.changesMax)"])
+        }
+        requests[0].request.conditions = conditions
+        return requests
+    }
+
+    private func divided(container: String) -> [(request: WireApplyChanges, contents: [StagedContent])] {
         var requests: [(request: WireApplyChanges, contents: [StagedContent])] = []
         var bytes = 0
         var nodeBytes = 0

@@ -47,6 +47,8 @@ public struct DocumentEntry: Hashable, Sendable {
     public var nameBytes: Data
     /// The folder that it is in.
     public var parent: DocumentID
+    /// Names the place where it is, under the name that it has there; nil: every container has the folder.
+    public var placeVersion: DocumentID?
     /// What it is.
     public var kind: Kind
     /// Bytes of its content; 0 of a folder.

@@ -203,6 +203,7 @@ extension DocumentEntry {
         name = String(decoding: wire.name, as: UTF8.self)
         nameBytes = wire.name
         parent = DocumentID(bytes: wire.parent) ?? .top
+        placeVersion = DocumentID(bytes: wire.placeVersion)
         self.kind = kind
         size = kind == .folder ? 0 : wire.content.length
         created = Timestamp(nanoseconds: wire.attributes.created)

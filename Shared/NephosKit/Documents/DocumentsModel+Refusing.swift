@@ -14,6 +14,12 @@ extension DocumentsModel {
         if error.details["chunk"] != nil, let pause = try sendsContentsAgain(&request, of: operation, in: documents) {
             return RefusedPush(rest: try again(operation, request, after: pause))
         }
+        // What it took for granted is not so: nothing of it is meant any more.
+        guard error.details["condition"] == nil else {
+            closeSoon(transfer)
+            return RefusedPush(
+                news: try note(request.changes, of: operation, error, in: documents, at: operation.position))
+        }
         var batch = RefusedBatch(request.changes, documents) { [engine] in engine.makeDocumentID() }
         guard try batch.amend(after: error) else {
             closeSoon(transfer)

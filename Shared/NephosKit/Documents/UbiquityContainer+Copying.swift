@@ -35,7 +35,7 @@ extension UbiquityContainer {
         try change { draft in
             let (source, target) = (try draft.documents.path(source), try draft.documents.path(target))
             let id = try draft.copy(source, to: target, replaces: replaces)
-            return (id: id, count: draft.changes.count, steps: draft.requests(container: "").count)
+            return (id: id, count: draft.changes.count, steps: try draft.requests(container: "").count)
         } reading: { documents, made in
             DocumentCopy(
                 item: try documents.requireEntry(made.id), itemCount: max(1, made.count),

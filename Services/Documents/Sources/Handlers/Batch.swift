@@ -169,7 +169,7 @@ final class Batch {
         var lies = true
         // One that lies too deep was moved there with what is above it.
         for _ in 0..<(4 * DocumentLimits.depthMax) {
-            if next == folder { break }
+            if next == folder || folder == .top && next == .documents { break }
             if let isKnown = known[next] {
                 lies = isKnown
                 break
