@@ -38,13 +38,24 @@ public enum DocumentLimits {
     /// Tags of an item, and bytes of one.
     public static let tagCountMax = 32
     public static let tagBytesMax = 128
-    /// Versions that are kept of an item's content.
+    /// Versions that are kept of an item's content at most; of older ones fewer (`VersionRule`).
     public static let versionsMax = 100
     /// Conflicts of an item that nobody has resolved.
     public static let conflictsMax = 16
+    /// Contents of an item that are said to be on their way.
+    public static let announcementsMax = 8
+    /// How long that is believed, and of how long still it is said anew.
+    public static let announcementLifetime: Duration = .seconds(24 * 3600)
+    public static let announcementRenewal: Duration = .seconds(12 * 3600)
+    /// From how many bytes on a device says that a content is on its way.
+    public static let announcedBytesMin: UInt64 = 1 << 20
     /// Bytes of the items that a reply has; those of more are read.
     public static let replyBytesMax = 1 << 20
-    /// Ids that are asked about in one request.
+    /// Items that are asked about in one request.
+    public static let askedMax = 1000
+    /// Items of a container that were removed for good, of which that is remembered: the last ones.
+    public static let endedMax = 1_000_000
+    /// Ids of chunks and nodes that are asked about in one request.
     public static let missingMax = 1024
     /// Damaged chunks that a container's info names.
     public static let damagedChunksMax = 256

@@ -235,6 +235,12 @@ extension WireDocumentChange {
     }
     static func remove(_ id: DocumentID) -> Self { make(id) { $0.remove = WireRemoveItem() } }
     static func resolve(_ id: DocumentID, _ versions: [Data]) -> Self { make(id) { $0.resolve.versions = versions } }
+    static func announce(_ id: DocumentID, _ version: Data, length: UInt64) -> Self {
+        make(id) {
+            $0.announce.version = version
+            $0.announce.length = length
+        }
+    }
     static func attributes(_ id: DocumentID, _ set: (inout WireSetAttributes) -> Void) -> Self {
         make(id) { set(&$0.attributes) }
     }

@@ -81,6 +81,18 @@ public struct DocumentEntry: Hashable, Sendable {
     public var percent: Int
     /// What of its content is on this device.
     public var download: DocumentDownload
+    /// Contents that other devices are sending, as they have said; until one is there the item is as it was.
+    public var incoming: [IncomingContent]
+}
+
+/// A content that another device is sending.
+public struct IncomingContent: Hashable, Sendable {
+    /// Who sends it.
+    public var device: DeviceID
+    /// Bytes.
+    public var size: UInt64
+    /// When it was said first, by the server's clock.
+    public var since: Timestamp?
 }
 
 /// What of an item's content is on this device.

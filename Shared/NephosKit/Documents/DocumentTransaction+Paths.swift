@@ -168,6 +168,7 @@ extension DocumentTransaction {
     func transfer(of item: HeldDocument) throws -> DocumentTransfer {
         var transfer = try upload(of: item)
         transfer.download = try download(of: item)
+        transfer.incoming = try incoming(to: item.wire)
         guard transfer.state == .current, transfer.download.status != .current else { return transfer }
         transfer.state = transfer.download.isRequested ? .downloading : .notDownloaded
         return transfer
@@ -191,6 +192,7 @@ struct DocumentTransfer: Hashable {
     var state = DocumentEntry.TransferState.current
     var percent = 100
     var download = DocumentDownload()
+    var incoming: [IncomingContent] = []
 }
 
 extension DocumentEntry {
@@ -220,5 +222,6 @@ extension DocumentEntry {
         state = transfer.state
         percent = transfer.percent
         download = transfer.download
+        incoming = transfer.incoming
     }
 }

@@ -20,7 +20,7 @@ struct RequestFootprint {
     private(set) var roots: Set<Data> = []
 
     init(_ request: WireApplyChanges, _ documents: DocumentTransaction) throws {
-        for change in request.changes {
+        for change in request.changes where !change.announces {
             items.insert(change.item)
             if let root = change.content?.root, !root.isEmpty { roots.insert(root) }
             if let target = change.target { targets.insert(target) }
@@ -57,7 +57,9 @@ struct RequestFootprints {
         of operation: OutboxOperation, _ documents: DocumentTransaction
     ) throws -> RequestFootprint {
         if let known = known[operation.position], known.payload == operation.payload { return known.footprint }
-        let footprint = try RequestFootprint(WireApplyChanges(serializedBytes: operation.payload), documents)
+        // A question is about nothing that waits.
+        let request = try DocumentQuestion(operation.payload) == nil ? operation.payload : Data()
+        let footprint = try RequestFootprint(WireApplyChanges(serializedBytes: request), documents)
         if known.count >= Self.countMax { known = [:] }
         known[operation.position] = (operation.payload, footprint)
         return footprint

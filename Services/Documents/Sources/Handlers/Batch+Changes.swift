@@ -22,7 +22,8 @@ extension Batch {
         case .restore(let restore): try self.restore(id, restore)
         case .remove: try remove(id)
         case .resolve(let resolve): try self.resolve(id, resolve)
-        case .rendition, .announce, nil:
+        case .announce(let announce): try self.announce(id, announce)
+        case .rendition, nil:
             throw CloudError(
                 .incompatibleVersion, "The change is of a kind that this version does not know. Upgrade the older side."
             )
@@ -87,7 +88,7 @@ extension Batch {
         return content
     }
 
-    private func isKnown(_ version: Data, of id: DocumentID) throws -> Bool {
+    func isKnown(_ version: Data, of id: DocumentID) throws -> Bool {
         try versions.contains { $0.item == id && $0.content.version == version }
             || container.rows.hasVersion([UInt8](version), of: id)
     }
@@ -101,11 +102,13 @@ extension Batch {
         if try isKnown(request.content.version, of: id) { return }
         // Nobody would find it there.
         try checkLives(id, item)
+        let wasAnnounced = endAnnouncement(request.content.version, of: &item, id)
         if request.content.base == item.content.version {
             item.content = commit(request.content, of: id)
         } else if ([item.content] + item.conflicts).contains(where: { $0.hasBytes(of: request.content) }) {
             // Nobody loses anything; the device learns which version has its bytes.
-            return mention(id)
+            if wasAnnounced { set(item, id) } else { mention(id) }
+            return
         } else if let index = item.conflicts.firstIndex(where: { $0.version == request.content.base }) {
             // Whoever has lost goes on with what they have.
             item.conflicts[index] = commit(request.content, of: id)
@@ -201,6 +204,7 @@ extension Batch {
         if let folder = DocumentID(bytes: item.parent) { children[folder, default: [:]][id] = false }
         removed.append(id)
         trashed[id] = false
+        if !item.announcements.isEmpty { announced.insert(id) }
         set(nil, id)
     }
 

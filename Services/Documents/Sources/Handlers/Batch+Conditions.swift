@@ -14,7 +14,7 @@ extension Batch {
     /// - Throws: ``CloudError`` `.invalidArguments`, `.incompatibleVersion`, `.limitExceeded`: nobody can say.
     func unmet(_ conditions: [WireItemCondition]) throws -> CloudError? {
         let conditions = try conditions.enumerated().map { index, condition in
-            do { return try ItemCondition(condition) } catch { throw error.of(condition: index) }
+            do throws(CloudError) { return try ItemCondition(condition) } catch { throw error.of(condition: index) }
         }
         // What the device itself has changed in a folder it vouches for by conditions of its own.
         var vouched: [DocumentID: ItemCondition.Parts] = [:]
