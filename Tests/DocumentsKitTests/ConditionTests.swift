@@ -85,7 +85,7 @@ import Testing
             let paths = try await two.paths()
             #expect(paths == ["/Documents/f", "/Documents/f/x", "/Documents/y"])
             let refused = try await two.container.scope.status().refused
-            #expect(refused.map(\.key) == ["/Documents/y"])
+            #expect(refused.map(\.key) == ["/Documents/z"])
         }
     }
 
