@@ -232,7 +232,8 @@ let package = Package(
             tests(
                 "DocumentsServiceTests",
                 [
-                    "NephosSimulation", "NephosServiceKit", "NephosKit", "NephosBulk", "NephosContent", "NephosChunks",
+                    "NephosDocuments", "NephosSimulation", "NephosServiceKit", "NephosKit", "NephosBulk",
+                    "NephosContent", "NephosChunks",
                     "NephosHTTP", "NephosStorage", "NephosBus", "NephosWire", "NephosCore", protobuf,
                 ]),
             tests("CommandLineTests", ["NephosServiceKit", "NephosSimulation", "NephosCore", grdb]),

@@ -20,6 +20,8 @@ public enum DocumentLimits {
     public static let nodesBytesMax = 64 << 10
     /// Items that a device says to have changed itself in a folder that it deletes.
     public static let seenMax = 1000
+    /// Conditions of one batch.
+    public static let conditionsMax = 100
     /// Items and names that a service looks up for one batch.
     public static let looksMax = 5000
     /// How long something stays in the trash, and after that is removed for good.
@@ -36,7 +38,7 @@ public enum DocumentLimits {
     /// Tags of an item, and bytes of one.
     public static let tagCountMax = 32
     public static let tagBytesMax = 128
-    /// Versions that are kept of an item's content.
+    /// Versions that are kept of an item's content at most; of older ones fewer (`VersionRule`).
     public static let versionsMax = 100
     /// Conflicts of an item that nobody has resolved.
     public static let conflictsMax = 16
@@ -53,9 +55,20 @@ public enum DocumentLimits {
     public static let packageListBytesMax = 16 << 20
     /// The path of a member within its package, in bytes; and how many names it has, ``depthMax`` at most.
     public static let packagePathBytesMax = 4095
+    /// Contents of an item that are said to be on their way.
+    public static let announcementsMax = 8
+    /// How long that is believed, and of how long still it is said anew.
+    public static let announcementLifetime: Duration = .seconds(24 * 3600)
+    public static let announcementRenewal: Duration = .seconds(12 * 3600)
+    /// From how many bytes on a device says that a content is on its way.
+    public static let announcedBytesMin: UInt64 = 1 << 20
     /// Bytes of the items that a reply has; those of more are read.
     public static let replyBytesMax = 1 << 20
-    /// Ids that are asked about in one request.
+    /// Items that are asked about in one request.
+    public static let askedMax = 1000
+    /// Items of a container that were removed for good, of which that is remembered: the last ones.
+    public static let endedMax = 1_000_000
+    /// Ids of chunks and nodes that are asked about in one request.
     public static let missingMax = 1024
     /// Damaged chunks that a container's info names.
     public static let damagedChunksMax = 256

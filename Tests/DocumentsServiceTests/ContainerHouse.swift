@@ -85,7 +85,8 @@ final class ContainerDevice {
 
     @discardableResult
     func apply(
-        _ changes: [WireDocumentChange], nodes: [[UInt8]] = [], upload: [UInt8] = [], source: String = ""
+        _ changes: [WireDocumentChange], nodes: [[UInt8]] = [], upload: [UInt8] = [], source: String = "",
+        if conditions: [WireItemCondition] = []
     ) throws -> WireApplyChangesReply {
         var request = WireApplyChanges()
         request.container = container
@@ -94,6 +95,7 @@ final class ContainerDevice {
         request.transferID = Data(upload)
         request.sourceContainer = source
         request.head = head
+        request.conditions = conditions
         let reply = try call("ApplyChanges", request, as: WireApplyChangesReply.self)
         head = reply.token
         return reply
@@ -239,8 +241,23 @@ extension WireDocumentChange {
     }
     static func remove(_ id: DocumentID) -> Self { make(id) { $0.remove = WireRemoveItem() } }
     static func resolve(_ id: DocumentID, _ versions: [Data]) -> Self { make(id) { $0.resolve.versions = versions } }
+    static func announce(_ id: DocumentID, _ version: Data, length: UInt64) -> Self {
+        make(id) {
+            $0.announce.version = version
+            $0.announce.length = length
+        }
+    }
     static func attributes(_ id: DocumentID, _ set: (inout WireSetAttributes) -> Void) -> Self {
         make(id) { set(&$0.attributes) }
+    }
+}
+
+extension WireItemCondition {
+    static func make(_ item: DocumentID, _ kind: OneOf_Kind) -> Self {
+        var condition = WireItemCondition()
+        condition.item = Data(item.bytes)
+        condition.kind = kind
+        return condition
     }
 }
 

@@ -176,6 +176,15 @@ struct DocumentRow: Encodable {
     var paused: Bool?
     /// Why it could not be resumed.
     var pauseProblem: String?
+    /// What other devices are sending of it.
+    var incoming: [Incoming]?
+
+    struct Incoming: Encodable {
+        var device: String
+        var bytes: UInt64
+        /// Milliseconds since 1970.
+        var since: UInt64?
+    }
 
     init(_ entry: DocumentEntry) {
         path = entry.path
@@ -202,6 +211,11 @@ struct DocumentRow: Encodable {
         pinned = entry.download.isPinned ? true : nil
         paused = entry.isPaused ? true : nil
         pauseProblem = entry.pauseProblem
+        if !entry.incoming.isEmpty {
+            incoming = entry.incoming.map {
+                Incoming(device: $0.device.rawValue, bytes: $0.size, since: $0.since?.milliseconds)
+            }
+        }
     }
 }
 
@@ -241,6 +255,27 @@ extension DocumentEntry {
         return notes.joined(separator: ", ")
     }
 
+    /// What other devices are sending of it.
+    ///
+    /// - Parameter names: What the devices are called, as far as that is known.
+    func incomingText(_ names: [DeviceID: String]) -> String {
+        incoming.map { "\(describe(bytes: $0.size)) on its way from \(inLine(names[$0.device] ?? $0.device.rawValue))" }
+            .joined(separator: ", ")
+    }
+
     var sizeText: String { kind == .folder ? "-" : describe(bytes: size) }
     var modifiedText: String { (modified ?? created).map { describe($0) } ?? "-" }
+}
+
+extension Session {
+    /// What those devices are called that send something of the items.
+    ///
+    /// - Parameter network: Whether, and how long, the server may be asked.
+    func names(ofThoseThatSend entries: [DocumentEntry], _ network: KeyValueCommand.ReadOptions) async -> [DeviceID:
+        String]
+    {
+        guard !network.offline, entries.contains(where: { !$0.incoming.isEmpty }) else { return [:] }
+        let devices = (try? await devices(timeout: network.duration)) ?? []
+        return Dictionary(devices.map { ($0.id, $0.name) }) { first, _ in first }
+    }
 }

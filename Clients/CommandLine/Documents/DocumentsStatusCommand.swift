@@ -19,13 +19,14 @@ extension DocumentsCommand {
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
-            try await container.withContainer(network) { container, _ in
+            try await container.withContainer(network) { container, session in
                 let asked = try await Asked(container.scope, within: network.offline ? nil : network.duration)
                 let status = try await container.status(of: path)
                 let isAsked = status.damagedChunkCount > 0 && asked.isHeard
                 let report = ContainerReport(
                     path: path.text, status, Standing(asked.status, failure: asked.failure),
-                    damaged: isAsked ? try await container.damagedItems(of: path, timeout: network.duration) : nil)
+                    damaged: isAsked ? try await container.damagedItems(of: path, timeout: network.duration) : nil,
+                    names: await session.names(ofThoseThatSend: status.incoming, network))
                 try output.print(report, text: report.text)
                 try report.end()
             }
@@ -54,7 +55,8 @@ private struct ContainerReport: Encodable {
     }
 
     private enum Keys: String, CodingKey {
-        case path, state, reason, token, inStep, files, folders, bytes, here, hereBytes, downloading, trashed, waiting,
+        case path, state, reason, token, inStep, files, folders, bytes, here, hereBytes, downloading, incoming, trashed,
+            waiting,
             waitingBytes, refused
         case conflicts, conflictCount, damaged, damagedChunks, leaving, paused
     }
@@ -66,10 +68,16 @@ private struct ContainerReport: Encodable {
     private let standing: Standing
     /// Nil: nothing is, or nobody was asked.
     private let damaged: DamagedContents?
+    /// What the devices are called that send something.
+    private let names: [DeviceID: String]
     /// Nothing in this part keeps the container from being in sync, though something elsewhere may.
     private let isPartInStep: Bool
 
-    init(path: String, _ status: ContainerStatus, _ standing: Standing, damaged: DamagedContents?) {
+    init(
+        path: String, _ status: ContainerStatus, _ standing: Standing, damaged: DamagedContents?,
+        names: [DeviceID: String]
+    ) {
+        self.names = names
         self.path = path
         self.status = status
         self.standing = standing
@@ -92,6 +100,7 @@ private struct ContainerReport: Encodable {
         try container.encode(status.hereCount, forKey: .here)
         try container.encode(status.hereBytes, forKey: .hereBytes)
         try container.encode(status.downloading.map(DocumentRow.init), forKey: .downloading)
+        try container.encode(status.incoming.map(DocumentRow.init), forKey: .incoming)
         try container.encode(status.trashCount, forKey: .trashed)
         try container.encode(
             status.waiting.map { waiting in
@@ -147,6 +156,7 @@ private struct ContainerReport: Encodable {
         lines += Self.shown(status.downloading) { item in
             "\(inLine(item.path)) is to come: \(item.download.problem ?? "\(item.download.percent) % is here.")"
         }
+        lines += Self.shown(status.incoming) { "\(inLine($0.path)): \($0.incomingText(names))" }
         if !status.refused.isEmpty { lines.append("See: nephos why. Dismiss with: nephos discard") }
         if !status.conflicts.isEmpty { lines.append("See: nephos conflicts. Decide with: nephos docs resolve") }
         return lines.joined(separator: "\n")

@@ -17,15 +17,17 @@ extension DocumentsCommand {
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
-            try await container.withContainer(network, isFresh: fresh) { container, _ in
+            try await container.withContainer(network, isFresh: fresh) { container, session in
                 let item = try await container.requireItem(at: path)
                 var entries = [item]
                 if item.kind == .folder {
                     entries = try await recursive ? container.items(in: item.id) : container.children(of: item.id)
                 }
+                let names = await session.names(ofThoseThatSend: entries, network)
                 let rows = entries.map { entry in
                     [
-                        entry.sizeText, entry.modifiedText, recursive ? entry.path : entry.label, entry.notes,
+                        entry.sizeText, entry.modifiedText, recursive ? entry.path : entry.label,
+                        [entry.notes, entry.incomingText(names)].filter { !$0.isEmpty }.joined(separator: ", "),
                     ]
                 }
                 try output.print(

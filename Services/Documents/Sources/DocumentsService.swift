@@ -60,6 +60,9 @@ public final class DocumentsService: CloudService {
         router.read(WireFindMissing.self, rows: { $0.count / 8 }) { [unowned self] in try findMissing($0, $1, $2) }
         router.read(WireReadNodes.self) { [unowned self] in try readNodes($0, $1, $2) }
         router.read(WireListVersions.self) { [unowned self] in try listVersions($0, $1, $2) }
+        router.bulk(
+            WireFindItems.self, reserves: Self.findReserves,
+            begin: { [unowned self] in try beginFindItems($0, $1, $2) }, read: Self.readItems, finish: { $0 })
         router.write(WirePublishItem.self, idsAge: false) { [unowned self] in try publishItem($0, $1, $2) }
         router.read(WireListLinks.self) { [unowned self] in try listLinks($0, $1, $2) }
         router.write(WireRevokeLink.self, idsAge: false, makesRoom: true) { [unowned self] in

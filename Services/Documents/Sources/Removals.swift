@@ -15,7 +15,8 @@ extension DocumentsService {
 
     /// - Returns: Whether there may be more.
     func removeSome(in transaction: any HandlerTransaction) throws -> Bool {
-        let emptied = try emptyTrash(in: transaction)
+        let ended = try endAnnouncements(in: transaction)
+        let emptied = try emptyTrash(in: transaction) || ended
         let removals = try ContainerRows.removals(after: lastRemoval, limit: Self.step, in: transaction)
         guard let owner = removals.first?.scope.owner else {
             // All owners have had their turn.
@@ -108,11 +109,14 @@ extension DocumentsService {
         return !old.isEmpty
     }
 
-    /// Tells devices of items that are removed.
-    private func publish(_ gone: [ChangedItem], in container: Container) throws {
-        guard !gone.isEmpty else { return }
+    /// Stores what the service changes by itself, and tells devices.
+    func publish(_ items: [ChangedItem], in container: Container) throws {
+        guard !items.isEmpty else { return }
+        let gone = items.filter { $0.body == nil }.compactMap { DocumentID($0.name) }
+        try EndedRows.add(gone, to: container.scope, in: container.transaction)
+        let digestKey = gone.count < items.count ? try container.madeSetting().digestKey : []
         let change = try container.transaction.put(
-            container.scope, gone.map { try $0.stored(in: container, digestKey: []) })
-        container.transaction.publish(DocumentEvents.changed(gone, by: change, device: nil, nil))
+            container.scope, items.map { try $0.stored(in: container, digestKey: digestKey) })
+        container.transaction.publish(DocumentEvents.changed(items, by: change, device: nil, nil))
     }
 }

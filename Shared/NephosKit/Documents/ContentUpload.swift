@@ -46,6 +46,8 @@ final class ContentUpload {
     var progress = UploadProgress()
     /// What the home was told last of how far it is, and when.
     var noted = (percent: 0, at: Duration.zero)
+    /// When it was looked last whether others know that it is on its way.
+    var announced: Duration = .zero
     /// When its row was written last.
     var told: Duration = .zero
     /// The service was in the way; it is gone on with after the pause.

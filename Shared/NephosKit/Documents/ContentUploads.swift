@@ -68,6 +68,7 @@ final class ContentUploads {
             while pause == nil, let upload = try takeNext(driver) {
                 waiting = nil
                 running.append(upload)
+                announce(upload)
                 goOn(upload)
             }
         } catch {
@@ -188,6 +189,18 @@ final class ContentUploads {
         }
     }
 
+    /// How often it is looked whether it has to be said anew that a content is on its way.
+    private static let announcePause: Duration = .seconds(3600)
+
+    /// Tells the other devices what takes a while, as far as they were not told.
+    private func announce(_ upload: ContentUpload) {
+        upload.announced = engine.loop.monotonicNow
+        guard let driver = model.driver, driver.scope?.account == upload.account else { return }
+        do throws(CloudError) {
+            if try driver.write({ try model.announce(upload.request, in: $0) }) { driver.push() }
+        } catch { engine.logger.error("that contents are on their way could not be noted", error) }
+    }
+
     /// From where it is.
     private func goOn(_ upload: ContentUpload) {
         if let content = upload.unread.first { return readManifest(of: content, upload) }
@@ -305,6 +318,7 @@ final class ContentUploads {
                 guard let self, let client, let upload, isOn(upload), upload.client === client else { return }
                 upload.progress.bytesDone = client.progress.bytesDone
                 noteProgress(of: upload)
+                if engine.loop.monotonicNow - upload.announced >= Self.announcePause { announce(upload) }
                 tell(client.progress.waiting, of: upload)
                 // Without a chunk on its way nobody else would hear of it.
                 if let ended = client.ended, upload.storing == 0 { failed(upload, ended) }

@@ -68,6 +68,7 @@ enum DocumentChanges {
         if item.hasAttributes { create.attributes = item.attributes }
         create.clash = .rename
         var changes = [WireDocumentChange(id, .create(create))]
+        changes += conflicts(of: item, lackedBy: nil, of: id)
         changes += item.renditions.map { WireDocumentChange(id, .rendition(offered($0))) }
         if item.hasTrash { changes.append(WireDocumentChange(id, .trash(trash(item.trash.batch)))) }
         return changes
@@ -89,6 +90,10 @@ enum DocumentChanges {
         where !older.renditions.contains(where: { $0.content.version == rendition.content.version }) {
             changes.append(WireDocumentChange(id, .rendition(offered(rendition))))
         }
+        changes += conflicts(of: item, lackedBy: older, of: id)
+        if item.attributes != older.attributes {
+            changes.append(WireDocumentChange(id, .attributes(attributes(item.attributes, from: older.attributes))))
+        }
         if item.placeVersion != older.placeVersion {
             var place = WirePlaceItem()
             place.parent = item.parent
@@ -103,6 +108,42 @@ enum DocumentChanges {
             changes.append(WireDocumentChange(id, .restore(.renaming)))
         }
         return changes
+    }
+
+    /// Contents that lost and that nobody has resolved.
+    ///
+    /// - Parameter older: What the server has; nil: what the item's creation makes.
+    private static func conflicts(
+        of item: WireDocumentItem, lackedBy older: WireDocumentItem?, of id: DocumentID
+    ) -> [WireDocumentChange] {
+        let there = older.map { [$0.content] + $0.conflicts } ?? [item.content]
+        let lacked = item.conflicts.filter { conflict in
+            !there.contains { $0.version == conflict.version || $0.hasBytes(of: conflict) }
+        }
+        return lacked.map { conflict in
+            var replace = WireReplaceContent()
+            replace.content = offered(conflict)
+            // It is to take nobody's place.
+            if there.contains(where: { $0.version == conflict.base }) { replace.content.base = Data() }
+            return WireDocumentChange(id, .replace(replace))
+        }
+    }
+
+    /// What makes the ones of the others.
+    private static func attributes(_ new: WireItemAttributes, from old: WireItemAttributes) -> WireSetAttributes {
+        var set = WireSetAttributes()
+        set.created = new.created
+        set.executable = new.executable
+        set.favouriteRank = new.favouriteRank
+        set.tags.tags = new.tags
+        set.extended = new.extended
+        let names = Set(new.extended.map(\.name))
+        for attribute in old.extended where !names.contains(attribute.name) {
+            var removed = attribute
+            removed.value = Data()
+            set.extended.append(removed)
+        }
+        return set
     }
 
     private static func trash(_ batch: Data) -> WireTrashItem {

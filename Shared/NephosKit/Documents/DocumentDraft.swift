@@ -9,6 +9,8 @@ struct DocumentDraft {
     let now: Timestamp
     let makeID: () -> DocumentID
     private(set) var changes: [(change: WireDocumentChange, content: StagedContent?)] = []
+    /// What all of it takes for granted.
+    private var conditions: [WireItemCondition] = []
     /// Versions of contents that are there already, byte by byte: nobody needs them.
     private(set) var unchanged: [DocumentID] = []
     /// Folders that are there and were looked up: many files lie in one.
@@ -27,6 +29,13 @@ struct DocumentDraft {
     /// - Parameter content: What the change brings, and where that comes from, if the container may not have it.
     mutating func add(_ change: WireDocumentChange, bringing content: StagedContent? = nil) {
         changes.append((change, content))
+    }
+
+    /// Before anything is changed.
+    ///
+    /// - Throws: ``CloudError`` as ``DocumentTransaction/require(_:)`` does.
+    mutating func require(_ conditions: [DocumentCondition]) throws {
+        self.conditions = try documents.require(conditions)
     }
 
     /// What is there, or will be.
@@ -183,7 +192,21 @@ struct DocumentDraft {
     }
 
     /// The requests that make it so, in order, each within the bounds of one.
+    ///
+    /// - Throws: ``CloudError`` `.limitExceeded`: there are conditions, and it does not go as one.
     func requests(container: String) throws -> [(request: WireApplyChanges, contents: [StagedContent])] {
+        var requests = try divided(container: container)
+        guard !conditions.isEmpty, !requests.isEmpty else { return requests }
+        guard requests.count == 1 else {
+            throw CloudError(
+                .limitExceeded, "With conditions no more is changed at once than goes in one request. Divide it.",
+                details: ["maximum": "\(Self.changesMax)"])
+        }
+        requests[0].request.conditions = conditions
+        return requests
+    }
+
+    private func divided(container: String) throws -> [(request: WireApplyChanges, contents: [StagedContent])] {
         let paused = changes.count > 1 ? try documents.pauses() : [:]
         var last: Data?
         var requests: [(request: WireApplyChanges, contents: [StagedContent])] = []

@@ -51,6 +51,8 @@ public struct DocumentEntry: Hashable, Sendable {
     public var nameBytes: Data
     /// The folder that it is in.
     public var parent: DocumentID
+    /// Names the place where it is, under the name that it has there; nil: every container has the folder.
+    public var placeVersion: DocumentID?
     /// What it is.
     public var kind: Kind
     /// Bytes of its content; 0 of a folder.
@@ -89,6 +91,18 @@ public struct DocumentEntry: Hashable, Sendable {
     public var isPaused: Bool
     /// Why it is so still, where it was to be resumed: a sentence; nil: nothing was in the way.
     public var pauseProblem: String?
+    /// Contents that other devices are sending, as they have said; until one is there the item is as it was.
+    public var incoming: [IncomingContent]
+}
+
+/// A content that another device is sending.
+public struct IncomingContent: Hashable, Sendable {
+    /// Who sends it.
+    public var device: DeviceID
+    /// Bytes.
+    public var size: UInt64
+    /// When it was said first, by the server's clock.
+    public var since: Timestamp?
 }
 
 /// What of an item's content is on this device.

@@ -168,6 +168,7 @@ extension DocumentTransaction {
     func transfer(of item: HeldDocument) throws -> DocumentTransfer {
         var transfer = try upload(of: item)
         transfer.download = try download(of: item)
+        transfer.incoming = try incoming(to: item.wire)
         if let pause = try pause(of: item.id) {
             transfer.isPaused = true
             transfer.pauseProblem = pause.error?.message
@@ -198,6 +199,7 @@ struct DocumentTransfer: Hashable {
     var download = DocumentDownload()
     var isPaused = false
     var pauseProblem: String?
+    var incoming: [IncomingContent] = []
 }
 
 extension DocumentEntry {
@@ -210,6 +212,7 @@ extension DocumentEntry {
         name = String(decoding: wire.name, as: UTF8.self)
         nameBytes = wire.name
         parent = DocumentID(bytes: wire.parent) ?? .top
+        placeVersion = DocumentID(bytes: wire.placeVersion)
         self.kind = kind
         size = kind == .folder ? 0 : wire.content.length
         created = Timestamp(nanoseconds: wire.attributes.created)
@@ -229,5 +232,6 @@ extension DocumentEntry {
         download = transfer.download
         isPaused = transfer.isPaused
         pauseProblem = transfer.pauseProblem
+        incoming = transfer.incoming
     }
 }

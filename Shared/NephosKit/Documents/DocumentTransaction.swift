@@ -16,6 +16,7 @@ struct ContainerDamage: Sendable {
 ///
 /// `documents` has the items as the server told them, to the byte; `document_changes` what waits to be sent, by item;
 /// `document_views` what that makes of the items, for reading: an item that has a view is as the view says.
+/// `document_doubts` has items of which nobody knows what became of them; each has a view.
 /// `document_touches` names, in order, the items that may be read otherwise than before; see ``touch(_:)``.
 struct DocumentTransaction {
     static let migrations = [
@@ -44,6 +45,7 @@ struct DocumentTransaction {
                 """),
         LocalMigration(name: "documents: sources", sql: sources),
         LocalMigration(name: "documents: pauses", sql: pauses),
+        doubts,
     ]
 
     // A removed item is kept without a body: a late answer must not bring it back.
@@ -111,6 +113,9 @@ struct DocumentTransaction {
     final class Known {
         var rule: DocumentNameRule?
         var damage: ContainerDamage?
+        var hasDoubts: Bool?
+        /// This one.
+        var device: DeviceID?
         /// See ``DocumentTransaction/wishes()``.
         var wishes: Wishes?
         /// Of the content that was asked for last to come.
@@ -182,7 +187,7 @@ struct DocumentTransaction {
         ).map(Self.synced)
     }
 
-    private static func synced(_ row: Row) -> Synced {
+    static func synced(_ row: Row) -> Synced {
         Synced(
             name: ItemName(row["item"] as String), sequence: UInt64(bitPattern: row["sequence"] as Int64),
             body: row["body"])
@@ -221,6 +226,7 @@ struct DocumentTransaction {
             try removePause(of: item.name)
         }
         if let former = old?.item { try weighCopies(of: item.name, former, now: item.body == nil ? nil : wire) }
+        try removeDoubt(of: item.name)
         try refresh(item.name)
     }
 
@@ -295,22 +301,27 @@ struct DocumentTransaction {
         for item in items { try refresh(ItemName(item)) }
     }
 
-    /// What is read of the item, made anew.
-    private func refresh(_ name: ItemName) throws {
-        try touch(name)
-        let changes = try Data.fetchAll(
+    /// What waits of the item, in order.
+    func changes(of name: ItemName) throws -> [WireDocumentChange] {
+        try Data.fetchAll(
             cached(
                 "SELECT change FROM document_changes WHERE account = ?1 AND container = ?2 AND item = ?3 "
                     + "ORDER BY position, ordinal"),
-            arguments: arguments(name.rawValue))
-        guard !changes.isEmpty else {
+            arguments: arguments(name.rawValue)
+        ).map { try WireDocumentChange(serializedBytes: $0) }
+    }
+
+    /// What is read of the item, made anew.
+    func refresh(_ name: ItemName) throws {
+        try touch(name)
+        let changes = try changes(of: name)
+        let doubt = try doubt(of: name)
+        guard !changes.isEmpty || doubt != nil else {
             return try cached("DELETE FROM document_views WHERE account = ?1 AND container = ?2 AND item = ?3")
                 .execute(arguments: arguments(name.rawValue))
         }
-        var item = try synced(name)?.body.flatMap { try? WireDocumentItem(serializedBytes: $0) }
-        for change in changes {
-            item = DocumentChanges.apply(try WireDocumentChange(serializedBytes: change), to: item)
-        }
+        var item = try (doubt?.item ?? synced(name))?.item
+        for change in changes { item = DocumentChanges.apply(change, to: item) }
         try cached(
             "INSERT OR REPLACE INTO document_views (account, container, item, parent, name, trash, body, name_key) "
                 + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"

@@ -66,12 +66,16 @@ extension DocumentsModel {
     }
 
     func pack(_ operation: OutboxOperation, in rows: ScopeTransaction) throws -> any SwiftProtobuf.Message {
+        if let question = try DocumentQuestion(operation.payload) { return question.request }
         var request = try WireApplyChanges(serializedBytes: operation.payload)
         if operation.head.sequence > 0 { request.head = WireChangeToken(operation.head) }
         return request
     }
 
     func receipt(_ reply: Frame, of operation: OutboxOperation, in rows: ScopeTransaction) throws -> PushReceipt? {
+        if let question = try DocumentQuestion(operation.payload) {
+            return try receipt(reply, to: question, in: rows)
+        }
         let request = try WireApplyChanges(serializedBytes: operation.payload)
         let named = Set(request.changes.compactMap { DocumentID(bytes: $0.item)?.name })
         guard let reply = try? reply.decode(WireApplyChangesReply.self),
@@ -212,9 +216,11 @@ extension DocumentsModel {
     /// Of many, the first few.
     func items(of operation: OutboxOperation, in rows: ScopeTransaction) throws -> [ItemName] {
         let documents = DocumentTransaction(rows)
-        let request = try WireApplyChanges(serializedBytes: operation.payload)
-        return try request.changes.prefix(Self.listedMax).compactMap { change in
-            guard let id = DocumentID(bytes: change.item) else { return nil }
+        let changed =
+            try DocumentQuestion(operation.payload)?.request.items
+            ?? WireApplyChanges(serializedBytes: operation.payload).changes.map(\.item)
+        return try changed.prefix(Self.listedMax).compactMap { item in
+            guard let id = DocumentID(bytes: item) else { return nil }
             return try documents.pathText(of: id).map { ItemName($0) } ?? id.name
         }
     }

@@ -7,6 +7,8 @@ internal import SwiftProtobuf
 /// What becomes of changes that the service has refused.
 extension DocumentsModel {
     func refuse(_ operation: OutboxOperation, _ error: CloudError, in rows: ScopeTransaction) throws -> RefusedPush {
+        // What the next listing lacks is asked about anew.
+        if try DocumentQuestion(operation.payload) != nil { return RefusedPush() }
         let documents = DocumentTransaction(rows)
         var request = try WireApplyChanges(serializedBytes: operation.payload)
         // What is sent again goes on with what it has stored.
@@ -16,6 +18,13 @@ extension DocumentsModel {
         }
         if let again = try pauseAgain(operation, request, error, in: documents) {
             return RefusedPush(rest: try self.again(operation, again))
+        }
+        if error.details["change"] == nil, request.changes.allSatisfy(\.announces) { return RefusedPush() }
+        // What it took for granted is not so: nothing of it is meant any more.
+        guard error.details["condition"] == nil else {
+            closeSoon(transfer)
+            return RefusedPush(
+                news: try note(request.changes, of: operation, error, in: documents, at: operation.position))
         }
         var batch = RefusedBatch(request.changes, documents) { [engine] in engine.makeDocumentID() }
         guard try batch.amend(after: error) else {
@@ -101,6 +110,7 @@ extension DocumentsModel {
         let refused = try changes.map { change in
             let content = change.content
             if let content { try keep(content, at: position, in: documents) }
+            try withdraw(change, in: documents)
             try rebase(change, operation, in: documents)
             let held = try content.map { try documents.holdsContent($0.version) } ?? false
             let id = DocumentID(bytes: change.item)

@@ -98,19 +98,26 @@ final class DocumentsModel: ScopeModel {
                 continue
             }
             if let mine, mine.sequence > common { offers += Self.offer(mine, over: theirs) }
+            if mine == nil { offers += try offerOfDoubt(over: theirs, documents) }
             guard mine?.body != theirs.body || mine?.sequence != theirs.sequence else { continue }
             if mine?.body != theirs.body { changed.append(name) }
             try documents.put(theirs, replacing: mine, &state)
         }
-        var lost: [DocumentTransaction.Synced] = []
         for item in local.values.sorted(by: { $0.name < $1.name }) {
             // A push's reply was quicker than the listing.
             if !isRestored, item.sequence > pulled.token.sequence { continue }
-            if item.sequence > common, item.body != nil { lost.append(item) }
-            if item.body != nil { changed.append(item.name) }
-            try documents.forget(item, &state)
+            // That it is not listed does not say what became of it.
+            if item.body == nil {
+                try documents.forget(item, &state)
+            } else {
+                try documents.doubt(item, isNewer: item.sequence > common, &state)
+            }
         }
-        try offer(Self.creations(of: lost) + offers, in: documents)
+        if pulled.isListing {
+            try documents.askAnew()
+            try ask(in: documents)
+        }
+        try offer(offers, in: documents)
         if !pulled.info.isEmpty { state.info = pulled.info }
         downloads.look()
         merged.news = news(isFirst ? .initialSyncChange : .serverChange, changed, isFirst: isFirst)
@@ -123,19 +130,22 @@ final class DocumentsModel: ScopeModel {
         let documents = DocumentTransaction(rows)
         guard segment.changes.allSatisfy({ !$0.body.isEmpty || $0.deleted }) else { return nil }
         var changed: [ItemName] = []
+        var offers: [WireDocumentChange] = []
         for change in segment.changes {
             let sequence = change.sequence == 0 ? segment.token.sequence : change.sequence
             let theirs = DocumentTransaction.Synced(change, sequence: min(sequence, segment.token.sequence))
             let mine = try documents.synced(theirs.name)
             if let mine, mine.sequence > theirs.sequence { continue }
             if mine?.body != theirs.body { changed.append(theirs.name) }
+            if mine == nil { offers += try offerOfDoubt(over: theirs, documents) }
             try documents.put(theirs, replacing: mine, &state)
         }
+        try offer(offers, in: documents)
         downloads.look()
         return MergedChanges(news: news(.serverChange, changed, isFirst: false))
     }
 
-    private func news(_ reason: ChangeReason, _ changed: [ItemName], isFirst: Bool) -> ChangeNotification? {
+    func news(_ reason: ChangeReason, _ changed: [ItemName], isFirst: Bool) -> ChangeNotification? {
         guard isFirst || !changed.isEmpty else { return nil }
         // Who is told of so many looks at all.
         return ChangeNotification(reason: reason, changedKeys: changed.count > 1000 ? [] : changed.sorted())
@@ -152,12 +162,29 @@ final class DocumentsModel: ScopeModel {
         return DocumentChanges.difference(to: item, from: other, of: id)
     }
 
-    /// A folder before what is in it.
-    private static func creations(of lost: [DocumentTransaction.Synced]) -> [WireDocumentChange] {
+    /// What this device has of an item that the server has again, and that was lost there before.
+    private func offerOfDoubt(
+        over theirs: DocumentTransaction.Synced, _ documents: DocumentTransaction
+    ) throws -> [WireDocumentChange] {
+        guard let doubt = try documents.doubt(of: theirs.name), doubt.isNewer else { return [] }
+        return Self.offer(doubt.item, over: theirs)
+    }
+
+    /// A folder before what is in it. What was in a folder that is gone comes to where the person finds it.
+    static func creations(
+        of lost: [DocumentTransaction.Synced], _ documents: DocumentTransaction
+    ) throws -> [WireDocumentChange] {
         var left = Dictionary(
-            lost.compactMap { row in DocumentID(row.name.rawValue).flatMap { id in row.item.map { (id, $0) } } }
+            lost.compactMap { row -> (DocumentID, WireDocumentItem)? in
+                // What could never be read here cannot be made again.
+                guard let id = DocumentID(row.name.rawValue), let item = row.item, item.kind != .unspecified else {
+                    return nil
+                }
+                return (id, item)
+            }
         ) { $1 }
         var changes: [WireDocumentChange] = []
+        var made: Set<DocumentID> = []
         for start in left.keys.sorted() {
             var chain: [(DocumentID, WireDocumentItem)] = []
             var next: DocumentID? = start
@@ -165,6 +192,12 @@ final class DocumentsModel: ScopeModel {
                 chain.append((id, item))
                 next = DocumentID(bytes: item.parent)
             }
+            if let (first, item) = chain.last, let folder = next, !folder.isFixed,
+                try !made.contains(folder) && documents.document(folder) == nil
+            {
+                chain[chain.count - 1] = (first, item.moved(to: .documents))
+            }
+            made.formUnion(chain.map(\.0))
             for (id, item) in chain.reversed() { changes += DocumentChanges.creation(of: item, named: id) }
         }
         return changes
@@ -223,6 +256,14 @@ final class DocumentsModel: ScopeModel {
         engine.loop.schedule(after: .zero) { withExtendedLifetime(claim) {} }
         try folder.flushNames()
         return taken
+    }
+}
+
+extension WireDocumentItem {
+    fileprivate func moved(to folder: DocumentID) -> WireDocumentItem {
+        var item = self
+        item.parent = folder.wire
+        return item
     }
 }
 

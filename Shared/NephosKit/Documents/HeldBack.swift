@@ -14,6 +14,8 @@ struct RequestFootprint {
     private(set) var above: Set<Data> = []
     /// Items that go, with all that lies in them.
     private(set) var deleted: Set<Data> = []
+    /// Folders that it takes to be as they were, with all that lies in them.
+    private(set) var watched: Set<Data> = []
     /// Of contents.
     private(set) var roots: Set<Data> = []
     /// Of the items, those that it makes, and those that it does something with which means another thing before a content
@@ -22,7 +24,7 @@ struct RequestFootprint {
     private(set) var bound: Set<Data> = []
 
     init(_ request: WireApplyChanges, _ documents: DocumentTransaction) throws {
-        for change in request.changes {
+        for change in request.changes where !change.announces {
             items.insert(change.item)
             if case .create? = change.kind { made.insert(change.item) }
             if change.followsContent { bound.insert(change.item) }
@@ -35,13 +37,18 @@ struct RequestFootprint {
             let id = DocumentID(bytes: change.item)
             try addAbove(change.target ?? id.flatMap { try documents.document($0) }?.wire.parent, documents)
         }
+        // What waits of those is vouched for: it is there before.
+        for condition in request.conditions {
+            items.insert(condition.item)
+            if case .unchangedSince? = condition.kind { watched.insert(condition.item) }
+        }
     }
 
     private mutating func addAbove(_ folder: Data?, _ documents: DocumentTransaction) throws {
         var next = folder
         for _ in 0...DocumentLimits.depthMax {
             guard let folder = next, above.insert(folder).inserted, let id = DocumentID(bytes: folder) else { return }
-            next = try documents.document(id)?.wire.parent
+            next = id == .documents ? DocumentID.top.wire : try documents.document(id)?.wire.parent
         }
     }
 }
@@ -56,7 +63,9 @@ struct RequestFootprints {
         of operation: OutboxOperation, _ documents: DocumentTransaction
     ) throws -> RequestFootprint {
         if let known = known[operation.position], known.payload == operation.payload { return known.footprint }
-        let footprint = try RequestFootprint(WireApplyChanges(serializedBytes: operation.payload), documents)
+        // A question is about nothing that waits.
+        let request = try DocumentQuestion(operation.payload) == nil ? operation.payload : Data()
+        let footprint = try RequestFootprint(WireApplyChanges(serializedBytes: request), documents)
         if known.count >= Self.countMax { known = [:] }
         known[operation.position] = (operation.payload, footprint)
         return footprint
@@ -68,13 +77,14 @@ struct HeldBack {
     private var items: Set<Data> = []
     private var targets: Set<Data> = []
     private var above: Set<Data> = []
+    private var watched: Set<Data> = []
     /// Of contents that the server has once it has those requests, and which others may rest on.
     private var roots: Set<Data> = []
 
     func concerns(_ footprint: RequestFootprint) -> Bool {
         !items.isDisjoint(with: footprint.items) || !targets.isDisjoint(with: footprint.items)
             || !items.isDisjoint(with: footprint.targets) || !above.isDisjoint(with: footprint.deleted)
-            || !roots.isDisjoint(with: footprint.roots)
+            || !watched.isDisjoint(with: footprint.above) || !roots.isDisjoint(with: footprint.roots)
     }
 
     /// - Parameter isForContent: It only brings contents; else it may also free a name for another to take.
@@ -82,6 +92,7 @@ struct HeldBack {
         items.formUnion(footprint.items)
         targets.formUnion(footprint.targets)
         above.formUnion(footprint.above)
+        watched.formUnion(footprint.watched)
         roots.formUnion(footprint.roots)
         if !isForContent { items.formUnion(footprint.targets) }
     }

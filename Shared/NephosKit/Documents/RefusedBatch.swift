@@ -60,6 +60,7 @@ struct RefusedBatch {
     private mutating func leaveOut(_ index: Int, after error: CloudError) {
         let change = changes.remove(at: index)
         switch change.kind {
+        case .announce: break
         case .remove, .resolve, .attributes, .rendition: if error.code != .unknownItem { leftOut.append(change) }
         default: leftOut.append(change)
         }

@@ -24,13 +24,15 @@ extension UbiquityContainer {
     /// - Parameters:
     ///   - target: Where it is to be. A folder that is there takes it in, under its name.
     ///   - replaces: Whether a file that is there goes to the trash; else it is in the way.
+    ///   - conditions: What this takes for granted, of whichever items; else it is refused.
     /// - Throws: ``CloudError`` `.unknownItem`; `.alreadyExists`; `.invalidArguments` when a folder would be in itself,
-    ///   or too deep; else as ``makeFolder(at:makesParents:)`` does.
+    ///   or too deep; `.constraintViolation` when a condition does not hold here; else as ``makeFolder(at:makesParents:)`` does.
     @discardableResult
     public func move(
-        _ source: some DocumentAddressing, to target: some DocumentAddressing, replaces: Bool = false
+        _ source: some DocumentAddressing, to target: some DocumentAddressing, replaces: Bool = false,
+        conditions: [DocumentCondition] = []
     ) async throws(CloudError) -> DocumentEntry {
-        try change { draft in
+        try change(conditions) { draft in
             let item = try draft.documents.item(at: draft.documents.path(source))
             var target = try draft.documents.path(target)
             let there = try draft.documents.place(target)
@@ -68,11 +70,16 @@ extension UbiquityContainer {
     /// A file that another device has changed meanwhile, and a folder in which something has, stays; it is among what
     /// was refused then.
     ///
+    /// - Parameter conditions: What this takes for granted besides, of whichever items; else it is refused.
     /// - Returns: The batch, for ``restore(_:)`` and ``remove(_:)``.
-    /// - Throws: ``CloudError`` `.unknownItem`: nothing was changed; else as ``makeFolder(at:makesParents:)`` does.
+    /// - Throws: ``CloudError`` `.unknownItem`: nothing was changed; `.constraintViolation` when a condition does not hold
+    ///   here; `.limitExceeded` when there are conditions, and more than some hundreds of items; else as
+    ///   ``makeFolder(at:makesParents:)`` does.
     @discardableResult
-    public func trash(_ paths: [some DocumentAddressing]) async throws(CloudError) -> DocumentID {
-        try change { draft in
+    public func trash(
+        _ paths: [some DocumentAddressing], conditions: [DocumentCondition] = []
+    ) async throws(CloudError) -> DocumentID {
+        try change(conditions) { draft in
             let batch = draft.makeID()
             var seen: Set<DocumentID> = []
             for path in paths {

@@ -63,25 +63,27 @@ extension UbiquityContainer {
     ///
     /// The bytes are in this device's home until the server has them.
     ///
+    /// - Parameter conditions: What this takes for granted, of whichever items; else it is refused.
     /// - Throws: ``CloudError`` `.unknownItem` when the folder is not there; `.alreadyExists` when a folder is at the
-    ///   path; `.invalidArguments` when something in the path ends in `.nosync`, and so stays on its device;
+    ///   path; `.constraintViolation` when a condition does not hold here; `.invalidArguments` when something in the path ends in `.nosync`, and so stays on its device;
     ///   `.limitExceeded` when it is too long; `.storageFailure`; else as ``makeFolder(at:makesParents:)`` does.
     @discardableResult
-    public func put(_ data: Data, at path: String, makesFolders: Bool = false) async throws(CloudError) -> DocumentEntry
-    {
-        try await putOne(.data(data, at: path), makesFolders: makesFolders)
+    public func put(
+        _ data: Data, at path: String, makesFolders: Bool = false, conditions: [DocumentCondition] = []
+    ) async throws(CloudError) -> DocumentEntry {
+        try await putOne(.data(data, at: path), makesFolders: makesFolders, conditions)
     }
 
     /// Puts a copy of a file at the path.
     ///
-    /// - Throws: ``CloudError`` as ``put(_:at:makesFolders:)-(Data,_,_)`` does; `.constraintViolation` when the file is
+    /// - Throws: ``CloudError`` as ``put(_:at:makesFolders:conditions:)-(Data,_,_)`` does; `.constraintViolation` when the file is
     ///   written while it is read, or is a database in use (``DocumentSource/file(_:at:allowsOpenDatabase:)``);
     ///   `.invalidArguments` when it is no file.
     @discardableResult
     public func put(
-        file: String, at path: String, makesFolders: Bool = false
+        file: String, at path: String, makesFolders: Bool = false, conditions: [DocumentCondition] = []
     ) async throws(CloudError) -> DocumentEntry {
-        try await putOne(.file(file, at: path), makesFolders: makesFolders)
+        try await putOne(.file(file, at: path), makesFolders: makesFolders, conditions)
     }
 
     /// Puts a copy of a folder at the path, as one item: a package. What has the bytes already makes no version.
@@ -97,8 +99,10 @@ extension UbiquityContainer {
         try await putOne(.package(folder, at: path), makesFolders: makesFolders)
     }
 
-    private func putOne(_ source: DocumentSource, makesFolders: Bool) async throws(CloudError) -> DocumentEntry {
-        let entries = try await put([source], makesFolders: makesFolders) { documents, ids in
+    private func putOne(
+        _ source: DocumentSource, makesFolders: Bool, _ conditions: [DocumentCondition]
+    ) async throws(CloudError) -> DocumentEntry {
+        let entries = try await put([source], makesFolders: makesFolders, conditions) { documents, ids in
             try ids.map { try documents.requireEntry($0) }
         }
         guard let entry = entries.first else { throw CloudError(.internalError, "What was put has an entry.") }
@@ -108,17 +112,18 @@ extension UbiquityContainer {
     /// Puts several, all or none of them here. They are sent in requests of some hundreds of changes, in order. What has the
     /// bytes already that are put makes no version.
     ///
+    /// - Parameter conditions: What this takes for granted, of whichever items; then it has to go as one request.
     /// - Returns: The item of each.
-    /// - Throws: ``CloudError`` as the puts of one do.
+    /// - Throws: ``CloudError`` as the puts of one do; `.limitExceeded` when there are conditions, and it does not.
     @discardableResult
     public func put(
-        _ sources: [DocumentSource], makesFolders: Bool = false
+        _ sources: [DocumentSource], makesFolders: Bool = false, conditions: [DocumentCondition] = []
     ) async throws(CloudError) -> [DocumentID] {
-        try await put(sources, makesFolders: makesFolders) { $1 }
+        try await put(sources, makesFolders: makesFolders, conditions) { $1 }
     }
 
     private func put<Result>(
-        _ sources: [DocumentSource], makesFolders: Bool,
+        _ sources: [DocumentSource], makesFolders: Bool, _ conditions: [DocumentCondition],
         reading: (DocumentTransaction, [DocumentID]) throws -> Result
     ) async throws(CloudError) -> Result {
         let folder = try ContentFolder(home: session.local.home)
@@ -128,7 +133,7 @@ extension UbiquityContainer {
         do throws(CloudError) {
             for source in sources { staged.append(try stage(source, folder)) }
             try folder.flush(staged.compactMap(\.content))
-            let (result, unchanged) = try change { draft in
+            let (result, unchanged) = try change(conditions) { draft in
                 let ids = try staged.map { source in
                     if let content = source.content { try folder.require(content) }
                     return try draft.put(source, makesFolders: makesFolders)

@@ -29,6 +29,8 @@ public struct ContainerStatus: Sendable {
     public var hereBytes: UInt64 = 0
     /// Those whose contents are fetched, or wait to be.
     public var downloading: [DocumentEntry] = []
+    /// Those to which another device is sending a content.
+    public var incoming: [DocumentEntry] = []
     /// Folders that are not in the trash.
     public var folderCount = 0
     /// What was deleted by itself and lies in the trash still. It counts on the plan.
@@ -92,6 +94,7 @@ extension DocumentTransaction {
                 status.hereBytes = status.hereBytes.addingClamped(entry.size)
             }
             if entry.download.isRequested { status.downloading.append(entry) }
+            if !entry.incoming.isEmpty { status.incoming.append(entry) }
             if entry.conflictCount > 0 { status.conflicts.append(entry) }
             if entry.isPaused { status.paused.append(entry) }
         }

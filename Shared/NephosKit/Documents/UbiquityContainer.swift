@@ -122,6 +122,12 @@ public final class UbiquityContainer: Sendable {
         try read { try $0.path(address) }
     }
 
+    /// How far this device has the container, for ``DocumentCondition/unchanged(_:since:)``: what is read after it was
+    /// asked for is as it was there, or newer.
+    ///
+    /// - Throws: ``CloudError`` as ``item(at:)`` does.
+    public func head() async throws(CloudError) -> ChangeToken { try read { try $0.rows.state().head } }
+
     // MARK: The transactions
 
     func read<Value>(_ body: (DocumentTransaction) throws -> Value) throws(CloudError) -> Value {
@@ -150,13 +156,18 @@ public final class UbiquityContainer: Sendable {
     private static let pendingMax = 100_000
 
     /// Changes something, all or nothing, and sends it when it can be.
-    func change<Value>(_ body: (inout DocumentDraft) throws -> Value) throws(CloudError) -> Value {
-        try change(body) { $1 }
+    func change<Value>(
+        _ conditions: [DocumentCondition] = [], _ body: (inout DocumentDraft) throws -> Value
+    ) throws(CloudError) -> Value {
+        try change(conditions, body) { $1 }
     }
 
     /// The same, and reads what that has made of it: what fails has changed nothing.
+    ///
+    /// - Parameter conditions: What it takes for granted.
     func change<Value, Result>(
-        _ body: (inout DocumentDraft) throws -> Value, reading: (DocumentTransaction, Value) throws -> Result
+        _ conditions: [DocumentCondition] = [], _ body: (inout DocumentDraft) throws -> Value,
+        reading: (DocumentTransaction, Value) throws -> Result
     ) throws(CloudError) -> Result {
         try change(body) { documents, value, _ in try reading(documents, value) }
     }
@@ -170,6 +181,7 @@ public final class UbiquityContainer: Sendable {
         let result = try session.local.write { database in
             let documents = try documents(database)
             var draft = DocumentDraft(documents, now: engine.stamp.now, makeID: engine.makeDocumentID)
+            try draft.require(conditions)
             let value = try body(&draft)
             let requests = try draft.requests(container: id)
             guard try documents.rows.operationCount() + requests.count <= Self.pendingMax else {

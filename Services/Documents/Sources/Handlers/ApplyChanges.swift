@@ -28,15 +28,23 @@ extension DocumentsService {
         let batch = Batch(
             container, setting?.rule ?? .folded,
             by: Batch.Writer(app: caller.app, device: caller.device, now: context.now))
-        for (index, change) in request.changes.enumerated() {
-            do { try batch.apply(change) } catch let error as CloudError { throw error.of(change: index) }
-        }
+        try decide(request, batch)
         let uses = try contentUses(container.scope, caller, context.now, transaction)
         try uses.take(
             (batch.versions + batch.renditions).map { UsedContent($0.content) },
             nodes: request.nodes.map { [UInt8]($0) },
             from: Self.upload(request.transferID), besides: source)
         return try write(batch, uses, caller, context)
+    }
+
+    /// What the changes make of the container; nothing is written yet.
+    private func decide(_ request: WireApplyChanges, _ batch: Batch) throws {
+        let unmet = try batch.unmet(request.conditions)
+        for (index, change) in request.changes.enumerated() {
+            do { try batch.apply(change) } catch let error as CloudError { throw unmet ?? error.of(change: index) }
+        }
+        // What is already as was asked was done before: it is a repeat, and its conditions have had their time.
+        if let unmet, !batch.changed.isEmpty { throw unmet }
     }
 
     /// What can be refused by its shape is, before anything is read.
@@ -46,6 +54,11 @@ extension DocumentsService {
             throw CloudError(
                 .limitExceeded, "A batch has 1 to \(DocumentLimits.changesMax) changes. Divide it.",
                 details: ["maximum": "\(DocumentLimits.changesMax)"])
+        }
+        guard request.conditions.count <= DocumentLimits.conditionsMax else {
+            throw CloudError(
+                .limitExceeded, "A batch has too many conditions. Divide it.",
+                details: ["maximum": "\(DocumentLimits.conditionsMax)"])
         }
         guard request.nodes.reduce(0, { $0 + $1.count }) <= DocumentLimits.nodesBytesMax else {
             throw CloudError(

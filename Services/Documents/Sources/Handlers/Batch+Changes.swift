@@ -23,7 +23,8 @@ extension Batch {
         case .remove: try remove(id)
         case .resolve(let resolve): try self.resolve(id, resolve)
         case .rendition(let rendition): try setRendition(id, rendition)
-        case .announce, nil:
+        case .announce(let announce): try self.announce(id, announce)
+        case nil:
             throw CloudError(
                 .incompatibleVersion, "The change is of a kind that this version does not know. Upgrade the older side."
             )
@@ -95,7 +96,7 @@ extension Batch {
         return content
     }
 
-    private func isKnown(_ version: Data, of id: DocumentID) throws -> Bool {
+    func isKnown(_ version: Data, of id: DocumentID) throws -> Bool {
         try versions.contains { $0.item == id && $0.content.version == version }
             || container.rows.hasVersion([UInt8](version), of: id)
     }
@@ -109,11 +110,13 @@ extension Batch {
         if try isKnown(request.content.version, of: id) { return }
         // Nobody would find it there.
         try checkLives(id, item)
+        let wasAnnounced = endAnnouncement(request.content.version, of: &item, id)
         if request.content.base == item.content.version {
             item.content = commit(request.content, of: id)
         } else if ([item.content] + item.conflicts).contains(where: { $0.hasBytes(of: request.content) }) {
             // Nobody loses anything; the device learns which version has its bytes.
-            return mention(id)
+            if wasAnnounced { set(item, id) } else { mention(id) }
+            return
         } else if let index = item.conflicts.firstIndex(where: { $0.version == request.content.base }) {
             // Whoever has lost goes on with what they have.
             item.conflicts[index] = commit(request.content, of: id)
@@ -155,9 +158,10 @@ extension Batch {
 
     private func setAttributes(_ id: DocumentID, _ request: WireSetAttributes) throws {
         var item = try self.item(id)
+        let before = item.attributes
         item.attributes.merge(request)
         try AttributeRule.check(item.attributes)
-        set(item, id)
+        if item.attributes == before { mention(id) } else { set(item, id) }
     }
 
     private func trash(_ id: DocumentID, _ request: WireTrashItem) throws {
@@ -172,77 +176,6 @@ extension Batch {
         item.trash.trashed = writer.now.nanoseconds
         trashed[id] = true
         set(item, id)
-    }
-
-    /// Changes that are looked at before a folder's deletion is refused: the device has seen too little of it.
-    private static let unseenMax = 1000
-    private static let readMax = unseenMax + DocumentLimits.seenMax
-
-    /// What somebody has put into a folder is not deleted by somebody who has not seen it.
-    private func checkUnchanged(_ folder: DocumentID, since request: WireTrashItem) throws {
-        guard request.changed.count <= DocumentLimits.seenMax else {
-            throw CloudError(
-                .limitExceeded, "Too much of the folder is said to be changed. Leave it out, or delete it later.",
-                details: Self.details(folder).merging(["maximum": "\(DocumentLimits.seenMax)"]) { $1 })
-        }
-        let seen = ChangeToken(request.seen)
-        guard try knows(seen) else {
-            throw CloudError(
-                .constraintViolation,
-                "What this device has seen is of another history of the container. Read on, and delete it then.",
-                details: Self.details(folder))
-        }
-        let unseen = try changes(since: seen.sequence)
-        guard unseen.count <= Self.unseenMax + request.changed.count else {
-            throw CloudError(
-                .constraintViolation,
-                "Too much has changed since this device looked. Read on, and delete it then.",
-                details: Self.details(folder))
-        }
-        let own = Dictionary(request.changed.map { ($0.item, Set($0.versions)) }) { $1 }
-        var known: [DocumentID: Bool] = [:]
-        let within = try unseen.filter { try $0 != folder && lies($0, in: folder, &known) && !isSeen($0, own) }
-        guard within.isEmpty else {
-            throw CloudError(
-                .constraintViolation,
-                "Something in the folder has changed since this device looked. Look again, and delete it then.",
-                details: Self.details(folder).merging(
-                    ["changed": within.prefix(10).map(\.description).joined(separator: " ")]) { $1 })
-        }
-    }
-
-    /// Whether a token that the device was shown is of the present history.
-    private func knows(_ seen: ChangeToken) throws -> Bool {
-        switch try container.transaction.judge(seen, in: container.scope.partition) {
-        case .past: true
-        case .unknown: try seen.epoch == container.head().token.epoch
-        case .lost(_, isNews: true): throw CloudError.oldCopy
-        case .lost: false
-        }
-    }
-
-    /// Whether the device itself has changed the item, and has seen all of its contents.
-    private func isSeen(_ id: DocumentID, _ own: [Data: Set<Data>]) throws -> Bool {
-        guard let versions = own[Data(id.bytes)], let item = try find(id) else { return false }
-        return ([item.content] + item.conflicts).allSatisfy { $0.version.isEmpty || versions.contains($0.version) }
-    }
-
-    /// Items that live and have changed since, read once for the batch.
-    private func changes(since sequence: UInt64) throws -> [DocumentID] {
-        if let seen, seen.sequence == sequence { return seen.changes }
-        var changes: [DocumentID] = []
-        var count = 0
-        try container.transaction.rows(container.scope, after: sequence, nil) { row in
-            count += 1
-            if !row.deleted, let id = DocumentID(row.name) { changes.append(id) }
-            return count <= Self.readMax
-        }
-        looks += count
-        try look()
-        // Nothing is known of those that were not read.
-        if count > Self.readMax { changes = Array(repeating: .top, count: Self.readMax + 1) }
-        seen = (sequence, changes)
-        return changes
     }
 
     private func restore(_ id: DocumentID, _ request: WireRestoreItem) throws {
@@ -279,6 +212,7 @@ extension Batch {
         if let folder = DocumentID(bytes: item.parent) { children[folder, default: [:]][id] = false }
         removed.append(id)
         trashed[id] = false
+        if !item.announcements.isEmpty { announced.insert(id) }
         set(nil, id)
     }
 

@@ -43,11 +43,15 @@ final class Batch {
     /// Further contents that come, and those whose place is taken by them or by nothing.
     var renditions: [(item: DocumentID, content: WireDocumentContent)] = []
     var formerRenditions: [(item: DocumentID, content: WireDocumentContent)] = []
+    /// Of items that get another version: when the one before was committed.
+    private var formerCommits: [DocumentID: Int64] = [:]
     /// Items whose versions go, with their folders' items.
     var removed: [DocumentID] = []
     var created = 0
     var looks = 0
     var seen: (sequence: UInt64, changes: [DocumentID])?
+    /// Items of which a content is said to be on its way, or not any more.
+    var announced: Set<DocumentID> = []
     /// Items that come into the trash (true), or leave it.
     var trashed: [DocumentID: Bool] = [:]
 
@@ -172,7 +176,7 @@ final class Batch {
         var lies = true
         // One that lies too deep was moved there with what is above it.
         for _ in 0..<(4 * DocumentLimits.depthMax) {
-            if next == folder { break }
+            if next == folder || folder == .top && next == .documents { break }
             if let isKnown = known[next] {
                 lies = isKnown
                 break
@@ -249,7 +253,12 @@ final class Batch {
             }
         }
         for (id, isThere) in trashed { try rows.setTrashed(id, at: isThere ? writer.now : nil) }
+        for id in announced {
+            try rows.setAnnounced(
+                id, until: (items[id] ?? nil).flatMap { AnnouncementRule.firstEnd(of: $0.announcements) })
+        }
         for id in removed { try rows.addRemoval(of: id) }
+        try EndedRows.add(removed, to: container.scope, in: container.transaction)
         for (id, content) in versions { try write(content, of: id) }
         for (id, content) in formerRenditions { try rows.removeRendition([UInt8](content.version), of: id) }
         for (id, content) in renditions {
@@ -261,25 +270,33 @@ final class Batch {
 
     private func write(_ content: WireDocumentContent, of id: DocumentID) throws {
         let version = [UInt8](content.version)
-        let number = (try container.rows.versions(of: id, limit: 1).first?.number ?? 0) + 1
+        let latest = try container.rows.latestVersion(of: id)
+        if let latest, formerCommits[id] == nil { formerCommits[id] = latest.committed }
         let sealed = try container.seal(content.serializedBytes(), as: .version(id, version))
-        try container.rows.add(ContainerRows.Version(id: version, number: number, sealed: sealed), of: id)
+        try container.rows.add(
+            ContainerRows.Version(id: version, number: (latest?.number ?? 0) + 1, sealed: sealed),
+            committed: content.committed, of: id)
     }
 
-    /// Versions that are no more kept: beyond ``DocumentLimits/versionsMax`` the oldest that nothing points to. After
-    /// the rows were written.
+    /// Takes versions that are no more kept (``VersionRule``) of items that got another one: once an hour, and where there
+    /// are more than ``DocumentLimits/versionsMax``. After the rows were written.
     func takeOldVersions() throws -> [WireDocumentContent] {
         var old: [WireDocumentContent] = []
-        for id in Set(versions.map(\.item)) {
+        for id in Set(versions.map(\.item)).sorted() {
             guard let item = items[id] ?? nil else { continue }
-            let extra = try container.rows.versionCount(of: id) - DocumentLimits.versionsMax
-            guard extra > 0 else { continue }
-            let pointedAt = Set(([item.content] + item.conflicts).map { [UInt8]($0.version) })
-            let oldest = try container.rows.oldestVersions(of: id, limit: pointedAt.count + extra)
-                .filter { !pointedAt.contains($0.id) }
-            for version in oldest.prefix(extra) {
-                try container.rows.removeVersion(version.id, of: id)
-                if let content = try container.open(version, of: id) { old.append(content) }
+            let isDue = formerCommits[id].map { VersionRule.isDue(since: $0, at: writer.now.nanoseconds) } ?? false
+            guard try isDue || container.rows.versionCount(of: id) > DocumentLimits.versionsMax else { continue }
+            let contents = [item.content] + item.conflicts
+            let superfluous = VersionRule.superfluous(
+                try container.versionTimes(of: id),
+                needed: Set(contents.flatMap { [[UInt8]($0.version), [UInt8]($0.base)] }),
+                at: writer.now.nanoseconds, countMax: DocumentLimits.versionsMax)
+            for version in superfluous {
+                if let row = try container.rows.version(version, of: id), let content = try container.open(row, of: id)
+                {
+                    old.append(content)
+                }
+                try container.rows.removeVersion(version, of: id)
             }
         }
         return old

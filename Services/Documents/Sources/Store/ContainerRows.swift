@@ -111,8 +111,8 @@ struct ContainerRows {
         "SELECT 1 FROM document_versions WHERE \(key) AND item = ?4 AND version = ?5")
     private static let insertVersion = SQL(
         """
-        INSERT INTO document_versions (partition_number, owner, container, item, version, number, sealed)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+        INSERT INTO document_versions (partition_number, owner, container, item, version, number, sealed, committed)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
         """)
     private static let selectVersions = SQL(
         """
@@ -126,6 +126,12 @@ struct ContainerRows {
         """
         SELECT version, number, sealed FROM document_versions WHERE \(key) AND item = ?4 ORDER BY number LIMIT ?5
         """)
+    private static let selectLatest = SQL(
+        """
+        SELECT number, committed FROM document_versions WHERE \(key) AND item = ?4 ORDER BY number DESC LIMIT 1
+        """)
+    private static let selectTimes = SQL(
+        "SELECT version, committed FROM document_versions WHERE \(key) AND item = ?4 ORDER BY number")
     private static let deleteVersion = SQL("DELETE FROM document_versions WHERE \(key) AND item = ?4 AND version = ?5")
 
     struct Version {
@@ -138,10 +144,26 @@ struct ContainerRows {
         try transaction.first(Self.selectVersion, place + [.blob(item.bytes), .blob(version)]) { _ in true } ?? false
     }
 
-    func add(_ version: Version, of item: DocumentID) throws {
+    /// - Parameter committed: In nanoseconds since 1970.
+    func add(_ version: Version, committed: Int64, of item: DocumentID) throws {
         try transaction.execute(
             Self.insertVersion,
-            place + [.blob(item.bytes), .blob(version.id), .integer(version.number), .blob(version.sealed)])
+            place + [
+                .blob(item.bytes), .blob(version.id), .integer(version.number), .blob(version.sealed),
+                .integer(committed),
+            ])
+    }
+
+    /// Of the newest. Committed: in nanoseconds since 1970; 0: an earlier release has not noted it.
+    func latestVersion(of item: DocumentID) throws -> (number: Int64, committed: Int64)? {
+        try transaction.first(Self.selectLatest, place + [.blob(item.bytes)]) { ($0.integer(0), $0.integer(1)) }
+    }
+
+    /// When each was committed, as in ``latestVersion(of:)``; the oldest first.
+    func versionTimes(of item: DocumentID) throws -> [VersionRule.Version] {
+        try transaction.all(Self.selectTimes, place + [.blob(item.bytes)]) {
+            VersionRule.Version(id: $0.blob(0), committed: $0.integer(1))
+        }
     }
 
     /// The newest first.
@@ -230,10 +252,40 @@ struct ContainerRows {
     static func trashed(
         before time: Timestamp, limit: Int, in transaction: any ReadTransaction
     ) throws -> [(scope: ScopeName, item: DocumentID)] {
-        try transaction.all(selectTrashed, [.integer(Int64(clamping: time.milliseconds)), .integer(Int64(limit))]) {
-            row in
-            DocumentID(bytes: row.blob(2)).map { (ScopeName(Owner(rawValue: row.text(0)), ItemName(row.text(1))), $0) }
-        }.compactMap { $0 }
+        try transaction.all(
+            selectTrashed, [.integer(Int64(clamping: time.milliseconds)), .integer(Int64(limit))], scopedItem
+        ).compactMap { $0 }
+    }
+
+    // MARK: Announcements
+
+    private static let insertAnnounced = SQL(
+        """
+        INSERT INTO document_announcements (partition_number, owner, container, item, expires) VALUES (?1, ?2, ?3, ?4, ?5)
+        ON CONFLICT (partition_number, owner, container, item) DO UPDATE SET expires = excluded.expires
+        """)
+    private static let deleteAnnounced = SQL("DELETE FROM document_announcements WHERE \(key) AND item = ?4")
+    private static let selectAnnounced = SQL(
+        "SELECT owner, container, item FROM document_announcements WHERE expires <= ?1 ORDER BY expires LIMIT ?2")
+
+    /// - Parameter time: When the first of its announcements expires; nil: it has none.
+    func setAnnounced(_ item: DocumentID, until time: Timestamp?) throws {
+        let values = place + [.blob(item.bytes)]
+        guard let time else { return _ = try transaction.execute(Self.deleteAnnounced, values) }
+        try transaction.execute(Self.insertAnnounced, values + [.integer(Int64(clamping: time.milliseconds))])
+    }
+
+    /// Items of which an announcement has expired, the one that did first before the others.
+    static func announced(
+        before time: Timestamp, limit: Int, in transaction: any ReadTransaction
+    ) throws -> [(scope: ScopeName, item: DocumentID)] {
+        try transaction.all(
+            selectAnnounced, [.integer(Int64(clamping: time.milliseconds)), .integer(Int64(limit))], scopedItem
+        ).compactMap { $0 }
+    }
+
+    private static func scopedItem(_ row: any SQLRow) -> (scope: ScopeName, item: DocumentID)? {
+        DocumentID(bytes: row.blob(2)).map { (ScopeName(Owner(rawValue: row.text(0)), ItemName(row.text(1))), $0) }
     }
 
     // MARK: Removals
@@ -304,7 +356,7 @@ struct ContainerRows {
     private static let remains = [
         ("places", "folder, name_key"), ("folders", "folder"), ("children", "folder, item"),
         ("versions", "item, version"), ("trash", "item"), ("removals", "folder"), ("heights", "folder"),
-        ("links", "link"), ("renditions", "item, version"),
+        ("links", "link"), ("renditions", "item, version"), ("ended", "item"), ("announcements", "item"),
     ].map { table, columns in
         SQL(
             """

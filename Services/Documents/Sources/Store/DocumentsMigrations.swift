@@ -13,6 +13,8 @@ internal import NephosStorage
 ///   item.
 /// - `document_trash`: since when an item lies in the trash.
 /// - `document_removals`: folders whose items are still to be removed.
+/// - `document_announcements`: until when a content of an item is said to be on its way: the first of them that expires.
+/// - `document_ended`: items that were removed for good, numbered in the order of that.
 /// - `document_links`: links to contents: the hash of each one's secret, and until when. What it is of is sealed.
 enum DocumentsMigrations {
     static let all = [
@@ -127,6 +129,50 @@ enum DocumentsMigrations {
                     sealed BLOB NOT NULL,
                     PRIMARY KEY (partition_number, owner, container, item, version))
                 """
+            ]),
+        Migration(
+            name: "documents-005-ended",
+            statements: [
+                """
+                CREATE TABLE document_ended (
+                    partition_number BIGINT NOT NULL,
+                    owner TEXT NOT NULL,
+                    container TEXT NOT NULL,
+                    item BLOB NOT NULL,
+                    number BIGINT NOT NULL,
+                    PRIMARY KEY (partition_number, owner, container, item)) WITHOUT ROWID
+                """,
+                """
+                CREATE INDEX document_ended_by_number
+                ON document_ended (partition_number, owner, container, number)
+                """,
+            ]),
+        Migration(
+            name: "documents-006-version-times",
+            statements: [
+                // In nanoseconds since 1970, as in the content; 0: an earlier release has written the row.
+                "ALTER TABLE document_versions ADD COLUMN committed BIGINT NOT NULL DEFAULT 0",
+                "DROP INDEX document_versions_by_number",
+                // All that says which versions stay: their contents are not read for that.
+                """
+                CREATE INDEX document_versions_by_age
+                ON document_versions (partition_number, owner, container, item, number, committed, version)
+                """,
+            ]),
+        Migration(
+            name: "documents-007-announcements",
+            statements: [
+                """
+                CREATE TABLE document_announcements (
+                    partition_number BIGINT NOT NULL,
+                    owner TEXT NOT NULL,
+                    container TEXT NOT NULL,
+                    item BLOB NOT NULL,
+                    -- Milliseconds since 1970.
+                    expires BIGINT NOT NULL,
+                    PRIMARY KEY (partition_number, owner, container, item)) WITHOUT ROWID
+                """,
+                "CREATE INDEX document_announcements_by_end ON document_announcements (expires)",
             ]),
     ]
 }

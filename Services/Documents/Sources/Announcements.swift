@@ -1,0 +1,36 @@
+internal import NephosBus
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
+private import SwiftProtobuf
+
+/// What was said to be on its way, and has not come in its time, is not said any more. In steps.
+extension DocumentsService {
+    /// Items of one step.
+    private static let announcementStep = 64
+
+    /// - Returns: Whether there may be more.
+    func endAnnouncements(in transaction: any HandlerTransaction) throws -> Bool {
+        guard let now = runtime?.loop.wallClock.now else { return false }
+        let ended = try ContainerRows.announced(before: now, limit: Self.announcementStep, in: transaction)
+        for (scope, items) in Dictionary(grouping: ended, by: \.scope) {
+            let container = try container(scope, transaction)
+            var changed: [ChangedItem] = []
+            for id in items.map(\.item) {
+                // Of a damaged one nobody knows what is on its way. It keeps nobody's waiting.
+                guard var item = try? container.item(id) else {
+                    try container.rows.setAnnounced(id, until: nil)
+                    continue
+                }
+                let left = AnnouncementRule.left(of: item.announcements, at: now)
+                try container.rows.setAnnounced(id, until: AnnouncementRule.firstEnd(of: left))
+                guard left.count < item.announcements.count else { continue }
+                item.announcements = left
+                changed.append(ChangedItem(name: id.name, body: try item.serializedBytes()))
+            }
+            try publish(changed, in: container)
+        }
+        return !ended.isEmpty
+    }
+}

@@ -1,0 +1,55 @@
+internal import Foundation
+internal import NephosBus
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
+
+/// What became of items: a device asks when a listing lacks some of those that it has.
+///
+/// Off the loop: what is read of a thousand items may be some megabytes.
+extension DocumentsService {
+    /// What a question may cost, in calls.
+    static let findReserves = 250
+
+    struct AskedItems: Sendable {
+        var scope: ScopeName
+        var items: [DocumentID]
+    }
+
+    /// - Throws: ``CloudError`` `.missingEntitlement`, `.invalidArguments`, `.limitExceeded`.
+    func beginFindItems(
+        _ request: WireFindItems, _ context: RequestContext, _ transaction: any HandlerTransaction
+    ) throws -> BulkStep<AskedItems> {
+        let container = try openContainer(request.container, context.requireCaller(), transaction)
+        guard request.items.count <= DocumentLimits.askedMax else {
+            throw CloudError(
+                .limitExceeded, "Too many items at once. Divide them.",
+                details: ["maximum": "\(DocumentLimits.askedMax)"])
+        }
+        let items = try request.items.map { item throws(CloudError) in
+            guard let id = DocumentID(bytes: item) else {
+                throw CloudError(.invalidArguments, "An item is named by 16 bytes.", details: ["argument": "items"])
+            }
+            return id
+        }
+        // Looking for what is not there is work too.
+        transaction.charge(rows: items.count)
+        return .read(AskedItems(scope: container.scope, items: items))
+    }
+
+    @Sendable static func readItems(_ asked: AskedItems, _ feed: any FeedReader) throws -> Frame {
+        var reply = WireFindItemsReply()
+        for (index, id) in asked.items.enumerated() where !id.isFixed {
+            if let item = try feed.item(asked.scope, id.name) {
+                if item.deleted { reply.removed.append(UInt32(index)) }
+            } else if try EndedRows.has(id, in: asked.scope, feed) {
+                reply.removed.append(UInt32(index))
+            } else {
+                reply.unknown.append(UInt32(index))
+            }
+        }
+        reply.token = WireChangeToken(try feed.head(asked.scope).token)
+        return Frame(encoding: reply)
+    }
+}

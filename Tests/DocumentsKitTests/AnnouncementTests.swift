@@ -1,0 +1,71 @@
+import Foundation
+import NephosCore
+import NephosSimulation
+import NephosWire
+import Testing
+
+@testable import NephosKit
+
+/// Others see that a long content is on its way, and read what there is until it has come.
+@Suite struct AnnouncementTests {
+    private func bytes(_ count: Int, seed: UInt64) -> Data {
+        var generator = SplitMix64(seed: seed)
+        return Data((0..<count).map { _ in UInt8.random(in: 0...255, using: &generator) })
+    }
+
+    @Test func whatTakesAWhileIsSeenOnItsWay() async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.settle()
+            try await one.container.put(Data("old".utf8), at: "film")
+            try await one.container.put(Data("old".utf8), at: "note")
+            try await one.settle()
+            try await two.settle()
+            // So slow that it takes a minute.
+            one.session.setTransferLimits(TransferLimits(upload: 50_000))
+            let film = bytes(3_000_000, seed: 1)
+            try await one.container.put(film, at: "film")
+            try await one.container.put(bytes(500_000, seed: 2), at: "note")
+            try await two.container.scope.waitUntilCurrent(timeout: .seconds(60))
+            try? await two.container.scope.waitUntilSent(timeout: .seconds(5))
+            var entry: DocumentEntry?
+            for _ in 0..<20 {
+                try await two.container.scope.waitUntilCurrent(timeout: .seconds(60))
+                entry = try await two.container.item(at: "film")
+                if entry?.incoming.isEmpty == false { break }
+            }
+            let coming = try #require(entry?.incoming.first)
+            #expect(entry?.incoming.count == 1 && coming.size == 3_000_000 && coming.since != nil)
+            #expect(try coming.device == one.session.account?.deviceID)
+            #expect(try await two.text("film") == "old")
+            #expect(try await two.container.item(at: "note")?.incoming.isEmpty == true)
+            #expect(try await two.container.status().incoming.map(\.path) == ["/Documents/film"])
+            // Who sends it knows it better.
+            #expect(try await one.container.item(at: "film")?.incoming.isEmpty == true)
+            one.session.setTransferLimits(TransferLimits())
+            try await one.settle()
+            try await two.settle()
+            #expect(try await two.container.item(at: "film")?.incoming.isEmpty == true)
+            #expect(try await two.container.read("film") == film)
+            let verification = try await two.container.scope.verify()
+            #expect(verification.agrees)
+        }
+    }
+
+    @Test func whatIsRefusedIsNotOnItsWayAnyMore() async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.settle()
+            try await one.container.put(Data("old".utf8), at: "film")
+            try await one.settle()
+            try cloud.setPlan(bytes: 1_000_000)
+            try await one.container.put(bytes(3_000_000, seed: 1), at: "film")
+            try await one.settle()
+            let refused = try await one.container.scope.status().refused
+            #expect(refused.map(\.key) == ["/Documents/film"])
+            try await two.settle()
+            #expect(try await two.container.item(at: "film")?.incoming.isEmpty == true)
+            #expect(try await two.text("film") == "old")
+        }
+    }
+}

@@ -1,0 +1,223 @@
+import Foundation
+import NephosCore
+import NephosSimulation
+import NephosStorage
+import NephosWire
+import Synchronization
+import Testing
+
+@testable import NephosKit
+
+/// That a listing lacks an item does not say what became of it: the device asks, and shows it meanwhile as it was.
+@Suite struct DoubtTests {
+    /// Makes the tokens of all devices expire: everything that was removed is long ago.
+    private func forgetTombstones(_ cloud: ContainerCloud) {
+        cloud.simulation.use { cloud in
+            cloud.setClockOffset(of: .documents, .seconds(100 * 24 * 3600))
+            cloud.network.run(for: .seconds(30))
+            cloud.setClockOffset(of: .documents, .zero)
+        }
+    }
+
+    /// What the service's feed knows of these items is gone, as if it had never been.
+    private func lose(_ items: [DocumentID], of account: AccountID, in cloud: ContainerCloud) throws {
+        try cloud.simulation.use { cloud in
+            try cloud.storage(of: .documents).write { transaction in
+                for item in items {
+                    try transaction.execute(Self.deleteItem, [.text(item.description)])
+                    for table in Self.deleteRows { try transaction.execute(table, [.blob(item.bytes)]) }
+                }
+                let feed = Feed(over: transaction)
+                _ = try feed.correctHead(ScopeName(account, ItemName(ContainerCloud.container)))
+                try feed.flush()
+            }
+            cloud.crash(.documents)
+            try cloud.start(.documents)
+        }
+    }
+
+    private static let deleteRows = ["versions", "places", "children"].map {
+        SQL("DELETE FROM document_\($0) WHERE item = ?1")
+    }
+    private static let deleteItem = SQL("DELETE FROM feed_items WHERE name = ?1")
+
+    @Test func ofFiveThousandRemovedItemsNoneComesBack() async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.settle()
+            try await one.container.put(
+                (0..<5000).map { .data(Data("\($0)".utf8), at: "f/\($0)") }, makesFolders: true)
+            try await one.container.put(Data("1".utf8), at: "live")
+            try await one.settle()
+            try await two.settle()
+            two.setOffline(true)
+            try await one.container.remove(try await one.container.trash(["f"]))
+            try await one.settle()
+            cloud.simulation.use { $0.network.run(for: .seconds(30)) }
+            try await two.container.put(Data("2".utf8), at: "own")
+            two.setOffline(false)
+            try await two.settle()
+            try await two.settle()
+            #expect(try await two.paths() == ["/Documents/live", "/Documents/own"])
+            let status = try await two.container.scope.status()
+            #expect(status.isInSync && status.refused.isEmpty)
+            try await one.settle()
+            #expect(try await one.paths() == ["/Documents/live", "/Documents/own"])
+            let verification = try await two.container.scope.verify()
+            #expect(verification.agrees)
+        }
+    }
+
+    /// One that was removed, one that lives, one that the service has lost; at each step of the device's own disk the
+    /// device is cut off, and begun again.
+    @Test(arguments: 0..<9) func anExpiredTokenForgetsNothingUnseen(savesUntilTheEnd: Int) async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            let saves = Mutex<Int?>(nil)
+            let two = try await cloud.open(cloud.root + "/two") { step in
+                guard step == "save" else { return }
+                try saves.withLock { left in
+                    guard let count = left else { return }
+                    guard count > 0 else { throw CloudError(.storageFailure, "The disk is gone.") }
+                    left = count - 1
+                }
+            }
+            try await one.settle()
+            try await one.container.put(Data("1".utf8), at: "live")
+            try await one.container.put(Data("2".utf8), at: "gone")
+            try await one.container.put(Data("3".utf8), at: "f/g/lost", makesFolders: true)
+            try await one.settle()
+            try await two.settle()
+            two.setOffline(true)
+            try await one.container.remove(try await one.container.trash(["gone"]))
+            try await one.settle()
+            let lost = try await one.container.items().filter { $0.path.hasPrefix("/Documents/f") }.map(\.id)
+            let account = try #require(try one.session.account?.accountID)
+            one.session.close()
+            try lose(lost, of: account, in: cloud)
+            forgetTombstones(cloud)
+            #expect(try await two.paths().count == 5)
+            saves.withLock { $0 = savesUntilTheEnd }
+            two.setOffline(false)
+            try? await two.container.scope.waitUntilCurrent(timeout: .seconds(20))
+            #expect(try await two.paths().contains("/Documents/f/g/lost"))
+            two.session.close()
+            let again = try await cloud.open(cloud.root + "/two")
+            try await again.settle()
+            try await again.settle()
+            let expected = ["/Documents/f", "/Documents/f/g", "/Documents/f/g/lost", "/Documents/live"]
+            #expect(try await again.paths() == expected)
+            let refused = try await again.container.scope.status().refused
+            #expect(refused.isEmpty)
+            let third = try await cloud.open()
+            try await third.settle()
+            #expect(try await third.paths() == expected)
+            #expect(try await third.text("f/g/lost") == "3")
+            let ids = try await third.container.items().map(\.id).sorted()
+            let kept = try await again.container.items().map(\.id).sorted()
+            #expect(ids == kept)
+        }
+    }
+
+    /// What somebody has removed after a restore does not come back with a device that still has it.
+    @Test func whatWasRemovedAfterARestoreIsNotOfferedAgain() async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.settle()
+            let copy = try cloud.simulation.use { try $0.copyStorage(of: .documents) }
+            try await one.container.put(Data("1".utf8), at: "x")
+            try await one.container.put(Data("2".utf8), at: "y")
+            try await one.settle()
+            try await two.settle()
+            two.setOffline(true)
+            try cloud.simulation.use { try $0.restore(copy, of: .documents) }
+            try await one.container.scope.waitUntilCurrent(timeout: .seconds(120))
+            try await one.settle()
+            #expect(try await one.paths() == ["/Documents/x", "/Documents/y"])
+            try await one.container.remove(try await one.container.trash(["x"]))
+            try await one.settle()
+            forgetTombstones(cloud)
+            two.setOffline(false)
+            try await two.container.scope.waitUntilCurrent(timeout: .seconds(120))
+            try await two.settle()
+            #expect(try await two.paths() == ["/Documents/y"])
+            let refused = try await two.container.scope.status().refused
+            #expect(refused.isEmpty)
+        }
+    }
+
+    /// Not only that it was there: its attributes, that it lay in the trash, and what lost and nobody has resolved.
+    @Test func whatIsOfferedAgainIsAsItWas() async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.settle()
+            try await one.container.put(Data("0".utf8), at: "old")
+            try await one.settle()
+            let copy = try cloud.simulation.use { try $0.copyStorage(of: .documents) }
+            try await one.container.put(Data("1".utf8), at: "new")
+            try await one.container.put(Data("1".utf8), at: "trashed")
+            try await one.container.trash(["trashed"])
+            try await one.settle()
+            try await two.settle()
+            two.setOffline(true)
+            for path in ["old", "new"] {
+                try await one.container.setAttributes(path)
+                try await one.container.put(Data("one".utf8), at: path)
+                try await two.container.put(Data("two".utf8), at: path)
+            }
+            try await one.settle()
+            two.setOffline(false)
+            try await two.settle()
+            try await one.settle()
+            let before = try await one.container.held()
+            two.session.close()
+            try cloud.simulation.use { try $0.restore(copy, of: .documents) }
+            try await one.container.scope.waitUntilCurrent(timeout: .seconds(120))
+            try await one.settle()
+            let three = try await cloud.open()
+            try await three.settle()
+            let after = try await three.container.held()
+            #expect(after == before)
+            #expect(before.filter { !$0.conflicts.isEmpty }.count == 2 && before.filter { $0.isTrashed }.count == 1)
+        }
+    }
+}
+
+private struct Held: Hashable {
+    var id: DocumentID
+    var text: String
+    var attributes: WireItemAttributes
+    var conflicts: [String]
+    var isTrashed: Bool
+}
+
+extension UbiquityContainer {
+    /// Everything, with all that is said of it.
+    fileprivate func held() async throws -> [Held] {
+        try read { documents in
+            try documents.all().map { item in
+                Held(
+                    id: item.id, text: String(decoding: item.wire.content.inline, as: UTF8.self),
+                    attributes: item.wire.attributes,
+                    conflicts: item.wire.conflicts.map { String(decoding: $0.inline, as: UTF8.self) },
+                    isTrashed: item.isTrashed)
+            }.sorted { $0.id < $1.id }
+        }
+    }
+
+    fileprivate func setAttributes(_ path: String) async throws {
+        let path = try DocumentPath(path)
+        try change { draft in
+            let item = try draft.documents.item(at: path)
+            var set = WireSetAttributes()
+            set.executable = true
+            set.favouriteRank = 7
+            set.tags.tags = ["red"]
+            var attribute = WireExtendedAttribute()
+            attribute.name = Data("user.colour".utf8)
+            attribute.value = Data([1, 2])
+            set.extended = [attribute]
+            draft.add(WireDocumentChange(item.id, .attributes(set)))
+        }
+    }
+}

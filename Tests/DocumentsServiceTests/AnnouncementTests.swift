@@ -1,0 +1,94 @@
+import Foundation
+import NephosBus
+import NephosCore
+import NephosSimulation
+import NephosWire
+import Testing
+
+/// That a content is on its way is told of its item, until it is there, or is given up, or its time is over.
+@Suite struct AnnouncementTests {
+    private let house: ContainerHouse
+    private let here: ContainerDevice
+    private let there: ContainerDevice
+
+    init() throws {
+        house = try ContainerHouse()
+        here = try house.device()
+        there = try house.device()
+    }
+
+    @Test func aContentIsOnItsWayUntilItIsThere() throws {
+        let id = try here.makeFile("a", "1")
+        let first = try here.item(id).content
+        let next = WireDocumentContent.inline("2", base: first.version)
+        let reply = try here.apply([.announce(id, next.version, length: 12_000_000)])
+        let item = try there.item(id)
+        // Readers have what there was. The digest, which the list compares, covers what is said.
+        #expect(item.content == first && item.conflicts.isEmpty)
+        #expect(try there.versions(of: id).count == 1)
+        let said = try #require(item.announcements.first)
+        #expect(item.announcements.count == 1 && said.version == next.version && said.length == 12_000_000)
+        #expect(said.deviceID == here.mover.device.rawValue && said.announced > 0)
+        #expect(said.expires - said.announced == DocumentLimits.announcementLifetime.milliseconds * 1_000_000)
+        // Said again at once, it changes nothing.
+        #expect(try here.apply([.announce(id, next.version, length: 12_000_000)]).token == reply.token)
+        try here.apply([.replace(id, next)])
+        #expect(try there.item(id).announcements.isEmpty && there.item(id).content.text == "2")
+        // Nor when it comes again a week later.
+        try house.device().apply([.announce(id, next.version, length: 12_000_000)])
+        #expect(try there.item(id).announcements.isEmpty)
+    }
+
+    /// Also of one that becomes a conflict, and of one that has the bytes of another.
+    @Test func whateverBecomesOfTheContentItIsNotOnItsWayAnyMore() throws {
+        let id = try here.makeFile("a", "1")
+        let base = try here.item(id).content.version
+        let (lost, same, given) = (
+            WireDocumentContent.inline("2", base: base), WireDocumentContent.inline("3", base: base),
+            ContainerDevice.makeID()
+        )
+        for version in [lost.version, same.version, Data(given.bytes)] {
+            try here.apply([.announce(id, version, length: 5_000_000)])
+        }
+        try there.apply([.replace(id, .inline("3", base: base))])
+        try here.apply([.replace(id, lost)])
+        #expect(try there.item(id).announcements.map(\.version) == [same.version, Data(given.bytes)])
+        try here.apply([.replace(id, same)])
+        #expect(try there.item(id).announcements.map(\.version) == [Data(given.bytes)])
+        try here.apply([.announce(id, Data(given.bytes), length: 0)])
+        #expect(try there.item(id).announcements.isEmpty)
+        try here.apply([.announce(id, Data(given.bytes), length: 0)])
+        #expect(try there.item(id).conflicts.count == 1)
+    }
+
+    /// A day goes by in a jump of the service's clock.
+    @Test func whatDoesNotComeInItsTimeIsNotSaidAnyMore() throws {
+        let (late, gone, trashed) = (try here.makeFile("a"), try here.makeFile("b"), try here.makeFile("c"))
+        for id in [late, gone, trashed] {
+            try here.apply([.announce(id, Data(ContainerDevice.makeID().bytes), length: 5_000_000)])
+        }
+        try here.apply([.trash(trashed), .trash(gone), .remove(gone)])
+        for (hours, count) in [(23, 1), (25, 0)] {
+            house.cloud.setClockOffset(of: .documents, .seconds(hours * 3600))
+            house.cloud.network.run(for: .seconds(90))
+            house.cloud.setClockOffset(of: .documents, .zero)
+            for id in [late, trashed] { #expect(try there.item(id).announcements.count == count) }
+        }
+        try there.apply([.announce(late, Data(ContainerDevice.makeID().bytes), length: 1)])
+        #expect(try here.item(late).announcements.count == 1)
+    }
+
+    @Test func whatIsSaidOfAnItemIsBounded() throws {
+        let (id, folder) = (try here.makeFile("a"), try here.makeFolder("folder"))
+        let versions = (0...DocumentLimits.announcementsMax).map { _ in Data(ContainerDevice.makeID().bytes) }
+        try here.apply(versions.dropLast().map { .announce(id, $0, length: 1) })
+        expect(.limitExceeded) { try there.apply([.announce(id, versions[8], length: 1)]) }
+        try there.apply([.announce(id, versions[0], length: 0), .announce(id, versions[8], length: 1)])
+        #expect(try here.item(id).announcements.map(\.version) == Array(versions.dropFirst()))
+        expect(.limitExceeded) { try there.apply([.announce(id, versions[8], length: 1 << 60)]) }
+        expect(.invalidArguments) { try there.apply([.announce(id, Data([1]), length: 1)]) }
+        expect(.invalidArguments) { try there.apply([.announce(folder, versions[0], length: 1)]) }
+        try here.apply([.trash(id)])
+        expect(.unknownItem) { try there.apply([.announce(id, versions[0], length: 1)]) }
+    }
+}
