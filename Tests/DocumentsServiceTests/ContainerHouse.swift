@@ -22,7 +22,8 @@ final class ContainerHouse {
     ///   - linksMax: Links of an account; nil: nothing is published.
     ///   - wrap: What documents has for its store.
     init(
-        seed: UInt64 = 1, linksMax: Int? = nil, budgets: BudgetConfiguration = .unlimited, log: LogLines? = nil,
+        seed: UInt64 = 1, linksMax: Int? = nil, budgets: BudgetConfiguration = .unlimited,
+        storageTurns: StorageTurns = .ofEnvironment, log: LogLines? = nil,
         wrapping wrap: (SegmentStore) -> any BlobStore = { $0 }
     ) throws {
         folder = NSTemporaryDirectory() + "container-tests-\(UUID().uuidString)"
@@ -31,7 +32,7 @@ final class ContainerHouse {
             seed: seed, budgets: budgets,
             content: ContentOptions(
                 store: wrap(try SegmentStore(folder: folder, segmentBytesMax: 1 << 20)), linksMax: linksMax),
-            logger: log?.logger)
+            storageTurns: storageTurns, logger: log?.logger)
         try createApp(Self.app, [Self.container, "T.shared"])
         try createApp("T.other", ["T.elsewhere", "T.shared"])
     }

@@ -102,9 +102,9 @@ import Testing
         #expect(try groups() - before < 10)
     }
 
-    /// Whenever the one comes in relation to the other.
+    /// Whenever the one comes in relation to the other; also while the revoking is on its way to the disk.
     @Test func fromTheReplyOnARevokedLinkOpensNothing() throws {
-        let house = try ContainerHouse(linksMax: 5)
+        let house = try ContainerHouse(linksMax: 5, storageTurns: .later(upTo: .milliseconds(2)))
         let here = try house.device()
         let answering = try #require(house.cloud.publishedContents)
         var late = 0
