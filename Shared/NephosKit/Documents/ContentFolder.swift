@@ -411,8 +411,8 @@ struct ContentFolder: Sendable {
     /// Gives a content that is here a second name, under which it stays whatever becomes of the first.
     ///
     /// - Throws: ``CloudError`` `.storageFailure`, `.unknownItem`: it is gone.
-    func link(_ version: DocumentID, as other: DocumentID) throws {
-        guard Foundation.link(file(version), file(other)) != 0 else { return }
+    func duplicate(_ version: DocumentID, as other: DocumentID) throws {
+        guard !link(version, as: other) else { return }
         // Not every file system has two names for one file.
         guard [EPERM, EOPNOTSUPP, EMLINK].contains(errno) else { throw Self.failure(file(version)) }
         do { try FileManager.default.copyItem(atPath: file(version), toPath: file(other)) } catch {
@@ -420,9 +420,6 @@ struct ContentFolder: Sendable {
         }
         try Self.flush(file(other)) { fsync($0) == 0 ? 0 : errno }
     }
-
-    /// Flushes the names of what was linked; its bytes were when they were put.
-    func flushNames() throws(CloudError) { try Self.flush(path) { fsync($0) == 0 ? 0 : errno } }
 
     // MARK: Removing
 

@@ -125,7 +125,7 @@ extension DocumentTransaction {
         refusal.details["reason"] = error?.message
         let path = try pathText(of: move.item) ?? "?"
         try recordRefusal(
-            [(item: move.item.name, path: path, version: nil)], of: try nextRefusal(), refusal, now: now)
+            [RefusedChange(item: move.item.name, path: path)], of: try nextRefusal(), refusal, now: now)
         try rows.tell(
             ChangeNotification(
                 reason: .quotaViolationChange, changedKeys: [move.item.name], token: try rows.state().head,

@@ -144,7 +144,7 @@ private final class ContentLender {
         if let held = try source.heldVersion(of: content) {
             // The server may have nothing of it yet.
             staged.chunks = try source.chunks(of: held)
-            try folder.link(held, as: staged.version)
+            try folder.duplicate(held, as: staged.version)
             linked.append(staged)
         } else {
             staged.isHere = false

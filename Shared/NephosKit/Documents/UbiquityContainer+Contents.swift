@@ -96,7 +96,7 @@ extension UbiquityContainer {
     public func put(
         package folder: String, at path: String, makesFolders: Bool = false
     ) async throws(CloudError) -> DocumentEntry {
-        try await putOne(.package(folder, at: path), makesFolders: makesFolders)
+        try await putOne(.package(folder, at: path), makesFolders: makesFolders, [])
     }
 
     private func putOne(

@@ -169,12 +169,12 @@ public final class UbiquityContainer: Sendable {
         _ conditions: [DocumentCondition] = [], _ body: (inout DocumentDraft) throws -> Value,
         reading: (DocumentTransaction, Value) throws -> Result
     ) throws(CloudError) -> Result {
-        try change(body) { documents, value, _ in try reading(documents, value) }
+        try change(conditions, body) { documents, value, _ in try reading(documents, value) }
     }
 
     /// The same, and tells where what was changed waits; nil: nothing has to be sent.
     func change<Value, Result>(
-        _ body: (inout DocumentDraft) throws -> Value,
+        _ conditions: [DocumentCondition] = [], _ body: (inout DocumentDraft) throws -> Value,
         waiting: (DocumentTransaction, Value, ClosedRange<Int64>?) throws -> Result
     ) throws(CloudError) -> Result {
         let engine = session.engine
