@@ -174,6 +174,10 @@ extension DocumentsCommand {
             guard rendition == nil || versionID == nil && !recursive else {
                 throw ValidationError("A further content has no versions, and nothing in it.")
             }
+            guard !move || !recursive && versionID == nil && rendition == nil && target != "-" else {
+                throw ValidationError(
+                    "With --move one file is got, as it is now, into a file: no -r, --version-id, --rendition or -.")
+            }
         }
 
         struct Report: Encodable {
@@ -182,13 +186,6 @@ extension DocumentsCommand {
             var size: UInt64
             /// Why it is not there; nil: it is.
             var failure: ItemFailures.Row?
-        }
-
-        func validate() throws {
-            guard !move || !recursive && versionID == nil && target != "-" else {
-                throw ValidationError(
-                    "With --move one file is got, as it is now, into a file: no -r, --version-id or -.")
-            }
         }
 
         func run() async throws {
