@@ -8,4 +8,13 @@ int syncfs(int descriptor);
 int sync_file_range(int descriptor, long long offset, long long count, unsigned int flags);
 int renameat2(int fromFolder, const char *from, int toFolder, const char *to, unsigned int flags);
 
+#include <fcntl.h>
+#include <sys/syscall.h>
 #include <sys/xattr.h>
+#include <unistd.h>
+
+// Exchanges what is at two places, in one step (RENAME_EXCHANGE). Not every
+// library of C has a function for it.
+static inline int exchange_files(const char *one, const char *other) {
+    return (int)syscall(SYS_renameat2, AT_FDCWD, one, AT_FDCWD, other, 2);
+}

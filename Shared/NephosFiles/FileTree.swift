@@ -10,13 +10,12 @@ private import CFiles
 public enum FileTree {
     /// Folders within folders, at most: one is open for each.
     private static let depthMax = 512
-    private static let exchanging: UInt32 = 2
 
     /// Exchanges what is at two places, in one step.
     ///
     /// - Returns: 0, or the system's `errno`: `EINVAL` where the file system cannot.
     public static func exchange(_ one: UnsafePointer<CChar>, _ other: UnsafePointer<CChar>) -> Int32 {
-        renameat2(AT_FDCWD, one, AT_FDCWD, other, exchanging) == 0 ? 0 : errno
+        exchange_files(one, other) == 0 ? 0 : errno
     }
 
     /// Removes what is there, a folder with all that is in it. No link is followed.
