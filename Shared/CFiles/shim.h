@@ -6,7 +6,6 @@
 // which Swift does not.
 int syncfs(int descriptor);
 int sync_file_range(int descriptor, long long offset, long long count, unsigned int flags);
-int renameat2(int fromFolder, const char *from, int toFolder, const char *to, unsigned int flags);
 
 #include <fcntl.h>
 #include <sys/syscall.h>
