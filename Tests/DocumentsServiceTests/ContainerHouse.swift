@@ -19,13 +19,14 @@ final class ContainerHouse {
     private let folder: String
 
     /// - Parameter linksMax: Links of an account; nil: nothing is published.
-    init(seed: UInt64 = 1, linksMax: Int? = nil, log: LogLines? = nil) throws {
+    init(seed: UInt64 = 1, linksMax: Int? = nil, streamBytesMax: Int? = nil, log: LogLines? = nil) throws {
         folder = NSTemporaryDirectory() + "container-tests-\(UUID().uuidString)"
         try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
         cloud = try TestCloud(
             seed: seed,
             content: ContentOptions(
-                store: try SegmentStore(folder: folder, segmentBytesMax: 1 << 20), linksMax: linksMax),
+                store: try SegmentStore(folder: folder, segmentBytesMax: 1 << 20), linksMax: linksMax,
+                streamBytesMax: streamBytesMax),
             logger: log?.logger)
         try createApp(Self.app, [Self.container, "T.shared"])
         try createApp("T.other", ["T.elsewhere", "T.shared"])
@@ -55,7 +56,7 @@ final class ContainerHouse {
 final class ContainerDevice {
     let mover: TestBulk
     private let house: ContainerHouse
-    var container = ContainerHouse.container
+    var container = ContainerHouse.container { didSet { mover.container = container } }
 
     init(_ house: ContainerHouse, _ mover: TestBulk) {
         self.house = house

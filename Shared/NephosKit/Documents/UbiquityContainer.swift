@@ -163,6 +163,7 @@ public final class UbiquityContainer: Sendable {
             let documents = try documents(database)
             var draft = DocumentDraft(documents, now: engine.stamp.now, makeID: engine.makeDocumentID)
             let value = try body(&draft)
+            try documents.check(draft)
             let requests = draft.requests(container: id)
             guard try documents.rows.operationCount() + requests.count <= Self.pendingMax else {
                 throw CloudError(

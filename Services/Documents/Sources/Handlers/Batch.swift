@@ -17,6 +17,7 @@ final class Batch {
 
     let container: Container
     let rule: DocumentNameRule
+    let containerClass: ContainerClass
     let writer: Writer
 
     /// Who changes the container, and when.
@@ -28,6 +29,10 @@ final class Batch {
 
     /// Items that were looked at, as they will be; nil: there is none.
     private var items: [DocumentID: WireDocumentItem?] = [:]
+    /// What those that were there counted besides their contents.
+    private(set) var sizes: [DocumentID: UInt64] = [:]
+    /// The same from now on, of those of which that has changed; nil: they are removed.
+    var counted: [DocumentID: CountedItem?] = [:]
     /// Items that change, in the order of their first change.
     private(set) var changed: [DocumentID] = []
     /// Items that are already as was asked.
@@ -48,9 +53,10 @@ final class Batch {
     /// Items that come into the trash (true), or leave it.
     var trashed: [DocumentID: Bool] = [:]
 
-    init(_ container: Container, _ rule: DocumentNameRule, by writer: Writer) {
+    init(_ container: Container, _ rules: Container.Rules, by writer: Writer) {
         self.container = container
-        self.rule = rule
+        rule = rules.names
+        containerClass = rules.containerClass
         self.writer = writer
     }
 
@@ -71,6 +77,7 @@ final class Batch {
         try look()
         let item = try container.item(id)
         items.updateValue(item, forKey: id)
+        sizes[id] = try item?.countedBytes()
         return item
     }
 
@@ -120,6 +127,11 @@ final class Batch {
             depth += 1
         }
         guard depth + height <= DocumentLimits.depthMax else { throw Self.tooDeep(folder) }
+        guard next != .documents || containerClass.hasDocuments else {
+            throw CloudError(
+                .constraintViolation, "A container of this class has nothing in Documents. Put it beside.",
+                details: Self.details(folder).merging(["class": containerClass.name]) { $1 })
+        }
     }
 
     private static func tooDeep(_ folder: DocumentID) -> CloudError {
@@ -248,6 +260,7 @@ final class Batch {
         for (id, isThere) in trashed { try rows.setTrashed(id, at: isThere ? writer.now : nil) }
         for id in removed { try rows.addRemoval(of: id) }
         for (id, content) in versions { try write(content, of: id) }
+        for (id, counted) in counted { try rows.set(counted, for: id) }
     }
 
     private func write(_ content: WireDocumentContent, of id: DocumentID) throws {
@@ -257,13 +270,13 @@ final class Batch {
         try container.rows.add(ContainerRows.Version(id: version, number: number, sealed: sealed), of: id)
     }
 
-    /// Versions that are no more kept: beyond ``DocumentLimits/versionsMax`` the oldest that nothing points to. After
+    /// Versions that are no more kept: beyond ``ContainerClass/versionsMax`` the oldest that nothing points to. After
     /// the rows were written.
     func takeOldVersions() throws -> [WireDocumentContent] {
         var old: [WireDocumentContent] = []
         for id in Set(versions.map(\.item)) {
             guard let item = items[id] ?? nil else { continue }
-            let extra = try container.rows.versionCount(of: id) - DocumentLimits.versionsMax
+            let extra = try container.rows.versionCount(of: id) - containerClass.versionsMax
             guard extra > 0 else { continue }
             let pointedAt = Set(([item.content] + item.conflicts).map { [UInt8]($0.version) })
             let oldest = try container.rows.oldestVersions(of: id, limit: pointedAt.count + extra)

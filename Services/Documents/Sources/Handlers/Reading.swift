@@ -16,7 +16,7 @@ extension DocumentsService {
         let upload = try Self.upload(request.transferID)
         // Looking for what is not there is work too.
         transaction.charge(rows: (upload == nil ? 2 : 4) * ids.count)
-        let found = try contentUses(container.scope, caller, context.now, transaction).missing(ids, in: upload)
+        let found = try contentUses(container, caller, context.now).missing(ids, in: upload)
         var reply = WireFindMissingReply()
         reply.missing = found.missing.map { UInt32($0) }
         reply.held = found.held.map { UInt32($0) }
@@ -45,7 +45,7 @@ extension DocumentsService {
     ) throws -> WireReadNodesReply {
         let caller = try context.requireCaller()
         let container = try openContainer(request.container, caller, transaction)
-        let uses = try contentUses(container.scope, caller, context.now, transaction)
+        let uses = try contentUses(container, caller, context.now)
         var reply = WireReadNodesReply()
         reply.nodes = try Self.chunks(request.ids, max: DocumentLimits.nodesReadMax).map { Data(try uses.node($0)) }
         return reply

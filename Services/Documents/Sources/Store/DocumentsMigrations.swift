@@ -11,6 +11,7 @@ internal import NephosStorage
 /// - `document_versions`: contents that were committed, sealed. They never change.
 /// - `document_trash`: since when an item lies in the trash.
 /// - `document_removals`: folders whose items are still to be removed.
+/// - `document_items`: what an item counts besides its contents, for whom, and until when it is kept.
 /// - `document_links`: links to contents: the hash of each one's secret, and until when. What it is of is sealed.
 enum DocumentsMigrations {
     static let all = [
@@ -111,6 +112,29 @@ enum DocumentsMigrations {
                 """,
                 "CREATE UNIQUE INDEX document_links_by_secret ON document_links (secret_hash)",
                 "CREATE INDEX document_links_by_end ON document_links (expires)",
+            ]),
+        Migration(
+            name: "documents-004-items",
+            statements: [
+                """
+                CREATE TABLE document_items (
+                    partition_number BIGINT NOT NULL,
+                    owner TEXT NOT NULL,
+                    container TEXT NOT NULL,
+                    item BLOB NOT NULL,
+                    -- Bytes.
+                    counted BIGINT NOT NULL,
+                    app TEXT NOT NULL,
+                    device TEXT NOT NULL,
+                    -- Milliseconds since 1970; 0: it is kept.
+                    ends BIGINT NOT NULL,
+                    PRIMARY KEY (partition_number, owner, container, item)) WITHOUT ROWID
+                """,
+                """
+                CREATE INDEX document_items_by_age ON document_items (partition_number, owner, container, ends)
+                WHERE ends > 0
+                """,
+                "CREATE INDEX document_items_by_end ON document_items (ends) WHERE ends > 0",
             ]),
     ]
 }
