@@ -53,7 +53,9 @@ public final class Transfers {
 
     /// The tables, for the service's ``CloudService/migrations``.
     public static let migrations =
-        ContentSchema.migrations + [HoldStore.migration, WrittenStore.migration, UseStore.migration, SumStore.migration]
+        ContentSchema.migrations + [
+            HoldStore.migration, WrittenStore.migration, UseStore.migration, SumStore.migration,
+        ]
 
     let store: any BlobStore
     let configuration: Configuration
@@ -187,7 +189,8 @@ public final class Transfers {
     ///   - room: On what the container counts.
     ///   - app: For whom in the ledger counts what is added; and of which device.
     public func uses(
-        of scope: ScopeName, on room: StorageRoom = .plan, app: AppID, device: DeviceID, now: Timestamp, in transaction: any HandlerTransaction
+        of scope: ScopeName, on room: StorageRoom = .plan, app: AppID, device: DeviceID, now: Timestamp,
+        in transaction: any HandlerTransaction
     ) throws -> ContentUses {
         guard let host else { throw CloudError(.serviceUnavailable, "The service is starting.") }
         return ContentUses(scope, ledger: host.storage, on: room, app: app, device: device, now: now, in: transaction)

@@ -63,7 +63,7 @@ import Testing
         try house.define("T.shared", .documents, writer: "T.other")
         expect(.permissionFailure) { try here.makeFile("b") }
         expect(.permissionFailure) { try here.apply([.trash(id)]) }
-        expect(.permissionFailure) { _ = try here.store(TestContent(seed: 1, chunks: [10_000])) }
+        expect(.permissionFailure) { _ = try here.open(upload: ContainerDevice.makeID().bytes, bytes: 1000) }
         #expect(try here.item(id).content.text == "1" && here.info().readOnly)
         try there.makeFile("b")
         #expect(try !there.info().readOnly)

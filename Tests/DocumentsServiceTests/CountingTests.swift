@@ -54,7 +54,7 @@ import Testing
         let folder = try here.makeFolder("folder")
         let file = try here.makeFile("a", in: folder, "")
         try here.apply([.attributes(file) { $0.tags.tags = ["red"] }])
-        let damage = SQL("UPDATE feed_items SET body = x'00' WHERE item = ?1")
+        let damage = SQL("UPDATE feed_items SET body = x'00' WHERE name = ?1")
         try house.cloud.storage(of: .documents).write { _ = try $0.execute(damage, [.text(file.name.rawValue)]) }
         house.cloud.crash(.documents)
         try house.cloud.start(.documents)
