@@ -24,7 +24,8 @@ struct NephosCommand: AsyncParsableCommand {
                     InitCommand.self, UpCommand.self, DownCommand.self, AdvertiseCommand.self,
                 ]),
             CommandGroup(
-                name: "Administration", subcommands: [AppCommand.self, PlanCommand.self, SecretsCommand.self]),
+                name: "Administration",
+                subcommands: [AppCommand.self, ContainerCommand.self, PlanCommand.self, SecretsCommand.self]),
             CommandGroup(
                 name: "Account",
                 subcommands: [AccountCommand.self, DevicesCommand.self, StorageCommand.self]),

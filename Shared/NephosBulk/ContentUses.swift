@@ -10,6 +10,7 @@ internal import NephosStorage
 /// alone. So a commit, a copy or an end of a content changes one count, and what follows from it is done in steps.
 public struct ContentUses {
     private let store: UseStore
+    private let charges: ContainerCharges
     private let ledger: StorageLedger
     private let transaction: any HandlerTransaction
     private let app: AppID
@@ -17,14 +18,17 @@ public struct ContentUses {
     private let now: Timestamp
 
     /// - Parameters:
+    ///   - room: On what the container counts.
     ///   - app: On whose account in the ledger counts what is added; and of which device.
     init(
-        _ scope: ScopeName, ledger: StorageLedger, app: AppID, device: DeviceID, now: Timestamp,
+        _ scope: ScopeName, ledger: StorageLedger, on room: StorageRoom, app: AppID, device: DeviceID, now: Timestamp,
         in transaction: any HandlerTransaction
     ) {
         store = UseStore(
             place: HoldStore.Place(owner: scope.owner, partition: scope.partition), container: scope.path.rawValue,
             transaction: transaction)
+        charges = ContainerCharges(
+            place: store.place, container: store.container, ledger: ledger, room: room, transaction: transaction)
         self.ledger = ledger
         self.transaction = transaction
         self.app = app
@@ -136,23 +140,26 @@ public struct ContentUses {
     ///   - upload: What has stored the chunks that the container did not use; what was charged to its room is from now
     ///     on charged to them.
     ///   - source: Another container of the owner, which the app may read: what contents rest on may be chunks that it
-    ///     uses. They count on the plan there, for as long as they are used there.
+    ///     uses. They count there, for as long as they are used there; if that is on something else, they count here too.
+    ///   - changes: What is counted of the container besides, in the same go.
     /// - Throws: ``CloudError`` `.invalidArguments`: a node is malformed, or neither named nor of an upload; `.unknownItem`: a chunk or a node
     ///   that is named is not there, or is not as long as was said; `.quotaExceeded`. Nothing was changed then.
     public func take(
-        _ contents: [UsedContent], nodes: [[UInt8]], from upload: ReservationID?, besides source: ItemName? = nil
+        _ contents: [UsedContent], nodes: [[UInt8]], from upload: ReservationID?, besides source: ItemName? = nil,
+        counting changes: CountChanges = CountChanges()
     ) throws {
         let inline = contents.reduce(0) { $0 + ($1.isInline ? $1.length : 0) }
         guard !nodes.isEmpty || contents.contains(where: { !$0.isInline }) else {
-            return try ledger.charge(inline, to: store.place.owner, app: app, device: device, in: transaction)
+            return try charges.charge(inline, and: changes, app: app, device: device)
         }
         var taking = try Taking(
-            nodes, store, source: source.map { store.ofContainer($0.rawValue) },
+            nodes, store, source: source.map { store.ofContainer($0.rawValue) }, room: charges.room,
             upload: upload.flatMap { try openUpload($0) })
         for content in contents where !content.isInline { try taking.add(content) }
         try taking.checkNodes(upload)
         let nodeBytes = taking.newNodes.reduce(UInt64(0)) { $0 + UInt64($1.bytes.count) }
-        try ledger.charge(inline + nodeBytes, to: store.place.owner, app: app, device: device, in: transaction)
+        let borrowed = taking.borrowed.values.reduce(0, +)
+        try charges.charge(inline + nodeBytes + borrowed, and: changes, app: app, device: device)
         try write(taking)
     }
 
@@ -161,6 +168,8 @@ public struct ContentUses {
         guard let reservation = try ledger.reservation(id, of: store.place.owner, in: transaction),
             !reservation.hasEnded(at: now), reservation.app == app
         else { return nil }
+        // What is in it would count on the other from then on, where there may be no room for it.
+        guard reservation.room.name == charges.room.name else { throw CloudError.otherRoom }
         return reservation
     }
 
@@ -177,17 +186,21 @@ public struct ContentUses {
             let counted = taking.bytes(ofNew: id)
             guard counted > 0 else { continue }
             try store.set(
-                UseStore.Use(count: 0, counted: counted, app: app, device: device),
+                UseStore.Use(count: 0, counted: counted, app: app, device: device, room: charges.room),
                 of: UseStore.Part(id: id, isNode: true))
         }
         var moved: UInt64 = 0
         for (part, count) in taking.uses {
-            var use = try store.use(of: part) ?? UseStore.Use(count: 0, counted: 0, app: app, device: device)
+            var use =
+                try store.use(of: part)
+                ?? UseStore.Use(count: 0, counted: 0, app: app, device: device, room: charges.room)
             if use.count == 0, use.counted == 0 {
                 (use.app, use.device) = (app, device)
                 if part.isNode {
                     use.counted = taking.bytes(ofNew: part.id)
-                } else if let upload = taking.upload, try store.other(using: part) == nil {
+                } else if let bytes = taking.borrowed[part.id] {
+                    use.counted = bytes
+                } else if let upload = taking.upload, try store.other(using: part, on: charges.room) == nil {
                     use.counted = try HoldStore.take(part.id, from: upload.id, at: store.place, in: transaction)
                     moved += use.counted
                 }
@@ -195,9 +208,7 @@ public struct ContentUses {
             use.count += count
             try store.set(use, of: part)
         }
-        if let upload = taking.upload, moved > 0 {
-            try ledger.keep(moved, of: upload, app: app, device: device, in: transaction)
-        }
+        if let upload = taking.upload { try charges.keep(moved, of: upload, app: app, device: device) }
     }
 
     // MARK: Giving back
@@ -206,12 +217,16 @@ public struct ContentUses {
     public func giveBack(_ contents: [UsedContent]) throws {
         for content in contents {
             guard !content.isInline else {
-                try ledger.release(
-                    content.length, of: store.place.owner, app: content.app, device: content.device, in: transaction)
+                try release(content.length, app: content.app, device: content.device)
                 continue
             }
             try giveBack(UseStore.Part(id: content.root, isNode: content.depth > 0))
         }
+    }
+
+    /// Gives back what counted besides contents.
+    public func release(_ bytes: UInt64, app: AppID, device: DeviceID) throws {
+        try charges.release(bytes, app: app, device: device)
     }
 
     private func giveBack(_ part: UseStore.Part) throws {
@@ -232,12 +247,11 @@ public struct ContentUses {
                 || !HoldStore.isHeld(node: part.id, in: store.container, at: store.place, in: transaction)
         else { return 1 }
         try store.set(nil, of: part)
-        let owner = store.place.owner
         guard part.isNode else {
             try endChunk(part, use)
             return 1
         }
-        try ledger.release(use.counted, of: owner, app: use.app, device: use.device, in: transaction)
+        try counted(by: use).release(use.counted, app: use.app, device: use.device)
         // A damaged one keeps what it names.
         let node = try store.nodeBytes(part.id).flatMap { try? ManifestNode(of: $0) }
         for child in node?.children ?? [] {
@@ -248,18 +262,26 @@ public struct ContentUses {
     }
 
     private func endChunk(_ part: UseStore.Part, _ use: UseStore.Use) throws {
-        let owner = store.place.owner
-        if let other = try store.other(using: part) {
+        if let other = try store.other(using: part, on: use.room) {
             // It stays, and counts there from now on.
             guard use.counted > 0, var heir = try other.use(of: part) else { return }
             heir.counted = use.counted
             try other.set(heir, of: part)
-            return try ledger.move(
-                use.counted, of: owner, from: (use.app, use.device), to: (heir.app, heir.device), in: transaction)
+            return try counted(by: use).move(
+                use.counted, from: (use.app, use.device), to: (heir.app, heir.device), in: other.container)
         }
-        try ledger.release(use.counted, of: owner, app: use.app, device: use.device, in: transaction)
-        guard try !HoldStore.isHeld(part.id, at: store.place, in: transaction) else { return }
-        try ChunkIndex.remove([part.id], of: owner, in: store.place.partition, in: transaction)
+        try counted(by: use).release(use.counted, app: use.app, device: use.device)
+        let place = store.place
+        guard try UseStore.containers(using: part, at: place, in: transaction).isEmpty,
+            try !HoldStore.isHeld(part.id, at: place, in: transaction)
+        else { return }
+        try ChunkIndex.remove([part.id], of: place.owner, in: place.partition, in: transaction)
+    }
+
+    /// It says itself on what it counts.
+    private func counted(by use: UseStore.Use) -> ContainerCharges {
+        ContainerCharges(
+            place: store.place, container: store.container, ledger: ledger, room: use.room, transaction: transaction)
     }
 }
 
@@ -286,10 +308,18 @@ private struct Taking {
     private let store: UseStore
     /// Of another container, whose chunks count as there.
     private let source: UseStore?
+    /// On what the container counts.
+    private let room: StorageRoom
+    /// Chunks of the other container that nothing counts here yet, since that one counts on something else; and what
+    /// they count.
+    private(set) var borrowed: [ChunkID: UInt64] = [:]
 
-    init(_ nodes: [[UInt8]], _ store: UseStore, source: UseStore?, upload: Reservation?) throws {
+    init(
+        _ nodes: [[UInt8]], _ store: UseStore, source: UseStore?, room: StorageRoom, upload: Reservation?
+    ) throws {
         self.store = store
         self.source = source
+        self.room = room
         self.upload = upload
         for bytes in nodes {
             let id = bytes.withUnsafeBytes { ChunkID(hashing: $0) }
@@ -366,7 +396,7 @@ private struct Taking {
 
     /// It has to be used by the container or by the one that was named besides, or stored by the upload: what is
     /// elsewhere in the account is sent again, and so is what was found damaged.
-    private func requireChunk(_ id: ChunkID, length: UInt64) throws {
+    private mutating func requireChunk(_ id: ChunkID, length: UInt64) throws {
         let place = store.place
         let isHeld = try upload.map { try HoldStore.has(id, for: $0.id, at: place, in: store.transaction) } ?? false
         let isThere = try isHeld || store.isUsed(id) || source?.isUsed(id) ?? false
@@ -378,6 +408,12 @@ private struct Taking {
                 .unknownItem, "A chunk that the content rests on was not stored, or is not as long as was said.",
                 details: ["chunk": Self.hex(id)])
         }
+        let part = UseStore.Part(id: id)
+        // One that was used here, and whose end is not carried out yet, counts still.
+        guard source != nil, !isHeld, try (store.use(of: part)?.count ?? 0) == 0,
+            try (store.use(of: part)?.counted ?? 0) == 0, try store.other(using: part, on: room) == nil
+        else { return }
+        borrowed[id] = UInt64(BulkLimits.counted(Int(clamping: length)))
     }
 
     private static func hex(_ id: ChunkID) -> String {

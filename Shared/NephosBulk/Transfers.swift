@@ -53,10 +53,14 @@ public final class Transfers {
 
     /// The tables, for the service's ``CloudService/migrations``.
     public static let migrations =
-        ContentSchema.migrations + [HoldStore.migration, WrittenStore.migration, UseStore.migration]
+        ContentSchema.migrations + [
+            HoldStore.migration, WrittenStore.migration, UseStore.migration, SumStore.migration,
+        ]
 
     let store: any BlobStore
     let configuration: Configuration
+    /// On what counts what is uploaded for the container of a request; checks that the caller may change it.
+    public var room: ((_ container: ItemName, _ caller: Caller, any HandlerTransaction) throws -> StorageRoom)?
     private let transport: any Transport
     private var generator: any RandomNumberGenerator
     private(set) weak var host: (any ServiceRuntime)?
@@ -154,7 +158,7 @@ public final class Transfers {
         case .account(let account, .closed, _): bulk?.endTickets(because: .accountClosed) { $0.account == account }
         // What it may do has changed: it asks again.
         case .app(let app, _): bulk?.endTickets(because: Self.appChanged) { $0.app == app }
-        case .account(_, .active, _), .forgotten, .tokenKey, .recall: break
+        case .account(_, .active, _), .forgotten, .container, .tokenKey, .recall: break
         }
     }
 
@@ -182,12 +186,20 @@ public final class Transfers {
     /// What a container's contents rest on.
     ///
     /// - Parameters:
+    ///   - room: On what the container counts.
     ///   - app: For whom in the ledger counts what is added; and of which device.
     public func uses(
-        of scope: ScopeName, app: AppID, device: DeviceID, now: Timestamp, in transaction: any HandlerTransaction
+        of scope: ScopeName, on room: StorageRoom = .plan, app: AppID, device: DeviceID, now: Timestamp,
+        in transaction: any HandlerTransaction
     ) throws -> ContentUses {
         guard let host else { throw CloudError(.serviceUnavailable, "The service is starting.") }
-        return ContentUses(scope, ledger: host.storage, app: app, device: device, now: now, in: transaction)
+        return ContentUses(scope, ledger: host.storage, on: room, app: app, device: device, now: now, in: transaction)
+    }
+
+    /// What the container counts, in bytes.
+    public func countedBytes(of scope: ScopeName, in transaction: any HandlerTransaction) throws -> UInt64 {
+        let place = HoldStore.Place(owner: scope.owner, partition: scope.partition)
+        return try SumStore.sum(of: scope.path.rawValue, at: place, in: transaction)
     }
 
     /// Chunks that the container's contents rest on, and that were found damaged.
@@ -244,8 +256,11 @@ public final class Transfers {
         var writing: Writing?
         if let upload {
             guard !transaction.isShortOfRoom else { throw CloudError.diskFull }
+            let room =
+                request.container.isEmpty
+                ? .plan : try room?(ItemName(request.container), caller, transaction) ?? StorageRoom.plan
             let reservation = try host.storage.reserve(
-                request.uploadBytes, under: upload.id, for: Owner(caller.account), app: caller.app,
+                request.uploadBytes, under: upload.id, for: Owner(caller.account), on: room, app: caller.app,
                 device: caller.device, until: context.now.advanced(by: configuration.retention), now: context.now,
                 in: transaction)
             standing = Upload.Standing(reserved: reservation.bytes, filled: reservation.filled)

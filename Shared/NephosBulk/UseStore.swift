@@ -6,7 +6,7 @@ internal import NephosStorage
 /// The rows of what contents rest on.
 ///
 /// - `content_uses`: how often a container uses a chunk or a manifest node: by the contents whose root it is, and by the
-///   nodes that name it. What an owner has in several containers is counted on the plan in one of them.
+///   nodes that name it. What an owner has in several containers is counted in one of those that count on the same.
 /// - `content_nodes`: manifest nodes. They lie here and not among the chunks, so that what a content rests on is
 ///   counted without a read of content.
 /// - `content_endings`: what nothing uses any more, until that is carried out.
@@ -23,7 +23,7 @@ struct UseStore {
                 is_node BIGINT NOT NULL,
                 container TEXT NOT NULL,
                 use_count BIGINT NOT NULL,
-                -- Bytes that it counts on the plan here; 0: it does in another container.
+                -- Bytes that it counts here; 0: it does in another container.
                 counted BIGINT NOT NULL,
                 app TEXT NOT NULL,
                 device TEXT NOT NULL,
@@ -64,6 +64,8 @@ struct UseStore {
         var counted: UInt64
         var app: AppID
         var device: DeviceID
+        /// On what it counts.
+        var room: StorageRoom
     }
 
     let place: HoldStore.Place
@@ -73,15 +75,21 @@ struct UseStore {
     private static let key = "partition_number = ?1 AND owner = ?2"
     private static let select = SQL(
         """
-        SELECT use_count, counted, app, device FROM content_uses
+        SELECT use_count, counted, app, device, room FROM content_uses
         WHERE \(key) AND chunk = ?3 AND is_node = ?4 AND container = ?5
         """)
     private static let selectAny = SQL(
         "SELECT container FROM content_uses WHERE \(key) AND chunk = ?3 AND is_node = ?4 ORDER BY container LIMIT 2")
+    private static let selectOther = SQL(
+        """
+        SELECT container FROM content_uses
+        WHERE \(key) AND chunk = ?3 AND is_node = ?4 AND container <> ?5 AND room = ?6 ORDER BY container LIMIT 1
+        """)
     private static let save = SQL(
         """
-        INSERT INTO content_uses (partition_number, owner, chunk, is_node, container, use_count, counted, app, device)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+        INSERT INTO content_uses (
+            partition_number, owner, chunk, is_node, container, use_count, counted, app, device, room)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
         ON CONFLICT (partition_number, owner, chunk, is_node, container) DO UPDATE SET
             use_count = excluded.use_count, counted = excluded.counted, app = excluded.app, device = excluded.device
         """)
@@ -92,7 +100,7 @@ struct UseStore {
         try transaction.first(Self.select, place.values + part.values + [.text(container)]) {
             Use(
                 count: $0.integer(0), counted: UInt64(clamping: $0.integer(1)), app: AppID($0.text(2)),
-                device: DeviceID($0.text(3)))
+                device: DeviceID($0.text(3)), room: StorageRoom(named: $0.text(4)))
         }
     }
 
@@ -111,7 +119,7 @@ struct UseStore {
             Self.save,
             key + [
                 .integer(use.count), .integer(Int64(clamping: use.counted)), .text(use.app.rawValue),
-                .text(use.device.rawValue),
+                .text(use.device.rawValue), .text(use.room.name),
             ])
     }
 
@@ -165,9 +173,10 @@ struct UseStore {
         try transaction.all(selectAny, place.values + part.values) { $0.text(0) }
     }
 
-    /// Another container that uses it.
-    func other(using part: Part) throws -> UseStore? {
-        try Self.containers(using: part, at: place, in: transaction).first { $0 != container }.map(ofContainer)
+    /// Another container that uses it, and counts on the same.
+    func other(using part: Part, on room: StorageRoom) throws -> UseStore? {
+        let values = place.values + part.values + [.text(container), .text(room.name)]
+        return try transaction.first(Self.selectOther, values) { $0.text(0) }.map(ofContainer)
     }
 
     // MARK: Nodes
@@ -271,6 +280,7 @@ struct UseStore {
 
     private static let remains = [
         ("uses", "chunk, is_node, container"), ("nodes", "container, id"), ("endings", "container, id, is_node"),
+        ("sums", "container"),
     ].map { table, columns in
         SQL(
             """

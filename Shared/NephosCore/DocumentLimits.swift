@@ -14,6 +14,8 @@ public enum DocumentLimits {
     public static let folderCountMax = 100_000
     /// Items of a container, those in the trash among them.
     public static let itemCountMax = 2_000_000
+    /// What an item counts besides its name, its attributes and its contents, in bytes: its rows.
+    public static let itemBytes = 256
     /// Changes of one batch.
     public static let changesMax = 500
     /// Manifest nodes of one batch, in bytes: of a content of 400 MB. Those of longer ones go ahead of it.

@@ -13,6 +13,8 @@ package final class TestBulk {
     private var isRenewing = false
     package let account: AccountID
     package let device: DeviceID
+    /// Which container's its uploads are said to be; empty: that is not said.
+    package var container = ""
     /// Frames that came back to what ``send(_:)`` sent, in order; greetings left out.
     package private(set) var frames: [BulkFrame] = []
     private unowned let cloud: TestCloud
@@ -75,6 +77,7 @@ package final class TestBulk {
         var request = WireOpenTransfer()
         request.transferID = Data(purpose.upload ?? [])
         request.uploadBytes = purpose.uploadBytes
+        if purpose.upload != nil { request.container = container }
         do {
             let answer = try client.begin(
                 "OpenTransfer", request, at: .requests(.documents), accessToken: accessToken)

@@ -209,6 +209,7 @@ package final class TestCloud {
         case .documents:
             guard let content else { throw CloudError(.unknownItem, "The test cloud has no content.") }
             var configuration = DocumentsConfiguration()
+            if let bytes = content.streamBytesMax { configuration.streamBytesMax = bytes }
             if let linksMax = content.linksMax {
                 var publishing = DocumentsConfiguration.Publishing(port: 0)
                 publishing.url = "http://cloud.test"
@@ -459,10 +460,14 @@ package struct ContentOptions: Sendable {
     package var configuration: Transfers.Configuration
     /// How many links an account may have; nil: nothing is published.
     package var linksMax: Int?
+    /// What an account may have in streams; nil: as is usual.
+    package var streamBytesMax: Int?
 
     package init(
-        store: any BlobStore, configuration: Transfers.Configuration = Transfers.Configuration(), linksMax: Int? = nil
+        store: any BlobStore, configuration: Transfers.Configuration = Transfers.Configuration(), linksMax: Int? = nil,
+        streamBytesMax: Int? = nil
     ) {
+        self.streamBytesMax = streamBytesMax
         self.store = store
         self.configuration = configuration
         self.linksMax = linksMax

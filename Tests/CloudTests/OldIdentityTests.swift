@@ -68,6 +68,22 @@ import struct Foundation.Data
         #expect(try Guest(of: cloud, app: app.appID).pull().code == nil)
     }
 
+    @Test func identityThatForgotWhatAContainerIsLearnsItAgain() throws {
+        let cloud = try TestCloud(seed: 47)
+        defer { cloud.close() }
+        let copy = try cloud.copyStorage(of: .identity)
+        var save = WireSaveContainer()
+        save.definition.containerID = "T.box"
+        save.definition.containerClass = .stream
+        save.definition.names = .bytes
+        let saved = try cloud.operate("SaveContainer", save, as: WireSaveContainerReply.self).definition
+        cloud.network.run(for: .seconds(5))
+        try cloud.restore(copy, of: .identity)
+        cloud.network.run(for: .seconds(30))
+        let known = try cloud.operate("ListContainers", WireListContainers(), as: WireListContainersReply.self)
+        #expect(known.definitions == [saved])
+    }
+
     /// Whoever has a copy of the device's home does not come in again, and the device is told why it has ended.
     @Test func identityThatForgotACopiedDeviceLearnsWhyItEnded() throws {
         let cloud = try TestCloud(seed: 46)

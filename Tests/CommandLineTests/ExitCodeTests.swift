@@ -53,6 +53,7 @@ import Testing
     private static let needed = [
         "plan assign": ["--account", "x"], "app update": ["--name", "x"], "kv set": ["x"], "discard": ["--all"],
         "kv discard": ["--all"], "docs resolve": ["--keep", "current"], "docs find": ["x"],
+        "storage delete": ["--documents", "nowhere"],
     ]
 
     /// What keeps a command from asking anything.
@@ -124,7 +125,8 @@ import Testing
             ["kv", "history", "--limit", "0"], ["kv", "history", "--limit", "1001"], ["watch", "--exit-after", "0"],
             ["account", "close", "x", "--yes", "--wait=-1"], ["kv", "get", "k", "--fresh", "--offline"],
             ["watch", "--bus", "--app", "x"], ["status", "--connection", "--app", "x"],
-            ["storage", "--account", "x", "--app", "x"], ["kv", "set", "k", "1", "--from", "x"],
+            ["storage", "--account", "x", "--app", "x"], ["storage", "delete"],
+            ["storage", "delete", "--hidden", "--trash"], ["kv", "set", "k", "1", "--from", "x"],
             ["account", "create", "x", "--password-stdin", "--password-file", "x"], ["docs", "resolve", "x"],
             ["docs", "put", "-"], ["docs", "put", "x", "--limit-rate", "999"], ["docs", "cat", "x", "--offset=-1"],
             ["docs", "put", "x", "--limit-rate", "5X"], ["docs", "put", "x", "--databases", "take"],
@@ -183,7 +185,7 @@ import Testing
         "plan assign": ["standard", "--account", Household.accountName],
         "account lock": ["other"], "account unlock": ["other"], "account set-password": ["other"],
         "devices rename": ["second", "third"], "devices revoke": ["third"], "kv get": ["k"],
-        "account close": ["--yes"],
+        "account close": ["--yes"], "storage delete": ["--trash", "--yes"],
     ]
 
     /// These are last, in this order: nothing comes after what they do.
@@ -393,13 +395,13 @@ import Testing
         // What waits to be sent is on this device, and stays there.
         "docs download": (0, 0), "docs evict": (1, 1), "docs cache": (0, 0),
         // As far as this device knows, there is none.
-        "docs resolve": (2, 2),
+        "docs resolve": (2, 2), "storage delete": (2, 2),
         "docs renditions": (0, 0),
         // What is on its way cannot be held still; how far it is differs.
         "docs pause": (nil, nil), "docs resume": (7, 4),
         // What is about the server, or needs it.
         "kv history": (7, 4), "kv sync": (7, 4), "status": (7, 4), "why": (7, 4), "verify": (7, 4),
-        "conflicts": (7, 4), "storage": (7, 4), "devices list": (7, 4), "devices rename": (7, 4),
+        "conflicts": (7, 4), "storage show": (7, 4), "devices list": (7, 4), "devices rename": (7, 4),
         "devices revoke": (7, 4), "devices allow-sign-in": (7, 4), "account audit": (7, 4),
         "account password": (7, 4), "account close": (7, 4),
         "watch": (nil, 4), "kv mirror": (nil, 4), "sign-in": (nil, nil), "sign-out": (nil, nil),

@@ -73,16 +73,19 @@ struct ContainerAudit {
     }
 
     /// Everything that contents rest on is there, is counted once for each use, and nothing else is; and the account is
-    /// charged for just that.
+    /// charged for just that and for its items, which is the container's sum too.
     private func checkContents() throws {
+        let rows = try read()
         var uses: [Part: Int64] = [:]
         var charged: Int64 = 0
+        let counted = Dictionary(uniqueKeysWithValues: try items.map { ($0, Int64(try $1.countedBytes())) })
+        guard rows.items == counted else { throw Violation("Items count \(rows.items), and should \(counted)") }
+        charged += counted.values.reduce(0, +)
         for content in Array(versions.values.joined()) + items.values.flatMap({ $0.renditions.map(\.content) }) {
             charged += content.root.isEmpty ? Int64(content.length) : 0
             guard !content.root.isEmpty else { continue }
             uses[Part(id: [UInt8](content.root), isNode: content.depth > 0), default: 0] += 1
         }
-        let rows = try read()
         for node in rows.nodes {
             charged += Int64(node.count)
             let manifest = try node.withUnsafeBytes { try ManifestNode(decoding: $0) }
@@ -102,6 +105,7 @@ struct ContainerAudit {
         guard rows.renditions == items.values.reduce(0, { $0 + Int64($1.renditions.count) }) else {
             throw Violation("\(rows.renditions) further contents lie there")
         }
+        guard rows.sum == charged else { throw Violation("The container's sum is \(rows.sum), not \(charged)") }
         guard rows.left == 0 else { throw Violation("\(rows.left) endings, holds and removals are left") }
     }
 
@@ -109,7 +113,9 @@ struct ContainerAudit {
         var uses: [Part: Int64] = [:]
         var nodes: [[UInt8]] = []
         var chunks: [[UInt8]: Int64] = [:]
+        var items: [DocumentID: Int64] = [:]
         var charged: Int64 = 0
+        var sum: Int64 = 0
         var left: Int64 = 0
         var renditions: Int64 = 0
     }
@@ -117,6 +123,8 @@ struct ContainerAudit {
     private static let selectUses = SQL("SELECT chunk, is_node, use_count FROM content_uses")
     private static let selectNodes = SQL("SELECT node FROM content_nodes")
     private static let selectChunks = SQL("SELECT id, length FROM content_chunks")
+    private static let selectItems = SQL("SELECT item, counted FROM document_items")
+    private static let selectSum = SQL("SELECT SUM(bytes) FROM content_sums")
     private static let selectUsed = SQL("SELECT used FROM storage_owners")
     private static let selectRenditions = SQL("SELECT COUNT(*) FROM document_renditions")
     private static let selectLeft = SQL(
@@ -138,6 +146,10 @@ struct ContainerAudit {
             for (id, length) in try transaction.all(Self.selectChunks, [], { ($0.blob(0), $0.integer(1)) }) {
                 rows.chunks[id] = length
             }
+            for (id, counted) in try transaction.all(Self.selectItems, [], { ($0.blob(0), $0.integer(1)) }) {
+                rows.items[DocumentID(bytes: id) ?? .top] = counted
+            }
+            rows.sum = try transaction.first(Self.selectSum) { $0.integer(0) } ?? 0
             rows.charged = try transaction.first(Self.selectUsed) { $0.integer(0) } ?? 0
             rows.renditions = try transaction.first(Self.selectRenditions) { $0.integer(0) } ?? 0
             rows.left = try transaction.first(Self.selectLeft) { $0.integer(0) } ?? 0

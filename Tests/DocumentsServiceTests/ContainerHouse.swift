@@ -20,9 +20,10 @@ final class ContainerHouse {
 
     /// - Parameters:
     ///   - linksMax: Links of an account; nil: nothing is published.
+    ///   - streamBytesMax: What an account may have in streams, in bytes.
     ///   - wrap: What documents has for its store.
     init(
-        seed: UInt64 = 1, linksMax: Int? = nil, budgets: BudgetConfiguration = .unlimited,
+        seed: UInt64 = 1, linksMax: Int? = nil, streamBytesMax: Int? = nil, budgets: BudgetConfiguration = .unlimited,
         storageTurns: StorageTurns = .ofEnvironment, log: LogLines? = nil,
         wrapping wrap: (SegmentStore) -> any BlobStore = { $0 }
     ) throws {
@@ -31,7 +32,8 @@ final class ContainerHouse {
         cloud = try TestCloud(
             seed: seed, budgets: budgets,
             content: ContentOptions(
-                store: wrap(try SegmentStore(folder: folder, segmentBytesMax: 1 << 20)), linksMax: linksMax),
+                store: wrap(try SegmentStore(folder: folder, segmentBytesMax: 1 << 20)), linksMax: linksMax,
+                streamBytesMax: streamBytesMax),
             storageTurns: storageTurns, logger: log?.logger)
         try createApp(Self.app, [Self.container, "T.shared"])
         try createApp("T.other", ["T.elsewhere", "T.shared"])
@@ -61,7 +63,7 @@ final class ContainerHouse {
 final class ContainerDevice {
     let mover: TestBulk
     private let house: ContainerHouse
-    var container = ContainerHouse.container
+    var container = ContainerHouse.container { didSet { mover.container = container } }
 
     init(_ house: ContainerHouse, _ mover: TestBulk) {
         self.house = house

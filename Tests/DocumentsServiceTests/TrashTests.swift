@@ -238,10 +238,19 @@ import Testing
 }
 
 extension ContainerHouse {
+    /// Bytes of contents that count on the account's plan.
+    func used() throws -> Int64 { try counted() - countedByItems() }
+
     /// Bytes that count on the account's plan.
-    func used() throws -> Int64 {
-        try cloud.storage(of: .documents).write { try $0.first(Self.selectUsed) { $0.integer(0) } ?? 0 }
+    func counted() throws -> Int64 { try number(Self.selectUsed) }
+
+    /// Bytes that items count besides their contents.
+    func countedByItems() throws -> Int64 { try number(Self.selectItems) }
+
+    private func number(_ sql: SQL) throws -> Int64 {
+        try cloud.storage(of: .documents).write { try $0.first(sql) { $0.integer(0) } ?? 0 }
     }
 
     private static let selectUsed = SQL("SELECT used FROM storage_owners")
+    private static let selectItems = SQL("SELECT COALESCE(SUM(counted), 0) FROM document_items")
 }

@@ -3,97 +3,114 @@ import NephosCore
 import NephosKit
 import NephosWire
 
-struct StorageCommand: AsyncParsableCommand {
+/// How full the plan is, and with what; and what makes room.
+struct StorageCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "storage", abstract: "How full the account's plan is, and with what.")
+        commandName: "storage", abstract: "How full the account's plan is, with what, and what makes room.",
+        subcommands: [Show.self, Delete.self], defaultSubcommand: Show.self)
+}
 
-    @OptionGroup var speaker: SpeakerOptions
-    @Option(help: "As the operator: this app's public databases.") var app: String?
-    @OptionGroup var output: OutputOptions
+extension StorageCommand {
+    struct Show: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Show how full the plan is, what each service has, and what lies in the containers of each app.",
+            discussion: """
+                DOCUMENTS is what lies in the folder Documents; HIDDEN is what apps keep beside it; VERSIONS is what former \
+                versions take, about. What is alike counts once, so that less may count than the others say in sum.
+                """)
 
-    private struct Report: Encodable {
-        struct Item: Encodable {
-            var service: String
-            var app: String
-            var device: String?
-            var bytes: UInt64
-            var countsOnPlan: Bool
-        }
-        var plan: String
-        var planBytes: UInt64
-        var usedBytes: UInt64
-        var items: [Item]
-        /// Services that did not answer.
-        var silent: [String] = []
-    }
+        @OptionGroup var speaker: SpeakerOptions
+        @Option(help: "As the operator: this app's public databases.") var app: String?
+        @OptionGroup var output: OutputOptions
 
-    func validate() throws {
-        guard speaker.account == nil || app == nil else { throw ValidationError("Name an --account or an --app.") }
-    }
-
-    func run() async throws {
-        let report = try await speaker.account == nil && app == nil ? ofDevice() : ofOperator()
-        let share = report.planBytes == 0 ? 100 : Double(report.usedBytes) * 100 / Double(report.planBytes)
-        var text = """
-            plan  \(report.plan), \(describe(bytes: report.planBytes))
-            used  \(describe(bytes: report.usedBytes)), \(percent(share)) \(bar(share))
-            """
-        if !report.items.isEmpty {
-            let rows = report.items.map {
-                [
-                    $0.service, shortened($0.app, to: 26), shortened($0.device ?? "-", to: 18),
-                    describe(bytes: $0.bytes), $0.countsOnPlan ? "yes" : "no",
-                ]
+        private struct Report: Encodable {
+            struct Item: Encodable {
+                var service: String
+                var app: String
+                var device: String?
+                var bytes: UInt64
+                var countsOnPlan: Bool
             }
-            text += "\n\n" + table(["SERVICE", "APP OR STORE", "DEVICE", "SIZE", "COUNTS"], rows)
+            var plan: String
+            var planBytes: UInt64
+            var usedBytes: UInt64
+            var items: [Item]
+            /// Of the apps that this device has used, the largest first.
+            var containers: [ContainerStorage] = []
+            /// Services that did not answer.
+            var silent: [String] = []
         }
-        if !report.silent.isEmpty {
-            text += "\n\nNot listed, for want of an answer: what \(report.silent.joined(separator: ", ")) stores."
+
+        func validate() throws {
+            guard speaker.account == nil || app == nil else { throw ValidationError("Name an --account or an --app.") }
         }
-        try output.print(report, text: text)
-    }
 
-    private func percent(_ share: Double) -> String {
-        share > 0 && share < 1 ? "under 1 %" : "\(Int(min(share, 1e6))) %"
-    }
+        func run() async throws {
+            let report = try await speaker.account == nil && app == nil ? ofDevice() : ofOperator()
+            let share = report.planBytes == 0 ? 100 : Double(report.usedBytes) * 100 / Double(report.planBytes)
+            var text = """
+                plan  \(report.plan), \(describe(bytes: report.planBytes))
+                used  \(describe(bytes: report.usedBytes)), \(percent(share)) \(bar(share))
+                """
+            if !report.items.isEmpty {
+                let rows = report.items.map {
+                    [
+                        $0.service, shortened($0.app, to: 26), shortened($0.device ?? "-", to: 18),
+                        describe(bytes: $0.bytes), $0.countsOnPlan ? "yes" : "no",
+                    ]
+                }
+                text += "\n\n" + table(["SERVICE", "APP OR STORE", "DEVICE", "SIZE", "COUNTS"], rows)
+            }
+            if !report.containers.isEmpty { text += "\n\n" + ContainerStorage.text(report.containers) }
+            if !report.silent.isEmpty {
+                text += "\n\nNot listed, for want of an answer: what \(report.silent.joined(separator: ", ")) stores."
+            }
+            try output.print(report, text: text)
+        }
 
-    private func bar(_ share: Double) -> String {
-        let full = min(20, max(share > 0 ? 1 : 0, Int(min(share, 100) / 5)))
-        return "[" + String(repeating: "#", count: full) + String(repeating: ".", count: 20 - full) + "]"
-    }
+        private func percent(_ share: Double) -> String {
+            share > 0 && share < 1 ? "under 1 %" : "\(Int(min(share, 1e6))) %"
+        }
 
-    private func ofDevice() async throws -> Report {
-        try await speaker.device.withSession { session in
-            _ = try session.requireAccount()
-            let limit = speaker.deployment.wait.duration
-            let storage = try await session.storage(timeout: limit)
-            let devices = try await session.devices(timeout: limit)
-            let names = Dictionary(devices.map { ($0.id.rawValue, $0.name) }) { first, _ in first }
+        private func bar(_ share: Double) -> String {
+            let full = min(20, max(share > 0 ? 1 : 0, Int(min(share, 100) / 5)))
+            return "[" + String(repeating: "#", count: full) + String(repeating: ".", count: 20 - full) + "]"
+        }
+
+        private func ofDevice() async throws -> Report {
+            try await speaker.device.withSession { session in
+                _ = try session.requireAccount()
+                let limit = speaker.deployment.wait.duration
+                let storage = try await session.storage(timeout: limit)
+                let devices = try await session.devices(timeout: limit)
+                let names = Dictionary(devices.map { ($0.id.rawValue, $0.name) }) { first, _ in first }
+                let containers = try await ContainerStorage.all(of: session, within: limit)
+                return Report(
+                    plan: storage.plan, planBytes: storage.planBytes, usedBytes: storage.usedBytes,
+                    items: storage.services.flatMap { service in
+                        service.items.map {
+                            Report.Item(
+                                service: service.service.rawValue, app: $0.app,
+                                device: $0.device.isEmpty ? nil : names[$0.device] ?? $0.device, bytes: $0.bytes,
+                                countsOnPlan: service.countsOnPlan)
+                        }
+                    }, containers: containers, silent: storage.silent.map(\.rawValue))
+            }
+        }
+
+        /// The operator sees how much, and not of what.
+        private func ofOperator() async throws -> Report {
+            var request = WireReadStorage()
+            request.accountName = speaker.account ?? ""
+            request.appID = app ?? ""
+            let reply = try OperatorConnection(directory: speaker.deployment.directory)
+                .call(.identity, request, returning: WireReadStorageReply.self)
             return Report(
-                plan: storage.plan, planBytes: storage.planBytes, usedBytes: storage.usedBytes,
-                items: storage.services.flatMap { service in
-                    service.items.map {
-                        Report.Item(
-                            service: service.service.rawValue, app: $0.app,
-                            device: $0.device.isEmpty ? nil : names[$0.device] ?? $0.device, bytes: $0.bytes,
-                            countsOnPlan: service.countsOnPlan)
-                    }
-                }, silent: storage.silent.map(\.rawValue))
+                plan: reply.plan.planID, planBytes: reply.plan.sizeBytes,
+                usedBytes: reply.services.reduce(0) { $0 + $1.usedBytes },
+                items: reply.services.map {
+                    Report.Item(service: $0.service, app: "-", device: nil, bytes: $0.usedBytes, countsOnPlan: true)
+                })
         }
-    }
-
-    /// The operator sees how much, and not of what.
-    private func ofOperator() async throws -> Report {
-        var request = WireReadStorage()
-        request.accountName = speaker.account ?? ""
-        request.appID = app ?? ""
-        let reply = try OperatorConnection(directory: speaker.deployment.directory)
-            .call(.identity, request, returning: WireReadStorageReply.self)
-        return Report(
-            plan: reply.plan.planID, planBytes: reply.plan.sizeBytes,
-            usedBytes: reply.services.reduce(0) { $0 + $1.usedBytes },
-            items: reply.services.map {
-                Report.Item(service: $0.service, app: "-", device: nil, bytes: $0.usedBytes, countsOnPlan: true)
-            })
     }
 }

@@ -2,11 +2,23 @@ public import Configuration
 internal import Foundation
 public import NephosCore
 public import NephosHTTP
+internal import NephosServiceKit
 
 /// Every key of the documents service: type, default, unit.
 public struct DocumentsConfiguration: Sendable {
     /// How contents are published over HTTP; nil: they are not.
     public var publishing: Publishing?
+    /// `documents.stream_bytes_max` and `documents.library_bytes_max`: what an account may have in containers of these
+    /// classes, which do not count on its plan. 5 GiB and 50 GiB.
+    public var streamBytesMax = 5 << 30
+    public var libraryBytesMax = 50 << 30
+
+    /// On what containers of a class count.
+    func room(of containerClass: ContainerClass) -> StorageRoom {
+        guard !containerClass.countsOnPlan else { return .plan }
+        let bytes = containerClass == .stream ? streamBytesMax : libraryBytesMax
+        return StorageRoom(name: containerClass.name, bytesMax: UInt64(clamping: bytes))
+    }
 
     /// What is published, and where.
     public struct Publishing: Sendable {
@@ -42,6 +54,10 @@ public struct DocumentsConfiguration: Sendable {
     ///
     /// - Throws: ``CloudError`` `.configurationInvalid` for a value out of range; `details` name the key.
     public init(_ reader: ConfigReader) throws(CloudError) {
+        streamBytesMax = try Self.integer(
+            reader, "documents.stream_bytes_max", default: streamBytesMax, in: 0...(1 << 60))
+        libraryBytesMax = try Self.integer(
+            reader, "documents.library_bytes_max", default: libraryBytesMax, in: 0...(1 << 60))
         let port = try Self.integer(reader, "documents.publish_port", default: 0, in: 0...65_535)
         guard port > 0 else { return }
         var publishing = Publishing(port: port)

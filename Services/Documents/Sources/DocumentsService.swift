@@ -76,6 +76,7 @@ public final class DocumentsService: CloudService {
     public func start(_ host: any ServiceRuntime) throws {
         keys = host.ownerKeys
         runtime = host
+        transfers.room = { [unowned self] in try room($0, $1, $2) }
         try transfers.start(host, as: name)
         removals.start(host)
         // Also where nothing is published any more.
@@ -97,7 +98,7 @@ public final class DocumentsService: CloudService {
         switch fact {
         case .account(let account, .locked, _), .account(let account, .closed, _): lookAtLinks(of: account)
         case .app: lookAtLinks()
-        case .account(_, .active, _), .ended, .forgotten, .tokenKey, .recall: break
+        case .account(_, .active, _), .ended, .forgotten, .container, .tokenKey, .recall: break
         }
     }
 
@@ -136,21 +137,49 @@ public final class DocumentsService: CloudService {
 
     func container(_ scope: ScopeName, _ transaction: any HandlerTransaction) throws -> Container {
         guard let keys else { throw CloudError(.serviceUnavailable, "The service is starting.") }
-        return Container(scope: scope, transaction: transaction, keys: keys, digestKeys: digestKeys)
+        return Container(
+            scope: scope, transaction: transaction, definition: runtime?.definition(of: scope.path) ?? .standard,
+            keys: keys, digestKeys: digestKeys)
     }
 
+    /// What contents of the container rest on, where what is added counts for the caller.
+    func contentUses(_ container: Container, _ caller: Caller, _ now: Timestamp) throws -> ContentUses {
+        try contentUses(container, by: CountChanges.Maker(app: caller.app, device: caller.device), at: now)
+    }
+
+    /// - Parameter now: Need not be told where nothing is added.
     func contentUses(
-        _ scope: ScopeName, _ caller: Caller, _ now: Timestamp, _ transaction: any HandlerTransaction
+        _ container: Container, by maker: CountChanges.Maker, at now: Timestamp = Timestamp(milliseconds: 0)
     ) throws -> ContentUses {
-        try transfers.uses(of: scope, app: caller.app, device: caller.device, now: now, in: transaction)
+        try transfers.uses(
+            of: container.scope, on: room(of: container), app: maker.app, device: maker.device, now: now,
+            in: container.transaction)
+    }
+
+    /// On what the container counts.
+    private func room(of container: Container) throws -> StorageRoom {
+        configuration.room(of: try container.rules().containerClass)
+    }
+
+    /// On what counts what is uploaded for the container.
+    private func room(
+        _ container: ItemName, _ caller: Caller, _ transaction: any HandlerTransaction
+    ) throws -> StorageRoom {
+        let container = try openContainer(container.rawValue, caller, transaction)
+        try container.requireChanged(by: caller.app)
+        return try room(of: container)
     }
 
     public func presenter(
         of scope: ScopeName, for caller: Caller, in transaction: any HandlerTransaction
     ) throws -> any ScopePresenter {
         let container = try openContainer(scope, caller, transaction)
+        let rules = try container.rules()
         return ContainerPresenter(
-            opener: try container.opener(), setting: try container.setting(),
+            opener: try container.opener(), digestKey: try container.setting()?.digestKey ?? [], rules: rules,
+            isReadOnly: !container.definition.isChanged(by: caller.app),
+            countedBytes: try transfers.countedBytes(of: scope, in: transaction),
+            classBytesMax: configuration.room(of: rules.containerClass).bytesMax,
             damaged: try transfers.damagedChunks(
                 of: scope, limit: DocumentLimits.damagedChunksMax, in: transaction))
     }

@@ -6,7 +6,7 @@ internal import NephosStorage
 internal import NephosWire
 
 /// What follows when an item is removed for good: its versions and further contents go, and what lay in it, folder by
-/// folder. And what has lain in the trash for its time is removed.
+/// folder. And what has lain in the trash for its time is removed, and what its container keeps for a while.
 ///
 /// A damaged item goes like any other, and keeps nobody's waiting.
 extension DocumentsService {
@@ -15,13 +15,14 @@ extension DocumentsService {
 
     /// - Returns: Whether there may be more.
     func removeSome(in transaction: any HandlerTransaction) throws -> Bool {
-        let ended = try endAnnouncements(in: transaction)
-        let emptied = try emptyTrash(in: transaction) || ended
+        let announced = try endAnnouncements(in: transaction)
+        let emptied = try emptyTrash(in: transaction) || announced
+        let ended = try removeEnded(in: transaction)
         let removals = try ContainerRows.removals(after: lastRemoval, limit: Self.step, in: transaction)
         guard let owner = removals.first?.scope.owner else {
             // All owners have had their turn.
             defer { lastRemoval = nil }
-            return emptied || lastRemoval != nil
+            return emptied || ended || lastRemoval != nil
         }
         lastRemoval = owner
         var work = 0
@@ -65,10 +66,16 @@ extension DocumentsService {
 
     private func giveBack(_ version: WireDocumentContent, in container: Container) throws {
         let content = UsedContent(version)
-        try transfers.uses(
-            of: container.scope, app: content.app, device: content.device, now: Timestamp(milliseconds: 0),
-            in: container.transaction
-        ).giveBack([content])
+        try contentUses(container, by: CountChanges.Maker(app: content.app, device: content.device))
+            .giveBack([content])
+    }
+
+    /// What an item that is removed counts besides its contents is given back.
+    private func giveBackItem(_ id: DocumentID, in container: Container) throws {
+        guard let counted = try container.rows.counted(id) else { return }
+        try container.rows.set(nil, for: id)
+        try contentUses(container, by: counted.maker)
+            .release(counted.bytes, app: counted.maker.app, device: counted.maker.device)
     }
 
     private func remove(_ children: [DocumentID], of folder: DocumentID, in container: Container) throws {
@@ -77,6 +84,7 @@ extension DocumentsService {
             try container.rows.removeChild(id, of: folder)
             try container.rows.setTrashed(id, at: nil)
             try container.rows.addRemoval(of: id)
+            try giveBackItem(id, in: container)
             if let item = try container.transaction.item(container.scope, id.name), !item.deleted {
                 gone.append(ChangedItem(name: id.name, body: nil))
             }
@@ -93,20 +101,43 @@ extension DocumentsService {
             before: now.advanced(by: .zero - DocumentLimits.trashRetention), limit: Self.step, in: transaction)
         for (scope, items) in Dictionary(grouping: old, by: \.scope) {
             let container = try container(scope, transaction)
-            var gone: [ChangedItem] = []
-            for id in items.map(\.item) {
-                try container.rows.setTrashed(id, at: nil)
-                guard let stored = try transaction.item(scope, id.name), !stored.deleted else { continue }
-                // Where a damaged one lay nobody knows; that row says nothing to anybody.
-                if let item = try? container.item(id), let folder = DocumentID(bytes: item.parent) {
-                    try container.rows.removeChild(id, of: folder)
-                }
-                try container.rows.addRemoval(of: id)
-                gone.append(ChangedItem(name: id.name, body: nil))
-            }
-            try publish(gone, in: container)
+            try publish(items.compactMap { try end($0.item, in: container) }, in: container)
         }
         return !old.isEmpty
+    }
+
+    /// What a container keeps for a while has its end.
+    ///
+    /// - Returns: Whether there was any.
+    private func removeEnded(in transaction: any HandlerTransaction) throws -> Bool {
+        guard let now = runtime?.loop.wallClock.now else { return false }
+        let ended = try ContainerRows.ended(at: now, limit: Self.step, in: transaction)
+        for (scope, items) in Dictionary(grouping: ended, by: \.scope) {
+            let container = try container(scope, transaction)
+            try publish(items.compactMap { try end($0.item, in: container) }, in: container)
+        }
+        return !ended.isEmpty
+    }
+
+    /// Removes an item for good, wherever it lies.
+    ///
+    /// - Returns: Nil: it is removed already.
+    private func end(_ id: DocumentID, in container: Container) throws -> ChangedItem? {
+        let rows = container.rows
+        try rows.setTrashed(id, at: nil)
+        try giveBackItem(id, in: container)
+        guard let stored = try container.transaction.item(container.scope, id.name), !stored.deleted else { return nil }
+        // Where a damaged one lay nobody knows; that row says nothing to anybody.
+        if let item = try? container.item(id), let folder = DocumentID(bytes: item.parent) {
+            try rows.removeChild(id, of: folder)
+            if !item.hasTrash {
+                let nameKey = try container.key(of: [UInt8](item.name), by: container.rules().names)
+                try rows.set(nil, in: folder, called: nameKey)
+                try rows.setCount(max(0, rows.count(of: folder) - 1), of: folder)
+            }
+        }
+        try rows.addRemoval(of: id)
+        return ChangedItem(name: id.name, body: nil)
     }
 
     /// Stores what the service changes by itself, and tells devices.

@@ -44,6 +44,8 @@ extension IdentityService {
         router.write(WireUpdateApp.self, access: .operatorOnly, updateApp)
         router.write(WireRemoveApp.self, access: .operatorOnly, removeApp)
         router.read(WireListApps.self, access: .operatorOnly, listApps)
+        router.write(WireSaveContainer.self, access: .operatorOnly, saveContainer)
+        router.read(WireListContainers.self, access: .operatorOnly, listContainers)
         router.write(WireSavePlan.self, access: .operatorOnly, savePlan)
         router.read(WireListPlans.self, access: .operatorOnly, listPlans)
         router.write(WireSetPlan.self, access: .operatorOnly, setPlan)

@@ -55,7 +55,7 @@ public final class NotificationsService: CloudService {
             door?.end(because: standing == .closed ? .accountClosed : .accountLocked) { $0.account == account }
         case .app(let app, _):
             door?.end(because: SubscriptionDoor.entitlementsChanged) { $0.apps.contains(app) }
-        case .forgotten, .tokenKey, .recall: break
+        case .forgotten, .container, .tokenKey, .recall: break
         }
     }
 

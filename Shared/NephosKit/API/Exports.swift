@@ -10,6 +10,7 @@
 @_exported public import struct NephosCore.ChangeToken
 @_exported public import struct NephosCore.CloudError
 @_exported public import struct NephosCore.ConnectionString
+@_exported public import struct NephosCore.ContainerClass
 @_exported public import struct NephosCore.DeviceID
 @_exported public import struct NephosCore.DocumentID
 @_exported public import struct NephosCore.HybridTimestamp

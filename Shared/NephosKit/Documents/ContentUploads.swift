@@ -307,7 +307,8 @@ final class ContentUploads {
         upload.isOpen = true
         do {
             let purpose = BulkClient.Purpose(
-                upload: [UInt8](upload.transfer), uploadBytes: upload.storedBytes.addingClamped(UInt64(counted)))
+                upload: [UInt8](upload.transfer), uploadBytes: upload.storedBytes.addingClamped(UInt64(counted)),
+                container: model.name)
             let client = try engine.makeBulkClient(of: .documents, app: model.app, purpose)
             upload.client = client
             client.onRoom = { [weak self, weak upload] in
@@ -442,6 +443,7 @@ final class ContentUploads {
         var request = WireOpenTransfer()
         request.transferID = upload.transfer
         request.uploadBytes = upload.storedBytes
+        request.container = model.name
         upload.isOpen = true
         engine.call(.documents, request, as: WireOpenTransferReply.self, app: model.app) {
             [weak self, weak upload] result, _ in

@@ -113,6 +113,12 @@ extension DocumentTransaction {
         ).compactMap(Self.held)
     }
 
+    /// Goes through everything with a body, one by one, in no order that means anything.
+    func eachItem(_ body: (HeldDocument) throws -> Void) throws {
+        let rows = try Row.fetchCursor(cached(Self.visible(where: "1", by: nil)), arguments: arguments())
+        while let row = try rows.next() { if let item = Self.held(row) { try body(item) } }
+    }
+
     /// Everything with a body, in no order that means anything.
     func all() throws -> [HeldDocument] { try fetch(where: "1") }
 }

@@ -183,6 +183,7 @@ public final class UbiquityContainer: Sendable {
             var draft = DocumentDraft(documents, now: engine.stamp.now, makeID: engine.makeDocumentID)
             try draft.require(conditions)
             let value = try body(&draft)
+            try documents.check(draft)
             let requests = try draft.requests(container: id)
             guard try documents.rows.operationCount() + requests.count <= Self.pendingMax else {
                 throw CloudError(

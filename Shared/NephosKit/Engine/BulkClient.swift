@@ -15,10 +15,13 @@ package final class BulkClient {
         package var upload: [UInt8]?
         /// Room that the upload needs in all (``BulkLimits/counted(_:)`` of each chunk).
         package var uploadBytes: UInt64
+        /// For which container it is; empty: for any that counts on the plan.
+        package var container: String
 
-        package init(upload: [UInt8]? = nil, uploadBytes: UInt64 = 0) {
+        package init(upload: [UInt8]? = nil, uploadBytes: UInt64 = 0, container: String = "") {
             self.upload = upload
             self.uploadBytes = uploadBytes
+            self.container = container
         }
     }
 

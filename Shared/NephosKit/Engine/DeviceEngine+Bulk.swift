@@ -22,6 +22,7 @@ extension DeviceEngine {
             var request = WireOpenTransfer()
             request.transferID = Data(purpose.upload ?? [])
             request.uploadBytes = purpose.uploadBytes
+            request.container = purpose.container
             call(service, request, as: WireOpenTransferReply.self, app: app) { [weak self] result, _ in
                 let pass = result.map {
                     BulkClient.Pass(

@@ -112,6 +112,8 @@ public protocol ServiceRuntime: AnyObject {
     /// Whether what an app has left for others in an account's scope is still given to them: the account is neither
     /// locked nor closed, and the app lists the scope. Asked whenever it is given.
     func serves(_ scope: ScopeName, to app: AppID) -> Bool
+    /// What the operator has said that a container is.
+    func definition(of container: ItemName) -> ContainerDefinition
     /// Runs the body in the next group's transaction, as if it were a request.
     func submit(_ body: @escaping (any HandlerTransaction) throws -> Void)
     /// The same, and then calls the completion: with nil when the group is on disk, or with why nothing of this was

@@ -280,6 +280,10 @@ public final class ServiceHost: ServiceRuntime {
 
     public func refusal(of caller: Caller) -> CloudError? { gate.verifier.refusal(of: caller) }
 
+    public func definition(of container: ItemName) -> ContainerDefinition {
+        gate.verifier.directory.definition(of: container)
+    }
+
     public func serves(_ scope: ScopeName, to app: AppID) -> Bool {
         guard let account = scope.owner.account else { return false }
         return gate.verifier.serves(scope.path, of: account, by: service.name, to: app)

@@ -34,6 +34,7 @@ enum LedgerStore {
             name: "ledger-004-plan",
             // -1: it is not known.
             statements: ["ALTER TABLE storage_owners ADD COLUMN plan BIGINT NOT NULL DEFAULT -1"]),
+        RoomStore.migration,
     ]
 
     private static let columns = "revision, allotted, used, plan"
@@ -122,5 +123,6 @@ enum LedgerStore {
         try transaction.execute(deleteOwner, [.text(owner.rawValue)])
         try transaction.execute(deleteUsage, [.text(owner.rawValue)])
         try ReservationStore.removeAll(of: owner, in: transaction)
+        try RoomStore.remove(owner, in: transaction)
     }
 }

@@ -12,12 +12,14 @@ public struct ReservationID: Hashable, Sendable {
     }
 }
 
-/// Room that is kept for content which is under way, and counts on the owner's plan as if it were used.
+/// Room that is kept for content which is under way, and counts as if it were used.
 public struct Reservation: Hashable, Sendable {
     public var id: ReservationID
     public var owner: Owner
     public var app: AppID
     public var device: DeviceID
+    /// On what it counts.
+    public var room: StorageRoom
     /// Bytes of room.
     public var bytes: UInt64
     /// Bytes of it that have something in them. Never more than there is room.

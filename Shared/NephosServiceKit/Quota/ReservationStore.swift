@@ -29,7 +29,7 @@ enum ReservationStore {
             "CREATE INDEX storage_reservations_by_end ON storage_reservations (expires, owner_id, id)",
         ])
 
-    private static let columns = "owner_id, id, app, device, bytes, filled, expires"
+    private static let columns = "owner_id, id, app, device, bytes, filled, expires, room"
     private static let select = SQL("SELECT \(columns) FROM storage_reservations WHERE owner_id = ?1 AND id = ?2")
     private static let selectEnded = SQL(
         """
@@ -47,7 +47,7 @@ enum ReservationStore {
         "SELECT COUNT(*) FROM storage_reservations WHERE owner_id = ?1 AND device = ?2")
     private static let upsert = SQL(
         """
-        INSERT INTO storage_reservations (\(columns)) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+        INSERT INTO storage_reservations (\(columns)) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
         ON CONFLICT (owner_id, id) DO UPDATE SET
             bytes = excluded.bytes, filled = excluded.filled, expires = excluded.expires
         """)
@@ -109,7 +109,7 @@ enum ReservationStore {
                 .text(reservation.owner.rawValue), .blob(reservation.id.bytes), .text(reservation.app.rawValue),
                 .text(reservation.device.rawValue), .integer(Int64(clamping: reservation.bytes)),
                 .integer(Int64(clamping: reservation.filled)),
-                .integer(Int64(clamping: reservation.expires.milliseconds)),
+                .integer(Int64(clamping: reservation.expires.milliseconds)), .text(reservation.room.name),
             ])
     }
 
@@ -131,7 +131,7 @@ enum ReservationStore {
         let bytes = UInt64(clamping: row.integer(4))
         return Reservation(
             id: id, owner: Owner(row.text(0)), app: AppID(row.text(2)), device: DeviceID(row.text(3)),
-            bytes: bytes, filled: min(bytes, UInt64(clamping: row.integer(5))),
+            room: StorageRoom(named: row.text(7)), bytes: bytes, filled: min(bytes, UInt64(clamping: row.integer(5))),
             expires: Timestamp(milliseconds: UInt64(clamping: row.integer(6))))
     }
 }

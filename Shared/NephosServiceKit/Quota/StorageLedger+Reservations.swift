@@ -18,12 +18,13 @@ extension StorageLedger {
     ///
     /// - Parameters:
     ///   - bytes: In all. Less than before gives room back, but never what is filled.
+    ///   - room: On what it counts: of one that is known, the same as before.
     ///   - expires: When it ends, unless that was put off further already.
     /// - Throws: ``CloudError`` `.quotaExceeded`, `.serviceBusy` as ``charge(_:to:app:device:in:)``, and if the
     ///   owner or the device has too many. Nothing was changed then.
     public func reserve(
-        _ bytes: UInt64, under id: ReservationID, for owner: Owner, app: AppID, device: DeviceID,
-        until expires: Timestamp, now: Timestamp, in transaction: any HandlerTransaction
+        _ bytes: UInt64, under id: ReservationID, for owner: Owner, on room: StorageRoom = .plan, app: AppID,
+        device: DeviceID, until expires: Timestamp, now: Timestamp, in transaction: any HandlerTransaction
     ) throws -> Reservation {
         let known = try ReservationStore.find(id, of: owner, in: transaction)
         guard known?.hasEnded(at: now) != true else {
@@ -39,14 +40,18 @@ extension StorageLedger {
         }
         var reservation =
             known
-            ?? Reservation(id: id, owner: owner, app: app, device: device, bytes: 0, filled: 0, expires: expires)
+            ?? Reservation(
+                id: id, owner: owner, app: app, device: device, room: room, bytes: 0, filled: 0, expires: expires)
+        guard reservation.room.name == room.name else { throw CloudError.otherRoom }
         let bytes = max(bytes, reservation.filled)
         if bytes >= reservation.bytes {
             try charge(
-                bytes - reservation.bytes, to: owner, app: reservation.app, device: reservation.device, in: transaction)
+                bytes - reservation.bytes, to: owner, on: room, app: reservation.app, device: reservation.device,
+                in: transaction)
         } else {
             try release(
-                reservation.bytes - bytes, of: owner, app: reservation.app, device: reservation.device, in: transaction)
+                reservation.bytes - bytes, of: owner, on: room, app: reservation.app, device: reservation.device,
+                in: transaction)
         }
         reservation.bytes = bytes
         reservation.expires = max(reservation.expires, expires)
@@ -125,12 +130,13 @@ extension StorageLedger {
         reservation.filled -= bytes
         reservation.bytes -= bytes
         try ReservationStore.save(reservation, in: transaction)
+        guard reservation.room.isPlan else { return }
         try move(
             bytes, of: reservation.owner, from: (reservation.app, reservation.device), to: (app, device),
             in: transaction)
     }
 
-    /// Counts bytes for another app and device of the same owner.
+    /// Counts bytes on the plan for another app and device of the same owner.
     public func move(
         _ bytes: UInt64, of owner: Owner, from old: (app: AppID, device: DeviceID),
         to new: (app: AppID, device: DeviceID), in transaction: any HandlerTransaction
@@ -206,6 +212,15 @@ extension StorageLedger {
         let bytes = min(bytes, reservation.bytes)
         reservation.bytes -= bytes
         try release(
-            bytes, of: reservation.owner, app: reservation.app, device: reservation.device, in: transaction)
+            bytes, of: reservation.owner, on: reservation.room, app: reservation.app, device: reservation.device,
+            in: transaction)
     }
+}
+
+extension CloudError {
+    /// An upload is for a container that counts otherwise than the one that it is used for.
+    public static let otherRoom = CloudError(
+        .invalidArguments,
+        "The upload was opened for what counts otherwise. Name the container when you open it, and use another id.",
+        details: ["argument": "transfer_id"])
 }

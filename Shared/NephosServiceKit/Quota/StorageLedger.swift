@@ -68,12 +68,15 @@ public final class StorageLedger {
 
     /// Counts bytes that are about to be stored.
     ///
-    /// - Throws: ``CloudError`` `.quotaExceeded` when the plan has no room for
+    /// - Parameter room: On what they count.
+    /// - Throws: ``CloudError`` `.quotaExceeded` when the plan, or the other room, has none for
     ///   them; `.serviceBusy` while room is being asked for. Nothing is counted then.
     public func charge(
-        _ bytes: UInt64, to owner: Owner, app: AppID, device: DeviceID, in transaction: any HandlerTransaction
+        _ bytes: UInt64, to owner: Owner, on room: StorageRoom = .plan, app: AppID, device: DeviceID,
+        in transaction: any HandlerTransaction
     ) throws {
         guard bytes > 0 else { return }
+        guard room.isPlan else { return try charge(bytes, to: owner, beside: room, in: transaction) }
         let known = try LedgerStore.find(owner, in: transaction)
         switch RoomRule.charge(bytes, to: known) {
         case .fits: break
@@ -86,8 +89,11 @@ public final class StorageLedger {
 
     /// Counts bytes that are removed. Never refused.
     public func release(
-        _ bytes: UInt64, of owner: Owner, app: AppID, device: DeviceID, in transaction: any HandlerTransaction
+        _ bytes: UInt64, of owner: Owner, on room: StorageRoom = .plan, app: AppID, device: DeviceID,
+        in transaction: any HandlerTransaction
     ) throws {
+        guard bytes > 0 else { return }
+        guard room.isPlan else { return try release(bytes, of: owner, beside: room, in: transaction) }
         guard let known = try LedgerStore.find(owner, in: transaction) else { return }
         try LedgerStore.addUsed(
             -Int64(clamping: min(bytes, known.used)), of: owner, app: app, device: device, in: transaction)

@@ -15,6 +15,7 @@ struct Directory {
     /// Those that are not active.
     private var standings: [AccountID: (standing: DirectoryFact.Standing, version: UInt64)] = [:]
     private var apps: [AppID: Entitlements] = [:]
+    private var containers: [ItemName: ContainerDefinition] = [:]
     private(set) var tokenKeys: [String: DirectoryFact.TokenKey] = [:]
 
     mutating func learn(_ fact: DirectoryFact) {
@@ -31,6 +32,9 @@ struct Directory {
         case .app(let app, let entitlements):
             if let known = apps[app], DirectoryFact.app(app, known).outweighs(fact) { return }
             apps[app] = entitlements
+        case .container(let container, let definition):
+            if let known = containers[container], DirectoryFact.container(container, known).outweighs(fact) { return }
+            containers[container] = definition
         case .tokenKey(let key):
             if let known = tokenKeys[key.id], DirectoryFact.tokenKey(known).outweighs(fact) { return }
             tokenKeys[key.id] = key
@@ -39,6 +43,8 @@ struct Directory {
     }
 
     func standing(of account: AccountID) -> DirectoryFact.Standing { standings[account]?.standing ?? .active }
+
+    func definition(of container: ItemName) -> ContainerDefinition { containers[container] ?? .standard }
 
     /// Whether the app may use the scope, as far as is known. Of one that was never heard of nothing bad is known.
     func serves(_ scope: ItemName, of service: ServiceName, to app: AppID) -> Bool {
@@ -136,7 +142,7 @@ extension Directory {
         case .account(_, .active, _), .forgotten:
             return _ = try transaction.execute(delete, [.text(item.name.rawValue)])
         case .ended, .account(_, .closed, _): forget = now.advanced(by: endingRetention)
-        case .account(_, .locked, _), .app: break
+        case .account(_, .locked, _), .app, .container: break
         case .tokenKey(let key): forget = key.retires?.advanced(by: endingRetention)
         }
         try transaction.execute(

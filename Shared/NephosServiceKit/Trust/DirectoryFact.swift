@@ -14,6 +14,7 @@ public enum DirectoryFact: Sendable {
     /// The version rises with each change of the standing.
     case account(AccountID, Standing, version: UInt64)
     case app(AppID, Entitlements)
+    case container(ItemName, ContainerDefinition)
     case tokenKey(TokenKey)
     /// Room of this owner that is held and not used is wanted back.
     case recall(owner: String)
@@ -74,6 +75,9 @@ public enum DirectoryFact: Sendable {
         case "app":
             guard let state = try? WireAppState(serializedBytes: item.body) else { return nil }
             self = .app(AppID(id), Entitlements(state.app, isRemoved: state.removed))
+        case "container":
+            guard let state = try? WireContainerState(serializedBytes: item.body) else { return nil }
+            self = .container(ItemName(id), ContainerDefinition(state.definition))
         case "token-key":
             guard let state = try? WireTokenKeyState(serializedBytes: item.body),
                 let key = try? Curve25519.Signing.PublicKey(rawRepresentation: state.publicKey)
@@ -99,6 +103,7 @@ extension DirectoryFact {
         case (.account(_, .closed, _), .account(_, let standing, _)): standing != .closed
         case (.account(_, _, let mine), .account(_, let standing, let theirs)): standing != .closed && mine > theirs
         case (.app(_, let mine), .app(_, let theirs)): mine.version > theirs.version
+        case (.container(_, let mine), .container(_, let theirs)): mine.version > theirs.version
         case (.tokenKey(let mine), .tokenKey(let theirs)):
             mine.retires.map { end in theirs.retires.map { end < $0 } ?? true } ?? false
         default: false

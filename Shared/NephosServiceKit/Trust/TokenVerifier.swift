@@ -62,7 +62,7 @@ struct TokenVerifier {
             forget { $0.caller.account == account }
         case .app(let app, _): forget { $0.caller.app == app }
         case .tokenKey(let key): if key.retires != nil { forget { $0.keyID == key.id } }
-        case .account(_, .active, _), .forgotten, .recall: break
+        case .account(_, .active, _), .forgotten, .container, .recall: break
         }
     }
 

@@ -40,6 +40,10 @@ public nonisolated struct WireOpenTransfer: Sendable {
   /// already, what it needs in all; less than before gives room back, never less than what was stored.
   public var uploadBytes: UInt64 = 0
 
+  /// Of an upload: the container that its contents are for. One of a class that does not count on the plan has to be
+  /// named: its room is of the class, and no content of another may rest on it. Empty: one that counts on the plan.
+  public var container: String = String()
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -106,7 +110,7 @@ fileprivate nonisolated let _protobuf_package = "nephos"
 
 nonisolated extension WireOpenTransfer: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".OpenTransfer"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}transfer_id\0\u{3}upload_bytes\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}transfer_id\0\u{3}upload_bytes\0\u{1}container\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -116,6 +120,7 @@ nonisolated extension WireOpenTransfer: SwiftProtobuf.Message, SwiftProtobuf._Me
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularBytesField(value: &self.transferID) }()
       case 2: try { try decoder.decodeSingularUInt64Field(value: &self.uploadBytes) }()
+      case 3: try { try decoder.decodeSingularStringField(value: &self.container) }()
       default: break
       }
     }
@@ -128,12 +133,16 @@ nonisolated extension WireOpenTransfer: SwiftProtobuf.Message, SwiftProtobuf._Me
     if self.uploadBytes != 0 {
       try visitor.visitSingularUInt64Field(value: self.uploadBytes, fieldNumber: 2)
     }
+    if !self.container.isEmpty {
+      try visitor.visitSingularStringField(value: self.container, fieldNumber: 3)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireOpenTransfer, rhs: WireOpenTransfer) -> Bool {
     if lhs.transferID != rhs.transferID {return false}
     if lhs.uploadBytes != rhs.uploadBytes {return false}
+    if lhs.container != rhs.container {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

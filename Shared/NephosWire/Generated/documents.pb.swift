@@ -1231,8 +1231,19 @@ public nonisolated struct WireContainerInfo: Sendable {
   /// There are more of them than are named.
   public var moreDamaged: Bool = false
 
-  /// What the container's contents, versions and trash count on the plan, in bytes.
+  /// What the container's items count, with their contents, versions and those in the trash, in bytes: on the plan, or
+  /// on the bound of its class.
   public var countedBytes: UInt64 = 0
+
+  /// What the container is for this account: fixed with the first change, and until then what the operator says now.
+  public var containerClass: WireContainerClass = .unspecified
+
+  /// The operator lets another app alone change it.
+  public var readOnly: Bool = false
+
+  /// Of a class that does not count on the plan: what all containers of the class may have together, in bytes. 0: it
+  /// counts on the plan.
+  public var classBytesMax: UInt64 = 0
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -3279,7 +3290,7 @@ nonisolated extension WireLinkRecord: SwiftProtobuf.Message, SwiftProtobuf._Mess
 
 nonisolated extension WireContainerInfo: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ContainerInfo"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}name_rule\0\u{3}item_count\0\u{3}item_count_max\0\u{3}folder_count_max\0\u{3}damaged_chunks\0\u{3}more_damaged\0\u{3}counted_bytes\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}name_rule\0\u{3}item_count\0\u{3}item_count_max\0\u{3}folder_count_max\0\u{3}damaged_chunks\0\u{3}more_damaged\0\u{3}counted_bytes\0\u{3}container_class\0\u{3}read_only\0\u{3}class_bytes_max\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3294,6 +3305,9 @@ nonisolated extension WireContainerInfo: SwiftProtobuf.Message, SwiftProtobuf._M
       case 5: try { try decoder.decodeRepeatedBytesField(value: &self.damagedChunks) }()
       case 6: try { try decoder.decodeSingularBoolField(value: &self.moreDamaged) }()
       case 7: try { try decoder.decodeSingularUInt64Field(value: &self.countedBytes) }()
+      case 8: try { try decoder.decodeSingularEnumField(value: &self.containerClass) }()
+      case 9: try { try decoder.decodeSingularBoolField(value: &self.readOnly) }()
+      case 10: try { try decoder.decodeSingularUInt64Field(value: &self.classBytesMax) }()
       default: break
       }
     }
@@ -3321,6 +3335,15 @@ nonisolated extension WireContainerInfo: SwiftProtobuf.Message, SwiftProtobuf._M
     if self.countedBytes != 0 {
       try visitor.visitSingularUInt64Field(value: self.countedBytes, fieldNumber: 7)
     }
+    if self.containerClass != .unspecified {
+      try visitor.visitSingularEnumField(value: self.containerClass, fieldNumber: 8)
+    }
+    if self.readOnly != false {
+      try visitor.visitSingularBoolField(value: self.readOnly, fieldNumber: 9)
+    }
+    if self.classBytesMax != 0 {
+      try visitor.visitSingularUInt64Field(value: self.classBytesMax, fieldNumber: 10)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -3332,6 +3355,9 @@ nonisolated extension WireContainerInfo: SwiftProtobuf.Message, SwiftProtobuf._M
     if lhs.damagedChunks != rhs.damagedChunks {return false}
     if lhs.moreDamaged != rhs.moreDamaged {return false}
     if lhs.countedBytes != rhs.countedBytes {return false}
+    if lhs.containerClass != rhs.containerClass {return false}
+    if lhs.readOnly != rhs.readOnly {return false}
+    if lhs.classBytesMax != rhs.classBytesMax {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

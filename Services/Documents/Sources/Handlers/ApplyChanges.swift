@@ -9,7 +9,7 @@ internal import NephosWire
 extension DocumentsService {
     /// Changes a container: all of the batch or nothing.
     ///
-    /// - Throws: ``CloudError`` `.missingEntitlement`, `.invalidArguments`, `.limitExceeded`, `.alreadyExists` (a name or
+    /// - Throws: ``CloudError`` `.missingEntitlement`, `.permissionFailure` (another app alone changes the container), `.invalidArguments`, `.limitExceeded`, `.alreadyExists` (a name or
     ///   an id is taken), `.unknownItem`, `.constraintViolation` (something has changed since the device looked),
     ///   `.quotaExceeded`. Nothing was changed then, and the details name the item.
     func applyChanges(
@@ -17,6 +17,7 @@ extension DocumentsService {
     ) throws -> WireApplyChangesReply {
         let caller = try context.requireCaller()
         let container = try openContainer(request.container, caller, transaction)
+        try container.requireChanged(by: caller.app)
         let source = try sourceContainer(request.sourceContainer, of: container, caller, transaction)
         if case .lost(_, isNews: true) = try transaction.judge(
             ChangeToken(request.head), in: container.scope.partition)
@@ -24,16 +25,15 @@ extension DocumentsService {
             throw CloudError.oldCopy
         }
         try check(request, transaction)
-        let setting = try container.setting()
         let batch = Batch(
-            container, setting?.rule ?? .folded,
+            container, try container.rules(),
             by: Batch.Writer(app: caller.app, device: caller.device, now: context.now))
         try decide(request, batch)
-        let uses = try contentUses(container.scope, caller, context.now, transaction)
+        let uses = try contentUses(container, caller, context.now)
         try uses.take(
             (batch.versions + batch.renditions).map { UsedContent($0.content) },
             nodes: request.nodes.map { [UInt8]($0) },
-            from: Self.upload(request.transferID), besides: source)
+            from: Self.upload(request.transferID), besides: source, counting: batch.recount())
         return try write(batch, uses, caller, context)
     }
 
@@ -85,6 +85,9 @@ extension DocumentsService {
         }
         let digestKey = try container.madeSetting().digestKey
         try batch.writeRows()
+        if let newest = batch.containerClass.itemsMax, batch.created > 0, try container.rows.endItems(beyond: newest) {
+            container.transaction.afterCommit { [weak self] in self?.removals.beginSoon() }
+        }
         let old = try (batch.takeOldVersions() + batch.formerRenditions.map(\.content)).map { UsedContent($0) }
         try uses.giveBack(old)
         if !old.isEmpty { container.transaction.afterCommit { [transfers] in transfers.removeSoon() } }

@@ -57,7 +57,7 @@ extension Batch {
             guard request.hasContent else {
                 throw CloudError(.invalidArguments, "A file has a content.", details: ["argument": "content"])
             }
-            try ContentRule.check(request.content, of: request.kind)
+            try ContentRule.check(request.content, of: request.kind, in: containerClass)
         case .folder:
             guard !request.hasContent else {
                 throw CloudError(.invalidArguments, "A folder has no content.", details: ["argument": "content"])
@@ -106,7 +106,7 @@ extension Batch {
         guard item.hasContent else {
             throw CloudError(.invalidArguments, "A folder has no content.", details: Self.details(id))
         }
-        try ContentRule.check(request.content, of: item.kind)
+        try ContentRule.check(request.content, of: item.kind, in: containerClass)
         if try isKnown(request.content.version, of: id) { return }
         // Nobody would find it there.
         try checkLives(id, item)
@@ -186,7 +186,7 @@ extension Batch {
         // Where it was is gone, lies in the trash itself, or too deep by now: then where the person finds it.
         do { try checkFolder(folder, moved: item.kind == .folder ? id : nil) } catch let error as CloudError
             where error.code == .unknownItem || error.code == .limitExceeded && error.details["depth_max"] != nil
-        { folder = .documents }
+        { folder = containerClass.hasDocuments ? .documents : .top }
         item.name = Data(try take([UInt8](item.name), in: folder, for: id, request.clash))
         if folder != old {
             children[old, default: [:]][id] = false

@@ -11,7 +11,7 @@ extension Batch {
             throw CloudError(
                 .invalidArguments, "A folder has no content, and so no further ones.", details: Self.details(id))
         }
-        try RenditionRule.check(request)
+        try RenditionRule.check(request, in: containerClass)
         let former = item.renditions.first { $0.name == request.name }
         // Its own, repeated.
         if request.hasContent, former?.content.version == request.content.version { return }

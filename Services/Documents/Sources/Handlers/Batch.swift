@@ -17,6 +17,7 @@ final class Batch {
 
     let container: Container
     let rule: DocumentNameRule
+    let containerClass: ContainerClass
     let writer: Writer
 
     /// Who changes the container, and when.
@@ -28,6 +29,10 @@ final class Batch {
 
     /// Items that were looked at, as they will be; nil: there is none.
     private var items: [DocumentID: WireDocumentItem?] = [:]
+    /// What those that were there counted besides their contents.
+    private(set) var sizes: [DocumentID: UInt64] = [:]
+    /// The same from now on, of those of which that has changed; nil: they are removed.
+    var counted: [DocumentID: CountedItem?] = [:]
     /// Items that change, in the order of their first change.
     private(set) var changed: [DocumentID] = []
     /// Items that are already as was asked.
@@ -55,9 +60,10 @@ final class Batch {
     /// Items that come into the trash (true), or leave it.
     var trashed: [DocumentID: Bool] = [:]
 
-    init(_ container: Container, _ rule: DocumentNameRule, by writer: Writer) {
+    init(_ container: Container, _ rules: Container.Rules, by writer: Writer) {
         self.container = container
-        self.rule = rule
+        rule = rules.names
+        containerClass = rules.containerClass
         self.writer = writer
     }
 
@@ -78,6 +84,7 @@ final class Batch {
         try look()
         let item = try container.item(id)
         items.updateValue(item, forKey: id)
+        sizes[id] = try item?.countedBytes()
         return item
     }
 
@@ -127,6 +134,11 @@ final class Batch {
             depth += 1
         }
         guard depth + height <= DocumentLimits.depthMax else { throw Self.tooDeep(folder) }
+        guard next != .documents || containerClass.hasDocuments else {
+            throw CloudError(
+                .constraintViolation, "A container of this class has nothing in Documents. Put it beside.",
+                details: Self.details(folder).merging(["class": containerClass.name]) { $1 })
+        }
     }
 
     private static func tooDeep(_ folder: DocumentID) -> CloudError {
@@ -266,6 +278,7 @@ final class Batch {
             let sealed = try container.seal(content.serializedBytes(), as: .rendition(id, version))
             try rows.addRendition(version, sealed: sealed, of: id)
         }
+        for (id, counted) in counted { try rows.set(counted, for: id) }
     }
 
     private func write(_ content: WireDocumentContent, of id: DocumentID) throws {
@@ -279,18 +292,18 @@ final class Batch {
     }
 
     /// Takes versions that are no more kept (``VersionRule``) of items that got another one: once an hour, and where there
-    /// are more than ``DocumentLimits/versionsMax``. After the rows were written.
+    /// are more than ``ContainerClass/versionsMax``. After the rows were written.
     func takeOldVersions() throws -> [WireDocumentContent] {
         var old: [WireDocumentContent] = []
         for id in Set(versions.map(\.item)).sorted() {
             guard let item = items[id] ?? nil else { continue }
             let isDue = formerCommits[id].map { VersionRule.isDue(since: $0, at: writer.now.nanoseconds) } ?? false
-            guard try isDue || container.rows.versionCount(of: id) > DocumentLimits.versionsMax else { continue }
+            guard try isDue || container.rows.versionCount(of: id) > containerClass.versionsMax else { continue }
             let contents = [item.content] + item.conflicts
             let superfluous = VersionRule.superfluous(
                 try container.versionTimes(of: id),
                 needed: Set(contents.flatMap { [[UInt8]($0.version), [UInt8]($0.base)] }),
-                at: writer.now.nanoseconds, countMax: DocumentLimits.versionsMax)
+                at: writer.now.nanoseconds, countMax: containerClass.versionsMax)
             for version in superfluous {
                 if let row = try container.rows.version(version, of: id), let content = try container.open(row, of: id)
                 {

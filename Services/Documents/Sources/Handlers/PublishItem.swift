@@ -19,6 +19,7 @@ extension DocumentsService {
     ) throws -> WirePublishItemReply {
         let caller = try context.requireCaller()
         let container = try openContainer(request.container, caller, transaction)
+        try container.requireChanged(by: caller.app)
         guard let publishing = configuration.publishing else { throw CloudError.nothingPublished }
         guard let id = DocumentID(bytes: request.link), request.secretHash.count == LinkSecret.hashBytes else {
             throw CloudError(
@@ -46,7 +47,7 @@ extension DocumentsService {
         record.link.link = request.link
         record.link.created = context.now.milliseconds
         record.link.expires = context.now.advanced(by: lifetime).milliseconds
-        try contentUses(container.scope, caller, context.now, transaction).take([record.used], nodes: [], from: nil)
+        try contentUses(container, caller, context.now).take([record.used], nodes: [], from: nil)
         try LinkRows.add(
             LinkRows.Link(
                 scope: container.scope, id: id, app: caller.app,
@@ -148,10 +149,8 @@ extension DocumentsService {
         // Of a damaged one nobody knows what it used; nor where the account's key was destroyed. It keeps nobody's
         // waiting.
         if let record = opener.open(link) {
-            try transfers.uses(
-                of: container.scope, app: record.used.app, device: record.used.device,
-                now: Timestamp(milliseconds: 0), in: container.transaction
-            ).giveBack([record.used])
+            try contentUses(container, by: CountChanges.Maker(app: record.used.app, device: record.used.device))
+                .giveBack([record.used])
         }
         try LinkRows.remove(link, in: container.transaction)
         return true

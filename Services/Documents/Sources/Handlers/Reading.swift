@@ -17,8 +17,7 @@ extension DocumentsService {
         let source = try sourceContainer(request.sourceContainer, of: container, caller, transaction)
         // Looking for what is not there is work too.
         transaction.charge(rows: ((upload == nil ? 2 : 4) + (source == nil ? 0 : 1)) * Set(ids).count)
-        let found = try contentUses(container.scope, caller, context.now, transaction).missing(
-            ids, in: upload, besides: source)
+        let found = try contentUses(container, caller, context.now).missing(ids, in: upload, besides: source)
         var reply = WireFindMissingReply()
         reply.missing = found.missing.map { UInt32($0) }
         reply.held = found.held.map { UInt32($0) }
@@ -64,7 +63,7 @@ extension DocumentsService {
     ) throws -> WireReadNodesReply {
         let caller = try context.requireCaller()
         let container = try openContainer(request.container, caller, transaction)
-        let uses = try contentUses(container.scope, caller, context.now, transaction)
+        let uses = try contentUses(container, caller, context.now)
         var reply = WireReadNodesReply()
         reply.nodes = try Self.chunks(request.ids, max: DocumentLimits.nodesReadMax).map { Data(try uses.node($0)) }
         return reply

@@ -4,13 +4,15 @@ internal import NephosWire
 /// What a content of a request has to be like.
 enum ContentRule {
     /// - Throws: ``CloudError`` `.invalidArguments`, `.limitExceeded`.
-    static func check(_ content: WireDocumentContent, of kind: WireItemKind) throws(CloudError) {
+    static func check(
+        _ content: WireDocumentContent, of kind: WireItemKind, in containerClass: ContainerClass
+    ) throws(CloudError) {
         try checkVersion([UInt8](content.version), "version")
         if !content.base.isEmpty { try checkVersion([UInt8](content.base), "base") }
-        guard content.length <= DocumentLimits.contentBytesMax else {
+        guard content.length <= containerClass.contentBytesMax else {
             throw CloudError(
-                .limitExceeded, "The content is too long.",
-                details: ["bytes_max": "\(DocumentLimits.contentBytesMax)"])
+                .limitExceeded, "The content is too long for its container.",
+                details: ["bytes_max": "\(containerClass.contentBytesMax)", "class": containerClass.name])
         }
         if content.length <= UInt64(DocumentLimits.inlineBytesMax) {
             guard content.inline.count == Int(content.length), content.root.isEmpty, content.depth == 0 else {
@@ -57,7 +59,7 @@ enum ContentRule {
 /// What a further content has to be like.
 enum RenditionRule {
     /// - Throws: ``CloudError`` `.invalidArguments`, `.limitExceeded`.
-    static func check(_ request: WireSetRendition) throws(CloudError) {
+    static func check(_ request: WireSetRendition, in container: ContainerClass) throws(CloudError) {
         guard DocumentLimits.isRenditionName(request.name) else {
             throw CloudError(
                 .invalidArguments,
@@ -65,7 +67,7 @@ enum RenditionRule {
                 details: ["argument": "name", "bytes_max": "\(DocumentLimits.renditionNameBytesMax)"])
         }
         guard request.hasContent else { return }
-        try ContentRule.check(request.content, of: .file)
+        try ContentRule.check(request.content, of: .file, in: container)
         try ContentRule.checkVersion([UInt8](request.ofVersion), "of_version")
     }
 }

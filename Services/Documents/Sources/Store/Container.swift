@@ -10,15 +10,21 @@ private import SwiftProtobuf
 final class Container {
     let scope: ScopeName
     let transaction: any HandlerTransaction
+    /// What the operator says of it: it holds as long as nothing was written to it.
+    let definition: ContainerDefinition
     private let keys: OwnerKeys
     private let digestKeys: DigestKeys
     /// Of names in ``ContainerRows``: the owner's, for containers alone.
     private var nameKey: [UInt8]?
     let rows: ContainerRows
 
-    init(scope: ScopeName, transaction: any HandlerTransaction, keys: OwnerKeys, digestKeys: DigestKeys) {
+    init(
+        scope: ScopeName, transaction: any HandlerTransaction, definition: ContainerDefinition, keys: OwnerKeys,
+        digestKeys: DigestKeys
+    ) {
         self.scope = scope
         self.transaction = transaction
+        self.definition = definition
         self.keys = keys
         self.digestKeys = digestKeys
         rows = ContainerRows(scope, in: transaction)
@@ -40,33 +46,64 @@ final class Container {
         try ownerKey().seal(bytes, boundTo: place.context(in: scope)).bytes
     }
 
-    /// How the container's names clash, and what its digests are made with; nil: nothing was ever written to it.
+    /// What the container is, and what its digests are made with; nil: nothing was ever written to it.
     func setting() throws -> Setting? {
         let metadata = try head().metadata
         guard let first = metadata.first else { return nil }
-        guard let rule = DocumentNameRule(rawValue: first) else {
-            throw CloudError(
-                .incompatibleVersion, "The container's names follow a rule that this version does not know. Upgrade.")
-        }
+        guard let rules = Rules(stored: first) else { throw Self.unknownRules }
         let opener = try opener()
         let key = try digestKeys.key(of: scope, sealed: metadata) {
             try opener.open(Array(metadata.dropFirst()), as: .digestKey)
         }
-        return Setting(rule: rule, digestKey: key)
+        return Setting(rules: rules, digestKey: key)
     }
+
+    /// What the container is; before the first write: will be.
+    func rules() throws -> Rules { try setting()?.rules ?? definedRules() }
+
+    private func definedRules() throws(CloudError) -> Rules {
+        guard let containerClass = definition.containerClass else { throw Self.unknownRules }
+        return Rules(names: definition.foldsNames ? .folded : .bytes, containerClass: containerClass)
+    }
+
+    private static let unknownRules = CloudError(
+        .incompatibleVersion, "The container is of a kind that this version does not know. Upgrade.")
 
     /// The same; makes it at the first write.
     func madeSetting() throws -> Setting {
         if let setting = try setting() { return setting }
         let key = DigestKeys.random()
-        let rule = DocumentNameRule.folded
-        try transaction.setMetadata(scope, [rule.rawValue] + seal(key, as: .digestKey))
-        return Setting(rule: rule, digestKey: key)
+        let rules = try definedRules()
+        try transaction.setMetadata(scope, [rules.stored] + seal(key, as: .digestKey))
+        return Setting(rules: rules, digestKey: key)
     }
 
     struct Setting {
-        var rule: DocumentNameRule
+        var rules: Rules
         var digestKey: [UInt8]
+    }
+
+    /// What never changes of a container from its first write on.
+    struct Rules: Hashable {
+        /// How names clash.
+        var names: DocumentNameRule
+        var containerClass: ContainerClass
+
+        init(names: DocumentNameRule, containerClass: ContainerClass) {
+            self.names = names
+            self.containerClass = containerClass
+        }
+
+        /// As ``stored``.
+        init?(stored: UInt8) {
+            guard let names = DocumentNameRule(rawValue: stored & 15),
+                let containerClass = ContainerClass(number: stored >> 4)
+            else { return nil }
+            self.init(names: names, containerClass: containerClass)
+        }
+
+        /// The first byte of what is stored with the scope.
+        var stored: UInt8 { names.rawValue | containerClass.number << 4 }
     }
 
     /// What stands for a name in a folder, by the container's rule: 16 bytes that tell nothing of it.
@@ -76,6 +113,14 @@ final class Container {
         nameKey = secret
         let code = HMAC<SHA256>.authenticationCode(for: rule.key(of: name), using: SymmetricKey(data: secret))
         return Array(code.prefix(16))
+    }
+
+    /// - Throws: ``CloudError`` `.permissionFailure`: the operator lets another app alone change the container.
+    func requireChanged(by app: AppID) throws(CloudError) {
+        guard !definition.isChanged(by: app) else { return }
+        throw CloudError(
+            .permissionFailure, "Another app alone changes this container. Read it, or ask the operator.",
+            details: ["container": scope.path.rawValue])
     }
 
     // MARK: Items

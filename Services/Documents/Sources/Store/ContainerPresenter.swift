@@ -10,11 +10,16 @@ private import struct Foundation.Data
 /// A container as devices read it: its items opened.
 struct ContainerPresenter: ScopePresenter {
     let opener: ContainerOpener
-    let setting: Container.Setting?
+    /// Empty: nothing was ever written to it.
+    let digestKey: [UInt8]
+    let rules: Container.Rules
+    /// Another app alone changes it.
+    let isReadOnly: Bool
+    let countedBytes: UInt64
+    /// 0: it counts on the plan.
+    let classBytesMax: UInt64
     /// Chunks that contents rest on and that were found damaged: the first of them, and whether there are more.
     let damaged: (chunks: [ChunkID], hasMore: Bool)
-
-    var digestKey: [UInt8] { setting?.digestKey ?? [] }
 
     /// A `DocumentItem`.
     func write(_ item: FeedItem, to body: inout FieldWriter) throws -> PresentedItem {
@@ -31,7 +36,11 @@ struct ContainerPresenter: ScopePresenter {
     /// A `ContainerInfo`.
     func info(_ head: ScopeHead) throws -> [UInt8] {
         var info = WireContainerInfo()
-        info.nameRule = UInt32((setting?.rule ?? .folded).rawValue)
+        info.nameRule = UInt32(rules.names.rawValue)
+        info.containerClass = rules.containerClass.wire
+        info.readOnly = isReadOnly
+        info.countedBytes = countedBytes
+        info.classBytesMax = classBytesMax
         info.itemCount = UInt32(clamping: head.liveCount)
         info.itemCountMax = UInt32(DocumentLimits.itemCountMax)
         info.folderCountMax = UInt32(DocumentLimits.folderCountMax)

@@ -4,15 +4,15 @@ internal import NephosStorage
 
 /// The rows beside a container's items.
 struct ContainerRows {
-    private let place: [SQLValue]
-    private let transaction: any HandlerTransaction
+    let place: [SQLValue]
+    let transaction: any HandlerTransaction
 
     init(_ scope: ScopeName, in transaction: any HandlerTransaction) {
         place = [.integer(Int64(scope.partition)), .text(scope.owner.rawValue), .text(scope.path.rawValue)]
         self.transaction = transaction
     }
 
-    private static let key = "partition_number = ?1 AND owner = ?2 AND container = ?3"
+    static let key = "partition_number = ?1 AND owner = ?2 AND container = ?3"
 
     // MARK: Names
 
@@ -357,6 +357,7 @@ struct ContainerRows {
         ("places", "folder, name_key"), ("folders", "folder"), ("children", "folder, item"),
         ("versions", "item, version"), ("trash", "item"), ("removals", "folder"), ("heights", "folder"),
         ("links", "link"), ("renditions", "item, version"), ("ended", "item"), ("announcements", "item"),
+        ("items", "item"),
     ].map { table, columns in
         SQL(
             """

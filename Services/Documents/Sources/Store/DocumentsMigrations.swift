@@ -15,6 +15,7 @@ internal import NephosStorage
 /// - `document_removals`: folders whose items are still to be removed.
 /// - `document_announcements`: until when a content of an item is said to be on its way: the first of them that expires.
 /// - `document_ended`: items that were removed for good, numbered in the order of that.
+/// - `document_items`: what an item counts besides its contents, for whom, and until when it is kept.
 /// - `document_links`: links to contents: the hash of each one's secret, and until when. What it is of is sealed.
 enum DocumentsMigrations {
     static let all = [
@@ -173,6 +174,29 @@ enum DocumentsMigrations {
                     PRIMARY KEY (partition_number, owner, container, item)) WITHOUT ROWID
                 """,
                 "CREATE INDEX document_announcements_by_end ON document_announcements (expires)",
+            ]),
+        Migration(
+            name: "documents-008-items",
+            statements: [
+                """
+                CREATE TABLE document_items (
+                    partition_number BIGINT NOT NULL,
+                    owner TEXT NOT NULL,
+                    container TEXT NOT NULL,
+                    item BLOB NOT NULL,
+                    -- Bytes.
+                    counted BIGINT NOT NULL,
+                    app TEXT NOT NULL,
+                    device TEXT NOT NULL,
+                    -- Milliseconds since 1970; 0: it is kept.
+                    ends BIGINT NOT NULL,
+                    PRIMARY KEY (partition_number, owner, container, item)) WITHOUT ROWID
+                """,
+                """
+                CREATE INDEX document_items_by_age ON document_items (partition_number, owner, container, ends)
+                WHERE ends > 0
+                """,
+                "CREATE INDEX document_items_by_end ON document_items (ends) WHERE ends > 0",
             ]),
     ]
 }

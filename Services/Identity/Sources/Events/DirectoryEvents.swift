@@ -13,6 +13,7 @@ enum DirectoryEvents {
         /// Every device that is not active counts as revoked: its tokens are void.
         case device(DeviceRecord)
         case app(AppRecord)
+        case container(ItemName, ContainerDefinition)
         case account(AccountID, WireAccountState.State, version: UInt64)
         /// Retires 0: not known yet.
         case tokenKey(id: String, publicKey: [UInt8], retires: Timestamp?)
@@ -79,6 +80,10 @@ enum DirectoryEvents {
             wire.app = WireApp(app)
             wire.removed = app.isRemoved
             return IdentityFeed.item("app/" + app.id.rawValue, wire)
+        case .container(let container, let definition):
+            var wire = WireContainerState()
+            wire.definition = WireContainerDefinition(definition, of: container)
+            return IdentityFeed.item("container/" + container.rawValue, wire)
         case .account(let account, let state, let version):
             var wire = WireAccountState()
             wire.accountID = account.rawValue

@@ -67,6 +67,7 @@ extension IdentityService {
             if let known { app.plan = known.plan }
             try apps.save(app)
             try DirectoryEvents.publish([.app(app)], operation: context.id, in: transaction)
+        case "container": try hear(try WireContainerState(serializedBytes: item.body), context, transaction)
         case "token-key":
             try hear(try WireTokenKeyState(serializedBytes: item.body), item.item, context, transaction)
         default: break

@@ -43,16 +43,52 @@ enum EntitlementRule {
     /// Only apps of one team share stores and containers, so that a stranger's
     /// app cannot list what is not its own.
     private static func team(of id: String) throws(CloudError) -> String {
-        let parts = id.split(separator: ".", maxSplits: 1, omittingEmptySubsequences: false)
-        guard NameRule.accepts(id), parts.count == 2, !parts[1].isEmpty, 1...teamLengthMax ~= parts[0].utf8.count,
-            parts[0].allSatisfy({ $0.isASCII && ($0.isUppercase || $0.isNumber) })
-        else {
+        guard let prefix = prefix(of: id) else {
             throw CloudError(
                 .invalidArguments,
                 "An app id is a team's prefix of capital letters and digits, a dot, and a name, such as A1B2C3.com.example.notes.",
                 details: ["argument": "app_id", "length_max": "\(NameRule.lengthMax)"])
         }
+        return prefix
+    }
+
+    /// - Returns: Nil: the id is none of a team's.
+    private static func prefix(of id: String) -> String? {
+        let parts = id.split(separator: ".", maxSplits: 1, omittingEmptySubsequences: false)
+        guard NameRule.accepts(id), parts.count == 2, !parts[1].isEmpty, 1...teamLengthMax ~= parts[0].utf8.count,
+            parts[0].allSatisfy({ $0.isASCII && ($0.isUppercase || $0.isNumber) })
+        else { return nil }
         return parts[0] + "."
+    }
+
+    /// Containers of a deployment of which something is said: every service knows them all.
+    static let definitionsMax = 2000
+
+    /// What a container is, as it is stored.
+    ///
+    /// - Throws: ``CloudError`` `.invalidArguments` for a container that is no team's, for a writer of another team, and
+    ///   for a class or a rule that this version does not know.
+    static func definition(_ wire: WireContainerDefinition, version: UInt64) throws(CloudError) -> ContainerDefinition {
+        guard let prefix = prefix(of: wire.containerID) else {
+            throw CloudError(
+                .invalidArguments,
+                "A container's id is a team's prefix of capital letters and digits, a dot, and a name.",
+                details: ["argument": "container_id", "length_max": "\(NameRule.lengthMax)"])
+        }
+        if !wire.writerApp.isEmpty { try check(wire.writerApp, of: prefix, argument: "writer_app") }
+        let definition = ContainerDefinition(wire)
+        guard definition.containerClass != nil else {
+            throw CloudError(
+                .invalidArguments, "There are the classes documents, backup, stream and library.",
+                details: ["argument": "container_class"])
+        }
+        if case .UNRECOGNIZED = wire.names {
+            throw CloudError(
+                .invalidArguments, "Names clash by their bytes, or folded.", details: ["argument": "names"])
+        }
+        var stored = definition
+        stored.version = version
+        return stored
     }
 
     private static func check(_ name: String, of team: String, argument: String) throws(CloudError) {

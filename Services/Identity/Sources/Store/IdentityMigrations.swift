@@ -159,5 +159,19 @@ enum IdentityMigrations {
                 )
                 """,
             ]),
+        Migration(
+            name: "003-containers",
+            statements: [
+                """
+                CREATE TABLE container_definitions (
+                    container_id TEXT NOT NULL PRIMARY KEY,
+                    class TEXT NOT NULL,
+                    folds_names BIGINT NOT NULL,
+                    -- Empty: each app that lists it changes it.
+                    writer_app TEXT NOT NULL,
+                    version BIGINT NOT NULL
+                )
+                """
+            ]),
     ]
 }

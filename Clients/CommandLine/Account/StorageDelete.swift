@@ -1,0 +1,127 @@
+import ArgumentParser
+import Foundation
+import NephosCore
+import NephosKit
+
+extension StorageCommand {
+    struct Delete: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Make room: delete what a container has, on all devices.",
+            discussion: """
+                What is deleted goes to the trash as one batch, counts until it is removed for good, and is brought back by \
+                nephos docs undo. With --now it is removed for good at once, and nothing brings it back. What an app \
+                keeps beside Documents is deleted as a whole, since nobody else knows what rests on what.
+                """)
+
+        @Flag(help: "What the app keeps beside Documents, all of it.") var hidden = false
+        @Option(help: "An item in Documents; a folder with all that is in it.") var documents: DocumentArgument?
+        @Flag(help: "All that lies in the trash; it is removed for good.") var trash = false
+        @Flag(help: "Remove it for good, and not to the trash.") var now = false
+        @Flag(help: "Do not ask whether it is meant.") var yes = false
+        @OptionGroup var container: DocumentsCommand.ContainerOptions
+        @OptionGroup var network: DocumentsCommand.NetworkOptions
+        @OptionGroup var output: OutputOptions
+
+        func validate() throws {
+            guard [hidden, documents != nil, trash].filter({ $0 }).count == 1 else {
+                throw ValidationError("Name what is deleted: --hidden, --documents PATH or --trash.")
+            }
+        }
+
+        func run() async throws {
+            try await container.withContainer(network) { container, session in
+                let usage = try await container.usage()
+                let sent = try await SentDocuments(container)
+                if trash { return try await emptyTrash(of: container, usage, sent, session) }
+                let items = try await items(of: container)
+                guard !items.isEmpty else {
+                    return try output.print(["state": "unchanged"], text: "There is nothing to delete.")
+                }
+                let bytes = try await size(of: items, in: container, usage)
+                try await confirm(listed(items.map { inLine($0.path) }), bytes, of: container, session)
+                let batch = try await container.trash(items.map(\.id))
+                guard now else {
+                    return try await sent.wait(
+                        items, network, output, batch: batch,
+                        done: """
+                            Moved to the trash, where it counts until it is removed for good: nephos storage delete \
+                            --trash. Back with: nephos docs undo \(batch)
+                            """)
+                }
+                try await container.remove(batch)
+                try await sent.wait(items, network, output, done: "Removed for good.")
+            }
+        }
+
+        private func items(of container: UbiquityContainer) async throws -> [DocumentEntry] {
+            guard let documents else {
+                return try await container.children(of: "/").filter { $0.id != .documents }
+            }
+            let item = try await container.requireItem(at: documents)
+            guard item.path.hasPrefix("/Documents/") else {
+                throw CloudError(
+                    .invalidArguments,
+                    "This is not in Documents: what an app keeps beside it is deleted as a whole, with --hidden.",
+                    details: ["path": item.path])
+            }
+            return [item]
+        }
+
+        private func size(
+            of items: [DocumentEntry], in container: UbiquityContainer, _ usage: ContainerUsage
+        ) async throws -> UInt64 {
+            guard documents != nil else { return usage.hidden.bytes }
+            var bytes: UInt64 = 0
+            for item in items {
+                bytes = bytes.addingClamped(item.size)
+                guard item.kind == .folder else { continue }
+                for child in try await container.items(in: item.id) { bytes = bytes.addingClamped(child.size) }
+            }
+            return bytes
+        }
+
+        private func emptyTrash(
+            of container: UbiquityContainer, _ usage: ContainerUsage, _ sent: SentDocuments, _ session: Session
+        ) async throws {
+            let batches = try await container.deletedItems()
+            guard !batches.isEmpty else {
+                return try output.print(["state": "unchanged"], text: "Nothing lies in the trash.")
+            }
+            let items = batches.flatMap(\.items)
+            try await confirm(
+                "what lies in the trash (\(listed(items.map { inLine($0.path) })))", usage.trash.bytes, of: container,
+                session)
+            for batch in batches { try await container.remove(batch.batch) }
+            try await sent.wait(items, network, output, done: "Removed for good.")
+        }
+
+        /// Says what goes, and from where, before it does.
+        private func confirm(
+            _ what: String, _ bytes: UInt64, of container: UbiquityContainer, _ session: Session
+        ) async throws {
+            guard !yes else { return }
+            guard isatty(0) == 1 else {
+                throw CloudError(.invalidArguments, "This deletes on all devices. If it is meant, add --yes")
+            }
+            let isForGood = trash || now
+            let frees = "About \(describe(bytes: bytes))" + (isForGood ? "" : ", once the trash is emptied")
+            try StandardOutput.line(
+                """
+                Deletes from \(inLine(container.id)): \(what). \(frees).
+                It goes from \(try await devices(session)).\(isForGood ? " Nothing brings it back." : "")
+                """)
+            try StandardOutput.write("Type yes to go on: ")
+            guard readLine() == "yes" else {
+                throw CloudError(.operationCancelled, "Nothing was deleted.")
+            }
+        }
+
+        /// - Returns: In words: offline nobody here knows which there are.
+        private func devices(_ session: Session) async throws -> String {
+            guard !network.offline, let devices = try? await session.devices(timeout: network.duration) else {
+                return "all devices of the account"
+            }
+            return listed(devices.filter { !$0.isRevoked }.map { inLine($0.name) })
+        }
+    }
+}

@@ -1,0 +1,111 @@
+import ArgumentParser
+import NephosCore
+import NephosWire
+
+struct ContainerCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "container",
+        abstract: "Containers of a deployment: what each is for (needs the operator's secret).",
+        subcommands: [Save.self, List.self])
+
+    /// What a container is for.
+    enum Class: String, CaseIterable, ExpressibleByArgument {
+        case documents, backup, stream, library
+
+        var wire: WireContainerClass { ContainerClass(named: rawValue)?.wire ?? .unspecified }
+    }
+
+    /// How its names clash.
+    enum Names: String, CaseIterable, ExpressibleByArgument {
+        case folded, bytes
+
+        var wire: WireContainerNames { self == .bytes ? .bytes : .folded }
+    }
+
+    private struct Row: Encodable {
+        var container: String
+        var containerClass: String
+        var names: String
+        /// The only app that changes it.
+        var writer: String?
+
+        init(_ definition: WireContainerDefinition) {
+            container = definition.containerID
+            containerClass = ContainerClass(definition.containerClass)?.name ?? "unknown"
+            names = definition.names == .bytes ? "bytes" : "folded"
+            writer = definition.writerApp.isEmpty ? nil : definition.writerApp
+        }
+
+        private enum CodingKeys: String, CodingKey {
+            case container
+            case containerClass = "class"
+            case names, writer
+        }
+    }
+
+    struct Save: ParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Say what a container is, in place of what was said before.",
+            discussion: """
+                Class and names hold for accounts that have not begun to use the container; those that have keep theirs \
+                for ever. Who may change it holds for all, within seconds.
+
+                documents: files of a person; counts on the plan. backup: counts too, keeps 10 versions of a content, and \
+                has no folder Documents. stream: the newest 1000 files, for 30 days, of 50 MB at most; counts on a bound of \
+                its own. library: is kept until it is removed, and counts on a bound of its own.
+                """)
+
+        @Argument(help: "The container's id: a team's prefix and a name, such as A1B2C3.com.example.notes.")
+        var id: String
+        @Option(name: .customLong("class"), help: "documents, backup, stream or library.")
+        var containerClass = Class.documents
+        @Option(help: "folded: names that differ in capitals alone clash; bytes: only equal ones do.")
+        var names = Names.folded
+        @Option(help: "The only app that changes it; others that list it read (default: each app that lists it).")
+        var writer: String?
+        @OptionGroup var deployment: DeploymentOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() throws {
+            var request = WireSaveContainer()
+            request.definition.containerID = id
+            request.definition.containerClass = containerClass.wire
+            request.definition.names = names.wire
+            request.definition.writerApp = writer ?? ""
+            let reply = try OperatorConnection(directory: deployment.directory)
+                .call(.identity, request, returning: WireSaveContainerReply.self)
+            let row = Row(reply.definition)
+            try output.print(
+                row,
+                text: """
+                    \(row.container) is a container of the class \(row.containerClass), with \(row.names) names, for \
+                    accounts that begin from now on.
+                    """)
+        }
+    }
+
+    struct List: ParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "List the containers of which something was said; all others are of documents.")
+
+        @OptionGroup var deployment: DeploymentOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() throws {
+            let connection = try OperatorConnection(directory: deployment.directory)
+            var request = WireListContainers()
+            var rows: [Row] = []
+            while true {
+                let reply = try connection.call(.identity, request, returning: WireListContainersReply.self)
+                rows += reply.definitions.map(Row.init)
+                guard reply.more, let last = reply.definitions.last else { break }
+                request.after = last.containerID
+            }
+            try output.print(
+                rows,
+                text: table(
+                    ["CONTAINER", "CLASS", "NAMES", "CHANGED BY"],
+                    rows.map { [$0.container, $0.containerClass, $0.names, $0.writer ?? "each app that lists it"] }))
+        }
+    }
+}

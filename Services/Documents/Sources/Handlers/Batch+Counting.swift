@@ -1,0 +1,33 @@
+internal import NephosBulk
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
+
+/// What items count besides their contents.
+extension Batch {
+    /// Decides what the changed items count from now on. For whoever has made an item it counts as long as it is there.
+    ///
+    /// - Returns: How much more or less that is.
+    func recount() throws -> CountChanges {
+        var changes = CountChanges()
+        for id in changed {
+            let item = try find(id)
+            let bytes = try item?.countedBytes() ?? 0
+            guard bytes != sizes[id, default: 0] else { continue }
+            let known = try container.rows.counted(id)
+            var now = known ?? CountedItem(bytes: 0, maker: writer.maker, ends: nil)
+            if known == nil, sizes[id] == nil, let item, item.kind != .folder {
+                now.ends = containerClass.itemLifetime.map { writer.now.advanced(by: $0) }
+            }
+            changes.add(Int64(clamping: bytes) - Int64(clamping: now.bytes), by: now.maker)
+            now.bytes = bytes
+            counted.updateValue(item == nil ? nil : now, forKey: id)
+        }
+        return changes
+    }
+}
+
+extension Batch.Writer {
+    var maker: CountChanges.Maker { CountChanges.Maker(app: app, device: device) }
+}

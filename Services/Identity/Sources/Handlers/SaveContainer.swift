@@ -1,0 +1,57 @@
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
+
+// What containers are. Every service hears of it as of what apps may use; what follows from it is the service's that has
+// the container.
+extension IdentityService {
+    private static let containersPerPage = 256
+
+    func saveContainer(
+        _ request: WireSaveContainer, _ context: RequestContext, _ transaction: any HandlerTransaction
+    ) throws -> WireSaveContainerReply {
+        let store = ContainerStore(transaction: transaction)
+        let container = ItemName(request.definition.containerID)
+        let former = try store.definition(of: container)
+        let definition = try EntitlementRule.definition(request.definition, version: (former?.version ?? 0) + 1)
+        if let writer = definition.writer { _ = try requireApp(writer.rawValue, transaction) }
+        guard try former != nil || store.count() < EntitlementRule.definitionsMax else {
+            throw CloudError(
+                .limitExceeded, "The deployment has as many containers of which something is said as it may.",
+                details: ["containers_max": "\(EntitlementRule.definitionsMax)"])
+        }
+        try store.save(definition, of: container)
+        try DirectoryEvents.publish([.container(container, definition)], operation: context.id, in: transaction)
+        var reply = WireSaveContainerReply()
+        reply.definition = WireContainerDefinition(definition, of: container)
+        return reply
+    }
+
+    func listContainers(
+        _ request: WireListContainers, _ context: RequestContext, _ transaction: any HandlerTransaction
+    ) throws -> WireListContainersReply {
+        let found = try ContainerStore(transaction: transaction).list(
+            after: request.after, limit: Self.containersPerPage + 1)
+        var reply = WireListContainersReply()
+        reply.definitions = found.prefix(Self.containersPerPage).map {
+            WireContainerDefinition($0.definition, of: $0.container)
+        }
+        reply.more = found.count > Self.containersPerPage
+        return reply
+    }
+
+    /// A service tells what identity has said and forgotten: the newer of the two counts.
+    func hear(
+        _ told: WireContainerState, _ context: RequestContext, _ transaction: any HandlerTransaction
+    ) throws {
+        let store = ContainerStore(transaction: transaction)
+        let container = ItemName(told.definition.containerID)
+        let definition = ContainerDefinition(told.definition)
+        guard definition.containerClass != nil,
+            try definition.version > store.definition(of: container)?.version ?? 0
+        else { return }
+        try store.save(definition, of: container)
+        try DirectoryEvents.publish([.container(container, definition)], operation: context.id, in: transaction)
+    }
+}

@@ -1,0 +1,54 @@
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+
+/// What the operator has said that containers are.
+struct ContainerStore {
+    let transaction: any Transaction
+
+    private static let columns = "container_id, class, folds_names, writer_app, version"
+    private static let select = SQL("SELECT \(columns) FROM container_definitions WHERE container_id = ?1")
+    private static let selectAll = SQL(
+        """
+        SELECT \(columns) FROM container_definitions WHERE container_id > ?1 ORDER BY container_id LIMIT ?2
+        """)
+    private static let selectCount = SQL("SELECT COUNT(*) FROM container_definitions")
+    private static let upsert = SQL(
+        """
+        INSERT INTO container_definitions (\(columns)) VALUES (?1, ?2, ?3, ?4, ?5)
+        ON CONFLICT (container_id) DO UPDATE SET
+            class = excluded.class, folds_names = excluded.folds_names, writer_app = excluded.writer_app,
+            version = excluded.version
+        """)
+
+    func definition(of container: ItemName) throws -> ContainerDefinition? {
+        try transaction.first(Self.select, [.text(container.rawValue)]) { Self.definition($0) }
+    }
+
+    /// Of containers after an id, in their order.
+    func list(after id: String, limit: Int) throws -> [(container: ItemName, definition: ContainerDefinition)] {
+        try transaction.all(Self.selectAll, [.text(id), .integer(Int64(limit))]) {
+            (ItemName($0.text(0)), Self.definition($0))
+        }
+    }
+
+    func count() throws -> Int { try transaction.first(Self.selectCount) { Int($0.integer(0)) } ?? 0 }
+
+    /// - Parameter definition: Of a class that is known.
+    func save(_ definition: ContainerDefinition, of container: ItemName) throws {
+        try transaction.execute(
+            Self.upsert,
+            [
+                .text(container.rawValue), .text((definition.containerClass ?? .documents).name),
+                .integer(definition.foldsNames ? 1 : 0), .text(definition.writer?.rawValue ?? ""),
+                .integer(Int64(clamping: definition.version)),
+            ])
+    }
+
+    private static func definition(_ row: any SQLRow) -> ContainerDefinition {
+        let writer = row.text(3)
+        return ContainerDefinition(
+            containerClass: ContainerClass(named: row.text(1)), foldsNames: row.integer(2) != 0,
+            writer: writer.isEmpty ? nil : AppID(writer), version: UInt64(clamping: row.integer(4)))
+    }
+}

@@ -1,0 +1,45 @@
+public import NephosCore
+public import NephosWire
+
+/// What the operator has said that a container is.
+public struct ContainerDefinition: Hashable, Sendable {
+    /// Nil: one that this version does not know.
+    public var containerClass: ContainerClass?
+    /// Whether names that differ in capitals or composition alone clash.
+    public var foldsNames: Bool
+    /// The only app that changes it; nil: each that lists it.
+    public var writer: AppID?
+    /// Rises with each change; of two, the one with the higher version counts.
+    public var version: UInt64
+
+    /// Of a container of which nobody has said anything.
+    public static let standard = ContainerDefinition(
+        containerClass: .documents, foldsNames: true, writer: nil, version: 0)
+
+    public init(containerClass: ContainerClass?, foldsNames: Bool, writer: AppID?, version: UInt64) {
+        self.containerClass = containerClass
+        self.foldsNames = foldsNames
+        self.writer = writer
+        self.version = version
+    }
+
+    public init(_ wire: WireContainerDefinition) {
+        self.init(
+            containerClass: ContainerClass(wire.containerClass), foldsNames: wire.names != .bytes,
+            writer: wire.writerApp.isEmpty ? nil : AppID(wire.writerApp), version: wire.version)
+    }
+
+    /// Whether the app may change it.
+    public func isChanged(by app: AppID) -> Bool { writer == nil || writer == app }
+}
+
+extension WireContainerDefinition {
+    public init(_ definition: ContainerDefinition, of container: ItemName) {
+        self.init()
+        containerID = container.rawValue
+        containerClass = definition.containerClass?.wire ?? .unspecified
+        names = definition.foldsNames ? .folded : .bytes
+        writerApp = definition.writer?.rawValue ?? ""
+        version = definition.version
+    }
+}

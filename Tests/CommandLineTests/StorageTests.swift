@@ -1,0 +1,61 @@
+import Foundation
+import NephosSimulation
+import Testing
+
+/// What takes room, and what makes it, as a person does it from a shell.
+@Suite(.serialized) struct StorageTests {
+    @Test func whatTakesRoomIsShownAndDeleted() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let person = house.person
+            let file = house.folder + "/file"
+            try Data(repeating: 7, count: 100_000).write(to: URL(fileURLWithPath: file))
+            for path in ["letter", "/cache/a"] {
+                if path.hasPrefix("/") { #expect(try await person.run("docs", "mkdir", "/cache").status == 0) }
+                #expect(try await person.run("docs", "put", file, path).status == 0)
+            }
+            let shown = try await person.run("storage")
+            #expect(shown.output.contains("HIDDEN") && shown.output.contains("default"), "\(shown)")
+            let report = try await containers(person)
+            #expect(report["class"] as? String == "documents" && report["counts_on_plan"] as? Bool == true)
+            for part in ["documents_bytes", "hidden_bytes"] {
+                #expect((report[part] as? Int ?? 0) >= 100_000, "\(report)")
+            }
+            // It is alike, and counts once.
+            #expect((report["counted_bytes"] as? Int ?? 0) < 150_000, "\(report)")
+
+            // Nobody is asked where nobody can answer; hidden data goes as a whole.
+            #expect(try await person.run("storage", "delete", "--hidden").status == 64)
+            let part = try await person.run("storage", "delete", "--documents", "/cache/a", "--yes")
+            #expect(part.status == 64 && part.errors.contains("as a whole"), "\(part)")
+            #expect(try await person.run("storage", "delete", "--documents", "no", "--yes").status == 2)
+            let hidden = try await person.run("storage", "delete", "--hidden", "--now", "--yes")
+            #expect(hidden.output == "Removed for good.\n", "\(hidden)")
+            let letter = try await person.run("storage", "delete", "--documents", "letter", "--yes")
+            #expect(letter.output.contains("nephos docs undo"), "\(letter)")
+            #expect((try await containers(person)["trash_bytes"] as? Int ?? 0) >= 100_000)
+            #expect(try await person.run("storage", "delete", "--trash", "--yes").output == "Removed for good.\n")
+            let nothing = try await person.run("storage", "delete", "--trash", "--yes")
+            #expect(nothing.output == "Nothing lies in the trash.\n", "\(nothing)")
+        }
+    }
+
+    private func containers(_ person: Program) async throws -> [String: Any] {
+        let text = try await person.run("storage", "--json").output
+        let report = try JSONSerialization.jsonObject(with: Data(text.utf8)) as? [String: Any]
+        return try #require((report?["containers"] as? [[String: Any]])?.first)
+    }
+
+    @Test func theOperatorSaysWhatAContainerIs() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let saved = try await house.nephos.run(
+                "container", "save", "TEST.photos", "--class", "stream", "--names", "bytes", "--json")
+            #expect(saved.output.contains(#""class":"stream""#), "\(saved)")
+            let listed = try await house.nephos.run("container", "list")
+            #expect(listed.output.contains("TEST.photos") && listed.output.contains("each app"), "\(listed)")
+            #expect(try await house.nephos.run("container", "save", "photos").status == 64)
+            #expect(try await house.nephos.run("container", "save", "TEST.photos", "--class", "film").status == 64)
+        }
+    }
+}

@@ -1,0 +1,145 @@
+import Foundation
+import NephosBus
+import NephosCore
+import NephosSimulation
+import NephosStorage
+import NephosWire
+import SwiftProtobuf
+import Testing
+
+/// An item counts for what its rows take, from the moment it is made until it is gone for good.
+@Suite struct CountingTests {
+    private let house: ContainerHouse
+    private let here: ContainerDevice
+    private let there: ContainerDevice
+
+    init() throws {
+        house = try ContainerHouse()
+        here = try house.device()
+        there = try house.device()
+    }
+
+    @Test func anItemCountsForItsRowsItsNameAndItsAttributes() throws {
+        try here.makeFolder("folder")
+        #expect(try house.counted() == 262)
+        let file = try here.makeFile("abc", "12345")
+        #expect(try house.counted() == 526)
+        try there.apply([.attributes(file) { $0.extended = [.named("x", Array(repeating: 7, count: 30_000))] }])
+        let counted = try house.counted()
+        #expect((30_527..<30_560).contains(counted))
+        try there.apply([.place(file, "a longer name", in: .documents)])
+        #expect(try house.counted() == counted + 10)
+        try there.apply([.attributes(file) { $0.extended = [.named("x", [])] }])
+        let rest = try house.counted()
+        #expect((536...540).contains(rest))
+        // Whoever has made it, for them it counts.
+        let usage = try house.usage()
+        #expect(usage == [here.mover.device.rawValue: rest])
+    }
+
+    @Test func whatIsRemovedIsGivenBackWithAllThatIsInIt() throws {
+        let folder = try here.makeFolder("folder")
+        for number in 0..<70 { try there.makeFile("\(number)", in: folder, "") }
+        let counted = try house.counted()
+        #expect(counted > 71 * 256)
+        try here.apply([.trash(folder)])
+        #expect(try house.counted() == counted)
+        try here.apply([.remove(folder)])
+        house.cloud.network.run(for: .seconds(5))
+        #expect(try house.counted() == 0 && house.usage().isEmpty && house.sum() == 0)
+    }
+
+    /// What is given back is what was charged: nobody can read it off the item any more.
+    @Test func whatIsDamagedIsGivenBackToo() throws {
+        let folder = try here.makeFolder("folder")
+        let file = try here.makeFile("a", in: folder, "")
+        try here.apply([.attributes(file) { $0.tags.tags = ["red"] }])
+        let damage = SQL("UPDATE feed_items SET body = x'00' WHERE name = ?1")
+        try house.cloud.storage(of: .documents).write { _ = try $0.execute(damage, [.text(file.name.rawValue)]) }
+        house.cloud.crash(.documents)
+        try house.cloud.start(.documents)
+        try here.apply([.trash(folder), .remove(folder)])
+        house.cloud.network.run(for: .seconds(5))
+        #expect(try house.counted() == 0)
+    }
+
+    @Test func aFullPlanTakesNoMoreItemsAndLetsThemGo() throws {
+        let file = try here.makeFile("a", "")
+        try house.setPlan(bytes: 600)
+        try here.makeFile("b", "")
+        expect(.quotaExceeded) { try here.makeFolder("folder") }
+        expect(.quotaExceeded) {
+            try here.apply([.attributes(file) { $0.extended = [.named("x", Array(repeating: 7, count: 500))] }])
+        }
+        #expect(try house.counted() == 514)
+        // What makes room, and what needs none, goes on.
+        try here.apply([.place(file, "c", in: .documents), .trash(file)])
+        try here.apply([.restore(file), .trash(file), .remove(file)])
+        #expect(try house.counted() == 257)
+        try here.makeFolder("folder")
+    }
+
+    /// In one batch what goes makes room for what comes.
+    @Test func whatABatchRemovesMakesRoomForWhatItMakes() throws {
+        let file = try here.makeFile("a", "")
+        try here.apply([.trash(file)])
+        try house.setPlan(bytes: 300)
+        try there.apply([.remove(file), .create(ContainerDevice.makeID(), "b")])
+        #expect(try house.counted() == 257)
+        #expect(try house.usage() == [there.mover.device.rawValue: 257])
+    }
+
+    /// The container's own sum is what is counted of it, and is told to whoever reads it.
+    @Test func aContainerSaysWhatItCounts() throws {
+        try here.makeFile("a", "12345")
+        let bytes = TestContent(seed: 1, chunks: [100_000, 70_000])
+        let id = ContainerDevice.makeID()
+        try here.put(bytes, as: [.create(id, "b", bytes.content())])
+        #expect(try Int64(there.info().countedBytes) == house.sum())
+        let expected = Int64(170_519 + bytes.nodes[0].count)
+        #expect(try house.sum() == expected)
+        #expect(try house.sum() == house.counted())
+        there.container = "T.shared"
+        #expect(try there.info().countedBytes == 0)
+        try here.apply([.trash(id), .remove(id)])
+        house.cloud.network.run(for: .seconds(5))
+        #expect(try house.sum() == 262)
+    }
+}
+
+extension ContainerHouse {
+    /// Gives the account a plan of its own.
+    func setPlan(bytes: UInt64, account: String = TestCloud.accountName) throws {
+        try cloud.savePlan("small", bytes: bytes)
+        var request = WireSetPlan()
+        request.accountName = account
+        request.planID = "small"
+        try cloud.operate("SetPlan", request, as: WireSetPlanReply.self)
+        cloud.network.run(for: .seconds(10))
+    }
+
+    /// What counts on the plan, by device.
+    func usage() throws -> [String: Int64] {
+        try cloud.storage(of: .documents).write { transaction in
+            Dictionary(try transaction.all(Self.selectUsage, []) { ($0.text(0), $0.integer(1)) }) { $0 + $1 }
+        }
+    }
+
+    /// What all containers count.
+    func sum() throws -> Int64 {
+        try cloud.storage(of: .documents).write { try $0.first(Self.selectSum) { $0.integer(0) } ?? 0 }
+    }
+
+    private static let selectUsage = SQL("SELECT device, used FROM storage_usage WHERE used > 0")
+    private static let selectSum = SQL("SELECT COALESCE(SUM(bytes), 0) FROM content_sums")
+}
+
+extension ContainerDevice {
+    /// What the service says of the container.
+    func info() throws -> WireContainerInfo {
+        var request = WireReadChanges()
+        request.scope = container
+        return try WireContainerInfo(
+            serializedBytes: call("ReadChanges", request, as: WireReadChangesReply.self).info)
+    }
+}
