@@ -22,7 +22,7 @@ import Testing
     @Test func aDeviceHeedsWhatTheContainerIs() async throws {
         try await withContainers { cloud in
             try define(cloud) { ($0.containerClass, $0.names) = (.backup, .bytes) }
-            let one = try await cloud.open("one")
+            let one = try await cloud.open()
             try await one.settle()
             let definition = try one.container.definition
             #expect(definition.containerClass == .backup && !definition.foldsNames && !definition.isReadOnly)
@@ -47,7 +47,7 @@ import Testing
                 try cloud.createApp(app)
             }
             try define(cloud) { $0.writerApp = writer }
-            let one = try await cloud.open("one")
+            let one = try await cloud.open()
             try await one.settle()
             #expect(try one.container.definition.isReadOnly)
             do {
@@ -61,12 +61,12 @@ import Testing
     @Test func aContentThatAStreamDoesNotTakeIsNotKeptHere() async throws {
         try await withContainers { cloud in
             try define(cloud) { $0.containerClass = .stream }
-            let one = try await cloud.open("one")
+            let one = try await cloud.open()
             try await one.settle()
             #expect(try one.container.definition.classBytesMax == 5 << 30)
             try await one.container.put(Data(repeating: 7, count: 200_000), at: "a")
             try await one.settle()
-            let two = try await cloud.open("two")
+            let two = try await cloud.open()
             try await two.settle()
             #expect(try await two.container.read("a").count == 200_000)
             #expect(try await two.session.storage(timeout: .seconds(10)).usedBytes == 0)
@@ -79,7 +79,7 @@ import Testing
 
     @Test func whatAContainerTakesIsAddedUpByWhereItLies() async throws {
         try await withContainers { cloud in
-            let one = try await cloud.open("one")
+            let one = try await cloud.open()
             try await one.settle()
             try await one.container.put(Data(repeating: 1, count: 1000), at: "f/a", makesFolders: true)
             try await one.container.put(Data(repeating: 2, count: 2000), at: "/hidden/b", makesFolders: true)

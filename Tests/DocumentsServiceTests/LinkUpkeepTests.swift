@@ -73,7 +73,12 @@ import Testing
         #expect(try used(devices[0]) == 5)
     }
 
-    private static let selectUsed = SQL("SELECT used FROM storage_owners WHERE owner_id = ?1")
+    /// Without what items count besides their contents.
+    private static let selectUsed = SQL(
+        """
+        SELECT used - (SELECT COALESCE(SUM(counted), 0) FROM document_items WHERE owner = ?1)
+        FROM storage_owners WHERE owner_id = ?1
+        """)
 
     private func used(_ device: ContainerDevice) throws -> Int64 {
         try house.cloud.storage(of: .documents).write {

@@ -300,9 +300,11 @@ final class Batch {
             let isDue = formerCommits[id].map { VersionRule.isDue(since: $0, at: writer.now.nanoseconds) } ?? false
             guard try isDue || container.rows.versionCount(of: id) > containerClass.versionsMax else { continue }
             let contents = [item.content] + item.conflicts
+            // Where no former version is kept, what the current one was made from is none either.
+            let keepsFormer = containerClass.versionsMax > 1
             let superfluous = VersionRule.superfluous(
                 try container.versionTimes(of: id),
-                needed: Set(contents.flatMap { [[UInt8]($0.version), [UInt8]($0.base)] }),
+                needed: Set(contents.flatMap { [[UInt8]($0.version)] + (keepsFormer ? [[UInt8]($0.base)] : []) }),
                 at: writer.now.nanoseconds, countMax: containerClass.versionsMax)
             for version in superfluous {
                 if let row = try container.rows.version(version, of: id), let content = try container.open(row, of: id)
