@@ -141,7 +141,9 @@ import Testing
 
     @Test func whatIsAskedAboutAtOnceIsBounded() throws {
         try here.makeFile("a")
-        func ids(_ count: Int) -> [Data] { (0..<count).map { Data(repeating: UInt8(truncatingIfNeeded: $0), count: 32) } }
+        func ids(_ count: Int) -> [Data] {
+            (0..<count).map { Data(repeating: UInt8(truncatingIfNeeded: $0), count: 32) }
+        }
         func findMissing(_ count: Int) throws {
             var request = WireFindMissing()
             request.container = here.container
