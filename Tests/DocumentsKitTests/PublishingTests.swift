@@ -43,6 +43,22 @@ import Testing
         }
     }
 
+    /// Nor does anybody wait for it without an end.
+    @Test func aFileThatIsHeldStillIsPublishedOnceItIsResumed() async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.settle()
+            try await one.container.put(Data("1".utf8), at: "a.txt")
+            try await one.settle()
+            try await one.container.pauseSync("a.txt")
+            try await one.container.put(Data("22".utf8), at: "a.txt")
+            #expect(await Self.failure(one.container, "a.txt") == .constraintViolation)
+            #expect(try await one.container.links().isEmpty)
+            try await one.container.resumeSync("a.txt", with: .preserveLocalChanges)
+            #expect(try await one.container.publish("a.txt").size == 2)
+        }
+    }
+
     private static func failure(
         _ container: UbiquityContainer, _ path: String, _ lifetime: Duration? = nil
     ) async -> CloudError.Code? {

@@ -8,7 +8,7 @@ import Testing
 @testable import NephosKit
 
 /// What becomes of those who wait for a session that is closed.
-@Suite(.timeLimit(.minutes(1))) struct ClosingTests {
+@Suite(.timeLimit(.minutes(5))) struct ClosingTests {
     enum Wait: CaseIterable {
         case ready, current, sent, verification, history, account, devices, password, token
     }

@@ -98,9 +98,23 @@ extension UbiquityContainer {
                     details: ["path": item.path])
             }
             if item.pending == .none { break }
+            // Whoever waits for what is sent does not wait for that.
+            guard !item.isPaused else {
+                throw CloudError(
+                    .constraintViolation,
+                    "The file's sync is paused, and the server does not have its content. Resume it, and publish it then.",
+                    details: ["path": item.path])
+            }
             do throws(CloudError) {
                 // Others may wait for longer than this one.
                 try await scope.waitUntilSent(timeout: min(patience, .milliseconds(200)), isImpatient: true)
+                // It was sent just now, or what keeps it here is none of what was waited for.
+                guard moved.duration(to: .now) < patience else {
+                    throw CloudError(
+                        .deadlineExceeded, "The server does not have the file's content yet.",
+                        details: ["path": item.path])
+                }
+                try? await Task.sleep(for: .milliseconds(20))
             } catch {
                 guard error.code == .deadlineExceeded else { throw error }
                 let progress = try await uploadProgress()
