@@ -7,6 +7,32 @@ import Testing
 
 /// What somebody holds still stays as it is on both sides, and holds up nothing else.
 @Suite struct PauseTests {
+    /// Nobody could resume it there.
+    @Test func whatIsHeldStillAndWasChangedIsNotDeletedBeforeItIsResumed() async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.settle()
+            for name in ["f/x", "f/y"] {
+                try await one.container.put(Data("1".utf8), at: name, makesFolders: true)
+            }
+            try await one.settle()
+            for name in ["f/x", "f/y"] { try await one.container.pauseSync(name) }
+            try await one.container.put(Data("22".utf8), at: "f/x")
+            for name in ["f/x", "f"] {
+                let error = await #expect(throws: CloudError.self) { try await one.container.trash([name]) }
+                #expect(error?.code == .constraintViolation && error?.details["path"] == "/Documents/f/x")
+            }
+            // Of that one nothing waits.
+            try await one.container.trash(["f/y"])
+            try await one.container.resumeSync("f/x", with: .preserveLocalChanges)
+            try await one.settle()
+            try await one.container.trash(["f"])
+            try await one.settle()
+            #expect(try await one.container.status().refused.isEmpty)
+            #expect(try await one.container.items(in: "/Documents").isEmpty)
+        }
+    }
+
     private func bytes(_ count: Int, seed: UInt64) -> Data {
         var random = SplitMix64(seed: seed)
         return Data(
@@ -81,11 +107,10 @@ import Testing
             #expect(try await two.container.read("f/2") == contents[2])
             #expect(try await one.container.scope.status().refused.isEmpty)
             // The folder is not deleted from under it, as long as what is in it is nowhere else.
-            try await one.container.trash(["f"])
+            await #expect(throws: CloudError.self) { try await one.container.trash(["f"]) }
             try await one.settle()
             try await two.settle()
             #expect(try await two.paths().contains("/Documents/f/0"))
-            try await one.container.restore()
             try await one.container.resumeSync("f/renamed")
             try await one.settle()
             try await two.settle()

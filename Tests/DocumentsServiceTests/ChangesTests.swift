@@ -223,6 +223,12 @@ import Testing
         try here.makeFile("deep", in: folder)
         let last = try here.makeFolder("last", in: folder)
         expect(.limitExceeded) { try here.makeFile("deeper", in: last) }
+        // Where they lie they may be called otherwise, and come back.
+        let top = try #require(changes.first.flatMap { DocumentID(bytes: $0.item) })
+        try here.apply([.place(top, "renamed", in: .documents)])
+        try here.apply([.trash(top), .restore(top)])
+        #expect(try here.item(top).parent == Data(DocumentID.documents.bytes))
+        #expect(try here.item(top).name == Data("renamed".utf8))
     }
 
     /// Nor by a move of what they lie in, step by step.

@@ -53,13 +53,15 @@ struct SentDocuments {
             report.state = "failed"
             return try output.print(report, text: "Nothing was changed.")
         }
+        // Nobody removes them later.
+        let stays = then == nil ? "" : " The local files stay: the server does not have them yet."
         if network.offline {
-            return try output.print(report, text: "\(done) It is kept here, and sent later.")
+            return try output.print(report, text: "\(done) It is kept here, and sent later.\(stays)")
         }
         let paused = try await container.refreshed(items).filter(\.isPaused)
         if !paused.isEmpty, paused.count == items.count {
             report.state = "paused"
-            return try output.print(report, text: "\(done) It is kept here: its sync is paused.")
+            return try output.print(report, text: "\(done) It is kept here: its sync is paused.\(stays)")
         }
         do {
             try await waitUntilSent(within: network.duration, shows: !output.json)
@@ -76,7 +78,7 @@ struct SentDocuments {
             return try output.print(
                 report,
                 text: """
-                    \(done) It is kept on this device: \(report.reason ?? "")
+                    \(done) It is kept on this device: \(report.reason ?? "")\(stays)
                     The next command that reaches the server sends it, or nephos watch while it runs.
                     """)
         }

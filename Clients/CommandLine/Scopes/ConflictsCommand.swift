@@ -65,7 +65,7 @@ struct ConflictsCommand: AsyncParsableCommand {
                 "  replaced by   \(replacement(conflict))",
                 "  get it back   \(inLine(conflict.recovery ?? "The server cannot read it any more."))",
             ]
-                + zip(["keep this one", "keep the other", "keep both"], conflict.resolutions).map {
+                + zip(["keep this one", "keep that one", "keep both"], conflict.resolutions).map {
                     "  \($0.padding(toLength: 14, withPad: " ", startingAt: 0))\(inLine($1))"
                 }
         }.joined(separator: "\n")

@@ -66,8 +66,8 @@ struct WhyCommand: AsyncParsableCommand {
             }
             items += status.refused.map { refused in
                 Item(
-                    keys: [refused.key], state: "refused", reason: refused.error.sentence, blocker: "quota",
-                    attempts: 1,
+                    keys: [refused.key], state: "refused", reason: refused.error.sentence,
+                    blocker: (refused.error.code == .quotaExceeded ? Blocker.quota : .policy).rawValue, attempts: 1,
                     operation: "-", error: refused.error.sentence, value: refused.value, recovery: refused.recovery)
             }
             leftBehind = status.leftBehind

@@ -73,7 +73,7 @@ extension UbiquityContainer {
     /// - Parameter conditions: What this takes for granted besides, of whichever items; else it is refused.
     /// - Returns: The batch, for ``restore(_:)`` and ``remove(_:)``.
     /// - Throws: ``CloudError`` `.unknownItem`: nothing was changed; `.constraintViolation` when a condition does not hold
-    ///   here; `.limitExceeded` when there are conditions, and more than some hundreds of items; else as
+    ///   here, or a file is paused and has a change that was not sent; `.limitExceeded` when there are conditions, and more than some hundreds of items; else as
     ///   ``makeFolder(at:makesParents:)`` does.
     @discardableResult
     public func trash(
@@ -127,7 +127,18 @@ extension DocumentDraft {
 extension DocumentTransaction {
     /// What puts the item into the trash, unless somebody changes it, or something in it, before the server hears of
     /// that.
+    ///
+    /// - Throws: ``CloudError`` `.constraintViolation`: of a file that is paused, the item or in it, a change waits. The
+    ///   deletion would wait behind it, and nobody could resume what lies in the trash.
     func trashing(_ item: HeldDocument, batch: DocumentID) throws -> WireDocumentChange {
+        let pauses = try pauses()
+        let unsent = pauses.isEmpty ? [] : item.isFolder ? try waiting(in: item.id) : item.isPending ? [item] : []
+        if let held = unsent.first(where: { pauses[$0.id] != nil }) {
+            throw CloudError(
+                .constraintViolation,
+                "The sync of the file is paused, and a change of it was not sent. Resume it, and delete or move it then.",
+                details: ["path": try pathText(of: held.id) ?? "\(held.id)"])
+        }
         var trash = WireTrashItem()
         trash.batch = batch.wire
         if !item.isFolder {

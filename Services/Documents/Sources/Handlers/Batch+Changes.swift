@@ -142,7 +142,8 @@ extension Batch {
         }
         guard request.base.isEmpty || request.base == item.placeVersion else { throw Self.changedMeanwhile(id) }
         guard let folder = DocumentID(bytes: request.parent) else { throw Self.noFolder }
-        try checkFolder(folder, moved: item.kind == .folder ? id : nil)
+        // What is renamed where it lies gets no deeper.
+        try checkFolder(folder, moved: item.kind == .folder && request.parent != item.parent ? id : nil)
         try leave(item)
         let name = try take([UInt8](request.name), in: folder, for: id, request.clash)
         if let old = DocumentID(bytes: item.parent), old != folder {
@@ -184,7 +185,7 @@ extension Batch {
         guard let old = DocumentID(bytes: item.parent) else { throw Self.noFolder }
         var folder = old
         // Where it was is gone, lies in the trash itself, or too deep by now: then where the person finds it.
-        do { try checkFolder(folder, moved: item.kind == .folder ? id : nil) } catch let error as CloudError
+        do { try checkFolder(folder) } catch let error as CloudError
             where error.code == .unknownItem || error.code == .limitExceeded && error.details["depth_max"] != nil
         { folder = containerClass.hasDocuments ? .documents : .top }
         item.name = Data(try take([UInt8](item.name), in: folder, for: id, request.clash))

@@ -75,7 +75,9 @@ extension Batch {
 
     /// Whether a token that the device was shown is of the present history.
     private func knows(_ seen: ChangeToken) throws -> Bool {
-        switch try container.transaction.judge(seen, in: container.scope.partition) {
+        let head = try container.transaction.position(ofPartition: container.scope.partition)
+        guard seen.sequence <= head.sequence else { return false }
+        return switch try container.transaction.judge(seen, in: container.scope.partition) {
         case .past: true
         case .unknown: try seen.epoch == container.head().token.epoch
         case .lost(_, isNews: true): throw CloudError.oldCopy

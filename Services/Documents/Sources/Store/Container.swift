@@ -125,10 +125,15 @@ final class Container {
 
     // MARK: Items
 
+    /// Bytes of an item that are opened in the time of a row.
+    private static let bytesPerRow = 1024
+
     /// - Returns: Nil: there is none, or it was removed.
     /// - Throws: ``CloudError`` `.internalError`: it is damaged.
     func item(_ id: DocumentID) throws -> WireDocumentItem? {
         guard let stored = try transaction.item(scope, id.name), !stored.deleted else { return nil }
+        // It is opened, and if it changes, sealed and written anew.
+        transaction.charge(rows: stored.body.count / Self.bytesPerRow)
         return try WireDocumentItem(serializedBytes: opener().open(stored.body, as: .item(stored.name)))
     }
 
