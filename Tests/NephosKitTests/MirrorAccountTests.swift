@@ -25,16 +25,18 @@ import Testing
         let path = home + "/defaults.json"
         let other = try LocalStore(path: home + "/device.sqlite")
         try other.write { try Facts($0).setSession(Self.record("anna")) }
-        let isArmed = Mutex(false)
+        // On which thread the next save is the mirror's: the session's loop may save something of its own meanwhile.
+        let armed = Mutex<pthread_t?>(nil)
         var options = DeviceOptions()
         // The engine looks rarely: that somebody else is signed in, the mirror has to find out by itself.
         options.foreignPoll = .seconds(3600)
         options.fault = { name in
             let isNow =
                 name == "save"
-                && isArmed.withLock { armed in
-                    defer { armed = armed && name != "save" }
-                    return armed
+                && armed.withLock { armed in
+                    guard armed == pthread_self() else { return false }
+                    armed = nil
+                    return true
                 }
             if isNow { try other.write { try Facts($0).setSession(Self.record("bert")) } }
         }
@@ -48,10 +50,10 @@ import Testing
         let before = try Data(contentsOf: URL(fileURLWithPath: path))
         // Something to do for the mirror in either case.
         if !isEdited { try store.set("more", forKey: "l") }
-        isArmed.withLock { $0 = true }
+        armed.withLock { $0 = pthread_self() }
         let error = #expect(throws: CloudError.self) { try mirror.merge() }
         #expect(error?.code == .notSignedIn)
-        #expect(!isArmed.withLock { $0 })
+        #expect(armed.withLock { $0 } == nil)
         #expect(try Data(contentsOf: URL(fileURLWithPath: path)) == before)
         let written = try other.read {
             try Int.fetchOne($0, sql: "SELECT count(*) FROM pending_writes WHERE account = 'bert'")
