@@ -67,7 +67,7 @@ struct WhyCommand: AsyncParsableCommand {
             items += status.refused.map { refused in
                 Item(
                     keys: [refused.key], state: "refused", reason: refused.error.sentence,
-                    blocker: (refused.error.code == .quotaExceeded ? Blocker.quota : .policy).rawValue, attempts: 1,
+                    blocker: refused.blocker.rawValue, attempts: 1,
                     operation: "-", error: refused.error.sentence, value: refused.value, recovery: refused.recovery)
             }
             leftBehind = status.leftBehind

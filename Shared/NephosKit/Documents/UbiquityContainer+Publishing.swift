@@ -114,7 +114,9 @@ extension UbiquityContainer {
                         .deadlineExceeded, "The server does not have the file's content yet.",
                         details: ["path": item.path])
                 }
-                try? await Task.sleep(for: .milliseconds(20))
+                do { try await Task.sleep(for: .milliseconds(20)) } catch {
+                    throw CloudError(.operationCancelled, "The task that published the file was cancelled.")
+                }
             } catch {
                 guard error.code == .deadlineExceeded else { throw error }
                 let progress = try await uploadProgress()

@@ -241,3 +241,8 @@ extension LocalStore {
         }
     }
 }
+
+extension RefusedWrite {
+    /// Who kept it from being stored, by the same rules as of what waits. What was dropped here was dropped here.
+    package var blocker: Blocker { error.code == .operationCancelled ? .thisDevice : PushRules.blocker(of: error) }
+}
