@@ -58,7 +58,7 @@ func service(
 }
 
 /// What a service needs that has state of its own.
-let storing: [Target.Dependency] = ["NephosStorage", "NephosBus", "NephosWire", configuration, protobuf]
+let storing: [Target.Dependency] = ["NephosStorage", "NephosBus", "NephosWire", protobuf]
 
 /// A test target in `Tests/`.
 func tests(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
@@ -117,7 +117,7 @@ let package = Package(
         // What the programs of all services take and do.
         shared(
             "NephosServiceEntry",
-            ["NephosServiceKit", "NephosZeroMQ", "NephosHTTP", "NephosCore", argumentParser, configuration]),
+            ["NephosServiceKit", "NephosZeroMQ", "NephosHTTP", "NephosCore", argumentParser]),
         shared(
             "NephosBulk",
             [
@@ -150,7 +150,7 @@ let package = Package(
             [
                 "NephosHTTP",
                 "NephosBulk", "NephosContent", "NephosPredicates", "NephosStorage", "NephosBus", "NephosWire", crypto,
-                protobuf, configuration,
+                protobuf,
             ],
             entry: ["NephosZeroMQ"])
         + service("Records", product: "nephos-records")

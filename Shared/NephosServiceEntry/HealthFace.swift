@@ -1,33 +1,26 @@
-internal import Configuration
+internal import Foundation
 internal import NephosCore
 internal import NephosHTTP
 internal import NephosServiceKit
 
 /// What a service says of itself over HTTP, to whoever starts it again or sends it requests: `/live` and `/ready`.
 ///
-/// Off unless `SERVICE.health_port` is set (as environment: `NEPHOS_KEYVALUE_HEALTH_PORT` and the like); at `127.0.0.1`
-/// unless `SERVICE.health_host` says otherwise. Tells no names and no numbers.
+/// Off unless a port is set (`NEPHOS_HEALTH_PORT`, or `NEPHOS_KEYVALUE_HEALTH_PORT` and the like); at `127.0.0.1` unless
+/// `NEPHOS_HEALTH_HOST` says otherwise. Tells no names and no numbers.
 enum HealthFace {
     /// Longer than any group of requests takes, and the end of patience of what asks.
     private static let answerTime: Duration = .seconds(5)
 
     /// - Returns: Nil: no port is set.
     /// - Throws: ``CloudError`` `.configurationInvalid` for a port that there is not, or where it cannot listen.
-    static func start(for standing: ServiceStanding, _ reader: ConfigReader) throws(CloudError) -> HTTPServer? {
-        let own = reader.scoped(to: ConfigKey(standing.name.rawValue))
-        let port = own.int(forKey: "health_port", default: 0)
-        guard port != 0 else { return nil }
-        guard (1...65_535).contains(port) else {
-            throw CloudError(
-                .configurationInvalid, "A configuration value is out of range.",
-                details: ["key": "\(standing.name).health_port"])
-        }
+    static func start(for standing: ServiceStanding, _ settings: Settings) throws(CloudError) -> HTTPServer? {
+        guard let port = try port(settings) else { return nil }
         var limits = HTTPLimits()
         limits.connectionsMax = 64
         limits.answerTime = answerTime
         limits.graceTime = .zero
         return try HTTPServer(
-            host: own.string(forKey: "health_host", default: "127.0.0.1"), port: port, limits: limits
+            host: settings.text("health_host", for: .all) ?? "127.0.0.1", port: port, limits: limits
         ) { request, answer in
             switch request.path {
             case "/live": standing.isAlive { answer(HTTPResponse(200, text: "alive")) }
@@ -38,5 +31,53 @@ enum HealthFace {
             default: answer(HTTPResponse(404, text: "Ask for /live or /ready."))
             }
         }
+    }
+
+    /// Nil: none is set.
+    private static func port(_ settings: Settings) throws(CloudError) -> Int? {
+        let port = try settings.integer("health_port", default: 0, in: 0...65_535, for: .all)
+        return port == 0 ? nil : port
+    }
+
+    /// Asks the service of this machine, or this container, whether it is ready. Blocks for five seconds at most: for a
+    /// program that does nothing else.
+    ///
+    /// - Throws: ``CloudError`` `.serviceUnavailable` when it is not.
+    static func requireReady(_ settings: Settings) throws(CloudError) {
+        guard let port = try port(settings) else {
+            throw settings.invalid(
+                "health_port", "It is the port that is asked whether the service is ready.", for: .all)
+        }
+        let given = settings.text("health_host", for: .all) ?? "127.0.0.1"
+        let host = LocalPorts.isWildcard(given) ? (given == "::" ? "::1" : "127.0.0.1") : given
+        let answer = ask(host, port, "/ready")
+        guard answer?.hasPrefix("HTTP/1.1 200") == true else {
+            throw CloudError(
+                .serviceUnavailable, answer == nil ? "The service does not answer." : "The service is not ready.",
+                details: ["address": "\(host):\(port)"])
+        }
+    }
+
+    /// The first bytes of what an HTTP server answers; nil: none, or not in time.
+    private static func ask(_ host: String, _ port: Int, _ path: String) -> String? {
+        var hints = addrinfo()
+        hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV
+        hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
+        var found: UnsafeMutablePointer<addrinfo>?
+        guard getaddrinfo(host, String(port), &hints, &found) == 0, let address = found else { return nil }
+        defer { freeaddrinfo(found) }
+        let descriptor = socket(address.pointee.ai_family, Int32(SOCK_STREAM.rawValue), 0)
+        guard descriptor >= 0 else { return nil }
+        defer { close(descriptor) }
+        var patience = timeval(tv_sec: Int(answerTime.components.seconds), tv_usec: 0)
+        for option in [SO_RCVTIMEO, SO_SNDTIMEO] {
+            setsockopt(descriptor, SOL_SOCKET, option, &patience, socklen_t(MemoryLayout<timeval>.size))
+        }
+        guard connect(descriptor, address.pointee.ai_addr, address.pointee.ai_addrlen) == 0 else { return nil }
+        let request = Array("GET \(path) HTTP/1.1\r\nHost: \(host)\r\nConnection: close\r\n\r\n".utf8)
+        guard send(descriptor, request, request.count, Int32(MSG_NOSIGNAL)) == request.count else { return nil }
+        var answer = [UInt8](repeating: 0, count: 64)
+        let count = recv(descriptor, &answer, answer.count, Int32(MSG_WAITALL))
+        return count > 0 ? String(decoding: answer[..<count], as: UTF8.self) : nil
     }
 }

@@ -42,6 +42,29 @@ import Testing
             nephos.environment["NEPHOS_KEYVALUE_HEALTH_PORT"] = "70000"
             let up = try await nephos.run("up", "--timeout", "10")
             #expect(up.status != 0, "\(up)")
+            #expect(up.errors.contains("NEPHOS_KEYVALUE_HEALTH_PORT"), "\(up)")
+        }
+    }
+
+    /// What compose and systemd ask: the program itself, so that an image needs no other.
+    @Test func aServicesProgramSaysWhetherItIsReady() async throws {
+        let port = try Web.freePort()
+        try await withHousehold { house in
+            try await house.begin(["NEPHOS_KEYVALUE_HEALTH_PORT": "\(port)"])
+            var service = Program(name: "nephos-keyvalue")
+            service.environment["NEPHOS_HEALTH_PORT"] = "\(port)"
+            #expect(try await service.run("--is-ready").status == 0)
+            // Where all addresses are listened at, one of them is asked.
+            service.environment["NEPHOS_HEALTH_HOST"] = "0.0.0.0"
+            #expect(try await service.run("--is-ready").status == 0)
+            let process = try house.holder(.keyValue)
+            kill(process, SIGSTOP)
+            let silent = try await service.run("--is-ready")
+            kill(process, SIGCONT)
+            #expect(silent.status != 0)
+            #expect(silent.errors.contains("does not answer"), "\(silent)")
+            service.environment["NEPHOS_HEALTH_PORT"] = ""
+            #expect(try await service.run("--is-ready").errors.contains("NEPHOS_KEYVALUE_HEALTH_PORT"))
         }
     }
 }

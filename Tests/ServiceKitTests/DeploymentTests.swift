@@ -29,6 +29,54 @@ struct DeploymentTests {
         }
     }
 
+    @Test func eachServiceIsHandedItsOwnSecretAndTheRosterAlone() throws {
+        try withDirectory { directory in
+            let made = try Deployment.create(
+                directory: directory + "/all", host: nil, advertisedHost: "cloud.example", basePort: 7410,
+                transport: KeysOnly())
+            let files = DeploymentFiles(directory: directory + "/all")
+            #expect(try files.handOut(to: directory + "/handed") == ServiceName.all)
+            for service in ServiceName.all {
+                let folder = "\(directory)/handed/\(service)"
+                #expect(
+                    try FileManager.default.contentsOfDirectory(atPath: folder).sorted()
+                        == ["\(service).secret.json", "roster.json"].sorted())
+                let own = DeploymentFiles(directory: folder)
+                #expect(try own.roster() == made.roster)
+                #expect(try own.secrets(of: service).secretKey == files.secrets(of: service).secretKey)
+            }
+            // Again: nothing to do. What changed goes to whom it concerns.
+            #expect(try files.handOut(to: directory + "/handed").isEmpty)
+            try files.addMasterKey(of: .documents)
+            #expect(try files.handOut(to: directory + "/handed") == [.documents])
+            try files.advertise("other.example")
+            #expect(try files.handOut(to: directory + "/handed") == ServiceName.all)
+        }
+    }
+
+    @Test func servicesOnHostsOfTheirOwnBindWhereTheyAreTold() throws {
+        var roster = try Deployment(host: nil, advertisedHost: "cloud.example", basePort: 7410, transport: KeysOnly())
+            .roster
+        let before = try roster.entry(of: .documents)
+        #expect(before.requests == "tcp://documents:7414")
+        #expect(before.publicRequests == "tcp://cloud.example:7414")
+        try roster.bind(.documents, at: "0.0.0.0")
+        let entry = try roster.entry(of: .documents)
+        #expect(entry.endpoints == ["tcp://0.0.0.0:7414", "tcp://0.0.0.0:7415", "tcp://0.0.0.0:7421"])
+        #expect(entry.publicRequests == before.publicRequests)
+        #expect(entry.publicBulk == before.publicBulk)
+        // The others are reached as before.
+        #expect(try roster.entry(of: .keyValue).events == "tcp://keyvalue:7413")
+
+        // Without another name, devices are still told what they can reach.
+        var plain = try Deployment(host: "192.168.1.10", basePort: 7410, transport: KeysOnly()).roster
+        try plain.bind(.notifications, at: "::")
+        let bound = try plain.entry(of: .notifications)
+        #expect(bound.subscriptions == "tcp://[::]:7420")
+        #expect(bound.publicSubscriptions == "tcp://192.168.1.10:7420")
+        #expect(bound.publicRequests == "tcp://192.168.1.10:7418")
+    }
+
     @Test func secretThatOthersMayReadIsRefused() throws {
         try withDirectory { directory in
             _ = try Deployment.create(directory: directory, host: "127.0.0.1", basePort: 7410, transport: KeysOnly())

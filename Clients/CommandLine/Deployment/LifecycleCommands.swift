@@ -22,14 +22,40 @@ struct InitCommand: ParsableCommand {
     @Option(help: "The first of twelve ports: two for each service, one for subscriptions, and one for content.")
     var port = 7400
 
+    @Flag(
+        help: """
+            Each service on a host named like it (identity, keyvalue, documents, records, notifications), as under docker \
+            compose; --advertise then says where devices reach them.
+            """)
+    var hostPerService = false
+
+    @Flag(
+        help:
+            "Leave a deployment that is there as it is, but for --advertise and --hand-out; for what runs at each start."
+    )
+    var ifMissing = false
+
+    @Option(
+        help:
+            "Also give each service a folder of its own in this one, with the roster and its own secrets and nothing else.",
+        completion: .directory)
+    var handOut: String?
+
+    func validate() throws {
+        guard !hostPerService || advertise != nil else {
+            throw ValidationError("--host-per-service needs --advertise: devices do not know those names.")
+        }
+    }
+
     func run() throws {
         let directory = deployment.directory
+        if ifMissing, try directory.exists { return try keep(directory) }
         guard try !directory.exists else {
             throw CloudError(
                 .alreadyExists, "There is a deployment in this folder already. It was left as it is.",
                 details: ["deployment": directory.path])
         }
-        guard advertise != nil || !LocalPorts.isWildcard(host) else {
+        guard advertise != nil || hostPerService || !LocalPorts.isWildcard(host) else {
             throw CloudError(
                 .invalidArguments,
                 "This address stands for all of this machine's, and no device can connect to it. Say with --advertise by which name or address they reach this machine.",
@@ -40,13 +66,31 @@ struct InitCommand: ParsableCommand {
                 .invalidArguments, "No device can connect to this address.", details: ["advertise": advertise ?? ""])
         }
         let made = try Deployment.create(
-            directory: directory.path, host: host, advertisedHost: advertise, basePort: port,
+            directory: directory.path, host: hostPerService ? nil : host, advertisedHost: advertise, basePort: port,
             transport: ZeroMQTransport(), checking: requireUsable)
-        try directory.prepare()
+        if !hostPerService { try directory.prepare() }
+        _ = try handOut.map { try DeploymentFiles(directory: directory.path).handOut(to: $0) }
         let connection = made.connection.description
         try output.print(
             ["deployment": directory.path, "connection": connection],
-            text: "Made a deployment in \(directory.path).\nStart it with: nephos up")
+            text: "Made a deployment in \(directory.path).\n"
+                + (hostPerService || handOut != nil
+                    ? "Devices sign in with:\n\(connection)" : "Start it with: nephos up"))
+    }
+
+    /// What is said at each start of a deployment that is there.
+    private func keep(_ directory: DeploymentDirectory) throws {
+        let files = DeploymentFiles(directory: directory.path)
+        if let advertise, try files.roster().connectionString().host != advertise { try files.advertise(advertise) }
+        let changed = try handOut.map { try files.handOut(to: $0) } ?? []
+        let connection = try files.roster().connectionString().description
+        try output.print(
+            [
+                "deployment": directory.path, "connection": connection,
+                "changed": changed.map(\.rawValue).joined(separator: " "),
+            ],
+            text: (changed.isEmpty ? "" : "Handed out anew: \(UpCommand.list(changed)). Start them again.\n")
+                + "Devices sign in with:\n\(connection)")
     }
 }
 
@@ -54,6 +98,8 @@ extension InitCommand {
     /// - Throws: ``CloudError`` `.invalidArguments` for an address that is none of this machine's, or ports that are
     ///   taken.
     private func requireUsable(_ roster: Roster) throws {
+        // Those addresses are other hosts'.
+        guard !hostPerService else { return }
         for entry in roster.services {
             for endpoint in entry.endpoints {
                 switch LocalPorts.state(of: endpoint) {

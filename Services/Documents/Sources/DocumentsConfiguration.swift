@@ -1,8 +1,7 @@
-public import Configuration
 internal import Foundation
 public import NephosCore
 public import NephosHTTP
-internal import NephosServiceKit
+public import NephosServiceKit
 
 /// Every key of the documents service: type, default, unit.
 public struct DocumentsConfiguration: Sendable {
@@ -52,47 +51,33 @@ public struct DocumentsConfiguration: Sendable {
 
     /// The defaults, with what the configuration says instead.
     ///
-    /// - Throws: ``CloudError`` `.configurationInvalid` for a value out of range; `details` name the key.
-    public init(_ reader: ConfigReader) throws(CloudError) {
-        streamBytesMax = try Self.integer(
-            reader, "documents.stream_bytes_max", default: streamBytesMax, in: 0...(1 << 60))
-        libraryBytesMax = try Self.integer(
-            reader, "documents.library_bytes_max", default: libraryBytesMax, in: 0...(1 << 60))
-        let port = try Self.integer(reader, "documents.publish_port", default: 0, in: 0...65_535)
-        guard port > 0 else { return }
-        var publishing = Publishing(port: port)
-        publishing.host = reader.string(forKey: "documents.publish_host", default: publishing.host)
-        let host = publishing.host.contains(":") ? "[\(publishing.host)]" : publishing.host
-        publishing.url = reader.string(forKey: "documents.publish_url", default: "http://\(host):\(port)")
-        while publishing.url.hasSuffix("/") { publishing.url.removeLast() }
-        guard let url = URL(string: publishing.url), ["http", "https"].contains(url.scheme), url.host != nil,
-            url.query == nil, url.fragment == nil, publishing.url.utf8.count <= 1024
-        else { throw Self.invalid("documents.publish_url") }
-        publishing.linksMax = try Self.integer(
-            reader, "documents.publish_links_max", default: publishing.linksMax, in: 1...2000)
-        publishing.lifetimeMax = .seconds(
-            try Self.integer(reader, "documents.publish_days_max", default: 30, in: 1...3650) * 86_400)
-        publishing.limits.connectionsMax = try Self.integer(
-            reader, "documents.publish_connections_max", default: publishing.limits.connectionsMax, in: 1...4096)
-        publishing.limits.connectionsOfAddressMax = try Self.integer(
-            reader, "documents.publish_connections_of_address_max",
-            default: publishing.limits.connectionsOfAddressMax, in: 1...4096)
-        publishing.limits.requestsOfAddressPerSecond = try Self.integer(
-            reader, "documents.publish_requests_of_address_per_second",
-            default: publishing.limits.requestsOfAddressPerSecond, in: 1...100_000)
-        publishing.limits.requestsOfAddressMax = 10 * publishing.limits.requestsOfAddressPerSecond
-        self.publishing = publishing
+    /// - Throws: ``CloudError`` `.configurationInvalid` for a value that cannot be; `details` name the key.
+    public init(_ settings: Settings) throws(CloudError) {
+        streamBytesMax = try settings.integer("stream_bytes_max", default: streamBytesMax, in: 0...(1 << 60))
+        libraryBytesMax = try settings.integer("library_bytes_max", default: libraryBytesMax, in: 0...(1 << 60))
+        let publishing = try Publishing(settings)
+        if publishing.port > 0 { self.publishing = publishing }
     }
+}
 
-    private static func integer(
-        _ reader: ConfigReader, _ key: String, default value: Int, in range: ClosedRange<Int>
-    ) throws(CloudError) -> Int {
-        let value = reader.int(forKey: ConfigKey(key), default: value)
-        guard range.contains(value) else { throw invalid(key) }
-        return value
-    }
-
-    private static func invalid(_ key: String) -> CloudError {
-        CloudError(.configurationInvalid, "A configuration value is out of range.", details: ["key": key])
+extension DocumentsConfiguration.Publishing {
+    /// - Throws: ``CloudError`` `.configurationInvalid`, also where nothing is published.
+    init(_ settings: Settings) throws(CloudError) {
+        self.init(port: try settings.integer("publish_port", default: 0, in: 0...65_535))
+        host = settings.text("publish_host") ?? host
+        url = settings.text("publish_url") ?? "http://\(host.contains(":") ? "[\(host)]" : host):\(port)"
+        while url.hasSuffix("/") { url.removeLast() }
+        guard let parts = URL(string: url), ["http", "https"].contains(parts.scheme), parts.host != nil,
+            parts.query == nil, parts.fragment == nil, url.utf8.count <= 1024
+        else { throw settings.invalid("publish_url", "It is like https://files.example.org.") }
+        linksMax = try settings.integer("publish_links_max", default: linksMax, in: 1...2000)
+        lifetimeMax = .seconds(try settings.integer("publish_days_max", default: 30, in: 1...3650) * 86_400)
+        limits.connectionsMax = try settings.integer(
+            "publish_connections_max", default: limits.connectionsMax, in: 1...4096)
+        limits.connectionsOfAddressMax = try settings.integer(
+            "publish_connections_of_address_max", default: limits.connectionsOfAddressMax, in: 1...4096)
+        limits.requestsOfAddressPerSecond = try settings.integer(
+            "publish_requests_of_address_per_second", default: limits.requestsOfAddressPerSecond, in: 1...100_000)
+        limits.requestsOfAddressMax = 10 * limits.requestsOfAddressPerSecond
     }
 }

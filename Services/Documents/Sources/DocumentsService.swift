@@ -212,6 +212,6 @@ public final class DocumentsService: CloudService {
         }
         return DocumentsService(
             Transfers(store: try SegmentStore(folder: folder), transport: transport),
-            try DocumentsConfiguration(config.configuration))
+            try DocumentsConfiguration(config.settings))
     }
 }

@@ -12,6 +12,6 @@ struct IdentityCommand: AsyncParsableCommand {
     @OptionGroup var options: ServiceOptions
 
     func run() async throws {
-        try await options.run(.identity) { IdentityService(configuration: try IdentityConfiguration($0.configuration)) }
+        try await options.run(.identity) { IdentityService(configuration: try IdentityConfiguration($0.settings)) }
     }
 }

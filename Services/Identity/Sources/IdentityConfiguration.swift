@@ -1,5 +1,5 @@
-public import Configuration
 internal import NephosCore
+public import NephosServiceKit
 
 /// Every key of the identity service: type, default, unit.
 public struct IdentityConfiguration: Sendable {
@@ -15,15 +15,15 @@ public struct IdentityConfiguration: Sendable {
 
     /// The defaults, with what the configuration says instead.
     ///
-    /// - Throws: ``CloudError`` `.configurationInvalid` for a value out of range; `details` name the key.
-    public init(_ reader: ConfigReader) throws {
+    /// - Throws: ``CloudError`` `.configurationInvalid` for a value that cannot be; `details` name the key.
+    public init(_ settings: Settings) throws {
         accessTokenLifetime = .seconds(
-            try Self.integer(reader, "identity.access_token_lifetime_seconds", default: 900, in: 10...86_400))
+            try settings.integer("access_token_lifetime_seconds", default: 900, in: 10...86_400))
         refreshTokenLifetime = .seconds(
-            try Self.integer(reader, "identity.refresh_token_lifetime_days", default: 90, in: 1...3650) * 86_400)
-        let rounds = try Self.integer(
-            reader, "identity.scrypt_rounds", default: ScryptCost.standard.rounds, in: 1 << 14...1 << 18)
-        guard rounds.nonzeroBitCount == 1 else { throw Self.invalid("identity.scrypt_rounds") }
+            try settings.integer("refresh_token_lifetime_days", default: 90, in: 1...3650) * 86_400)
+        let rounds = try settings.integer(
+            "scrypt_rounds", default: ScryptCost.standard.rounds, in: 1 << 14...1 << 18)
+        guard rounds.nonzeroBitCount == 1 else { throw settings.invalid("scrypt_rounds", "It is a power of two.") }
         scryptCost.rounds = rounds
     }
 
@@ -32,17 +32,5 @@ public struct IdentityConfiguration: Sendable {
         var configuration = IdentityConfiguration()
         configuration.scryptCost.rounds = 1 << 4
         return configuration
-    }
-
-    private static func integer(
-        _ reader: ConfigReader, _ key: String, default value: Int, in range: ClosedRange<Int>
-    ) throws(CloudError) -> Int {
-        let value = reader.int(forKey: ConfigKey(key), default: value)
-        guard range.contains(value) else { throw invalid(key) }
-        return value
-    }
-
-    private static func invalid(_ key: String) -> CloudError {
-        CloudError(.configurationInvalid, "A configuration value is out of range.", details: ["key": key])
     }
 }

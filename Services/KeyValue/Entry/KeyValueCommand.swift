@@ -12,6 +12,6 @@ struct KeyValueCommand: AsyncParsableCommand {
     @OptionGroup var options: ServiceOptions
 
     func run() async throws {
-        try await options.run(.keyValue) { KeyValueService(configuration: try KeyValueConfiguration($0.configuration)) }
+        try await options.run(.keyValue) { KeyValueService(configuration: try KeyValueConfiguration($0.settings)) }
     }
 }

@@ -1,5 +1,5 @@
-public import Configuration
 public import NephosCore
+public import NephosServiceKit
 
 /// Every key of the key-value service: type, default, unit.
 public struct KeyValueConfiguration: Sendable {
@@ -11,14 +11,11 @@ public struct KeyValueConfiguration: Sendable {
 
     /// The defaults, with what the configuration says instead.
     ///
-    /// - Throws: ``CloudError`` `.configurationInvalid` for a value out of range; `details` name the key.
-    public init(_ reader: ConfigReader) throws(CloudError) {
-        let profile = reader.string(forKey: "keyvalue.profile", default: limits.name)
-        guard let named = KeyValueLimits.named(profile) else { throw Self.invalid("keyvalue.profile") }
+    /// - Throws: ``CloudError`` `.configurationInvalid` for a value that cannot be; `details` name the key.
+    public init(_ settings: Settings) throws(CloudError) {
+        guard let named = KeyValueLimits.named(settings.text("profile") ?? limits.name) else {
+            throw settings.invalid("profile", "It is standard or original.")
+        }
         limits = named
-    }
-
-    private static func invalid(_ key: String) -> CloudError {
-        CloudError(.configurationInvalid, "A configuration value is out of range.", details: ["key": key])
     }
 }

@@ -13,7 +13,7 @@ struct NotificationsCommand: AsyncParsableCommand {
 
     func run() async throws {
         try await options.run(.notifications, busyPollMax: .zero) {
-            NotificationsService(configuration: try NotificationsConfiguration($0.configuration))
+            NotificationsService(configuration: try NotificationsConfiguration($0.settings))
         }
     }
 }

@@ -1,14 +1,14 @@
-public import Configuration
 public import NephosCore
+public import NephosServiceKit
 
 /// The settings of the notifications service.
 ///
 /// | key | environment | default |
 /// | --- | --- | --- |
-/// | `notifications.heartbeat.milliseconds` | `NEPHOS_NOTIFICATIONS_HEARTBEAT_MILLISECONDS` | 5000 |
-/// | `notifications.connections.max` | `NEPHOS_NOTIFICATIONS_CONNECTIONS_MAX` | 50000 |
-/// | `notifications.connections.per.device.max` | `NEPHOS_NOTIFICATIONS_CONNECTIONS_PER_DEVICE_MAX` | 64 |
-/// | `notifications.subscriber.queue.max` | `NEPHOS_NOTIFICATIONS_SUBSCRIBER_QUEUE_MAX` | 1000 |
+/// | `notifications.heartbeat_milliseconds` | `NEPHOS_NOTIFICATIONS_HEARTBEAT_MILLISECONDS` | 5000 |
+/// | `notifications.connections_max` | `NEPHOS_NOTIFICATIONS_CONNECTIONS_MAX` | 50000 |
+/// | `notifications.connections_per_device_max` | `NEPHOS_NOTIFICATIONS_CONNECTIONS_PER_DEVICE_MAX` | 64 |
+/// | `notifications.subscriber_queue_max` | `NEPHOS_NOTIFICATIONS_SUBSCRIBER_QUEUE_MAX` | 1000 |
 public struct NotificationsConfiguration: Sendable {
     /// How often each connection gets the heads of what it follows.
     public var heartbeat: Duration = .seconds(5)
@@ -24,20 +24,14 @@ public struct NotificationsConfiguration: Sendable {
 
     public init() {}
 
-    /// - Throws: ``CloudError`` `.configurationInvalid` for a value that is not above zero.
-    public init(_ reader: ConfigReader) throws(CloudError) {
-        let reader = reader.scoped(to: "notifications")
-        func positive(_ key: ConfigKey, _ standard: Int) throws(CloudError) -> Int {
-            let value = reader.int(forKey: key, default: standard)
-            guard value > 0 else {
-                throw CloudError(
-                    .configurationInvalid, "A setting must be above zero.", details: ["key": "notifications.\(key)"])
-            }
-            return value
-        }
-        heartbeat = .milliseconds(try positive("heartbeat.milliseconds", 5000))
-        connectionsMax = try positive("connections.max", connectionsMax)
-        connectionsPerDeviceMax = try positive("connections.per.device.max", connectionsPerDeviceMax)
-        subscriberQueueMax = try positive("subscriber.queue.max", subscriberQueueMax)
+    /// - Throws: ``CloudError`` `.configurationInvalid` for a value that cannot be; `details` name the key.
+    public init(_ settings: Settings) throws(CloudError) {
+        heartbeat = .milliseconds(
+            try settings.integer("heartbeat_milliseconds", default: 5000, in: 10...3_600_000))
+        connectionsMax = try settings.integer("connections_max", default: connectionsMax, in: 1...1_000_000)
+        connectionsPerDeviceMax = try settings.integer(
+            "connections_per_device_max", default: connectionsPerDeviceMax, in: 1...1_000_000)
+        subscriberQueueMax = try settings.integer(
+            "subscriber_queue_max", default: subscriberQueueMax, in: 1...1_000_000)
     }
 }

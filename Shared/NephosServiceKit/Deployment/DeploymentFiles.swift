@@ -163,11 +163,13 @@ public struct Deployment: Sendable {
     /// Makes all keys of a deployment, in memory.
     ///
     /// - Parameters:
-    ///   - host: Where services bind and reach each other, such as `127.0.0.1`, or `0.0.0.0` for all addresses.
+    ///   - host: Where services bind and reach each other, such as `127.0.0.1`, or `0.0.0.0` for all addresses; nil:
+    ///     each at a host that is named like it, such as `keyvalue`, and binds where its environment says
+    ///     (`NEPHOS_LISTEN_HOST`).
     ///   - advertisedHost: Where devices reach them; nil: at `host`.
     ///   - basePort: The first of ``portCount`` ports.
     /// - Throws: ``CloudError`` `.invalidArguments` for a host or port that cannot be one.
-    public init(host: String, advertisedHost: String? = nil, basePort: Int, transport: some Transport) throws {
+    public init(host: String?, advertisedHost: String? = nil, basePort: Int, transport: some Transport) throws {
         guard (1...65_535 - Self.portCount + 1).contains(basePort) else {
             throw CloudError(
                 .invalidArguments, "A deployment takes twelve ports, and there are 65535.",
@@ -181,6 +183,7 @@ public struct Deployment: Sendable {
         let signingKeyID = DeploymentKeyID.random(prefix: "key", using: &generator).rawValue
         for (index, service) in ServiceName.all.enumerated() {
             let keys = try transport.makeKeyPair()
+            let host = host ?? service.rawValue
             let port = basePort + index * 2
             // Checks the host and the port for all.
             let address = try ConnectionString(host: host, port: port, key: keys.publicKey)
@@ -229,7 +232,7 @@ public struct Deployment: Sendable {
     /// - Parameter check: Gets the roster before anything is written.
     /// - Throws: ``CloudError`` `.alreadyExists` if there is one in the directory, and what the check throws.
     public static func create(
-        directory: String, host: String, advertisedHost: String? = nil, basePort: Int, transport: some Transport,
+        directory: String, host: String?, advertisedHost: String? = nil, basePort: Int, transport: some Transport,
         checking check: (Roster) throws -> Void = { _ in }
     ) throws -> Deployment {
         let files = DeploymentFiles(directory: directory)
@@ -317,34 +320,6 @@ extension DeploymentFiles {
         var roster = try roster()
         try roster.advertise(host)
         try write(roster)
-    }
-}
-
-extension Roster {
-    /// Has clients come to this host, at the ports that the services are bound to.
-    ///
-    /// - Throws: ``CloudError`` `.invalidArguments` for a host that cannot be one.
-    public mutating func advertise(_ host: String) throws(CloudError) {
-        for index in services.indices {
-            let key = try services[index].key
-            func moved(_ endpoint: String) throws(CloudError) -> String {
-                let bound = try ConnectionString(endpoint: endpoint, key: key)
-                return try ConnectionString(host: host, port: bound.port, key: key).endpoint
-            }
-            services[index].publicRequests = try moved(services[index].requests)
-            if let subscriptions = services[index].subscriptions {
-                services[index].publicSubscriptions = try moved(subscriptions)
-            }
-            if let bulk = services[index].bulk { services[index].publicBulk = try moved(bulk) }
-        }
-    }
-
-    /// What devices need to find this deployment.
-    ///
-    /// - Throws: ``CloudError`` `.configurationInvalid` or `.invalidArguments` for a roster without a usable identity.
-    public func connectionString() throws(CloudError) -> ConnectionString {
-        let entry = try entry(of: .identity)
-        return try ConnectionString(endpoint: entry.publicRequests ?? entry.requests, key: try entry.key)
     }
 }
 

@@ -43,6 +43,14 @@ public enum LocalPorts {
     /// Whether this is one of the addresses that stand for all of a machine's.
     public static func isWildcard(_ host: String) -> Bool { ["0.0.0.0", "::", "*"].contains(host) }
 
+    /// Whether a socket of this machine could be bound at it: an address by its number that is one of its own.
+    public static func isAddress(_ host: String) -> Bool {
+        switch state(of: "tcp://\(host.contains(":") ? "[\(host)]" : host):0") {
+        case .free, .taken: true
+        case .foreign, .unknown: false
+        }
+    }
+
     /// The first of a deployment's neighbouring ports on an address that nobody
     /// listens at, or nil when there are none from `start` on.
     public static func firstFree(from start: Int, at host: String = "127.0.0.1") -> Int? {

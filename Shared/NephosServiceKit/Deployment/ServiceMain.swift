@@ -1,6 +1,5 @@
 // Also for what it does when it is linked.
 internal import CJemalloc
-public import Configuration
 internal import Foundation
 public import Logging
 public import NephosBus
@@ -14,8 +13,7 @@ internal import UnixSignals
 public struct ServiceRuntimeConfig: Sendable {
     public var roster: Roster
     public var secrets: ServiceSecrets
-    /// The environment's `NEPHOS_*`: `identity.scrypt_rounds` is `NEPHOS_IDENTITY_SCRYPT_ROUNDS`.
-    public var configuration: ConfigReader
+    public var settings: Settings
     /// The service's own folder.
     public var dataDirectory: String
     public var logger: Logger
@@ -42,22 +40,22 @@ public let serviceBusyPollMax: Duration = .microseconds(200)
 public func runService(
     _ name: ServiceName, deployment: String, data: String, logLevel: String? = nil, isSupervised: Bool = false,
     transport: any Transport,
-    beside: @escaping @Sendable (ServiceStanding, ConfigReader) throws -> @Sendable () -> Void = { _, _ in {} },
+    beside: @escaping @Sendable (ServiceStanding, Settings) throws -> @Sendable () -> Void = { _, _ in {} },
     make: @escaping @Sendable (ServiceRuntimeConfig) throws -> any CloudService
 ) async throws {
     StandardStreams.occupy()
     // Once, before the first logger; every later one goes the same way.
     LoggingSystem.bootstrap { StreamLogHandler.standardError(label: $0) }
-    let configuration = ConfigReader(provider: EnvironmentVariablesProvider()).scoped(to: "nephos")
+    let settings = Settings.ofEnvironment(name)
     var logger = Logger(label: "nephos.\(name)")
-    let level = logLevel ?? configuration.string(forKey: "log.level", default: "info")
+    let level = logLevel ?? settings.text("log_level", for: .all) ?? "info"
     guard let level = Logger.Level(rawValue: level) else {
         throw CloudError(
             .configurationInvalid, "There is no such log level. Use trace, debug, info, notice, warning or error.",
             details: ["log_level": level])
     }
     logger.logLevel = level
-    try limitMemory(of: name, configuration)
+    try limitMemory(settings)
 
     if isSupervised {
         let place = RunFolder.Place.service(name)
@@ -65,9 +63,15 @@ public func runService(
             holding: try HeldPlace(place, in: RunFolder(deployment: deployment), isExclusive: false))
     }
     let files = DeploymentFiles(directory: deployment)
-    let config = ServiceRuntimeConfig(
-        roster: try files.roster(), secrets: try files.secrets(of: name), configuration: configuration,
-        dataDirectory: data, logger: logger)
+    var config = ServiceRuntimeConfig(
+        roster: try files.roster(), secrets: try files.secrets(of: name), settings: settings, dataDirectory: data,
+        logger: logger)
+    if let host = settings.text("listen_host", for: .all) {
+        guard LocalPorts.isAddress(host) else {
+            throw settings.invalid("listen_host", "It is an address of this machine, such as 0.0.0.0.", for: .all)
+        }
+        try config.roster.bind(name, at: host)
+    }
     do {
         try FileManager.default.createDirectory(
             atPath: data, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
@@ -89,15 +93,13 @@ private let memoryBytesMax = 2 << 30
 
 /// A last bound beside all the others: a service that passes it ends, and is started again, before the machine has no
 /// memory left for anybody.
-private func limitMemory(of name: ServiceName, _ configuration: ConfigReader) throws {
-    let all = configuration.int(forKey: "memory.bytes_max", default: memoryBytesMax)
-    let limit = configuration.scoped(to: ConfigKey(name.rawValue)).int(forKey: "memory.bytes_max", default: all)
+private func limitMemory(_ settings: Settings) throws {
+    let limit = try settings.integer("memory_bytes_max", default: memoryBytesMax, in: 0...1 << 50, for: .all)
     // 0: as much as there is.
     guard limit != 0 else { return }
     guard limit >= 256 << 20, nephos_limit_memory(UInt(limit)) == 0 else {
-        throw CloudError(
-            .configurationInvalid, "A service needs at least 268435456 bytes of memory. Use 0 for no limit.",
-            details: ["memory_bytes_max": "\(limit)"])
+        throw settings.invalid(
+            "memory_bytes_max", "A service needs at least 268435456 bytes. Use 0 for no limit.", for: .all)
     }
 }
 
@@ -106,7 +108,7 @@ struct ServiceWorker: Service {
     let name: ServiceName
     let config: ServiceRuntimeConfig
     let transport: any Transport
-    let beside: @Sendable (ServiceStanding, ConfigReader) throws -> @Sendable () -> Void
+    let beside: @Sendable (ServiceStanding, Settings) throws -> @Sendable () -> Void
     let make: @Sendable (ServiceRuntimeConfig) throws -> any CloudService
 
     func run() async throws {
@@ -119,7 +121,7 @@ struct ServiceWorker: Service {
                     path: "\(config.dataDirectory)/\(name).sqlite",
                     // Devices bring back what the others kept; accounts and who may sign in only identity knows.
                     ifLost: name == .identity ? .refuse : .beginAnew, logger: config.logger),
-                budgets: try BudgetConfiguration(config.configuration, of: name),
+                budgets: try BudgetConfiguration(config.settings),
                 logger: config.logger)
             let bound = LoopBound(made, to: loop)
             host.withLock { $0 = bound }
@@ -128,7 +130,10 @@ struct ServiceWorker: Service {
         var endBeside: (@Sendable () -> Void)?
         do {
             endBeside = try host.withLock { $0 }.map {
-                try beside(ServiceStanding(name, $0, on: loop), config.configuration)
+                try beside(ServiceStanding(name, $0, on: loop), config.settings)
+            }
+            for name in config.settings.unknown(in: ProcessInfo.processInfo.environment.keys) {
+                config.logger.warning("There is no such setting; it is ignored.", metadata: ["key": "\(name)"])
             }
             // Whoever reads this relies on it: nothing of the start can fail any more.
             print("nephos-\(name) answers at \(endpoint.withLock { $0 })")

@@ -1,4 +1,3 @@
-public import Configuration
 internal import NephosBus
 public import NephosCore
 
@@ -85,33 +84,23 @@ public struct BudgetConfiguration: Hashable, Sendable {
 
     /// The defaults, with what the configuration says instead.
     ///
-    /// - Throws: ``CloudError`` `.configurationInvalid` for a value out of range; `details` name the key.
-    public init(_ reader: ConfigReader, of service: ServiceName) throws(CloudError) {
-        device = try Self.limit(reader, "\(service).budget", default: device)
-        account = try Self.limit(reader, "\(service).account_budget", default: account)
-        stranger = try Self.limit(reader, "\(service).stranger_budget", default: stranger)
-        sparePercent = try Self.integer(
-            reader, "\(service).budget_spare_percent",
-            default: service == .identity || service == .notifications ? 0 : 50, 0...90)
+    /// - Throws: ``CloudError`` `.configurationInvalid` for a value that cannot be; `details` name the key.
+    public init(_ settings: Settings) throws(CloudError) {
+        device = try Self.limit(settings, "budget", default: device)
+        account = try Self.limit(settings, "account_budget", default: account)
+        stranger = try Self.limit(settings, "stranger_budget", default: stranger)
+        sparePercent = try settings.integer(
+            "budget_spare_percent",
+            default: [.identity, .notifications].contains(settings.service) ? 0 : 50, in: 0...90)
     }
 
     private static func limit(
-        _ reader: ConfigReader, _ prefix: String, default standard: Limit
+        _ settings: Settings, _ prefix: String, default standard: Limit
     ) throws(CloudError) -> Limit {
         Limit(
-            capacity: try integer(reader, "\(prefix)_capacity", default: standard.capacity, 0...1_000_000_000),
-            refillPerSecond: try integer(
-                reader, "\(prefix)_refill_per_second", default: standard.refillPerSecond, 1...1_000_000))
-    }
-
-    private static func integer(
-        _ reader: ConfigReader, _ key: String, default standard: Int, _ range: ClosedRange<Int>
-    ) throws(CloudError) -> Int {
-        let value = reader.int(forKey: ConfigKey(key), default: standard)
-        guard range.contains(value) else {
-            throw CloudError(.configurationInvalid, "A configuration value is out of range.", details: ["key": key])
-        }
-        return value
+            capacity: try settings.integer("\(prefix)_capacity", default: standard.capacity, in: 0...1_000_000_000),
+            refillPerSecond: try settings.integer(
+                "\(prefix)_refill_per_second", default: standard.refillPerSecond, in: 1...1_000_000))
     }
 }
 

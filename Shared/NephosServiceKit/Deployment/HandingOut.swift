@@ -1,0 +1,57 @@
+internal import Foundation
+public import NephosCore
+internal import NephosFiles
+
+extension DeploymentFiles {
+    /// Gives each service a folder of its own, with the roster and that service's secrets and nothing else: for services
+    /// that share no disk, or no user.
+    ///
+    /// What is there already as it should be is not written again.
+    ///
+    /// - Parameter folder: Has a folder for each service, named like it; those are made.
+    /// - Returns: The services whose files changed: they have to be started again.
+    /// - Throws: ``CloudError`` `.configurationInvalid` for what cannot be read or written.
+    public func handOut(to folder: String) throws(CloudError) -> [ServiceName] {
+        let roster = try roster()
+        var changed: [ServiceName] = []
+        for service in ServiceName.all {
+            let own = DeploymentFiles(directory: "\(folder)/\(service)")
+            do {
+                try FileManager.default.createDirectory(
+                    atPath: own.directory, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
+            } catch {
+                throw CloudError(
+                    .configurationInvalid, "A folder to hand out to cannot be made. Check its owner and space.",
+                    details: ["folder": own.directory])
+            }
+            let isNew = [
+                try copy(to: own.secretsPath(of: service), from: secretsPath(of: service), mode: 0o600),
+                // Last, since it is what tells that the folder is complete.
+                try copy(to: own.rosterPath, from: rosterPath, mode: 0o644),
+            ].contains(true)
+            // What is wrong with them is said here, and not by each service's end.
+            _ = try own.secrets(of: service)
+            guard try own.roster() == roster else {
+                throw CloudError(
+                    .constraintViolation, "The deployment was changed while it was handed out. Do it again.")
+            }
+            if isNew { changed.append(service) }
+        }
+        return changed
+    }
+
+    private func copy(to target: String, from source: String, mode: mode_t) throws(CloudError) -> Bool {
+        guard let data = FileManager.default.contents(atPath: source) else {
+            throw CloudError(
+                .configurationInvalid, "A deployment file is missing or cannot be read. Restore it from a copy.",
+                details: ["file": source])
+        }
+        guard FileManager.default.contents(atPath: target) != data else { return false }
+        do { try AtomicFile.write(data, to: target, mode: mode) } catch {
+            throw CloudError(
+                .configurationInvalid, "A deployment file cannot be written. Check the folder's owner and space.",
+                details: ["file": target])
+        }
+        return true
+    }
+}

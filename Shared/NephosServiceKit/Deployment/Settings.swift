@@ -1,0 +1,114 @@
+public import Configuration
+public import NephosCore
+internal import Synchronization
+
+/// The settings of one service: the environment's `NEPHOS_*`.
+///
+/// `health_port` of key-value is `NEPHOS_KEYVALUE_HEALTH_PORT`, or else, where a setting may be said for all services at
+/// once, `NEPHOS_HEALTH_PORT`. An empty value is none, as compose files hand on what is not set. `docs/operation.md` has
+/// the table of all.
+public struct Settings: Sendable {
+    /// Whose settings they are.
+    public let service: ServiceName
+    private let reader: ConfigReader
+    private let asked = Asked()
+
+    /// Every key that was read, in the spelling of ``Key/environment``.
+    private final class Asked: Sendable {
+        let keys = Mutex<Set<String>>([])
+    }
+
+    /// Where a setting may be said.
+    public enum Reach: Sendable {
+        /// For this service alone.
+        case own
+        /// For all services, and for each by itself, which goes first.
+        case all
+    }
+
+    /// - Parameter reader: Has the keys without `nephos.` before them.
+    public init(_ reader: ConfigReader, of service: ServiceName) {
+        self.reader = reader
+        self.service = service
+    }
+
+    /// The process's environment.
+    public static func ofEnvironment(_ service: ServiceName) -> Settings {
+        Settings(ConfigReader(provider: EnvironmentVariablesProvider()).scoped(to: "nephos"), of: service)
+    }
+
+    // MARK: Values
+
+    /// A text, or nil where none is said.
+    public func text(_ key: String, for reach: Reach = .own) -> String? { find(key, reach)?.value }
+
+    /// A whole number, or nil where none is said.
+    ///
+    /// - Throws: ``CloudError`` `.configurationInvalid` for one out of range, and for what is none.
+    public func integer(
+        _ key: String, in range: ClosedRange<Int>, for reach: Reach = .own
+    ) throws(CloudError) -> Int? {
+        guard let found = find(key, reach) else { return nil }
+        guard let value = Int(found.value), range.contains(value) else {
+            throw Self.invalid(
+                found.key, "It is a whole number from \(range.lowerBound) to \(range.upperBound).", found.value)
+        }
+        return value
+    }
+
+    /// The same, with what holds where nothing is said.
+    public func integer(
+        _ key: String, default standard: Int, in range: ClosedRange<Int>, for reach: Reach = .own
+    ) throws(CloudError) -> Int {
+        try integer(key, in: range, for: reach) ?? standard
+    }
+
+    /// What a value is refused with that only its user can judge.
+    ///
+    /// - Parameter cure: What the value has to be: a sentence.
+    public func invalid(_ key: String, _ cure: String, for reach: Reach = .own) -> CloudError {
+        let found = find(key, reach)
+        return Self.invalid(found?.key ?? names(key, reach)[0], cure, found?.value)
+    }
+
+    /// What the environment says for this service that nothing has asked for: misspelt, or of another version.
+    ///
+    /// - Parameter environment: All of it, by name.
+    public func unknown(in environment: some Sequence<String>) -> [String] {
+        let known = asked.keys.withLock { $0 }
+        let prefix = "NEPHOS_\(service.rawValue.uppercased())_"
+        return environment.filter { $0.hasPrefix(prefix) && !known.contains($0) }.sorted()
+    }
+
+    /// Every variable that was asked for.
+    var askedFor: Set<String> { asked.keys.withLock { $0 } }
+
+    // MARK: Keys
+
+    private func names(_ key: String, _ reach: Reach) -> [String] {
+        switch reach {
+        case .own: ["\(service).\(key)"]
+        case .all: ["\(service).\(key)", key]
+        }
+    }
+
+    private func find(_ key: String, _ reach: Reach) -> (key: String, value: String)? {
+        let names = names(key, reach)
+        asked.keys.withLock { for name in names { $0.insert(Self.environment(name)) } }
+        for name in names {
+            if let value = reader.string(forKey: ConfigKey(name)), !value.isEmpty { return (name, value) }
+        }
+        return nil
+    }
+
+    /// `keyvalue.health_port` is said by `NEPHOS_KEYVALUE_HEALTH_PORT`.
+    private static func environment(_ key: String) -> String {
+        "NEPHOS_" + key.uppercased().replacing(".", with: "_")
+    }
+
+    private static func invalid(_ key: String, _ cure: String, _ value: String?) -> CloudError {
+        var details = ["key": environment(key)]
+        details["value"] = value
+        return CloudError(.configurationInvalid, "A setting is not what it has to be. \(cure)", details: details)
+    }
+}
