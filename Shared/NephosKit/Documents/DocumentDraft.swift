@@ -216,6 +216,7 @@ struct DocumentDraft {
         var count = 0
         for (change, content) in changes {
             let size = (try? change.serializedData().count) ?? 0
+            let weight = try weight(of: change)
             let nodes = content?.nodes ?? []
             let ofNodes = nodes.reduce(0) { $0 + $1.count }
             let ofContent = content?.inline == nil && content?.isHere == true ? content?.length ?? 0 : 0
@@ -227,7 +228,7 @@ struct DocumentDraft {
             let isFull =
                 bytes + size > DocumentBatches.bytesMax || nodeBytes + ofNodes > DocumentLimits.nodesBytesMax
                 || contentBytes > 0 && contentBytes + ofContent > Self.contentBytesMax
-                || count + Self.weight(of: change) > Self.changesMax
+                || count + weight > Self.changesMax
                 || item != last
                 // A request names one.
                 || !other.isEmpty && content?.source.map { $0 != other } ?? false
@@ -244,7 +245,7 @@ struct DocumentDraft {
             bytes += size
             nodeBytes += ofNodes
             contentBytes += ofContent
-            count += Self.weight(of: change)
+            count += weight
         }
         return requests
     }
@@ -253,9 +254,22 @@ struct DocumentDraft {
     private static let changesMax = DocumentLimits.changesMax - DocumentLimits.depthMax
 
     /// An item that somebody deletes meanwhile gets its place again.
-    private static func weight(of change: WireDocumentChange) -> Int {
-        if case .replace? = change.kind { 2 } else { 1 }
+    private func weight(of change: WireDocumentChange) throws -> Int {
+        return switch change.kind {
+        case .replace: 2
+        // As many as it may remove, against how many a request may.
+        case .versions(let remove):
+            max(1, (remove.versions.count + (try formerCount(before: remove.before, of: change))) * 2 / 5)
+        default: 1
+        }
     }
+
+    /// How many versions an item may have had before this one.
+    private func formerCount(before version: Data, of change: WireDocumentChange) throws -> Int {
+        guard !version.isEmpty, let item = DocumentID(bytes: change.item) else { return 0 }
+        return try documents.document(item)?.wire.content.base.isEmpty == false ? DocumentLimits.versionsMax : 0
+    }
+
     /// Contents that are sent before any of them is seen, in bytes, unless one alone has more.
     private static let contentBytesMax: UInt64 = 64 << 20
 }

@@ -24,6 +24,7 @@ extension Batch {
         case .resolve(let resolve): try self.resolve(id, resolve)
         case .rendition(let rendition): try setRendition(id, rendition)
         case .announce(let announce): try self.announce(id, announce)
+        case .versions(let versions): try removeVersions(id, versions)
         case nil:
             throw CloudError(
                 .incompatibleVersion, "The change is of a kind that this version does not know. Upgrade the older side."

@@ -1,4 +1,5 @@
 internal import Foundation
+internal import NephosBulk
 internal import NephosCore
 internal import NephosPredicates
 internal import NephosServiceKit
@@ -55,6 +56,9 @@ final class Batch {
     var created = 0
     var looks = 0
     var seen: (sequence: UInt64, changes: [DocumentID])?
+    /// Versions that are removed, of each item.
+    var retired: [DocumentID: Set<[UInt8]>] = [:]
+    var retiredCount = 0
     /// Items of which a content is said to be on its way, or not any more.
     var announced: Set<DocumentID> = []
     /// Items that come into the trash (true), or leave it.
@@ -293,8 +297,8 @@ final class Batch {
 
     /// Takes versions that are no more kept (``VersionRule``) of items that got another one: once an hour, and where there
     /// are more than ``ContainerClass/versionsMax``. After the rows were written.
-    func takeOldVersions() throws -> [WireDocumentContent] {
-        var old: [WireDocumentContent] = []
+    func takeOldVersions() throws -> [UsedContent] {
+        var old: [UsedContent] = []
         for id in Set(versions.map(\.item)).sorted() {
             guard let item = items[id] ?? nil else { continue }
             let isDue = formerCommits[id].map { VersionRule.isDue(since: $0, at: writer.now.nanoseconds) } ?? false
@@ -306,15 +310,17 @@ final class Batch {
                 try container.versionTimes(of: id),
                 needed: Set(contents.flatMap { [[UInt8]($0.version)] + (keepsFormer ? [[UInt8]($0.base)] : []) }),
                 at: writer.now.nanoseconds, countMax: containerClass.versionsMax)
-            for version in superfluous {
-                if let row = try container.rows.version(version, of: id), let content = try container.open(row, of: id)
-                {
-                    old.append(content)
-                }
-                try container.rows.removeVersion(version, of: id)
-            }
+            for version in superfluous { old += try takeVersion(version, of: id) }
         }
         return old
+    }
+
+    /// - Returns: What it used; nothing where it is not there, or damaged.
+    func takeVersion(_ version: [UInt8], of id: DocumentID) throws -> [UsedContent] {
+        guard let row = try container.rows.version(version, of: id) else { return [] }
+        let content = try container.open(row, of: id)
+        try container.rows.removeVersion(version, of: id)
+        return content.map { [UsedContent($0)] } ?? []
     }
 
     /// The changed items as they are stored and as devices get them. Each is encoded once: maps have no order.
