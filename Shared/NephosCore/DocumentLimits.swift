@@ -16,6 +16,8 @@ public enum DocumentLimits {
     public static let itemCountMax = 2_000_000
     /// What an item counts besides its name, its attributes and its contents, in bytes: its rows.
     public static let itemBytes = 256
+    /// What a version, a further content, an announcement and a link count besides, each: its row.
+    public static let rowBytes = 512
     /// Changes of one batch.
     public static let changesMax = 500
     /// Manifest nodes of one batch, in bytes: of a content of 400 MB. Those of longer ones go ahead of it.

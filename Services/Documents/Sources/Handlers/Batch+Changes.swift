@@ -113,6 +113,9 @@ extension Batch {
         try checkLives(id, item)
         let wasAnnounced = endAnnouncement(request.content.version, of: &item, id)
         if request.content.base == item.content.version {
+            if item.content.hasBytes(of: request.content) {
+                try inherit(item.content, by: [UInt8](request.content.version), of: id)
+            }
             item.content = commit(request.content, of: id)
         } else if ([item.content] + item.conflicts).contains(where: { $0.hasBytes(of: request.content) }) {
             // Nobody loses anything; the device learns which version has its bytes.

@@ -9,7 +9,8 @@ extension Batch {
     func removeVersions(_ id: DocumentID, _ request: WireRemoveVersions) throws {
         let item = try self.item(id)
         guard item.hasContent else {
-            throw CloudError(.invalidArguments, "A folder has no content, and so no versions.", details: Self.details(id))
+            throw CloudError(
+                .invalidArguments, "A folder has no content, and so no versions.", details: Self.details(id))
         }
         guard request.versions.count <= DocumentLimits.versionsMax else {
             throw CloudError(
@@ -24,7 +25,8 @@ extension Batch {
                 throw CloudError(
                     .constraintViolation,
                     "The version is the current one, or in conflict. Replace or resolve it first.",
-                    details: Self.details(id).merging(["version": DocumentID(bytes: version)?.description ?? ""]) { $1 })
+                    details: Self.details(id).merging(["version": DocumentID(bytes: version)?.description ?? ""]) { $1 }
+                )
             }
             if try isKnown(Data(version), of: id) { former.append(version) }
         }
@@ -53,6 +55,23 @@ extension Batch {
                 .limitExceeded, "A batch removes too many versions. Divide it.",
                 details: ["maximum": "\(DocumentLimits.versionsRemovedMax)"])
         }
+    }
+
+    /// The same bytes again, as where some of them were lost, take the place of the version that had them: nothing is
+    /// charged for that, so that it goes on a plan that is full too.
+    func inherit(_ former: WireDocumentContent, by version: [UInt8], of id: DocumentID) throws {
+        guard let row = try container.rows.version([UInt8](former.version), of: id) else { return }
+        heirs[version] = row.counted
+        inherited.insert(row.id)
+        retired[id, default: []].insert(row.id)
+        let maker = CountChanges.Maker(app: AppID(former.appID), device: DeviceID(former.deviceID))
+        handedOn.add(-Int64(clamping: row.counted), by: maker)
+        handedOn.add(Int64(clamping: row.counted), by: writer.maker)
+    }
+
+    /// What a version's row counts that the batch brings, and what of that is new.
+    func counted(_ version: Data) -> (bytes: UInt64, new: UInt64) {
+        heirs[[UInt8](version)].map { ($0, 0) } ?? (UInt64(DocumentLimits.rowBytes), UInt64(DocumentLimits.rowBytes))
     }
 
     /// After the rows were written: the batch itself may have brought some of them.

@@ -59,6 +59,10 @@ final class Batch {
     /// Versions that are removed, of each item.
     var retired: [DocumentID: Set<[UInt8]>] = [:]
     var retiredCount = 0
+    /// Versions that take the place of one with the same bytes: what their rows count; those; and for whom that counts.
+    var heirs: [[UInt8]: UInt64] = [:]
+    var inherited: Set<[UInt8]> = []
+    var handedOn = CountChanges()
     /// Items of which a content is said to be on its way, or not any more.
     var announced: Set<DocumentID> = []
     /// Items that come into the trash (true), or leave it.
@@ -291,7 +295,8 @@ final class Batch {
         if let latest, formerCommits[id] == nil { formerCommits[id] = latest.committed }
         let sealed = try container.seal(content.serializedBytes(), as: .version(id, version))
         try container.rows.add(
-            ContainerRows.Version(id: version, number: (latest?.number ?? 0) + 1, sealed: sealed),
+            ContainerRows.Version(
+                id: version, number: (latest?.number ?? 0) + 1, counted: counted(content.version).bytes, sealed: sealed),
             committed: content.committed, of: id)
     }
 
@@ -320,7 +325,8 @@ final class Batch {
         guard let row = try container.rows.version(version, of: id) else { return [] }
         let content = try container.open(row, of: id)
         try container.rows.removeVersion(version, of: id)
-        return content.map { [UsedContent($0)] } ?? []
+        let rowBytes = inherited.contains(version) ? 0 : row.counted
+        return content.map { [UsedContent($0, rowBytes: rowBytes)] } ?? []
     }
 
     /// The changed items as they are stored and as devices get them. Each is encoded once: maps have no order.
