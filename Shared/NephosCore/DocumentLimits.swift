@@ -28,6 +28,8 @@ public enum DocumentLimits {
     public static let conditionsMax = 100
     /// Items and names that a service looks up for one batch.
     public static let looksMax = 5000
+    /// Bytes of the items that a service looks up for one batch, as they are stored.
+    public static let looksBytesMax = 16 << 20
     /// How long something stays in the trash, and after that is removed for good.
     public static let trashRetention: Duration = .seconds(30 * 24 * 3600)
     /// A content that goes with its item.

@@ -91,6 +91,11 @@ final class Batch {
         if let known = items[id] { return known }
         try look()
         let item = try container.item(id)
+        guard container.openedBytes <= DocumentLimits.looksBytesMax else {
+            throw CloudError(
+                .limitExceeded, "The batch concerns items that are too large together. Divide it.",
+                details: ["bytes_max": "\(DocumentLimits.looksBytesMax)"])
+        }
         items.updateValue(item, forKey: id)
         sizes[id] = try item?.countedBytes()
         return item
