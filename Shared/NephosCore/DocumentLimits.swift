@@ -53,9 +53,10 @@ public enum DocumentLimits {
     /// Further contents of an item, and bytes of the name of one.
     public static let renditionsMax = 8
     public static let renditionNameBytesMax = 64
-    /// Whether a further content can be called so: by any bytes but NUL.
+    /// Whether a further content can be called so: by text in UTF-8 without `/` and NUL, so that anybody can type it.
     public static func isRenditionName(_ name: some Collection<UInt8>) -> Bool {
-        (1...renditionNameBytesMax).contains(name.count) && !name.contains(0)
+        (1...renditionNameBytesMax).contains(name.count) && !name.contains(0) && !name.contains(UInt8(ascii: "/"))
+            && String(validating: name, as: UTF8.self) != nil
     }
 
     /// Members of a package, and bytes of the list of them: paths, the targets of links, and attributes.

@@ -43,7 +43,8 @@ struct SentDocuments {
     func wait(
         _ items: [DocumentEntry], _ network: DocumentsCommand.NetworkOptions, _ output: OutputOptions,
         batch: DocumentID? = nil, failures: ItemFailures = ItemFailures(),
-        then: (() async throws -> [String])? = nil, leaving others: [(items: [DocumentEntry], sent: SentDocuments)] = [],
+        then: (() async throws -> [String])? = nil,
+        leaving others: [(items: [DocumentEntry], sent: SentDocuments)] = [],
         done: String
     ) async throws {
         var report = Report(

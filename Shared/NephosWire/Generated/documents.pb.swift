@@ -211,7 +211,7 @@ public nonisolated struct WireRendition: Sendable {
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  /// Any bytes but NUL, 1 to 64.
+  /// Text in UTF-8 without `/` and NUL, 1 to 64 bytes.
   public var name: Data = Data()
 
   public var content: WireDocumentContent {
