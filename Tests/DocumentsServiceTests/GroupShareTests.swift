@@ -41,16 +41,21 @@ import Testing
             generator = SplitMix64(seed: seed)
         }
 
-        func send(_ change: WireDocumentChange) throws {
+        func send(_ changes: WireDocumentChange...) throws {
             var request = WireApplyChanges()
             request.container = device.container
-            request.changes = [change]
+            request.changes = changes
             let now = SimulatedNetwork.epoch.advanced(by: house.cloud.network.now)
             let envelope = RequestEnvelope(
                 method: "ApplyChanges", id: OperationID(at: now, using: &generator),
                 accessToken: device.mover.accessToken, body: Frame(encoding: request))
             try raw.send(envelope.encoded(), to: .requests(.documents))
+            sent.append(envelope.id)
         }
+
+        private(set) var sent: [OperationID] = []
+        /// Which were answered.
+        var answered: [OperationID] { raw.replies.compactMap(\.id) }
 
         /// Whether each was carried out, in the order of the answers.
         var answers: [Bool] {
@@ -90,6 +95,27 @@ import Testing
         // The rest goes on, in its order.
         #expect(many.answers.allSatisfy { $0 } && one.answers.allSatisfy { $0 })
         #expect(try here.item(id).attributes.favouriteRank == 400)
+    }
+
+    /// Also what waits for its turn goes in shares by what it turns out to cost, and in its order.
+    @Test func whatWaitsGoesInSharesToo() throws {
+        let house = try ContainerHouse(storageTurns: .later(upTo: .milliseconds(20)))
+        let here = try house.device()
+        let items = try ["a", "b", "c", "d"].map { try makeLarge($0, by: here) }
+        let many = try Line(here, house, seed: 1)
+        func change(_ rank: Int64) -> [WireDocumentChange] {
+            items.map { id in .attributes(id) { $0.favouriteRank = rank } }
+        }
+        try many.send(change(1000)[0])
+        house.cloud.network.faults = Faults(latency: .milliseconds(1)...(.milliseconds(1)))
+        house.cloud.network.run(for: .seconds(1))
+        for number in 0..<100 {
+            let change = change(Int64(number) + 1)
+            try many.send(change[0], change[1], change[2], change[3])
+        }
+        #expect(house.cloud.network.run(within: .seconds(60)) { many.answers.count == 101 })
+        #expect(many.answers.allSatisfy { $0 } && many.answered == many.sent)
+        #expect(try here.item(items[3]).attributes.favouriteRank == 100)
     }
 
     @Test func aBatchOfTooLargeItemsIsRefusedAsAWhole() throws {

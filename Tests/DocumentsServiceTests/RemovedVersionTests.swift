@@ -2,6 +2,7 @@ import Foundation
 import NephosBus
 import NephosCore
 import NephosSimulation
+import NephosStorage
 import NephosWire
 import Testing
 
@@ -18,7 +19,10 @@ import Testing
     }
 
     /// A file with these contents, one after the other. Its versions, the oldest first.
-    private func makeFile(_ texts: [String]) throws -> (id: DocumentID, versions: [Data]) {
+    private func makeFile(
+        _ texts: [String], by device: ContainerDevice? = nil
+    ) throws -> (id: DocumentID, versions: [Data]) {
+        let here = device ?? here
         let id = try here.makeFile("a", texts[0])
         var versions = [try here.item(id).content.version]
         for text in texts.dropFirst() {
@@ -115,6 +119,27 @@ import Testing
         expect(.quotaExceeded) { try here.makeFile("b") }
         try here.apply([.removeVersions(id, [versions[0]])])
         #expect(try here.versions(of: id).count == 1)
+    }
+
+    @Test(.enabled(if: SmallDisk.isAvailable, "Only the superuser may mount a small disk."))
+    func itMakesRoomOnADiskThatIsFull() throws {
+        let disk = try SmallDisk(megabytes: 120)
+        defer { disk.remove() }
+        let engine = try SQLiteEngine(path: disk.folder + "/documents.sqlite")
+        let house = try ContainerHouse(engine: engine)
+        let here = try house.device()
+        let (id, versions) = try makeFile(["1", "2"], by: here)
+        try disk.fill()
+        let text = String(repeating: "x", count: 4000)
+        for batch in 0..<1000 where !engine.isShortOfRoom {
+            do {
+                try here.apply((0..<100).map { .create(ContainerDevice.makeID(), "\(batch)-\($0)", .inline(text)) })
+            } catch let error as CloudError where error.code == .storageFailure { break }
+        }
+        #expect(engine.isShortOfRoom)
+        expect(.storageFailure) { try here.apply([.attributes(id) { $0.favouriteRank = 1 }]) }
+        try here.apply([.removeVersions(id, before: versions[1])])
+        #expect(try here.versions(of: id).map(\.text) == ["2"])
     }
 
     @Test func whatIsNoVersionOfAFileIsRefused() throws {
