@@ -148,7 +148,7 @@ public struct ContentUses {
         _ contents: [UsedContent], nodes: [[UInt8]], from upload: ReservationID?, besides source: ItemName? = nil,
         counting changes: CountChanges = CountChanges()
     ) throws {
-        let inline = contents.reduce(0) { $0 + ($1.isInline ? $1.length : 0) }
+        let inline = contents.reduce(0) { $0 + $1.bytesBesideChunks }
         guard !nodes.isEmpty || contents.contains(where: { !$0.isInline }) else {
             return try charges.charge(inline, and: changes, app: app, device: device)
         }
@@ -216,11 +216,8 @@ public struct ContentUses {
     /// Ends the use of contents. What rests on them follows in steps.
     public func giveBack(_ contents: [UsedContent]) throws {
         for content in contents {
-            guard !content.isInline else {
-                try release(content.length, app: content.app, device: content.device)
-                continue
-            }
-            try giveBack(UseStore.Part(id: content.root, isNode: content.depth > 0))
+            try release(content.bytesBesideChunks, app: content.app, device: content.device)
+            if !content.isInline { try giveBack(UseStore.Part(id: content.root, isNode: content.depth > 0)) }
         }
     }
 
@@ -283,6 +280,10 @@ public struct ContentUses {
         ContainerCharges(
             place: store.place, container: store.container, ledger: ledger, room: use.room, transaction: transaction)
     }
+}
+
+extension UsedContent {
+    fileprivate var bytesBesideChunks: UInt64 { rowBytes + (isInline ? length : 0) }
 }
 
 /// What is to be used from now on, while it is decided.

@@ -12,9 +12,12 @@ public struct UsedContent: Hashable, Sendable {
     public var depth: Int
     public var app: AppID
     public var device: DeviceID
+    /// Bytes that count besides: for the row that has it.
+    public var rowBytes: UInt64
 
     public init(
-        length: UInt64, isInline: Bool, root: ChunkID, depth: Int, app: AppID, device: DeviceID
+        length: UInt64, isInline: Bool, root: ChunkID, depth: Int, app: AppID, device: DeviceID,
+        rowBytes: UInt64 = 0
     ) {
         self.length = length
         self.isInline = isInline
@@ -22,5 +25,6 @@ public struct UsedContent: Hashable, Sendable {
         self.depth = depth
         self.app = app
         self.device = device
+        self.rowBytes = rowBytes
     }
 }

@@ -16,6 +16,8 @@ public enum DocumentLimits {
     public static let itemCountMax = 2_000_000
     /// What an item counts besides its name, its attributes and its contents, in bytes: its rows.
     public static let itemBytes = 256
+    /// What a version, a further content, an announcement and a link count besides, each: its row.
+    public static let rowBytes = 512
     /// Changes of one batch.
     public static let changesMax = 500
     /// Manifest nodes of one batch, in bytes: of a content of 400 MB. Those of longer ones go ahead of it.
@@ -26,6 +28,8 @@ public enum DocumentLimits {
     public static let conditionsMax = 100
     /// Items and names that a service looks up for one batch.
     public static let looksMax = 5000
+    /// Bytes of the items that a service looks up for one batch, as they are stored.
+    public static let looksBytesMax = 16 << 20
     /// How long something stays in the trash, and after that is removed for good.
     public static let trashRetention: Duration = .seconds(30 * 24 * 3600)
     /// A content that goes with its item.
@@ -42,14 +46,17 @@ public enum DocumentLimits {
     public static let tagBytesMax = 128
     /// Versions that are kept of an item's content at most; of older ones fewer (`VersionRule`).
     public static let versionsMax = 100
+    /// Versions that one batch removes.
+    public static let versionsRemovedMax = 1000
     /// Conflicts of an item that nobody has resolved.
     public static let conflictsMax = 16
     /// Further contents of an item, and bytes of the name of one.
     public static let renditionsMax = 8
     public static let renditionNameBytesMax = 64
-    /// Whether a further content can be called so: by any bytes but NUL.
+    /// Whether a further content can be called so: by text in UTF-8 without `/` and NUL, so that anybody can type it.
     public static func isRenditionName(_ name: some Collection<UInt8>) -> Bool {
-        (1...renditionNameBytesMax).contains(name.count) && !name.contains(0)
+        (1...renditionNameBytesMax).contains(name.count) && !name.contains(0) && !name.contains(UInt8(ascii: "/"))
+            && String(validating: name, as: UTF8.self) != nil
     }
 
     /// Members of a package, and bytes of the list of them: paths, the targets of links, and attributes.

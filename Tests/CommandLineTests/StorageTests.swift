@@ -40,6 +40,43 @@ import Testing
         }
     }
 
+    @Test func formerVersionsAreRemovedBeforeTheirTime() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let person = house.person
+            func put(_ text: String, _ path: String) async throws {
+                let file = house.folder + "/file"
+                try Data(text.utf8).write(to: URL(fileURLWithPath: file))
+                #expect(try await person.run("docs", "put", file, path).status == 0)
+            }
+            func versions(_ path: String) async throws -> [String] {
+                let text = try await person.run("docs", "versions", path, "--json").output
+                let rows = try JSONSerialization.jsonObject(with: Data(text.utf8)) as? [[String: Any]]
+                return (rows ?? []).compactMap { $0["version"] as? String }
+            }
+            for text in ["1", "2", "3", "4"] { try await put(text, "x") }
+            for text in ["1", "2"] { try await put(text, "y") }
+            let all = try await versions("x")
+            try #require(all.count == 4)
+            let removed = try await person.run("docs", "versions", "x", "--remove", all[3], all[2])
+            #expect(removed.output == "Removed 2 versions of /Documents/x.\n", "\(removed)")
+            #expect(try await versions("x") == Array(all.prefix(2)))
+            // What is current stays; nobody is asked where nobody can answer.
+            #expect(try await person.run("docs", "versions", "x", "--remove", all[0]).status == 1)
+            #expect(try await person.run("docs", "versions", "x", "--remove", "no").status == 64)
+            #expect(try await person.run("docs", "versions", "nowhere", "--others", "--yes").status == 2)
+            #expect(try await person.run("docs", "versions", "x", "--others").status == 64)
+            let others = try await person.run("docs", "versions", "x", "--others", "--yes")
+            #expect(others.output == "Removed the other versions of /Documents/x.\n", "\(others)")
+            #expect(try await versions("x") == [all[0]])
+            #expect(try await person.run("storage", "delete", "--versions").status == 64)
+            let stored = try await person.run("storage", "delete", "--versions", "--all", "--yes")
+            #expect(stored.status == 0 && stored.output.hasPrefix("Removed the former versions from "), "\(stored)")
+            #expect(try await versions("y").count == 1)
+            #expect(try await containers(person)["version_bytes"] as? Int == 0)
+        }
+    }
+
     private func containers(_ person: Program) async throws -> [String: Any] {
         let text = try await person.run("storage", "--json").output
         let report = try JSONSerialization.jsonObject(with: Data(text.utf8)) as? [String: Any]

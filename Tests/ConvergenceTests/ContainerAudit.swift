@@ -81,6 +81,7 @@ struct ContainerAudit {
         let counted = Dictionary(uniqueKeysWithValues: try items.map { ($0, Int64(try $1.countedBytes())) })
         guard rows.items == counted else { throw Violation("Items count \(rows.items), and should \(counted)") }
         charged += counted.values.reduce(0, +)
+        charged += Int64(versions.values.joined().count * DocumentLimits.rowBytes)
         for content in Array(versions.values.joined()) + items.values.flatMap({ $0.renditions.map(\.content) }) {
             charged += content.root.isEmpty ? Int64(content.length) : 0
             guard !content.root.isEmpty else { continue }

@@ -191,7 +191,11 @@ final class ContainerHistory {
             try await change(index, "trashes \(source)") { try await $0.trash([source]) }
         case ..<61: try await change(index, "restores") { try await $0.restore() }
         case ..<64: try await remove(index)
-        case ..<67: try await read(index, place)
+        case ..<66: try await read(index, place)
+        case ..<67:
+            try await change(index, "removes other versions of \(place)") {
+                try await $0.removeOtherVersions(of: place)
+            }
         case ..<74:
             members[index].isOffline = true
             note("\(member.name) offline")

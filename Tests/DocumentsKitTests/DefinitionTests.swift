@@ -89,10 +89,10 @@ import Testing
             try await one.container.put(Data(repeating: 4, count: 1500), at: "f/a")
             try await one.settle()
             let usage = try await one.container.usage(timeout: .seconds(10))
-            #expect(usage.documents.itemCount == 2 && (1500 + 512..<1500 + 600).contains(Int(usage.documents.bytes)))
-            #expect(usage.hidden.itemCount == 2 && (2000 + 512..<2000 + 600).contains(Int(usage.hidden.bytes)))
-            #expect(usage.trash.itemCount == 2 && (3000 + 512..<3000 + 600).contains(Int(usage.trash.bytes)))
-            #expect(usage.versionBytes == 1000 && usage.containerClass == .documents)
+            #expect(usage.documents.itemCount == 2 && (1500 + 1024..<1500 + 1112).contains(Int(usage.documents.bytes)))
+            #expect(usage.hidden.itemCount == 2 && (2000 + 1024..<2000 + 1112).contains(Int(usage.hidden.bytes)))
+            #expect(usage.trash.itemCount == 2 && (3000 + 1024..<3000 + 1112).contains(Int(usage.trash.bytes)))
+            #expect(usage.versionBytes == 1512 && usage.containerClass == .documents)
         }
     }
 }

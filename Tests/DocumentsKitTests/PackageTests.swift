@@ -321,13 +321,13 @@ import Testing
                 (
                     change {
                         $0[path] = UInt8(ascii: "."); $0[path + 1] = UInt8(ascii: ".")
-                    }, .invalidArguments
+                    }, .constraintViolation
                 ),
-                (change { $0[path + 3] = UInt8(ascii: "/") }, .invalidArguments),
-                (change { $0[path + 1] = UInt8(ascii: "b") }, .invalidArguments),
+                (change { $0[path + 3] = UInt8(ascii: "/") }, .constraintViolation),
+                (change { $0[path + 1] = UInt8(ascii: "b") }, .constraintViolation),
                 (change { $0[8] = 9 }, .incompatibleVersion),
-                (change { $0.append(0) }, .invalidArguments), (Data("hello".utf8), .invalidArguments),
-                (Data(), .invalidArguments),
+                (change { $0.append(0) }, .constraintViolation), (Data("hello".utf8), .constraintViolation),
+                (Data(), .constraintViolation),
             ]
             for (number, (data, code)) in hostile.enumerated() {
                 let id = try await one.container.makePackage("p\(number)", data)

@@ -6,6 +6,7 @@ import NephosCore
 import NephosKit
 import NephosServiceKit
 import NephosSimulation
+import NephosStorage
 import NephosWire
 import SwiftProtobuf
 import Testing
@@ -21,16 +22,17 @@ final class ContainerHouse {
     /// - Parameters:
     ///   - linksMax: Links of an account; nil: nothing is published.
     ///   - streamBytesMax: What an account may have in streams, in bytes.
+    ///   - engine: Documents' database; nil: in memory.
     ///   - wrap: What documents has for its store.
     init(
         seed: UInt64 = 1, linksMax: Int? = nil, streamBytesMax: Int? = nil, budgets: BudgetConfiguration = .unlimited,
-        storageTurns: StorageTurns = .ofEnvironment, log: LogLines? = nil,
+        storageTurns: StorageTurns = .ofEnvironment, engine: SQLiteEngine? = nil, log: LogLines? = nil,
         wrapping wrap: (SegmentStore) -> any BlobStore = { $0 }
     ) throws {
         folder = NSTemporaryDirectory() + "container-tests-\(UUID().uuidString)"
         try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
         cloud = try TestCloud(
-            seed: seed, budgets: budgets,
+            seed: seed, budgets: budgets, engines: engine.map { [.documents: $0] } ?? [:],
             content: ContentOptions(
                 store: wrap(try SegmentStore(folder: folder, segmentBytesMax: 1 << 20)), linksMax: linksMax,
                 streamBytesMax: streamBytesMax),

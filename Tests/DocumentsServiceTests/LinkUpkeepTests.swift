@@ -73,10 +73,12 @@ import Testing
         #expect(try used(devices[0]) == 5)
     }
 
-    /// Without what items count besides their contents.
+    /// Without what items, versions and links count besides contents.
     private static let selectUsed = SQL(
         """
         SELECT used - (SELECT COALESCE(SUM(counted), 0) FROM document_items WHERE owner = ?1)
+            - (SELECT COALESCE(SUM(counted), 0) FROM document_versions WHERE owner = ?1)
+            - (SELECT COALESCE(SUM(counted), 0) FROM document_links WHERE owner = ?1)
         FROM storage_owners WHERE owner_id = ?1
         """)
 

@@ -118,7 +118,7 @@ import Testing
         expect(.unknownItem) {
             try here.apply([try set(ContainerDevice.makeID(), "x", .inline("x"), of: Data(count: 16))])
         }
-        for name in ["", "a\0b", String(repeating: "n", count: 65)] {
+        for name in ["", "a\0b", "a/b", String(repeating: "n", count: 65)] {
             expect(.invalidArguments) { try here.apply([try set(id, name, .inline("x"))]) }
         }
         expect(.invalidArguments) { try here.apply([try set(id, "x", .inline("x"), of: Data())]) }
@@ -130,6 +130,23 @@ import Testing
         expect(.limitExceeded) { try here.apply([try set(id, "one more", .inline("x"))]) }
         try here.apply([try set(id, "7", .inline("y"))])
         #expect(try texts(id).last == "7 y" && house.used() == 4 + 8)
+    }
+
+    @Test func whatLiesInTheTrashGetsNoneAndMayLoseThem() throws {
+        let folder = try here.makeFolder("folder")
+        let id = try here.makeFile("a", in: folder, "text")
+        try here.apply([try set(id, "x", .inline("x"))])
+        try here.apply([.trash(folder)])
+        expect(.unknownItem) { try here.apply([try set(id, "y", .inline("y"))]) }
+        try here.apply([try set(id, "x", nil)])
+        #expect(try here.item(id).renditions.isEmpty)
+    }
+
+    @Test func aNameThatIsNoTextIsRefused() throws {
+        let id = try here.makeFile("a", "text")
+        var change = try set(id, "x", .inline("x"))
+        change.rendition.name = Data([0xff, 0xfe])
+        expect(.invalidArguments) { try here.apply([change]) }
     }
 
     @Test func anAccountThatIsClosedLeavesNone() throws {

@@ -244,7 +244,7 @@ extension ContainerHouse {
     /// Bytes that count on the account's plan.
     func counted() throws -> Int64 { try number(Self.selectUsed) }
 
-    /// Bytes that items count besides their contents.
+    /// Bytes that items, versions and links count besides contents.
     func countedByItems() throws -> Int64 { try number(Self.selectItems) }
 
     private func number(_ sql: SQL) throws -> Int64 {
@@ -252,5 +252,10 @@ extension ContainerHouse {
     }
 
     private static let selectUsed = SQL("SELECT used FROM storage_owners")
-    private static let selectItems = SQL("SELECT COALESCE(SUM(counted), 0) FROM document_items")
+    private static let selectItems = SQL(
+        """
+        SELECT COALESCE((SELECT SUM(counted) FROM document_items), 0)
+            + COALESCE((SELECT SUM(counted) FROM document_versions), 0)
+            + COALESCE((SELECT SUM(counted) FROM document_links), 0)
+        """)
 }

@@ -16,6 +16,8 @@ extension StorageCommand {
         @Flag(help: "What the app keeps beside Documents, all of it.") var hidden = false
         @Option(help: "An item in Documents; a folder with all that is in it.") var documents: DocumentArgument?
         @Flag(help: "All that lies in the trash; it is removed for good.") var trash = false
+        @Flag(help: "All former versions of what the container has; they are removed for good.") var versions = false
+        @Flag(help: "With --versions: of all containers that this device uses.") var all = false
         @Flag(help: "Remove it for good, and not to the trash.") var now = false
         @Flag(help: "Do not ask whether it is meant.") var yes = false
         @OptionGroup var container: DocumentsCommand.ContainerOptions
@@ -23,13 +25,15 @@ extension StorageCommand {
         @OptionGroup var output: OutputOptions
 
         func validate() throws {
-            guard [hidden, documents != nil, trash].filter({ $0 }).count == 1 else {
-                throw ValidationError("Name what is deleted: --hidden, --documents PATH or --trash.")
+            guard [hidden, documents != nil, trash, versions].filter({ $0 }).count == 1 else {
+                throw ValidationError("Name what is deleted: --hidden, --documents PATH, --trash or --versions.")
             }
+            guard versions || !all else { throw ValidationError("--all goes with --versions.") }
         }
 
         func run() async throws {
             try await container.withContainer(network) { container, session in
+                if versions { return try await removeVersions(of: container, session) }
                 let usage = try await container.usage()
                 let sent = try await SentDocuments(container)
                 if trash { return try await emptyTrash(of: container, usage, sent, session) }
@@ -100,19 +104,45 @@ extension StorageCommand {
             _ what: String, _ bytes: UInt64, of container: UbiquityContainer, _ session: Session
         ) async throws {
             guard !yes else { return }
-            guard isatty(0) == 1 else {
-                throw CloudError(.invalidArguments, "This deletes on all devices. If it is meant, add --yes")
-            }
             let isForGood = trash || now
             let frees = "About \(describe(bytes: bytes))" + (isForGood ? "" : ", once the trash is emptied")
-            try StandardOutput.line(
+            try Confirmation.ask(
                 """
                 Deletes from \(inLine(container.id)): \(what). \(frees).
                 It goes from \(try await devices(session)).\(isForGood ? " Nothing brings it back." : "")
                 """)
-            try StandardOutput.write("Type yes to go on: ")
-            guard readLine() == "yes" else {
-                throw CloudError(.operationCancelled, "Nothing was deleted.")
+        }
+
+        // MARK: Versions
+
+        private func removeVersions(of container: UbiquityContainer, _ session: Session) async throws {
+            let containers = all ? try await Self.containers(of: session) : [container]
+            var bytes: UInt64 = 0
+            for container in containers {
+                bytes = bytes.addingClamped(try await container.usage().versionBytes)
+            }
+            if !yes {
+                try Confirmation.ask(
+                    """
+                    Removes all former versions from \(listed(containers.map { inLine($0.id) })): about \
+                    \(describe(bytes: bytes)).
+                    They go from \(try await devices(session)). Nothing brings them back.
+                    """)
+            }
+            var sent: [SentDocuments] = []
+            for container in containers {
+                sent.append(try await SentDocuments(container))
+                try await container.removeOtherVersions()
+            }
+            try await sent.first?.wait(
+                [], network, output, leaving: sent.dropFirst().map { ([], $0) },
+                done: "Removed the former versions from \(listed(containers.map { inLine($0.id) })).")
+        }
+
+        /// Those that this home uses, of whichever app.
+        private static func containers(of session: Session) async throws -> [UbiquityContainer] {
+            try await session.scopes().filter { $0.id.service == .documents }.each {
+                try await session.container($0.id.name, app: $0.id.app)
             }
         }
 

@@ -53,7 +53,7 @@ extension DocumentsCommand {
                 items.append(try await container.requireItem(at: source))
                 moved.append(try await container.move(source, to: target, in: other, replaces: force).item)
             }
-            try await sent.wait(moved, network, output, leaving: (items, left), done: Self.text(moved, in: other))
+            try await sent.wait(moved, network, output, leaving: [(items, left)], done: Self.text(moved, in: other))
         }
 
         private static func text(_ moved: [DocumentEntry], in container: UbiquityContainer? = nil) -> String {

@@ -37,13 +37,14 @@ struct SentDocuments {
     ///   - items: What was changed, as it is here.
     ///   - failures: What of it could not be done.
     ///   - then: Done once the server has all of it; says what a person should know of that.
-    ///   - left: What leaves another container once this one has it, and what waits for that there.
+    ///   - others: What was changed in other containers besides, and what waits for that there.
     ///   - done: What was done here.
     /// - Throws: ``CloudError`` of a refusal.
     func wait(
         _ items: [DocumentEntry], _ network: DocumentsCommand.NetworkOptions, _ output: OutputOptions,
         batch: DocumentID? = nil, failures: ItemFailures = ItemFailures(),
-        then: (() async throws -> [String])? = nil, leaving left: (items: [DocumentEntry], sent: SentDocuments)? = nil,
+        then: (() async throws -> [String])? = nil,
+        leaving others: [(items: [DocumentEntry], sent: SentDocuments)] = [],
         done: String
     ) async throws {
         var report = Report(
@@ -65,7 +66,9 @@ struct SentDocuments {
         }
         do {
             try await waitUntilSent(within: network.duration, shows: !output.json)
-            try await left?.sent.waitUntilSent(within: network.duration, shows: !output.json)
+            for other in others {
+                try await other.sent.waitUntilSent(within: network.duration, shows: !output.json)
+            }
         } catch {
             guard ExitStatus.of(error) == .unreachable else {
                 // It waits for a person, who has to hear of it.
@@ -83,7 +86,7 @@ struct SentDocuments {
                     """)
         }
         try await requireAccepted(items)
-        if let left { try await left.sent.requireAccepted(left.items) }
+        for other in others { try await other.sent.requireAccepted(other.items) }
         report.state = "sent"
         for line in try await then?() ?? [] { Standard.error("nephos: \(line)") }
         if output.json { report.items = try await container.refreshed(items).map(DocumentRow.init) }

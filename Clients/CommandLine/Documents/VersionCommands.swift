@@ -5,16 +5,26 @@ import NephosKit
 extension DocumentsCommand {
     struct Versions: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "The versions of a file that the server keeps, newest first.",
+            abstract: "The versions of a file that the server keeps, newest first; or remove some.",
             discussion: """
                 One of them is had with nephos docs get --version-id ID PATH, and is the current one again with \
                 nephos docs restore --version-id ID PATH. Of conflicts nephos docs resolve says which stays.
+
+                Former versions count on the plan until they are removed: some with --remove, all with --others. Nothing \
+                brings them back. The current one and conflicts stay. Exit code 2: there is no such file.
                 """)
 
         @Argument(help: "The file.") var path: DocumentArgument
         @OptionGroup var container: ContainerOptions
-        @OptionGroup var wait: WaitOptions
+        @Option(parsing: .upToNextOption, help: "Remove these versions for good.") var remove: [String] = []
+        @Flag(help: "Remove all versions for good but the current one and conflicts.") var others = false
+        @Flag(help: "Do not ask whether it is meant.") var yes = false
+        @OptionGroup var network: DocumentsCommand.NetworkOptions
         @OptionGroup var output: OutputOptions
+
+        func validate() throws {
+            guard remove.isEmpty || !others else { throw ValidationError("Use --remove or --others.") }
+        }
 
         struct Row: Encodable {
             var version: String
@@ -27,10 +37,11 @@ extension DocumentsCommand {
         }
 
         func run() async throws {
-            try await container.withContainer(within: wait.duration) { container, session in
-                let versions = try await container.versions(of: path, timeout: wait.duration)
+            guard remove.isEmpty, !others else { return try await removeSome() }
+            try await container.withContainer(within: network.duration) { container, session in
+                let versions = try await container.versions(of: path, timeout: network.duration)
                 let names = Dictionary(
-                    ((try? await session.devices(timeout: wait.duration)) ?? []).map { ($0.id, $0.name) }
+                    ((try? await session.devices(timeout: network.duration)) ?? []).map { ($0.id, $0.name) }
                 ) { first, _ in first }
                 let cells = versions.map { version in
                     [
@@ -48,6 +59,30 @@ extension DocumentsCommand {
                             device: version.device?.rawValue)
                     },
                     text: Self.text(cells, of: path.text, hasConflict: versions.contains { $0.standing == .conflict }))
+            }
+        }
+
+        private func removeSome() async throws {
+            let versions = try remove.map { try DocumentID(version: $0) }
+            try await container.withContainer(network) { container, _ in
+                let item = try await container.requireItem(at: path)
+                if others, !yes {
+                    try Confirmation.ask(
+                        """
+                        Removes all versions of \(inLine(item.path)) but the current one and conflicts, on all devices. \
+                        Nothing brings them back.
+                        """)
+                }
+                let sent = try await SentDocuments(container)
+                let changed =
+                    others
+                    ? try await container.removeOtherVersions(of: item.id)
+                    : try await container.removeVersions(versions, of: item.id)
+                try await sent.wait(
+                    [changed], network, output,
+                    done: others
+                        ? "Removed the other versions of \(inLine(item.path))."
+                        : "Removed \(versions.count) version\(versions.count == 1 ? "" : "s") of \(inLine(item.path)).")
             }
         }
 

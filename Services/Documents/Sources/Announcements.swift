@@ -1,3 +1,4 @@
+internal import NephosBulk
 internal import NephosBus
 internal import NephosCore
 internal import NephosServiceKit
@@ -27,10 +28,22 @@ extension DocumentsService {
                 try container.rows.setAnnounced(id, until: AnnouncementRule.firstEnd(of: left))
                 guard left.count < item.announcements.count else { continue }
                 item.announcements = left
+                try recount(item, id, in: container)
                 changed.append(ChangedItem(name: id.name, body: try item.serializedBytes()))
             }
             try publish(changed, in: container)
         }
         return !ended.isEmpty
+    }
+
+    /// What an item counts less now is given back.
+    private func recount(_ item: WireDocumentItem, _ id: DocumentID, in container: Container) throws {
+        guard var counted = try container.rows.counted(id) else { return }
+        let bytes = min(counted.bytes, try item.countedBytes())
+        let less = counted.bytes - bytes
+        counted.bytes = bytes
+        try container.rows.set(counted, for: id)
+        try contentUses(container, by: counted.maker)
+            .release(less, app: counted.maker.app, device: counted.maker.device)
     }
 }

@@ -44,13 +44,17 @@ extension DocumentsService {
         }
         let versions = try rows.oldestVersions(of: folder, limit: Self.step)
         for version in versions {
-            if let content = try container.open(version, of: folder) { try giveBack(content, in: container) }
+            if let content = try container.open(version, of: folder) {
+                try giveBack(UsedContent(content, rowBytes: version.counted), in: container)
+            }
             try rows.removeVersion(version.id, of: folder)
         }
         // By their rows, so that they go with an item that is damaged too.
         let renditions = try rows.renditions(of: folder, limit: Self.step)
         for rendition in renditions {
-            if let content = try container.open(rendition, of: folder) { try giveBack(content, in: container) }
+            if let content = try container.open(rendition, of: folder) {
+                try giveBack(UsedContent(content), in: container)
+            }
             try rows.removeRendition(rendition.version, of: folder)
         }
         let children = try rows.children(of: folder, limit: Self.step)
@@ -64,8 +68,7 @@ extension DocumentsService {
         return 1 + versions.count + renditions.count + children.count
     }
 
-    private func giveBack(_ version: WireDocumentContent, in container: Container) throws {
-        let content = UsedContent(version)
+    private func giveBack(_ content: UsedContent, in container: Container) throws {
         try contentUses(container, by: CountChanges.Maker(app: content.app, device: content.device))
             .giveBack([content])
     }

@@ -41,7 +41,8 @@ enum DocumentChanges {
         case .remove: return nil
         case .resolve(let resolve): item.conflicts.removeAll { resolve.versions.contains($0.version) }
         case .rendition(let set): item.set(set)
-        case .announce: break
+        // The versions of an item are the server's to keep.
+        case .announce, .versions: break
         }
         return item
     }

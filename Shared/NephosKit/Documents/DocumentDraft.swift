@@ -211,11 +211,14 @@ struct DocumentDraft {
         var last: Data?
         var requests: [(request: WireApplyChanges, contents: [StagedContent])] = []
         var bytes = 0
+        var itemBytes = 0
         var nodeBytes = 0
         var contentBytes: UInt64 = 0
         var count = 0
         for (change, content) in changes {
             let size = (try? change.serializedData().count) ?? 0
+            let weight = try weight(of: change)
+            let ofItem = try storedBytes(of: change)
             let nodes = content?.nodes ?? []
             let ofNodes = nodes.reduce(0) { $0 + $1.count }
             let ofContent = content?.inline == nil && content?.isHere == true ? content?.length ?? 0 : 0
@@ -227,7 +230,8 @@ struct DocumentDraft {
             let isFull =
                 bytes + size > DocumentBatches.bytesMax || nodeBytes + ofNodes > DocumentLimits.nodesBytesMax
                 || contentBytes > 0 && contentBytes + ofContent > Self.contentBytesMax
-                || count + Self.weight(of: change) > Self.changesMax
+                || itemBytes > 0 && itemBytes + ofItem > Self.itemBytesMax
+                || count + weight > Self.changesMax
                 || item != last
                 // A request names one.
                 || !other.isEmpty && content?.source.map { $0 != other } ?? false
@@ -235,27 +239,49 @@ struct DocumentDraft {
                 var request = WireApplyChanges()
                 request.container = container
                 requests.append((request, []))
-                (bytes, nodeBytes, contentBytes, count) = (0, 0, 0, 0)
+                (bytes, itemBytes, nodeBytes, contentBytes, count) = (0, 0, 0, 0, 0)
             }
             requests[requests.count - 1].request.changes.append(change)
             requests[requests.count - 1].request.nodes += nodes
             if let content { requests[requests.count - 1].contents.append(content) }
             if let source = content?.source { requests[requests.count - 1].request.sourceContainer = source }
             bytes += size
+            itemBytes += ofItem
             nodeBytes += ofNodes
             contentBytes += ofContent
-            count += Self.weight(of: change)
+            count += weight
         }
         return requests
     }
+
+    /// What the service looks up for a change, in bytes.
+    private func storedBytes(of change: WireDocumentChange) throws -> Int {
+        try DocumentID(bytes: change.item).flatMap { try documents.synced($0.name)?.body?.count } ?? 0
+    }
+
+    /// Bytes of the items of a request, with room for the folders that they are in.
+    private static let itemBytesMax = DocumentLimits.looksBytesMax / 2
 
     /// With room for folders that have to be made again.
     private static let changesMax = DocumentLimits.changesMax - DocumentLimits.depthMax
 
     /// An item that somebody deletes meanwhile gets its place again.
-    private static func weight(of change: WireDocumentChange) -> Int {
-        if case .replace? = change.kind { 2 } else { 1 }
+    private func weight(of change: WireDocumentChange) throws -> Int {
+        return switch change.kind {
+        case .replace: 2
+        // As many as it may remove, against how many a request may.
+        case .versions(let remove):
+            max(1, (remove.versions.count + (try formerCount(before: remove.before, of: change))) * 2 / 5)
+        default: 1
+        }
     }
+
+    /// How many versions an item may have had before this one.
+    private func formerCount(before version: Data, of change: WireDocumentChange) throws -> Int {
+        guard !version.isEmpty, let item = DocumentID(bytes: change.item) else { return 0 }
+        return try documents.document(item)?.wire.content.base.isEmpty == false ? DocumentLimits.versionsMax : 0
+    }
+
     /// Contents that are sent before any of them is seen, in bytes, unless one alone has more.
     private static let contentBytesMax: UInt64 = 64 << 20
 }

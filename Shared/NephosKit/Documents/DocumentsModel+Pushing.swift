@@ -134,6 +134,9 @@ extension DocumentsModel {
             case .rendition(var next) where next.ofVersion == replace.content.version:
                 next.ofVersion = same.version
                 later.kind = .rendition(next)
+            case .versions(var next) where next.before == replace.content.version:
+                next.before = same.version
+                later.kind = .versions(next)
             default: break
             }
         }

@@ -61,7 +61,8 @@ struct RefusedBatch {
         let change = changes.remove(at: index)
         switch change.kind {
         case .announce: break
-        case .remove, .resolve, .attributes, .rendition: if error.code != .unknownItem { leftOut.append(change) }
+        case .remove, .resolve, .attributes, .rendition, .versions:
+            if error.code != .unknownItem { leftOut.append(change) }
         default: leftOut.append(change)
         }
     }

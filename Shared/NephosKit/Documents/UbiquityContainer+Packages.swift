@@ -14,8 +14,8 @@ extension UbiquityContainer {
     /// - Parameters:
     ///   - version: Nil: the newest.
     ///   - timeout: How long nothing may come before it is given up.
-    /// - Throws: ``CloudError`` as ``read(_:version:timeout:)`` does; `.invalidArguments` when the item is no package, or
-    ///   what somebody put as one is none; `.incompatibleVersion` when it is in a form that this release does not know.
+    /// - Throws: ``CloudError`` as ``read(_:version:timeout:)`` does; `.invalidArguments` when the item is no package;
+    ///   `.constraintViolation` when what somebody put as one is none; `.incompatibleVersion` when it is in a form that this release does not know.
     public func packageMembers(
         of path: some DocumentAddressing, version: DocumentID? = nil, timeout: Duration = .seconds(30)
     ) async throws(CloudError) -> [PackageMember] {
@@ -112,7 +112,14 @@ extension UbiquityContainer {
             return try start.prefix(count).withUnsafeBytes {
                 try PackageList(decoding: $0, contentLength: length)
             }
-        } catch { throw CloudError(wrapping: error) }
+        } catch {
+            let error = CloudError(wrapping: error)
+            // Whoever reads it has asked for nothing wrong.
+            guard [.invalidArguments, .limitExceeded].contains(error.code) else { throw error }
+            throw CloudError(
+                .constraintViolation, "What was put as a package is none: its list of members is not well-formed.",
+                details: error.details.merging(["item": "\(item.id)"]) { $1 })
+        }
     }
 
     /// Writes a package beside its place.

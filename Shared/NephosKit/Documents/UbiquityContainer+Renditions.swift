@@ -12,7 +12,7 @@ extension UbiquityContainer {
     ///
     /// - Parameters:
     ///   - data: Its bytes.
-    ///   - name: 1 to 64 bytes without NUL; 8 of an item at most.
+    ///   - name: 1 to 64 bytes without `/` and NUL; 8 of an item at most.
     ///   - path: A file, a link or a package.
     ///   - version: The version of the item's content that it was made from; nil: the one that this device has.
     /// - Throws: ``CloudError`` `.unknownItem`; `.invalidArguments` for a name that none can have, and for a folder;
@@ -83,7 +83,8 @@ extension UbiquityContainer {
     private static func check(_ name: String) throws(CloudError) {
         guard !DocumentLimits.isRenditionName(Array(name.utf8)) else { return }
         throw CloudError(
-            .invalidArguments, "A further content is called by 1 to 64 bytes without NUL. Choose another name.",
+            .invalidArguments,
+            "A further content is called by 1 to 64 bytes of text without / and NUL. Choose another name.",
             details: ["name": name, "bytes_max": "\(DocumentLimits.renditionNameBytesMax)"])
     }
 

@@ -110,8 +110,11 @@ extension ContainerUsage.Share {
 }
 
 extension HeldDocument {
-    /// Bytes of the current content and of conflicts.
+    /// Bytes of the current content and of conflicts, with their rows.
     fileprivate var contentBytes: UInt64 {
-        ([wire.content] + wire.conflicts).reduce(UInt64(0)) { $0.addingClamped($1.length) }
+        guard wire.hasContent else { return 0 }
+        return ([wire.content] + wire.conflicts).reduce(UInt64(0)) {
+            $0.addingClamped($1.length).addingClamped(UInt64(DocumentLimits.rowBytes))
+        }
     }
 }

@@ -67,9 +67,10 @@ final class GroupCommit {
     /// A request threw after it had written: the group cannot be committed.
     private struct HalfDone: Error {}
 
-    /// Sets every item's outcome. What succeeded is on disk when the completion is called, at once or later.
+    /// Sets every item's outcome, or that it is deferred. What succeeded is on disk when the completion is called, at once or later.
     func run(_ items: [GroupItem], then completion: @escaping (GroupEffects) -> Void) {
         let wasShortOfRoom = engine.isShortOfRoom
+        for item in items { item.isDeferred = false }
         engine.run { [self] in
             try carryOut(items, in: $0)
         } then: { [self] result in
@@ -79,6 +80,7 @@ final class GroupCommit {
                 completion(effects)
             case .failure(let error):
                 cache.removeAll()
+                for item in items { item.isDeferred = false }
                 // The disk is full since just now: what makes room is taken nevertheless.
                 if error is HalfDone || engine.isShortOfRoom && !wasShortOfRoom {
                     return runSeparately(items, then: completion)
@@ -103,7 +105,8 @@ final class GroupCommit {
         var effects = GroupEffects()
         let time = now()
         var spent = Spent()
-        for item in items where !spent.refuses(item) {
+        var shares = GroupShares()
+        for item in items where !spent.refuses(item) && !shares.defers(item) {
             group.wrote = false
             let costBefore = group.cost
             let unitsBefore = group.replyUnits
@@ -119,6 +122,7 @@ final class GroupCommit {
             item.cost = group.cost - costBefore
             item.replyUnits = group.replyUnits - unitsBefore
             spent.note(item, charge)
+            shares.note(item)
         }
         try group.flush()
         effects.events = group.events
@@ -131,6 +135,7 @@ final class GroupCommit {
     private final class Apart {
         var effects = GroupEffects()
         var spent = Spent()
+        var shares = GroupShares()
         /// Of the one that runs: also when it throws.
         var notices: [OutgoingEvent] = []
         var proof: ChangeToken?
@@ -141,7 +146,7 @@ final class GroupCommit {
         let apart = Apart()
         apart.effects.wasSplit = true
         OneByOne.run(items) { [self] item, next in
-            guard !apart.spent.refuses(item) else { return next(true) }
+            guard !apart.spent.refuses(item), !apart.shares.defers(item) else { return next(true) }
             apart.notices = []
             apart.proof = nil
             engine.run { [self] in
@@ -164,6 +169,7 @@ final class GroupCommit {
                     apart.effects.proof = proof
                 }
                 apart.spent.note(item, charge)
+                apart.shares.note(item)
                 next(true)
             }
         } then: { _ in

@@ -40,6 +40,8 @@ final class GroupItem {
     var charged = 1
     /// Nothing was taken: there was nothing left, and time to spare (``SpareTime``).
     var isSpare = false
+    /// It was in a group, and waits for another (``GroupShares``): it has its place among those of its connection.
+    var isDeferred = false
     /// Bytes of its body.
     var bytes = 0
     /// What it has read or written in this group, or of a snapshot.

@@ -179,6 +179,24 @@ final class GroupRunner {
         if !heavy.add(item) { refuseForRoom(item) }
     }
 
+    /// Has requests wait for which their group had no room; the loop looks for others first.
+    ///
+    /// - Parameter again: They have waited already.
+    private func wait(_ deferred: [GroupItem], again: Bool) {
+        guard !deferred.isEmpty else { return }
+        counters.add("requests.deferred", by: deferred.count)
+        if again {
+            heavy.putBack(deferred)
+        } else {
+            for item in deferred where !heavy.add(item) {
+                refuseForRoom(item)
+                if item.isBulk { release(item) }
+            }
+        }
+        guard !heavy.isEmpty, !isEnding, heavyTimer == nil else { return }
+        heavyTimer = loop.schedule(after: .zero) { [weak self] in self?.runHeavy() }
+    }
+
     private func refuseForRoom(_ item: GroupItem) {
         if let operation = preparation(item) { preparing[operation] = nil }
         item.outcome = .failure(
@@ -253,6 +271,7 @@ final class GroupRunner {
     private func run(_ candidates: [GroupItem]) {
         guard !isClosed else { return }
         let items = reads.concern(candidates) ? candidates.filter(mayJoin) : candidates
+        let isShare = wasHeavy
         guard !items.isEmpty else { return }
         isUnderWay = true
         let start = loop.monotonicNow
@@ -261,7 +280,9 @@ final class GroupRunner {
         groups.run(items) { [self] effects in
             note(effects, of: items, since: start)
             committed(effects) { [self] in
-                for item in items { finish(item) }
+                let deferred = items.filter(\.isDeferred)
+                for item in items where !item.isDeferred { finish(item) }
+                wait(deferred, again: isShare)
                 isUnderWay = false
                 let between = between
                 self.between = []
@@ -284,6 +305,7 @@ final class GroupRunner {
 
     /// Whether the item runs now, and not behind a read of its connection.
     private func mayJoin(_ item: GroupItem) -> Bool {
+        guard !item.isDeferred else { return true }
         switch reads.admit(item) {
         case .joins: return true
         case .waits: return false

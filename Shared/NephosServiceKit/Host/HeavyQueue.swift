@@ -42,6 +42,16 @@ struct HeavyQueue {
         return true
     }
 
+    /// Puts back the last ones of a share, which are the next again.
+    mutating func putBack(_ share: [GroupItem]) {
+        items.replaceSubrange(..<first, with: share.map { $0 })
+        first = 0
+        for item in share {
+            bytes += item.bytes
+            connections[item.context.peer.connection, default: 0] += 1
+        }
+    }
+
     /// The next ones.
     mutating func takeShare() -> [GroupItem] {
         var share: [GroupItem] = []

@@ -211,7 +211,7 @@ public nonisolated struct WireRendition: Sendable {
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  /// Any bytes but NUL, 1 to 64.
+  /// Text in UTF-8 without `/` and NUL, 1 to 64 bytes.
   public var name: Data = Data()
 
   public var content: WireDocumentContent {
@@ -549,6 +549,14 @@ public nonisolated struct WireDocumentChange: Sendable {
     set {kind = .announce(newValue)}
   }
 
+  public var versions: WireRemoveVersions {
+    get {
+      if case .versions(let v)? = kind {return v}
+      return WireRemoveVersions()
+    }
+    set {kind = .versions(newValue)}
+  }
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public nonisolated enum OneOf_Kind: Equatable, Sendable {
@@ -562,6 +570,7 @@ public nonisolated struct WireDocumentChange: Sendable {
     case resolve(WireResolveConflicts)
     case rendition(WireSetRendition)
     case announce(WireAnnounceContent)
+    case versions(WireRemoveVersions)
 
   }
 
@@ -816,6 +825,24 @@ public nonisolated struct WireResolveConflicts: Sendable {
   // methods supported on all messages.
 
   public var versions: [Data] = []
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+/// Removes versions of the item's content for good. One that is not there any more is passed over.
+public nonisolated struct WireRemoveVersions: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// 16 bytes each, 100 at most. One that is current or a conflict makes the change refused with CONSTRAINT_VIOLATION.
+  public var versions: [Data] = []
+
+  /// And all that were committed before this one, but the current one and conflicts. Where it is not there any more, none.
+  /// Empty: none.
+  public var before: Data = Data()
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -1846,7 +1873,7 @@ nonisolated extension WireItemCondition: SwiftProtobuf.Message, SwiftProtobuf._M
 
 nonisolated extension WireDocumentChange: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".DocumentChange"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}item\0\u{1}create\0\u{1}replace\0\u{1}place\0\u{1}attributes\0\u{1}trash\0\u{1}restore\0\u{1}remove\0\u{1}resolve\0\u{1}rendition\0\u{1}announce\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}item\0\u{1}create\0\u{1}replace\0\u{1}place\0\u{1}attributes\0\u{1}trash\0\u{1}restore\0\u{1}remove\0\u{1}resolve\0\u{1}rendition\0\u{1}announce\0\u{1}versions\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1985,6 +2012,19 @@ nonisolated extension WireDocumentChange: SwiftProtobuf.Message, SwiftProtobuf._
           self.kind = .announce(v)
         }
       }()
+      case 12: try {
+        var v: WireRemoveVersions?
+        var hadOneofValue = false
+        if let current = self.kind {
+          hadOneofValue = true
+          if case .versions(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.kind = .versions(v)
+        }
+      }()
       default: break
       }
     }
@@ -2038,6 +2078,10 @@ nonisolated extension WireDocumentChange: SwiftProtobuf.Message, SwiftProtobuf._
     case .announce?: try {
       guard case .announce(let v)? = self.kind else { preconditionFailure() }
       try visitor.visitSingularMessageField(value: v, fieldNumber: 11)
+    }()
+    case .versions?: try {
+      guard case .versions(let v)? = self.kind else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 12)
     }()
     case nil: break
     }
@@ -2495,6 +2539,41 @@ nonisolated extension WireResolveConflicts: SwiftProtobuf.Message, SwiftProtobuf
 
   public static func ==(lhs: WireResolveConflicts, rhs: WireResolveConflicts) -> Bool {
     if lhs.versions != rhs.versions {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireRemoveVersions: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".RemoveVersions"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}versions\0\u{1}before\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeRepeatedBytesField(value: &self.versions) }()
+      case 2: try { try decoder.decodeSingularBytesField(value: &self.before) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.versions.isEmpty {
+      try visitor.visitRepeatedBytesField(value: self.versions, fieldNumber: 1)
+    }
+    if !self.before.isEmpty {
+      try visitor.visitSingularBytesField(value: self.before, fieldNumber: 2)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireRemoveVersions, rhs: WireRemoveVersions) -> Bool {
+    if lhs.versions != rhs.versions {return false}
+    if lhs.before != rhs.before {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -31,7 +31,8 @@ extension DocumentsService {
         try decide(request, batch)
         let uses = try contentUses(container, caller, context.now)
         try uses.take(
-            (batch.versions + batch.renditions).map { UsedContent($0.content) },
+            batch.versions.map { UsedContent($0.content, rowBytes: batch.counted($0.content.version).new) }
+                + batch.renditions.map { UsedContent($0.content) },
             nodes: request.nodes.map { [UInt8]($0) },
             from: Self.upload(request.transferID), besides: source, counting: batch.recount())
         return try write(batch, uses, caller, context)
@@ -88,7 +89,8 @@ extension DocumentsService {
         if let newest = batch.containerClass.itemsMax, batch.created > 0, try container.rows.endItems(beyond: newest) {
             container.transaction.afterCommit { [weak self] in self?.removals.beginSoon() }
         }
-        let old = try (batch.takeOldVersions() + batch.formerRenditions.map(\.content)).map { UsedContent($0) }
+        let old =
+            try batch.takeRetired() + batch.takeOldVersions() + batch.formerRenditions.map { UsedContent($0.content) }
         try uses.giveBack(old)
         if !old.isEmpty { container.transaction.afterCommit { [transfers] in transfers.removeSoon() } }
         let items = try batch.encoded()
@@ -122,7 +124,7 @@ extension WireDocumentChange {
     /// Whether it is carried out while the disk is full.
     fileprivate var makesRoom: Bool {
         switch kind {
-        case .trash, .remove, .resolve: true
+        case .trash, .remove, .resolve, .versions: true
         case .rendition(let rendition): !rendition.hasContent
         default: false
         }

@@ -24,6 +24,7 @@ extension Batch {
         case .resolve(let resolve): try self.resolve(id, resolve)
         case .rendition(let rendition): try setRendition(id, rendition)
         case .announce(let announce): try self.announce(id, announce)
+        case .versions(let versions): try removeVersions(id, versions)
         case nil:
             throw CloudError(
                 .incompatibleVersion, "The change is of a kind that this version does not know. Upgrade the older side."
@@ -112,6 +113,9 @@ extension Batch {
         try checkLives(id, item)
         let wasAnnounced = endAnnouncement(request.content.version, of: &item, id)
         if request.content.base == item.content.version {
+            if item.content.hasBytes(of: request.content) {
+                try inherit(item.content, by: [UInt8](request.content.version), of: id)
+            }
             item.content = commit(request.content, of: id)
         } else if ([item.content] + item.conflicts).contains(where: { $0.hasBytes(of: request.content) }) {
             // Nobody loses anything; the device learns which version has its bytes.

@@ -10,7 +10,7 @@ extension Batch {
     ///
     /// - Returns: How much more or less that is.
     func recount() throws -> CountChanges {
-        var changes = CountChanges()
+        var changes = handedOn
         for id in changed {
             let item = try find(id)
             let bytes = try item?.countedBytes() ?? 0

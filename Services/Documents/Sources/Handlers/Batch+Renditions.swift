@@ -16,6 +16,8 @@ extension Batch {
         // Its own, repeated.
         if request.hasContent, former?.content.version == request.content.version { return }
         guard request.hasContent || former != nil else { return }
+        // Taken away it may be there too: that makes room.
+        if request.hasContent { try checkLives(id, item) }
         item.renditions.removeAll { $0.name == request.name }
         if let former { replace(former.content, of: id) }
         if request.hasContent { try add(request, to: &item, id) }

@@ -1,4 +1,5 @@
 internal import Foundation
+internal import NephosBulk
 internal import NephosCore
 internal import NephosPredicates
 internal import NephosServiceKit
@@ -55,6 +56,13 @@ final class Batch {
     var created = 0
     var looks = 0
     var seen: (sequence: UInt64, changes: [DocumentID])?
+    /// Versions that are removed, of each item.
+    var retired: [DocumentID: Set<[UInt8]>] = [:]
+    var retiredCount = 0
+    /// Versions that take the place of one with the same bytes: what their rows count; those; and for whom that counts.
+    var heirs: [[UInt8]: UInt64] = [:]
+    var inherited: Set<[UInt8]> = []
+    var handedOn = CountChanges()
     /// Items of which a content is said to be on its way, or not any more.
     var announced: Set<DocumentID> = []
     /// Items that come into the trash (true), or leave it.
@@ -83,6 +91,11 @@ final class Batch {
         if let known = items[id] { return known }
         try look()
         let item = try container.item(id)
+        guard container.openedBytes <= DocumentLimits.looksBytesMax else {
+            throw CloudError(
+                .limitExceeded, "The batch concerns items that are too large together. Divide it.",
+                details: ["bytes_max": "\(DocumentLimits.looksBytesMax)"])
+        }
         items.updateValue(item, forKey: id)
         sizes[id] = try item?.countedBytes()
         return item
@@ -287,14 +300,15 @@ final class Batch {
         if let latest, formerCommits[id] == nil { formerCommits[id] = latest.committed }
         let sealed = try container.seal(content.serializedBytes(), as: .version(id, version))
         try container.rows.add(
-            ContainerRows.Version(id: version, number: (latest?.number ?? 0) + 1, sealed: sealed),
+            ContainerRows.Version(
+                id: version, number: (latest?.number ?? 0) + 1, counted: counted(content.version).bytes, sealed: sealed),
             committed: content.committed, of: id)
     }
 
     /// Takes versions that are no more kept (``VersionRule``) of items that got another one: once an hour, and where there
     /// are more than ``ContainerClass/versionsMax``. After the rows were written.
-    func takeOldVersions() throws -> [WireDocumentContent] {
-        var old: [WireDocumentContent] = []
+    func takeOldVersions() throws -> [UsedContent] {
+        var old: [UsedContent] = []
         for id in Set(versions.map(\.item)).sorted() {
             guard let item = items[id] ?? nil else { continue }
             let isDue = formerCommits[id].map { VersionRule.isDue(since: $0, at: writer.now.nanoseconds) } ?? false
@@ -306,15 +320,18 @@ final class Batch {
                 try container.versionTimes(of: id),
                 needed: Set(contents.flatMap { [[UInt8]($0.version)] + (keepsFormer ? [[UInt8]($0.base)] : []) }),
                 at: writer.now.nanoseconds, countMax: containerClass.versionsMax)
-            for version in superfluous {
-                if let row = try container.rows.version(version, of: id), let content = try container.open(row, of: id)
-                {
-                    old.append(content)
-                }
-                try container.rows.removeVersion(version, of: id)
-            }
+            for version in superfluous { old += try takeVersion(version, of: id) }
         }
         return old
+    }
+
+    /// - Returns: What it used; nothing where it is not there, or damaged.
+    func takeVersion(_ version: [UInt8], of id: DocumentID) throws -> [UsedContent] {
+        guard let row = try container.rows.version(version, of: id) else { return [] }
+        let content = try container.open(row, of: id)
+        try container.rows.removeVersion(version, of: id)
+        let rowBytes = inherited.contains(version) ? 0 : row.counted
+        return content.map { [UsedContent($0, rowBytes: rowBytes)] } ?? []
     }
 
     /// The changed items as they are stored and as devices get them. Each is encoded once: maps have no order.

@@ -47,11 +47,12 @@ extension DocumentsService {
         record.link.link = request.link
         record.link.created = context.now.milliseconds
         record.link.expires = context.now.advanced(by: lifetime).milliseconds
-        try contentUses(container, caller, context.now).take([record.used], nodes: [], from: nil)
+        try contentUses(container, caller, context.now).take(
+            [record.used(rowBytes: UInt64(DocumentLimits.rowBytes))], nodes: [], from: nil)
         try LinkRows.add(
             LinkRows.Link(
                 scope: container.scope, id: id, app: caller.app,
-                expires: Timestamp(milliseconds: record.link.expires),
+                expires: Timestamp(milliseconds: record.link.expires), counted: UInt64(DocumentLimits.rowBytes),
                 sealed: try container.seal([UInt8](record.serializedData()), as: .link(id))),
             secretHash: hash, in: transaction)
         reply.link = record.link
@@ -149,8 +150,8 @@ extension DocumentsService {
         // Of a damaged one nobody knows what it used; nor where the account's key was destroyed. It keeps nobody's
         // waiting.
         if let record = opener.open(link) {
-            try contentUses(container, by: CountChanges.Maker(app: record.used.app, device: record.used.device))
-                .giveBack([record.used])
+            let used = record.used(rowBytes: link.counted)
+            try contentUses(container, by: CountChanges.Maker(app: used.app, device: used.device)).giveBack([used])
         }
         try LinkRows.remove(link, in: container.transaction)
         return true
@@ -171,8 +172,8 @@ extension ContainerOpener {
 
 extension WireLinkRecord {
     /// As the link uses it: on whose account in the ledger it counts.
-    var used: UsedContent {
-        var used = UsedContent(content)
+    func used(rowBytes: UInt64 = 0) -> UsedContent {
+        var used = UsedContent(content, rowBytes: rowBytes)
         (used.app, used.device) = (AppID(link.appID), DeviceID(link.deviceID))
         return used
     }

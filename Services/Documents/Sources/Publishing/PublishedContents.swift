@@ -183,13 +183,13 @@ final class PublishedContents {
             status = 206
             headers.append((name: "Content-Range", value: "bytes \(part.lowerBound)-\(part.upperBound - 1)/\(length)"))
         }
-        guard !record.used.isInline else {
+        guard !record.used().isInline else {
             let bytes = [UInt8](record.content.inline)
             guard UInt64(bytes.count) == length else { throw CloudError(.internalError, "The link is damaged.") }
             return HTTPResponse(
                 status, headers: headers, .bytes(Array(bytes[Int(range.lowerBound)..<Int(range.upperBound)])))
         }
-        let reader = try transfers.reader(of: record.used, in: link.scope, range: range, key: found.key)
+        let reader = try transfers.reader(of: record.used(), in: link.scope, range: range, key: found.key)
         let body = PublishedBody(link, reader, on: host.loop.handle) { [own] loop, body, completion in
             own.withValue(on: loop) { own in
                 if let completion {

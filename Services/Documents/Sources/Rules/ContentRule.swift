@@ -63,7 +63,7 @@ enum RenditionRule {
         guard DocumentLimits.isRenditionName(request.name) else {
             throw CloudError(
                 .invalidArguments,
-                "A further content is called by 1 to \(DocumentLimits.renditionNameBytesMax) bytes without NUL.",
+                "A further content is called by text of 1 to \(DocumentLimits.renditionNameBytesMax) bytes without / and NUL.",
                 details: ["argument": "name", "bytes_max": "\(DocumentLimits.renditionNameBytesMax)"])
         }
         guard request.hasContent else { return }

@@ -3,11 +3,13 @@ internal import NephosCore
 internal import NephosWire
 
 extension UsedContent {
-    /// - Parameter version: As it was committed.
-    init(_ version: WireDocumentContent) {
+    /// - Parameters:
+    ///   - version: As it was committed.
+    ///   - rowBytes: What its row counts; of a further content the item does.
+    init(_ version: WireDocumentContent, rowBytes: UInt64 = 0) {
         self.init(
             length: version.length, isInline: version.root.isEmpty,
             root: ChunkID(bytes: [UInt8](version.root)) ?? .none, depth: Int(version.depth),
-            app: AppID(version.appID), device: DeviceID(version.deviceID))
+            app: AppID(version.appID), device: DeviceID(version.deviceID), rowBytes: rowBytes)
     }
 }

@@ -16,6 +16,8 @@ final class Container {
     private let digestKeys: DigestKeys
     /// Of names in ``ContainerRows``: the owner's, for containers alone.
     private var nameKey: [UInt8]?
+    /// Bytes of items that were opened.
+    private(set) var openedBytes = 0
     let rows: ContainerRows
 
     init(
@@ -134,6 +136,7 @@ final class Container {
         guard let stored = try transaction.item(scope, id.name), !stored.deleted else { return nil }
         // It is opened, and if it changes, sealed and written anew.
         transaction.charge(rows: stored.body.count / Self.bytesPerRow)
+        openedBytes += stored.body.count
         return try WireDocumentItem(serializedBytes: opener().open(stored.body, as: .item(stored.name)))
     }
 

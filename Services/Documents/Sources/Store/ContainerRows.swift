@@ -111,20 +111,21 @@ struct ContainerRows {
         "SELECT 1 FROM document_versions WHERE \(key) AND item = ?4 AND version = ?5")
     private static let insertVersion = SQL(
         """
-        INSERT INTO document_versions (partition_number, owner, container, item, version, number, sealed, committed)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+        INSERT INTO document_versions (partition_number, owner, container, item, version, number, sealed, committed, counted)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
         """)
     private static let selectVersions = SQL(
         """
-        SELECT version, number, sealed FROM document_versions WHERE \(key) AND item = ?4
+        SELECT version, number, counted, sealed FROM document_versions WHERE \(key) AND item = ?4
         ORDER BY number DESC LIMIT ?5
         """)
     private static let selectOneVersion = SQL(
-        "SELECT number, sealed FROM document_versions WHERE \(key) AND item = ?4 AND version = ?5")
+        "SELECT number, counted, sealed FROM document_versions WHERE \(key) AND item = ?4 AND version = ?5")
     private static let countVersions = SQL("SELECT COUNT(*) FROM document_versions WHERE \(key) AND item = ?4")
     private static let selectOldest = SQL(
         """
-        SELECT version, number, sealed FROM document_versions WHERE \(key) AND item = ?4 ORDER BY number LIMIT ?5
+        SELECT version, number, counted, sealed FROM document_versions WHERE \(key) AND item = ?4
+        ORDER BY number LIMIT ?5
         """)
     private static let selectLatest = SQL(
         """
@@ -137,6 +138,8 @@ struct ContainerRows {
     struct Version {
         var id: [UInt8]
         var number: Int64
+        /// What its row counts, in bytes; 0: an earlier release has written it.
+        var counted: UInt64
         var sealed: [UInt8]
     }
 
@@ -150,7 +153,7 @@ struct ContainerRows {
             Self.insertVersion,
             place + [
                 .blob(item.bytes), .blob(version.id), .integer(version.number), .blob(version.sealed),
-                .integer(committed),
+                .integer(committed), .integer(Int64(clamping: version.counted)),
             ])
     }
 
@@ -169,13 +172,15 @@ struct ContainerRows {
     /// The newest first.
     func versions(of item: DocumentID, limit: Int = .max) throws -> [Version] {
         try transaction.all(Self.selectVersions, place + [.blob(item.bytes), .integer(Int64(limit))]) {
-            Version(id: $0.blob(0), number: $0.integer(1), sealed: $0.blob(2))
+            Version(
+                id: $0.blob(0), number: $0.integer(1), counted: UInt64(clamping: $0.integer(2)), sealed: $0.blob(3))
         }
     }
 
     func version(_ version: [UInt8], of item: DocumentID) throws -> Version? {
         try transaction.first(Self.selectOneVersion, place + [.blob(item.bytes), .blob(version)]) {
-            Version(id: version, number: $0.integer(0), sealed: $0.blob(1))
+            Version(
+                id: version, number: $0.integer(0), counted: UInt64(clamping: $0.integer(1)), sealed: $0.blob(2))
         }
     }
 
@@ -185,7 +190,8 @@ struct ContainerRows {
 
     func oldestVersions(of item: DocumentID, limit: Int) throws -> [Version] {
         try transaction.all(Self.selectOldest, place + [.blob(item.bytes), .integer(Int64(limit))]) {
-            Version(id: $0.blob(0), number: $0.integer(1), sealed: $0.blob(2))
+            Version(
+                id: $0.blob(0), number: $0.integer(1), counted: UInt64(clamping: $0.integer(2)), sealed: $0.blob(3))
         }
     }
 

@@ -198,5 +198,12 @@ enum DocumentsMigrations {
                 """,
                 "CREATE INDEX document_items_by_end ON document_items (ends) WHERE ends > 0",
             ]),
+        Migration(
+            name: "documents-009-counted-rows",
+            statements: [
+                // Bytes; 0: an earlier release has written the row, and nothing was charged for it.
+                "ALTER TABLE document_versions ADD COLUMN counted BIGINT NOT NULL DEFAULT 0",
+                "ALTER TABLE document_links ADD COLUMN counted BIGINT NOT NULL DEFAULT 0",
+            ]),
     ]
 }

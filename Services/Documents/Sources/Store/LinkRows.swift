@@ -9,6 +9,8 @@ enum LinkRows {
         var id: DocumentID
         var app: AppID
         var expires: Timestamp
+        /// What its row counts, in bytes; 0: an earlier release has written it.
+        var counted: UInt64
         /// A `LinkRecord`.
         var sealed: [UInt8]
 
@@ -21,12 +23,12 @@ enum LinkRows {
 
     private static func time(_ time: Timestamp) -> SQLValue { .integer(Int64(clamping: time.milliseconds)) }
 
-    private static let columns = "owner, container, link, app, expires, sealed"
+    private static let columns = "owner, container, link, app, expires, counted, sealed"
     private static let container = "partition_number = ?1 AND owner = ?2 AND container = ?3"
     private static let insert = SQL(
         """
-        INSERT INTO document_links (partition_number, owner, container, link, secret_hash, app, expires, sealed)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+        INSERT INTO document_links (partition_number, owner, container, link, secret_hash, app, expires, counted, sealed)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
         """)
     private static let selectOne = SQL("SELECT \(columns) FROM document_links WHERE \(container) AND link = ?4")
     private static let selectSecret = SQL(
@@ -62,14 +64,19 @@ enum LinkRows {
         DocumentID(bytes: row.blob(2)).map {
             Link(
                 scope: ScopeName(Owner(rawValue: row.text(0)), ItemName(row.text(1))), id: $0, app: AppID(row.text(3)),
-                expires: Timestamp(milliseconds: UInt64(clamping: row.integer(4))), sealed: row.blob(5))
+                expires: Timestamp(milliseconds: UInt64(clamping: row.integer(4))),
+                counted: UInt64(clamping: row.integer(5)), sealed: row.blob(6))
         }
     }
 
     static func add(_ link: Link, secretHash: [UInt8], in transaction: any Transaction) throws {
         try transaction.execute(
             insert,
-            link.key + [.blob(secretHash), .text(link.app.rawValue), time(link.expires), .blob(link.sealed)])
+            link.key + [
+                .blob(secretHash), .text(link.app.rawValue), time(link.expires),
+                .integer(Int64(clamping: link.counted)),
+                .blob(link.sealed),
+            ])
     }
 
     static func remove(_ link: Link, in transaction: any Transaction) throws {
