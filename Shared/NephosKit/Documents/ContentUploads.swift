@@ -26,6 +26,8 @@ final class ContentUploads {
     var engine: DeviceEngine { model.engine }
     /// The one that has waited longest, if it is not done, and one that is short.
     private var running: [ContentUpload] = []
+    /// A connection that the next one goes on with, for a moment.
+    private var spare: (client: BulkClient, account: AccountID?, closing: any LoopTimer)?
     /// Until then nothing is begun: the service is in the way.
     var pause: (any LoopTimer)?
     /// How often in a row it was.
@@ -84,6 +86,7 @@ final class ContentUploads {
         let ended = running
         running = []
         for upload in ended { letGo(upload) }
+        closeSpare()
         (failures, waiting) = (0, nil)
         times = AttemptTimes()
     }
@@ -247,7 +250,7 @@ final class ContentUploads {
             let purpose = BulkClient.Purpose(
                 upload: [UInt8](upload.transfer), uploadBytes: upload.storedBytes.addingClamped(UInt64(counted)),
                 container: model.name)
-            let client = try engine.makeBulkClient(of: .documents, app: model.app, purpose)
+            let client = try takeClient(for: purpose)
             upload.client = client
             client.onRoom = { [weak self, weak upload] in
                 guard let self, let upload, isOn(upload) else { return }
@@ -436,11 +439,33 @@ final class ContentUploads {
         for other in running { fill(other) }
     }
 
-    /// Ends its connection, if it has one. Nothing that ends with that is heard any more.
+    /// Ends its connection, if it has one and the next cannot use it. Nothing that ends with that is heard any more.
     func letGo(_ upload: ContentUpload) {
         upload.pacing?.cancel()
         let client = upload.client
         (upload.client, upload.pacing, upload.storing) = (nil, nil, 0)
+        guard let client, spare == nil, !engine.stopped, client.rest() else { client?.cancel(); return }
+        let closing = engine.loop.schedule(after: Self.sparePatience) { [weak self] in self?.closeSpare() }
+        spare = (client, model.driver?.scope?.account, closing)
+    }
+
+    /// How long a connection is kept that nobody uses.
+    private static let sparePatience: Duration = .seconds(2)
+
+    private func closeSpare() {
+        let client = spare?.client
+        spare?.closing.cancel()
+        spare = nil
         client?.cancel()
+    }
+
+    private func takeClient(for purpose: BulkClient.Purpose) throws -> BulkClient {
+        guard let spare, spare.account == model.driver?.scope?.account, spare.client.resume(for: purpose) else {
+            closeSpare()
+            return try engine.makeBulkClient(of: .documents, app: model.app, purpose)
+        }
+        self.spare = nil
+        spare.closing.cancel()
+        return spare.client
     }
 }
