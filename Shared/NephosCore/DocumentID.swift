@@ -18,6 +18,18 @@ public struct DocumentID: Hashable, Comparable, Sendable, CustomStringConvertibl
 
     /// - Returns: Nil if there are not 16 bytes.
     public init?(bytes: some Collection<UInt8>) {
+        let whole = bytes.withContiguousStorageIfAvailable { bytes -> DocumentID? in
+            guard bytes.count == Self.byteCount else { return nil }
+            let bytes = UnsafeRawBufferPointer(bytes)
+            return DocumentID(
+                high: UInt64(bigEndian: bytes.loadUnaligned(as: UInt64.self)),
+                low: UInt64(bigEndian: bytes.loadUnaligned(fromByteOffset: 8, as: UInt64.self)))
+        }
+        if let whole {
+            guard let whole else { return nil }
+            self = whole
+            return
+        }
         guard bytes.count == Self.byteCount else { return nil }
         let words = bytes.reduce(into: (high: UInt64(0), low: UInt64(0))) { words, byte in
             words.high = words.high << 8 | words.low >> 56
@@ -54,14 +66,21 @@ public struct DocumentID: Hashable, Comparable, Sendable, CustomStringConvertibl
 
     /// The 16 bytes on the wire.
     public var bytes: [UInt8] {
-        withUnsafeBytes(of: high.bigEndian) { [UInt8]($0) } + withUnsafeBytes(of: low.bigEndian) { [UInt8]($0) }
+        withUnsafeBytes(of: (high.bigEndian, low.bigEndian)) { [UInt8]($0) }
     }
 
     /// 32 lowercase hexadecimal digits: its name in the feed.
     public var name: ItemName {
-        let digits = [UInt8]("0123456789abcdef".utf8)
-        return ItemName(
-            String(decoding: bytes.flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] }, as: UTF8.self))
+        ItemName(
+            String(unsafeUninitializedCapacity: 2 * Self.byteCount) { room in
+                for (start, word) in [(0, high), (16, low)] {
+                    for place in 0..<16 {
+                        let digit = UInt8(truncatingIfNeeded: word >> UInt64(60 - 4 * place) & 15)
+                        room[start + place] = digit + (digit < 10 ? UInt8(ascii: "0") : UInt8(ascii: "a") - 10)
+                    }
+                }
+                return 2 * Self.byteCount
+            })
     }
 
     public var description: String { name.rawValue }

@@ -36,6 +36,27 @@ import Testing
         #expect(house.store(chunks, with: client).map(\.code) == chunks.map { _ in nil })
     }
 
+    /// What the connection was for is over for the service too, which says so: nothing is opened again for that.
+    @Test func aConnectionIsUsedForTheNextUpload() throws {
+        let house = try BulkHouse()
+        let mover = try TestBulk(of: house.cloud)
+        let client = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 4 << 20))
+        #expect(!client.rest(), "There is no ticket yet.")
+        #expect(house.store([content(1)], with: client).allSatisfy { $0.isSuccess })
+        #expect(client.rest())
+        #expect(client.creditBytes == 0)
+        house.cloud.network.run(for: .seconds(60))
+        client.hasten()
+        #expect(client.creditBytes == 0, "It asks for no ticket while it rests.")
+        #expect(client.resume(for: BulkClient.Purpose(upload: upload(2), uploadBytes: 4 << 20)))
+        #expect(!client.resume(for: BulkClient.Purpose(upload: upload(3), uploadBytes: 4 << 20)))
+        #expect(house.store([content(2)], with: client).allSatisfy { $0.isSuccess })
+        #expect(try house.chunkCount(of: mover.account) == 2)
+        client.cancel()
+        #expect(!client.rest())
+        #expect(!client.resume(for: BulkClient.Purpose()))
+    }
+
     @Test(arguments: [UInt64(1), 2, 3])
     func whatIsLostDoubledOrOvertakenIsMadeUpFor(seed: UInt64) throws {
         let house = try BulkHouse(seed: seed)

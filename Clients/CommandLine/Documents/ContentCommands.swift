@@ -90,9 +90,18 @@ extension DocumentsCommand {
                     }
                 }
                 var failures = collected.failures
-                for batch in collected.batches {
-                    let results = try await container.putEach(
-                        batch.map(\.source), makesFolders: parents || recursive, readsAll: checksum)
+                // The next are read while these are put.
+                let batches = collected.batches
+                let readsAll = checksum
+                let prepare = { [container] (batch: [LocalFiles.Source]) in
+                    let sources = batch.map(\.source)
+                    return Task { try await container.prepareEach(sources, readsAll: readsAll) }
+                }
+                var next = batches.first.map(prepare)
+                for (number, batch) in batches.enumerated() {
+                    guard let prepared = try await next?.value else { break }
+                    next = number + 1 < batches.count ? prepare(batches[number + 1]) : nil
+                    let results = try await container.put(prepared, makesFolders: parents || recursive)
                     for (put, result) in zip(batch, results) {
                         switch result {
                         case .failure(let error): failures.add(put.name, error)
@@ -330,6 +339,11 @@ extension DocumentsCommand {
             private static let batchCount = 128
             private static let batchBytes: UInt64 = 256 << 20
 
+            private struct Placing {
+                let batch: [(item: DocumentEntry, file: LocalPath)]
+                let outcomes: Task<[Result<Void, CloudError>?], Never>
+            }
+
             private let container: UbiquityContainer
             private let replacesFolders: Bool
             private let timeout: Duration
@@ -337,6 +351,8 @@ extension DocumentsCommand {
             private var batch: [(item: DocumentEntry, file: LocalPath)] = []
             private var bytes: UInt64 = 0
             private(set) var reports: [Report] = []
+            /// Those before, which take their places.
+            private var placing: Placing?
             var failures = ItemFailures()
             /// Why no other is tried.
             private(set) var end: CloudError?
@@ -351,15 +367,21 @@ extension DocumentsCommand {
             mutating func add(_ item: DocumentEntry, at file: LocalPath) async {
                 batch.append((item, file))
                 bytes = bytes.addingClamped(item.size)
-                if batch.count >= Self.batchCount || bytes >= Self.batchBytes { await finish() }
+                if batch.count >= Self.batchCount || bytes >= Self.batchBytes { await fetch() }
             }
 
             mutating func finish() async {
+                await fetch()
+                await noteOutcomes()
+            }
+
+            /// Fetches the batch, while those of the one before are flushed and take their places.
+            private mutating func fetch() async {
                 let (batch, total) = (batch, bytes)
                 (self.batch, bytes) = ([], 0)
                 let line = ProgressLine(isShown: showsProgress)
                 let done = Mutex<[Int: UInt64]>([:])
-                let outcomes = await container.getEach(
+                let fetched = await container.fetchEach(
                     batch.map { ($0.item.id, $0.file) }, replacesFolders: replacesFolders, timeout: timeout,
                     endsAll: ItemFailures.concernsAll
                 ) { number, bytes in
@@ -370,7 +392,15 @@ extension DocumentsCommand {
                     line.show(done: Int(clamping: sum), total: Int(clamping: total), name: batch[number].item.name)
                 }
                 line.clear()
-                for ((item, file), outcome) in zip(batch, outcomes) {
+                await noteOutcomes()
+                placing = Placing(batch: batch, outcomes: Task { [container] in await container.place(fetched) })
+                if fetched.isEnded { await noteOutcomes() }
+            }
+
+            private mutating func noteOutcomes() async {
+                guard let placing else { return }
+                self.placing = nil
+                for ((item, file), outcome) in zip(placing.batch, await placing.outcomes.value) {
                     switch outcome {
                     case nil: break
                     case .success: reports.append(Report(path: item.path, file: file.text, size: item.size))

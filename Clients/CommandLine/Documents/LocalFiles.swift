@@ -145,7 +145,8 @@ struct LocalFiles {
         sources.append(((DocumentSource(path, content), file.text), size))
     }
 
-    private static let batchCount = 400
+    /// As many new items as go in one request.
+    private static let batchCount = DocumentLimits.changesMax - DocumentLimits.depthMax
     private static let batchBytes = 256 << 20
 
     /// So many that each is kept soon, and few enough that they are sent together.

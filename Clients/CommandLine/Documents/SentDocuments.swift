@@ -59,8 +59,8 @@ struct SentDocuments {
         if network.offline {
             return try output.print(report, text: "\(done) It is kept here, and sent later.\(stays)")
         }
-        let paused = try await container.refreshed(items).filter(\.isPaused)
-        if !paused.isEmpty, paused.count == items.count {
+        let paused = try await container.pausedCount(items)
+        if paused > 0, paused == items.count {
             report.state = "paused"
             return try output.print(report, text: "\(done) It is kept here: its sync is paused.\(stays)")
         }

@@ -18,6 +18,9 @@ final class ContentConnections {
     private var connections: [AppID: Connection] = [:]
     /// What somebody waits for, who may give up.
     private var fetches: [DocumentID: Fetch] = [:]
+    /// How many there are when those are forgotten that are over.
+    private var fetchesMax = fetchesMin
+    private static let fetchesMin = 64
 
     private struct Fetch {
         weak var download: ContentDownload?
@@ -58,8 +61,11 @@ final class ContentConnections {
 
     /// Somebody waits for this download.
     func begin(_ fetch: DocumentID, _ download: ContentDownload) {
-        fetches = fetches.filter { $0.value.download != nil }
         fetches[fetch] = Fetch(download: download)
+        // Not at each: of very many it would take longer than they do.
+        guard fetches.count >= fetchesMax else { return }
+        fetches = fetches.filter { $0.value.download != nil }
+        fetchesMax = max(Self.fetchesMin, 2 * fetches.count)
     }
 
     /// They do not any more.

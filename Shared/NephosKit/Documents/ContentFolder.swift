@@ -276,7 +276,9 @@ struct ContentFolder: Sendable {
     ) throws -> StagedContent {
         var staging = try ContentStaging(self, version, bytes: bytes)
         do {
-            let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: Self.pieceBytes, alignment: 16)
+            // Of a short one no more is taken than it needs: each page of it has to be cleared first.
+            let room = bytes > 0 ? min(bytes, Self.pieceBytes) : Self.pieceBytes
+            let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: room, alignment: 16)
             defer { buffer.deallocate() }
             while true {
                 let count = try next(buffer)

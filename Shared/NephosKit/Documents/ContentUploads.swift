@@ -22,19 +22,21 @@ final class ContentUploads {
     /// Bytes of contents of a request that may pass a longer one: as many as are put into one request with others.
     var shortBytesMax: UInt64 = 64 << 20
 
-    private unowned let model: DocumentsModel
-    private var engine: DeviceEngine { model.engine }
+    unowned let model: DocumentsModel
+    var engine: DeviceEngine { model.engine }
     /// The one that has waited longest, if it is not done, and one that is short.
     private var running: [ContentUpload] = []
+    /// A connection that the next one goes on with, for a moment.
+    private var spare: (client: BulkClient, account: AccountID?, closing: any LoopTimer)?
     /// Until then nothing is begun: the service is in the way.
-    private var pause: (any LoopTimer)?
+    var pause: (any LoopTimer)?
     /// How often in a row it was.
-    private var failures = 0
+    var failures = 0
     /// When the next is due of those that wait for their own sake.
     private var next: (any LoopTimer)?
-    private var times = AttemptTimes()
+    var times = AttemptTimes()
     /// What nothing moves for while nothing is running.
-    private var waiting: CloudError?
+    var waiting: CloudError?
 
     init(_ model: DocumentsModel) { self.model = model }
 
@@ -53,7 +55,7 @@ final class ContentUploads {
     /// Whether the contents of the request at this position are on their way.
     func isRunning(_ position: Int64) -> Bool { running.contains { $0.operation.position == position && !$0.isIdle } }
 
-    private func isOn(_ upload: ContentUpload?) -> Bool { running.contains { $0 === upload } }
+    func isOn(_ upload: ContentUpload?) -> Bool { running.contains { $0 === upload } }
 
     // MARK: Beginning
 
@@ -84,6 +86,7 @@ final class ContentUploads {
         let ended = running
         running = []
         for upload in ended { letGo(upload) }
+        closeSpare()
         (failures, waiting) = (0, nil)
         times = AttemptTimes()
     }
@@ -104,7 +107,7 @@ final class ContentUploads {
     }
 
     /// The service may be there again.
-    private func resume() {
+    func resume() {
         pause?.cancel()
         pause = nil
         for upload in running where upload.isIdle {
@@ -158,7 +161,7 @@ final class ContentUploads {
         }
     }
 
-    private func read(
+    func read(
         _ operation: OutboxOperation, isShort: Bool, _ documents: DocumentTransaction
     ) throws -> ContentUpload {
         let request = try WireApplyChanges(serializedBytes: operation.payload)
@@ -181,7 +184,7 @@ final class ContentUploads {
         return upload
     }
 
-    private func ask(about nodes: [Data], for upload: ContentUpload) {
+    func ask(about nodes: [Data], for upload: ContentUpload) {
         var known: Set<ChunkID> = []
         for node in nodes {
             let id = node.withUnsafeBytes { ChunkID(hashing: $0) }
@@ -189,20 +192,8 @@ final class ContentUploads {
         }
     }
 
-    /// How often it is looked whether it has to be said anew that a content is on its way.
-    private static let announcePause: Duration = .seconds(3600)
-
-    /// Tells the other devices what takes a while, as far as they were not told.
-    private func announce(_ upload: ContentUpload) {
-        upload.announced = engine.loop.monotonicNow
-        guard let driver = model.driver, driver.scope?.account == upload.account else { return }
-        do throws(CloudError) {
-            if try driver.write({ try model.announce(upload.request, in: $0) }) { driver.push() }
-        } catch { engine.logger.error("that contents are on their way could not be noted", error) }
-    }
-
     /// From where it is.
-    private func goOn(_ upload: ContentUpload) {
+    func goOn(_ upload: ContentUpload) {
         if let content = upload.unread.first { return readManifest(of: content, upload) }
         guard upload.unasked.isEmpty else { return askNext(upload) }
         for chunk in upload.missing where upload.places[chunk] == nil {
@@ -210,56 +201,6 @@ final class ContentUploads {
             return lose(upload, .gone(version, from: upload.request.sourceContainer))
         }
         if upload.missing.contains(where: { upload.places[$0] != nil }) { send(upload) } else { finish(upload) }
-    }
-
-    // MARK: What another container has
-
-    /// What the content consists of is kept with it: whoever goes on with it need not ask again.
-    private func readManifest(of content: DocumentTransaction.WaitingContent, _ upload: ContentUpload) {
-        guard let source = content.source else { return }
-        do throws(CloudError) {
-            try ManifestReading(engine, app: model.app, source, length: content.length) {
-                [weak self, weak upload] result in
-                guard let self, let upload, isOn(upload) else { return }
-                do throws(CloudError) {
-                    try take(result.get(), of: content, source, upload)
-                    goOn(upload)
-                } catch { notBorrowed(upload, [content.version], error) }
-            }.goOn()
-        } catch { lose(upload, ContentUpload.Unreadable(version: content.version, error: error)) }
-    }
-
-    private func take(
-        _ chunks: [CutChunk], of content: DocumentTransaction.WaitingContent,
-        _ source: DocumentTransaction.ContentSource, _ upload: ContentUpload
-    ) throws(CloudError) {
-        guard let driver = model.driver else { return }
-        let nodes: [Data]
-        do {
-            guard try CutChunk.root(of: chunks) == source.root else { throw Self.otherForm }
-            nodes = try CutChunk.nodes(of: chunks)
-        } catch { throw CloudError(wrapping: error) }
-        try save(upload, driver) { request, _, rows in
-            request.nodes += nodes
-            try DocumentTransaction(rows).setChunks(chunks, of: content.version)
-        }
-        upload.unread.removeFirst()
-        upload.request.nodes += nodes
-        upload.borrow(chunks, of: content.version)
-        ask(about: nodes, for: upload)
-    }
-
-    private static let otherForm = CloudError(
-        .incompatibleVersion,
-        "The content is listed in a form that this release does not make. Get it, and put it into the other container.")
-
-    /// - Parameter versions: Contents that are not here, and that this may be about.
-    private func notBorrowed(_ upload: ContentUpload, _ versions: [DocumentID], _ error: CloudError) {
-        let isOfThese = PushRules.outcome(of: error, pause: .zero, isOutdated: false) == .refuse
-        guard let version = versions.first,
-            isOfThese || error.code == .missingEntitlement || error.code == .incompatibleVersion
-        else { return failed(upload, error) }
-        lose(upload, .gone(version, from: upload.request.sourceContainer, error))
     }
 
     // MARK: What is missing
@@ -309,7 +250,7 @@ final class ContentUploads {
             let purpose = BulkClient.Purpose(
                 upload: [UInt8](upload.transfer), uploadBytes: upload.storedBytes.addingClamped(UInt64(counted)),
                 container: model.name)
-            let client = try engine.makeBulkClient(of: .documents, app: model.app, purpose)
+            let client = try takeClient(for: purpose)
             upload.client = client
             client.onRoom = { [weak self, weak upload] in
                 guard let self, let upload, isOn(upload) else { return }
@@ -391,7 +332,7 @@ final class ContentUploads {
         return room - client.creditBytes / 2 >= BulkLimits.counted(place.length)
     }
 
-    private func refused(_ upload: ContentUpload, _ place: ContentUpload.Place, _ error: CloudError) {
+    func refused(_ upload: ContentUpload, _ place: ContentUpload.Place, _ error: CloudError) {
         guard error.code == .invalidArguments else { return failed(upload, error) }
         // Its hash is another than when it was put.
         lose(upload, .changed(place.version))
@@ -474,7 +415,7 @@ final class ContentUploads {
 
     /// Changes the request as it waits now: what is made from another may have been changed since the upload began.
     /// Nothing if another process was quicker.
-    private func save(
+    func save(
         _ upload: ContentUpload, _ driver: ScopeDriver,
         _ edit: (inout WireApplyChanges, inout OutboxOperation, ScopeTransaction) throws -> Void
     ) throws(CloudError) {
@@ -492,145 +433,39 @@ final class ContentUploads {
         if let saved { upload.operation = saved }
     }
 
-    private func drop(_ upload: ContentUpload) {
+    func drop(_ upload: ContentUpload) {
         running.removeAll { $0 === upload }
         letGo(upload)
         for other in running { fill(other) }
     }
 
-    /// Ends its connection, if it has one. Nothing that ends with that is heard any more.
-    private func letGo(_ upload: ContentUpload) {
+    /// Ends its connection, if it has one and the next cannot use it. Nothing that ends with that is heard any more.
+    func letGo(_ upload: ContentUpload) {
         upload.pacing?.cancel()
         let client = upload.client
         (upload.client, upload.pacing, upload.storing) = (nil, nil, 0)
+        guard let client, spare == nil, !engine.stopped, client.rest() else { client?.cancel(); return }
+        let closing = engine.loop.schedule(after: Self.sparePatience) { [weak self] in self?.closeSpare() }
+        spare = (client, model.driver?.scope?.account, closing)
+    }
+
+    /// How long a connection is kept that nobody uses.
+    private static let sparePatience: Duration = .seconds(2)
+
+    private func closeSpare() {
+        let client = spare?.client
+        spare?.closing.cancel()
+        spare = nil
         client?.cancel()
     }
 
-    // MARK: What is in the way
-
-    /// Says in the request's row why nothing moves; nil: it does.
-    private func tell(_ wait: BulkProgress.Wait?, of upload: ContentUpload) {
-        upload.progress.waiting = upload.client?.ended ?? wait?.reason
-        let now = engine.loop.monotonicNow
-        let isNews = upload.operation.error?.code != wait?.reason.code
-        guard upload.client?.ended == nil, isNews || wait != nil && now - upload.told >= Self.tellPause else { return }
-        // That there is a ticket again says nothing of what the contents have failed for.
-        guard wait != nil || upload.progress.bytesDone > 0 else { return }
-        upload.told = now
-        upload.operation.error = wait?.reason
-        upload.operation.attempts = wait?.attempts ?? 0
-        upload.operation.nextAttempt =
-            wait.map { engine.now.advanced(by: max(.zero, $0.until - now)) } ?? Timestamp(milliseconds: 0)
-        update(upload.operation)
-    }
-
-    /// How often at most the row is written while nothing new is in the way.
-    private static let tellPause: Duration = .seconds(1)
-
-    private func update(_ operation: OutboxOperation) {
-        guard let driver = model.driver else { return }
-        do throws(CloudError) {
-            try driver.write { if try $0.isWaiting(operation) { try $0.update(operation) } }
-        } catch { engine.logger.error("why contents wait could not be noted", error) }
-        driver.perform([.changed])
-    }
-
-    /// - Parameter ofItself: It is the home, or this content, that is in the way; not the service.
-    private func failed(_ upload: ContentUpload, _ error: CloudError, ofItself: Bool = false) {
-        guard isOn(upload) else { return }
-        guard !engine.stopped, let driver = model.driver, driver.scope?.account == upload.account else {
-            return drop(upload)
+    private func takeClient(for purpose: BulkClient.Purpose) throws -> BulkClient {
+        guard let spare, spare.account == model.driver?.scope?.account, spare.client.resume(for: purpose) else {
+            closeSpare()
+            return try engine.makeBulkClient(of: .documents, app: model.app, purpose)
         }
-        if error.isOfEndedUpload { return takeOtherTransfer(upload, after: error) }
-        let outcome = PushRules.outcome(of: error, pause: .zero, isOutdated: false)
-        if !ofItself, outcome == .refuse { return refuse(upload, error, driver) }
-        if ofItself || error.code == .internalError { return putOff(upload, error, driver) }
-        failures += 1
-        let wait = min(error.retryAfter ?? engine.backoff(attempts: failures), Backoff.askedPauseMax)
-        letGo(upload)
-        upload.isIdle = true
-        upload.progress = UploadProgress(waiting: error)
-        upload.operation.error = error
-        upload.operation.attempts += 1
-        upload.operation.nextAttempt = engine.now.advanced(by: wait)
-        update(upload.operation)
-        guard pause == nil else { return }
-        pause = engine.loop.schedule(after: wait) { [weak self] in self?.resume() }
-    }
-
-    /// It has a pause of its own; the others go on.
-    private func putOff(_ upload: ContentUpload, _ error: CloudError, _ driver: ScopeDriver) {
-        drop(upload)
-        waiting = error
-        upload.operation.error = error
-        upload.operation.attempts += 1
-        let wait = min(
-            error.retryAfter ?? engine.backoff(attempts: upload.operation.attempts), Backoff.askedPauseMax)
-        times.putOff(&upload.operation, by: wait, at: driver.moment)
-        // What cannot be written on disk neither.
-        times.hold(upload.operation.position, for: wait, at: driver.moment)
-        update(upload.operation)
-        begin(as: upload.account)
-    }
-
-    private func refuse(
-        _ upload: ContentUpload, _ error: CloudError, _ driver: ScopeDriver, losing version: DocumentID? = nil
-    ) {
-        do throws(CloudError) {
-            try driver.write { rows in
-                guard var operation = try rows.operation(at: upload.operation.position),
-                    operation.id == upload.operation.id
-                else { return }
-                if upload.isOpen || upload.storedBytes > 0 {
-                    // Whatever becomes of the request goes on with it, or closes it.
-                    var request = try WireApplyChanges(serializedBytes: operation.payload)
-                    request.transferID = upload.transfer
-                    operation.payload = try request.serializedData()
-                }
-                if let version { try DocumentTransaction(rows).forgetContent(version) }
-                try driver.refuse(operation, error, in: rows)
-            }
-        } catch {
-            engine.logger.error("what was refused could not be noted", error)
-            return putOff(upload, error, driver)
-        }
-        drop(upload)
-        driver.perform([.tellNews, .changed])
-        // The rest of it may go, and what waited behind it.
-        driver.push()
-        begin(as: upload.account)
-    }
-
-    /// What rests on it is given up; what else the request brings is sent.
-    private func lose(_ upload: ContentUpload, _ failure: ContentUpload.Unreadable) {
-        guard isOn(upload), let driver = model.driver, driver.scope?.account == upload.account else { return }
-        var error = failure.error
-        if let index = upload.request.changes.firstIndex(where: { $0.content?.version == failure.version.wire }) {
-            error.details["change"] = "\(index)"
-        }
-        refuse(upload, error, driver, losing: failure.version)
-    }
-
-    /// The upload is of no use any more, and another takes its place: nothing of it was taken.
-    ///
-    /// - Parameter error: What the service says of it; nil: nothing, it is given up.
-    private func takeOtherTransfer(_ upload: ContentUpload, after error: CloudError? = nil) {
-        guard let driver = model.driver, driver.scope?.account == upload.account else { return end() }
-        model.closeSoon(upload.transfer)
-        let id = engine.makeOperationID()
-        upload.request.transferID = Data()
-        do throws(CloudError) {
-            // As it was put: of the nodes some may have gone ahead.
-            try save(upload, driver) { request, operation, _ in
-                request.transferID = Data()
-                operation.id = id
-            }
-        } catch { return putOff(upload, error, driver) }
-        guard let error else {
-            upload.transfer = Data(id.bytes)
-            (upload.storedBytes, upload.isOpen) = (0, false)
-            return goOn(upload)
-        }
-        putOff(upload, error, driver)
+        self.spare = nil
+        spare.closing.cancel()
+        return spare.client
     }
 }

@@ -44,7 +44,10 @@ package enum DatabaseFiles {
             ])
     }
 
+    /// Only where the file itself is a link do its companions lie elsewhere.
     private static func resolved(_ file: LocalPath) -> LocalPath {
+        var status = stat()
+        guard file.withCString({ lstat($0, &status) }) == 0, status.st_mode & S_IFMT == S_IFLNK else { return file }
         guard let path = file.withCString({ realpath($0, nil) }) else { return file }
         defer { free(path) }
         return LocalPath(bytes: UnsafeBufferPointer(start: path, count: strlen(path)).map { UInt8(bitPattern: $0) })

@@ -72,6 +72,33 @@ extension DocumentTransaction {
         return place.path
     }
 
+    /// The same of many, which lie in few folders.
+    ///
+    /// - Parameter known: Those that were found, as they are in this transaction.
+    func path(ofFolder id: DocumentID, _ known: inout [DocumentID: DocumentPath]) throws -> DocumentPath? {
+        var chain: [(id: DocumentID, name: Data)] = []
+        var next = id
+        var found = known[next]
+        while found == nil {
+            guard !next.isFixed, chain.count <= DocumentLimits.depthMax else {
+                found = try path(ofFolder: next)
+                break
+            }
+            guard let held = try document(next), held.isFolder, !held.isTrashed, let parent = held.parent else {
+                return nil
+            }
+            chain.append((next, held.wire.name))
+            next = parent
+            found = known[next]
+        }
+        guard var path = found else { return nil }
+        for (id, name) in chain.reversed() {
+            path = path.appending(name)
+            known[id] = path
+        }
+        return path
+    }
+
     /// For a person to read.
     func pathText(of id: DocumentID) throws -> String? {
         if let folder = fixedEntry(id) { return folder.path }

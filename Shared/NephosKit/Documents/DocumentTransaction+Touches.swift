@@ -14,7 +14,7 @@ extension DocumentTransaction {
 
     /// What is read of the item may be other than before.
     func touch(_ name: ItemName) throws {
-        guard !name.isEmpty else { return }
+        guard !name.isEmpty, known.touched.insert(name).inserted else { return }
         try cached("INSERT INTO document_touches (account, container, item) VALUES (?1, ?2, ?3)")
             .execute(arguments: arguments(name.rawValue))
         let latest = rows.database.lastInsertedRowID

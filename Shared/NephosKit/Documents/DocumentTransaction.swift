@@ -120,6 +120,8 @@ struct DocumentTransaction {
         var wishes: Wishes?
         /// Of the content that was asked for last to come.
         var lastPosition: Int64?
+        /// Items that were noted as touched: what reads the notes sees all that this transaction does.
+        var touched: Set<ItemName> = []
         /// See ``DocumentTransaction/pauses()``.
         var pauses: [DocumentID: Pause]?
     }
@@ -189,8 +191,7 @@ struct DocumentTransaction {
 
     static func synced(_ row: Row) -> Synced {
         Synced(
-            name: ItemName(row["item"] as String), sequence: UInt64(bitPattern: row["sequence"] as Int64),
-            body: row["body"])
+            name: ItemName(row[0] as String), sequence: UInt64(bitPattern: row[1] as Int64), body: row[2])
     }
 
     func greatestSequence() throws -> UInt64 {
@@ -295,10 +296,18 @@ struct DocumentTransaction {
 
     /// Takes a request's changes out of what is read.
     func removeChanges(at position: Int64) throws {
+        for item in try takeChanges(at: position) { try refresh(item) }
+    }
+
+    /// The same for one who makes anew what is read of these items.
+    ///
+    /// - Returns: Those that it had changes of.
+    func takeChanges(at position: Int64) throws -> Set<ItemName> {
         let items = try String.fetchAll(
             cached("SELECT DISTINCT item FROM document_changes WHERE position = ?1"), arguments: [position])
+        guard !items.isEmpty else { return [] }
         try cached("DELETE FROM document_changes WHERE position = ?1").execute(arguments: [position])
-        for item in items { try refresh(ItemName(item)) }
+        return Set(items.map { ItemName($0) })
     }
 
     /// What waits of the item, in order.

@@ -92,18 +92,23 @@ extension DocumentsModel {
         return PushReceipt(
             token: token, previousSequence: reply.previousSequence, winner: isWhole ? 0 : token.sequence
         ) { isCurrent, state in
-            try documents.removeChanges(at: operation.position)
+            // What is read of them is made anew once they are stored, and not before that besides.
+            var left = try documents.takeChanges(at: operation.position)
             if isCurrent {
                 for item in items where item.sequence > state.head.sequence {
                     let mine = try documents.synced(item.name)
                     guard mine.map({ $0.sequence <= item.sequence }) ?? true else { continue }
+                    left.remove(item.name)
                     try documents.put(item, replacing: mine, &state)
                 }
-            } else {
+            }
+            for item in left { try documents.refresh(item) }
+            if !isCurrent {
                 // The epoch that took it is over; the one that was brought back may lack it.
                 try self.offerWhatIsLacking(items, in: documents)
             }
-            for change in request.changes { try self.rebase(change, on: items, operation, in: documents) }
+            let byName = Dictionary(items.map { ($0.name, $0) }) { first, _ in first }
+            for change in request.changes { try self.rebase(change, on: byName, operation, in: documents) }
             let former = try self.keepCopies(of: request, at: operation.position, in: documents)
             try documents.forgetContents(at: operation.position)
             try self.heedPauses(of: request, in: documents)
@@ -116,11 +121,11 @@ extension DocumentsModel {
 
     /// Bytes that the server had already make no version: what was made from them is made from the one that has them.
     private func rebase(
-        _ change: WireDocumentChange, on items: [DocumentTransaction.Synced], _ operation: OutboxOperation,
+        _ change: WireDocumentChange, on items: [ItemName: DocumentTransaction.Synced], _ operation: OutboxOperation,
         in documents: DocumentTransaction
     ) throws {
         guard case .replace(let replace)? = change.kind, let id = DocumentID(bytes: change.item),
-            let item = items.first(where: { $0.name == id.name })?.item
+            let item = items[id.name]?.item
         else { return }
         let contents = [item.content] + item.conflicts
         guard !contents.contains(where: { $0.version == replace.content.version }),
@@ -166,9 +171,14 @@ extension DocumentsModel {
         guard !kept.isEmpty, let folder = try? ContentFolder(home: engine.local.home) else { return [] }
         let cache = ContentCache(database: documents.rows.database, folder: folder)
         let bound = try cache.bound()
+        let bringing = Dictionary(
+            request.changes.compactMap { change in
+                change.content.flatMap { DocumentID(bytes: $0.version) }.map { ($0, change) }
+            }
+        ) { first, _ in first }
         var former: [DocumentID] = []
         for content in kept where !content.chunks.isEmpty && content.source == nil {
-            guard let change = request.changes.first(where: { $0.content?.version == content.version.wire }),
+            guard let change = bringing[content.version],
                 let wire = change.content, let item = DocumentID(bytes: change.item),
                 try documents.document(item)?.wire.hasBytes(of: wire) == true,
                 try wire.length <= bound || documents.isWanted(item)

@@ -6,49 +6,51 @@ import SwiftProtobuf
 /// What a request that waits is about.
 struct RequestFootprint {
     /// Items that it changes.
-    private(set) var items: Set<Data> = []
+    private(set) var items: Set<DocumentID> = []
     /// Folders that something is put into.
-    private(set) var targets: Set<Data> = []
+    private(set) var targets: Set<DocumentID> = []
     /// Folders in which, however deep, something lies that it is about: with one of them it would be deleted, and come
     /// back with its content.
-    private(set) var above: Set<Data> = []
+    private(set) var above: Set<DocumentID> = []
     /// Items that go, with all that lies in them.
-    private(set) var deleted: Set<Data> = []
+    private(set) var deleted: Set<DocumentID> = []
     /// Folders that it takes to be as they were, with all that lies in them.
-    private(set) var watched: Set<Data> = []
+    private(set) var watched: Set<DocumentID> = []
     /// Of contents.
     private(set) var roots: Set<Data> = []
     /// Of the items, those that it makes, and those that it does something with which means another thing before a content
     /// of theirs than after it.
-    private(set) var made: Set<Data> = []
-    private(set) var bound: Set<Data> = []
+    private(set) var made: Set<DocumentID> = []
+    private(set) var bound: Set<DocumentID> = []
 
     init(_ request: WireApplyChanges, _ documents: DocumentTransaction) throws {
         for change in request.changes where !change.announces {
-            items.insert(change.item)
-            if case .create? = change.kind { made.insert(change.item) }
-            if change.followsContent { bound.insert(change.item) }
+            guard let item = DocumentID(bytes: change.item) else { continue }
+            items.insert(item)
+            if case .create? = change.kind { made.insert(item) }
+            if change.followsContent { bound.insert(item) }
             if let root = change.content?.root, !root.isEmpty { roots.insert(root) }
-            if let target = change.target { targets.insert(target) }
+            let target = change.target.flatMap { DocumentID(bytes: $0) }
+            if let target { targets.insert(target) }
             switch change.kind {
-            case .trash, .remove: deleted.insert(change.item)
+            case .trash, .remove: deleted.insert(item)
             default: break
             }
-            let id = DocumentID(bytes: change.item)
-            try addAbove(change.target ?? id.flatMap { try documents.document($0) }?.wire.parent, documents)
+            try addAbove(target ?? documents.document(item)?.parent, documents)
         }
         // What waits of those is vouched for: it is there before.
         for condition in request.conditions {
-            items.insert(condition.item)
-            if case .unchangedSince? = condition.kind { watched.insert(condition.item) }
+            guard let item = DocumentID(bytes: condition.item) else { continue }
+            items.insert(item)
+            if case .unchangedSince? = condition.kind { watched.insert(item) }
         }
     }
 
-    private mutating func addAbove(_ folder: Data?, _ documents: DocumentTransaction) throws {
+    private mutating func addAbove(_ folder: DocumentID?, _ documents: DocumentTransaction) throws {
         var next = folder
         for _ in 0...DocumentLimits.depthMax {
-            guard let folder = next, above.insert(folder).inserted, let id = DocumentID(bytes: folder) else { return }
-            next = id == .documents ? DocumentID.top.wire : try documents.document(id)?.wire.parent
+            guard let folder = next, above.insert(folder).inserted else { return }
+            next = folder == .documents ? .top : try documents.document(folder)?.parent
         }
     }
 }
@@ -73,22 +75,29 @@ struct RequestFootprints {
 }
 
 /// What the requests that wait for contents are about, which later ones must not overtake.
+///
+/// Most often nothing waits behind them; so they are put together when the first does.
 struct HeldBack {
-    private var items: Set<Data> = []
-    private var targets: Set<Data> = []
-    private var above: Set<Data> = []
-    private var watched: Set<Data> = []
+    private var added: [(footprint: RequestFootprint, isForContent: Bool)] = []
+    private var items: Set<DocumentID> = []
+    private var targets: Set<DocumentID> = []
+    private var above: Set<DocumentID> = []
+    private var watched: Set<DocumentID> = []
     /// Of contents that the server has once it has those requests, and which others may rest on.
     private var roots: Set<Data> = []
 
-    func concerns(_ footprint: RequestFootprint) -> Bool {
-        !items.isDisjoint(with: footprint.items) || !targets.isDisjoint(with: footprint.items)
+    mutating func concerns(_ footprint: RequestFootprint) -> Bool {
+        for (footprint, isForContent) in added { join(footprint, isForContent: isForContent) }
+        added = []
+        return !items.isDisjoint(with: footprint.items) || !targets.isDisjoint(with: footprint.items)
             || !items.isDisjoint(with: footprint.targets) || !above.isDisjoint(with: footprint.deleted)
             || !watched.isDisjoint(with: footprint.above) || !roots.isDisjoint(with: footprint.roots)
     }
 
     /// - Parameter isForContent: It only brings contents; else it may also free a name for another to take.
-    mutating func add(_ footprint: RequestFootprint, isForContent: Bool) {
+    mutating func add(_ footprint: RequestFootprint, isForContent: Bool) { added.append((footprint, isForContent)) }
+
+    private mutating func join(_ footprint: RequestFootprint, isForContent: Bool) {
         items.formUnion(footprint.items)
         targets.formUnion(footprint.targets)
         above.formUnion(footprint.above)
@@ -102,9 +111,9 @@ struct HeldBack {
 /// moves of the same items.
 struct HeldByPause {
     private var positions: Set<Int64> = []
-    private var made: Set<Data> = []
-    private var bound: Set<Data> = []
-    private var above: Set<Data> = []
+    private var made: Set<DocumentID> = []
+    private var bound: Set<DocumentID> = []
+    private var above: Set<DocumentID> = []
     private var roots: Set<Data> = []
 
     mutating func add(_ footprint: RequestFootprint, at position: Int64) {

@@ -54,6 +54,23 @@ package enum LocalParts {
         }
     }
 
+    /// Gives a file that has no name its own.
+    ///
+    /// - Returns: False: something has it by now.
+    static func link(_ descriptor: Int32, to path: LocalPath) throws(CloudError) -> Bool {
+        let number = parts.withLock { parts in
+            guard parts != nil else { return ECANCELED }
+            let result = path.withCString {
+                linkat(AT_FDCWD, "/proc/self/fd/\(descriptor)", AT_FDCWD, $0, AT_SYMLINK_FOLLOW)
+            }
+            return result == 0 ? 0 : errno
+        }
+        guard number != 0, number != EEXIST else { return number == 0 }
+        guard number != ECANCELED else { throw CloudError(.operationCancelled, "The process ends.") }
+        errno = number
+        throw ContentFolder.failure(path.text)
+    }
+
     /// Renames it, and so ends it.
     static func move(_ part: LocalPath, to path: LocalPath) throws(CloudError) {
         try place(path) { part.withCString { part in path.withCString { rename(part, $0) == 0 ? 0 : errno } } }
@@ -141,6 +158,8 @@ final class PartFile: LocalPart {
     func takePlace() throws(CloudError) {
         try part.withLock { part throws(CloudError) in
             if part == nil {
+                // Where nothing was, it gets its own name at once.
+                if target.old == nil, try LocalParts.link(descriptor, to: target.path) { return }
                 // A link takes nothing's place; a name does.
                 part = try LocalParts.make(beside: target.path) {
                     linkat(AT_FDCWD, "/proc/self/fd/\(descriptor)", AT_FDCWD, $0, AT_SYMLINK_FOLLOW)

@@ -11,18 +11,56 @@ struct FetchedContent: Sendable {
     var chunks: [CutChunk]
 }
 
+/// What is known here of a content before it is got. Of many it is looked up in one transaction.
+///
+/// It may be out of date by the time it is used: what is not here any more is fetched then.
+struct ContentStanding: Sendable {
+    /// The version under which it is in the home; nil: it does not wait to be sent.
+    var version: DocumentID?
+    /// Its copy; nil: there is none.
+    var kept: LocalCopy?
+    /// The container that has it.
+    var container: String
+    /// What is here of the item's contents: most of the chunks may be in it.
+    var former: LocalCopy?
+    /// Bytes that may stay here.
+    var bound: UInt64
+}
+
+extension DocumentTransaction {
+    /// - Parameter bound: Bytes that may stay here.
+    func standing(of content: WireDocumentContent, of item: DocumentID, bound: UInt64) throws -> ContentStanding {
+        guard !content.isInline else { return ContentStanding(container: container, bound: bound) }
+        let holder = try holder(of: content)
+        let (version, kept) = (try holder.heldVersion(of: content), try holder.copy(of: content))
+        let isHere = version != nil || kept != nil
+        return ContentStanding(
+            version: version, kept: kept, container: holder.container, former: isHere ? nil : try lastCopy(of: item),
+            bound: bound)
+    }
+}
+
 /// Contents that are here, and those that come.
 extension UbiquityContainer {
+    func standing(
+        of content: WireDocumentContent, of item: HeldDocument
+    ) throws(CloudError) -> ContentStanding {
+        try read { try $0.standing(of: content, of: item.id, bound: bytesMayStay(in: $0)) }
+    }
+
+    /// Bytes of contents that may stay here.
+    func bytesMayStay(in documents: DocumentTransaction) throws -> UInt64 {
+        guard let folder = try? ContentFolder(home: session.local.home) else { return 0 }
+        return try ContentCache(database: documents.rows.database, folder: folder).bound()
+    }
+
     /// Writes the content, if it is here: since it waits to be sent, or was kept. What is damaged is dropped.
     ///
     /// - Returns: False: it is not here. Some of it may be written.
     func copy(
-        _ content: WireDocumentContent, _ range: Range<Int>, to sink: any ContentSink
+        _ content: WireDocumentContent, _ range: Range<Int>, to sink: any ContentSink, _ standing: ContentStanding
     ) async throws(CloudError) -> Bool {
-        let (version, kept) = try read { documents in
-            let holder = try documents.holder(of: content)
-            return (try holder.heldVersion(of: content), try holder.copy(of: content))
-        }
+        let (version, kept) = (standing.version, standing.kept)
         guard version != nil || kept != nil else { return false }
         let folder = try ContentFolder(home: session.local.home)
         let result: Result<ContentFolder.CopyOutcome, any Error> = await Self.elsewhere {
@@ -72,20 +110,19 @@ extension UbiquityContainer {
     /// - Returns: What may stay here, once all of it has gone where it was to go; nil: nothing may.
     func fetch(
         _ item: HeldDocument, _ content: WireDocumentContent, _ range: Range<Int>, to sink: any ContentSink,
-        _ timeout: Duration, _ onProgress: @escaping @Sendable (Int) -> Void
+        _ standing: ContentStanding, _ timeout: Duration, _ onProgress: @escaping @Sendable (Int) -> Void
     ) async throws(CloudError) -> FetchedContent? {
         guard let root = ChunkID(bytes: [UInt8](content.root)) else { throw ContentReading.damaged }
-        let container = try read { try $0.holder(of: content).container }
+        let container = standing.container
         let app = app
         let walk = try ContentWalk(
             root: root, depth: content.depth, length: content.length,
             range: UInt64(range.lowerBound)..<UInt64(range.upperBound))
         let isWhole = range.lowerBound == 0 && UInt64(range.upperBound) == content.length
-        let copy = isWhole ? try keptContent(for: item, content) : nil
-        let former = try read { try $0.lastCopy(of: item.id) }
+        let copy = isWhole ? keptContent(for: item, content, bound: standing.bound) : nil
         let folder = try? ContentFolder(home: session.local.home)
         let local = folder.flatMap { folder in
-            former.flatMap { LocalChunks(begun: nil, former: $0, in: folder) }
+            standing.former.flatMap { LocalChunks(begun: nil, former: $0, in: folder) }
         }
         let chunks: [CutChunk]
         do throws(CloudError) {
@@ -132,25 +169,24 @@ extension UbiquityContainer {
     func absentCopy(
         for item: HeldDocument, _ content: WireDocumentContent
     ) throws(CloudError) -> KeptContent? {
-        let isHere = try read { documents in
-            try content.isInline || documents.hasCopy(of: content.root) || documents.heldVersion(of: content) != nil
+        let (isHere, bound) = try read { documents in
+            (
+                try content.isInline || documents.hasCopy(of: content.root)
+                    || documents.heldVersion(of: content) != nil,
+                try bytesMayStay(in: documents)
+            )
         }
-        return isHere ? nil : try keptContent(for: item, content)
+        return isHere ? nil : keptContent(for: item, content, bound: bound)
     }
 
     /// Where a content is written to that may stay here; nil: it may not.
     private func keptContent(
-        for item: HeldDocument, _ content: WireDocumentContent
-    ) throws(CloudError) -> KeptContent? {
-        guard item.wire.hasBytes(of: content), let folder = try? ContentFolder(home: session.local.home) else {
-            return nil
-        }
-        return try mayStay(content, in: folder) ? KeptContent(folder, session.engine.makeDocumentID()) : nil
-    }
-
-    /// Whether there is room for it once all has gone that may go.
-    func mayStay(_ content: WireDocumentContent, in folder: ContentFolder) throws(CloudError) -> Bool {
-        try session.local.read { content.length <= (try ContentCache(database: $0, folder: folder).bound()) }
+        for item: HeldDocument, _ content: WireDocumentContent, bound: UInt64
+    ) -> KeptContent? {
+        guard content.length <= bound, item.wire.hasBytes(of: content),
+            let folder = try? ContentFolder(home: session.local.home)
+        else { return nil }
+        return KeptContent(folder, session.engine.makeDocumentID())
     }
 
     /// Keeps what has come, as far as the items have it still. Where that fails it is fetched again.

@@ -255,8 +255,11 @@ extension UbiquityContainer {
         if let data = try inline(content) { return Data(data.dropFirst(range.lowerBound).prefix(range.count)) }
         let data = DataSink(count: range.count)
         let sink = RangeSink(range: range, sink: data)
-        if try await copy(content, range, to: sink) { return data.content }
-        if let fetched = try await fetch(item, content, range, to: sink, timeout, { _ in }) { keep([fetched]) }
+        let standing = try standing(of: content, of: item)
+        if try await copy(content, range, to: sink, standing) { return data.content }
+        if let fetched = try await fetch(item, content, range, to: sink, standing, timeout, { _ in }) {
+            keep([fetched])
+        }
         return data.content
     }
 
@@ -341,13 +344,15 @@ extension UbiquityContainer {
     }
 
     /// Writes a content beside its place.
+    ///
+    /// - Parameter standing: Nil: it is looked up.
     func part(
-        of item: HeldDocument, _ content: WireDocumentContent, for place: LocalTarget, _ timeout: Duration,
-        _ onProgress: @escaping @Sendable (UInt64, UInt64) -> Void
+        of item: HeldDocument, _ content: WireDocumentContent, _ standing: ContentStanding? = nil,
+        for place: LocalTarget, _ timeout: Duration, _ onProgress: @escaping @Sendable (UInt64, UInt64) -> Void
     ) async throws -> (PartFile, FetchedContent?) {
         let part = try PartFile(for: place, isExecutable: item.wire.attributes.executable)
         let sink = FileSink(file: part.file, name: part.name)
-        let fetched = try await write(content, of: item, to: sink, timeout, onProgress)
+        let fetched = try await write(content, of: item, standing, to: sink, timeout, onProgress)
         Self.setModified(content.modified, of: part.descriptor)
         try part.keepAccess()
         return (part, fetched)
@@ -355,18 +360,22 @@ extension UbiquityContainer {
 
     /// Writes all of a content.
     ///
+    /// - Parameter standing: Nil: it is looked up.
     /// - Returns: What may be kept here besides.
     func write(
-        _ content: WireDocumentContent, of item: HeldDocument, to sink: any ContentSink, _ timeout: Duration,
-        _ onProgress: @escaping @Sendable (UInt64, UInt64) -> Void
+        _ content: WireDocumentContent, of item: HeldDocument, _ standing: ContentStanding? = nil,
+        to sink: any ContentSink, _ timeout: Duration, _ onProgress: @escaping @Sendable (UInt64, UInt64) -> Void
     ) async throws -> FetchedContent? {
         if let data = try inline(content) {
             try data.withUnsafeBytes { try sink.write($0, at: 0) }
             return nil
         }
         let all = 0..<Int(clamping: content.length)
-        if try await copy(content, all, to: sink) { return nil }
-        return try await fetch(item, content, all, to: sink, timeout) { onProgress(UInt64($0), content.length) }
+        let standing = if let standing { standing } else { try self.standing(of: content, of: item) }
+        if try await copy(content, all, to: sink, standing) { return nil }
+        return try await fetch(item, content, all, to: sink, standing, timeout) {
+            onProgress(UInt64($0), content.length)
+        }
     }
 
     private static func setModified(_ nanoseconds: Int64, of descriptor: Int32) {

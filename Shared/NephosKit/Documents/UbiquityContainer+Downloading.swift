@@ -155,9 +155,9 @@ extension UbiquityContainer {
         if try read({ try $0.isWanted(item.id) }) {
             if try change(ofCopies: { [item] in try $0.requestDownload(of: item) }) { look() }
         } else if try !read({ [item] in try $0.isHere(item) }),
-            try mayStay(content, in: ContentFolder(home: session.local.home)),
+            case let standing = try standing(of: content, of: item), content.length <= standing.bound,
             let fetched = try await fetch(
-                item, content, 0..<Int(clamping: content.length), to: NowhereSink(), timeout, { _ in })
+                item, content, 0..<Int(clamping: content.length), to: NowhereSink(), standing, timeout, { _ in })
         {
             keep([fetched])
         }

@@ -2,6 +2,16 @@ import Foundation
 package import NephosCore
 import NephosFiles
 
+/// Contents that have come, and have not taken their places yet.
+package struct FetchedDocuments: Sendable {
+    typealias Got = (part: any LocalPart, fetched: FetchedContent?)
+
+    /// Of each; nil: it was not tried. Of what has its place already, nil in it.
+    let parts: [Result<Got?, CloudError>?]
+    /// What failed with one fails with others too.
+    package var isEnded = false
+}
+
 extension UbiquityContainer {
     /// Contents that are fetched at a time of several. A small one takes the time of its request, and the connection
     /// has room for many.
@@ -22,29 +32,63 @@ extension UbiquityContainer {
         endsAll: @escaping @Sendable (CloudError) -> Bool = { _ in false },
         onProgress: @escaping @Sendable (Int, UInt64) -> Void = { _, _ in }
     ) async -> [Result<Void, CloudError>?] {
-        typealias Got = (part: any LocalPart, fetched: FetchedContent?)
-        typealias Outcome = (number: Int, part: Result<Got?, CloudError>)
-        var parts: [Result<Got?, CloudError>?] = items.map { _ in nil }
+        await place(
+            fetchEach(
+                items, replacesFolders: replacesFolders, timeout: timeout, endsAll: endsAll, onProgress: onProgress))
+    }
+
+    /// The first half of ``getEach(_:replacesFolders:timeout:endsAll:onProgress:)``: what is returned has come, and takes
+    /// its places by ``place(_:)``. Meanwhile others may be fetched. Let go of before, it leaves nothing.
+    package func fetchEach(
+        _ items: [(item: DocumentID, place: LocalPath)], replacesFolders: Bool = false, timeout: Duration,
+        endsAll: @escaping @Sendable (CloudError) -> Bool = { _ in false },
+        onProgress: @escaping @Sendable (Int, UInt64) -> Void = { _, _ in }
+    ) async -> FetchedDocuments {
+        typealias Outcome = (number: Int, part: Result<FetchedDocuments.Got?, CloudError>)
+        let found: [Found?]
+        do throws(CloudError) { found = try files(items.map(\.item)) } catch {
+            return FetchedDocuments(parts: items.indices.map { $0 == 0 || !endsAll(error) ? .failure(error) : nil })
+        }
+        var parts: [Result<FetchedDocuments.Got?, CloudError>?] = items.map { _ in nil }
+        var isEnded = false
         await withTaskGroup(of: Outcome.self) { group in
-            var isEnded = false
             for (number, (item, place)) in items.enumerated() {
                 if number >= Self.fetchesMax, let outcome = await group.next() {
                     parts[outcome.number] = outcome.part
                     if case .failure(let error) = outcome.part, endsAll(error) { isEnded = true }
                 }
                 if isEnded { break }
+                let found = found[number]
                 group.addTask {
                     do throws(CloudError) {
-                        let part = try await self.part(
-                            item, for: place, followsLinks: false, version: nil, replacesFolder: replacesFolders,
-                            timeout: timeout
-                        ) { done, _ in onProgress(number, done) }
+                        let part =
+                            if let found {
+                                try await self.part(of: found, for: place, timeout) { done, _ in
+                                    onProgress(number, done)
+                                }
+                            } else {
+                                try await self.part(
+                                    item, for: place, followsLinks: false, version: nil,
+                                    replacesFolder: replacesFolders, timeout: timeout
+                                ) { done, _ in onProgress(number, done) }
+                            }
                         return (number, .success(part))
                     } catch { return (number, .failure(error)) }
                 }
             }
-            for await outcome in group { parts[outcome.number] = outcome.part }
+            for await outcome in group {
+                parts[outcome.number] = outcome.part
+                if case .failure(let error) = outcome.part, endsAll(error) { isEnded = true }
+            }
         }
+        return FetchedDocuments(parts: parts, isEnded: isEnded)
+    }
+
+    /// Has what was fetched take its places, all in one go, once it is flushed.
+    ///
+    /// - Returns: How it went with each; nil: it was not tried.
+    package func place(_ fetched: FetchedDocuments) async -> [Result<Void, CloudError>?] {
+        let parts = fetched.parts
         let flushed = await Self.flush(parts.compactMap { try? $0?.get()?.part })
         defer { keep(parts.compactMap { try? $0?.get()?.fetched }) }
         return parts.map { part in
@@ -55,6 +99,40 @@ extension UbiquityContainer {
                 try part.takePlace()
             }
         }
+    }
+
+    /// A file that is in its place, and what is known of its content.
+    private struct Found: Sendable {
+        var item: HeldDocument
+        var standing: ContentStanding
+    }
+
+    /// Those of the items that are files in their places. The others are looked at one by one.
+    private func files(_ items: [DocumentID]) throws(CloudError) -> [Found?] {
+        try read { documents in
+            let bound = try bytesMayStay(in: documents)
+            var folders: [DocumentID: DocumentPath] = [:]
+            return try items.map { id in
+                guard let item = try documents.document(id), item.wire.kind == .file, !item.isTrashed,
+                    let parent = item.parent, try documents.path(ofFolder: parent, &folders) != nil
+                else { return nil }
+                return Found(
+                    item: item, standing: try documents.standing(of: item.wire.content, of: id, bound: bound))
+            }
+        }
+    }
+
+    private func part(
+        of found: Found, for place: LocalPath, _ timeout: Duration,
+        _ onProgress: @escaping @Sendable (UInt64, UInt64) -> Void
+    ) async throws(CloudError) -> FetchedDocuments.Got {
+        let content = found.item.wire.content
+        do {
+            let target = try LocalTarget.file(place, followsLinks: false)
+            let part = try await part(of: found.item, content, found.standing, for: target, timeout, onProgress)
+            onProgress(content.length, content.length)
+            return part
+        } catch { throw LocalFailure.error(of: error, at: nil) }
     }
 
     /// Flushes the file systems that the parts are on: what would be done for each of them, once for all.

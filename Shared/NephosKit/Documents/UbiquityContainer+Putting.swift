@@ -1,5 +1,7 @@
 internal import Foundation
 package import NephosCore
+internal import NephosFiles
+internal import Synchronization
 
 /// A file that has the bytes of what is at the path already, and need not be read.
 struct UnchangedFile: Sendable {
@@ -20,6 +22,34 @@ enum PreparedSource: Sendable {
     }
 }
 
+/// Sources whose contents are in the home, and of which the database knows nothing yet. Those that are not put are gone
+/// with this.
+package final class PreparedDocuments: Sendable {
+    let sources: [Result<PreparedSource, CloudError>]
+    let folder: ContentFolder
+    /// Before any of them was read.
+    let start: Int64
+    /// Keeps sweeps away.
+    private let claim: FileLock
+    private let isKept = Mutex<[Bool]>([])
+
+    fileprivate init(
+        _ sources: [Result<PreparedSource, CloudError>], _ folder: ContentFolder, _ claim: FileLock, start: Int64
+    ) {
+        (self.sources, self.folder, self.claim, self.start) = (sources, folder, claim, start)
+    }
+
+    deinit {
+        let isKept = isKept.withLock { $0 }
+        for (number, source) in sources.enumerated() where !(number < isKept.count && isKept[number]) {
+            if case .success(.staged(let source)) = source { folder.remove(source) }
+        }
+    }
+
+    /// The database knows of these.
+    fileprivate func keep(_ kept: [Bool]) { isKept.withLock { $0 = kept } }
+}
+
 extension UbiquityContainer {
     /// Puts what can be put of several, which is kept here as one; what could not be read, or cannot be where it was to
     /// be, takes nothing from the others.
@@ -31,27 +61,38 @@ extension UbiquityContainer {
     package func putEach(
         _ sources: [DocumentSource], makesFolders: Bool, readsAll: Bool = false
     ) async throws(CloudError) -> [Result<DocumentEntry, CloudError>] {
+        try await put(prepareEach(sources, readsAll: readsAll), makesFolders: makesFolders)
+    }
+
+    /// The first half of ``putEach(_:makesFolders:readsAll:)``: reads what has to be read, and keeps it here, flushed.
+    /// Meanwhile others may be put. Let go of before it is put, it leaves nothing.
+    package func prepareEach(
+        _ sources: [DocumentSource], readsAll: Bool = false
+    ) async throws(CloudError) -> PreparedDocuments {
         let folder = try ContentFolder(home: session.local.home)
         let claim = try folder.claim()
-        defer { withExtendedLifetime(claim) {} }
         let start = FileStamp.now
-        let prepared = await prepare(sources, try readsAll ? [:] : unchanged(sources), folder)
-        var isKept = prepared.map { _ in false }
-        defer {
-            for case (.success(.staged(let source)), false) in zip(prepared, isKept) { folder.remove(source) }
-        }
-        try folder.flush(prepared.compactMap { try? $0.get().content })
+        let prepared = PreparedDocuments(
+            await prepare(sources, try readsAll ? [:] : unchanged(sources), folder), folder, claim, start: start)
+        try folder.flush(prepared.sources.compactMap { try? $0.get().content })
+        return prepared
+    }
+
+    /// Puts what was prepared. Once.
+    package func put(
+        _ prepared: PreparedDocuments, makesFolders: Bool
+    ) async throws(CloudError) -> [Result<DocumentEntry, CloudError>] {
         let (results, bytesThere) = try change { draft in
-            (try draft.putEach(prepared, folder, makesFolders: makesFolders), draft.unchanged)
+            (try draft.putEach(prepared.sources, prepared.folder, makesFolders: makesFolders), draft.unchanged)
         } reading: { documents, drafted in
-            for case (.success(let source), .success(let item)) in zip(prepared, drafted.0) {
-                guard let stamp = source.content?.stamp, stamp.isSettled(at: start) else { continue }
+            for case (.success(let source), .success(let item)) in zip(prepared.sources, drafted.0) {
+                guard let stamp = source.content?.stamp, stamp.isSettled(at: prepared.start) else { continue }
                 try documents.setStamp(stamp, of: item)
             }
             return (try documents.entries(drafted.0), drafted.1)
         }
-        isKept = results.map { (try? $0.get()) != nil }
-        for version in bytesThere { folder.remove(version) }
+        prepared.keep(results.map { (try? $0.get()) != nil })
+        for version in bytesThere { prepared.folder.remove(version) }
         return results
     }
 
@@ -158,8 +199,8 @@ extension DocumentTransaction {
                     return entry
                 }
             }
-            if folders[parent] == nil { folders[parent] = try path(ofFolder: parent) }
-            return .success(try entry(held, at: folders[parent]?.appending(held.wire.name)) ?? requireEntry(id))
+            let folder = try path(ofFolder: parent, &folders)
+            return .success(try entry(held, at: folder?.appending(held.wire.name)) ?? requireEntry(id))
         }
     }
 }

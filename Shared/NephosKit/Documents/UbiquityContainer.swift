@@ -108,6 +108,14 @@ public final class UbiquityContainer: Sendable {
         }
     }
 
+    /// How many of the items are paused.
+    package func pausedCount(_ entries: [DocumentEntry]) async throws(CloudError) -> Int {
+        try read { documents in
+            let pauses = try documents.pauses()
+            return pauses.isEmpty ? 0 : entries.count { pauses[$0.id] != nil }
+        }
+    }
+
     /// What lies in the trash, by what was deleted together, the newest first.
     ///
     /// - Throws: ``CloudError`` as ``item(at:)`` does.

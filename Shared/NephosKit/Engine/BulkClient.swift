@@ -70,13 +70,14 @@ package final class BulkClient {
     package var onProgress: () -> Void = {}
 
     let loop: any BusLoop
-    private let purpose: Purpose
+    private var purpose: Purpose
     private var open: Open?
     private var generator: any RandomNumberGenerator
     private var socket: (any RequestSocket)?
     private(set) var pass: Pass?
     private(set) var isConnected = false
     private var isOpening = false
+    private var isResting = false
     /// Of tickets that were refused one after the other, before anything was moved under them.
     private var ticketPause = GrowingPause(longest: ticketPauseMax)
     private var reopening: (any LoopTimer)?
@@ -119,6 +120,28 @@ package final class BulkClient {
         socket = try loop.makeRequestSocket(options) { [weak self] in self?.receive($0) }
         watch()
         openAgain()
+    }
+
+    /// Keeps the connection, and nothing else: what it was for is over, and no ticket is asked for. To make a connection
+    /// costs more than to move many chunks.
+    ///
+    /// - Returns: False: it has something to do, or no connection.
+    package func rest() -> Bool {
+        guard ended == nil, socket != nil, isConnected, pass != nil, pending.isEmpty, fetching.count == 0 else {
+            return false
+        }
+        (isResting, pass, done, onRoom, onProgress) = (true, nil, BulkProgress(), {}, {})
+        return true
+    }
+
+    /// Goes on for another purpose, over the same connection.
+    ///
+    /// - Returns: False: it does not rest, or has no connection any more.
+    package func resume(for purpose: Purpose) -> Bool {
+        guard isResting, ended == nil, socket != nil, isConnected else { return false }
+        (self.purpose, isResting, lastHeard) = (purpose, false, loop.monotonicNow)
+        openAgain()
+        return true
     }
 
     /// Ends it. What is not answered fails with `.networkFailure`.
@@ -287,7 +310,7 @@ package final class BulkClient {
     // MARK: Connection and ticket
 
     private func openAgain() {
-        guard !isOpening, socket != nil, ended == nil, let open else { return }
+        guard !isResting, !isOpening, socket != nil, ended == nil, let open else { return }
         isOpening = true
         pass = nil
         open(purpose) { [weak self] result in
