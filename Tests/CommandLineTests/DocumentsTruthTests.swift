@@ -131,6 +131,28 @@ import Testing
         }
     }
 
+    @Test func whoeverEndsAPutHearsThatItIsKept() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (person, file) = (house.person, house.folder + "/a")
+            try write(Data((0..<1_500_000).map { UInt8(truncatingIfNeeded: $0 &* $0 >> 7) }), to: file)
+            #expect(try await person.run("docs", "ls", "--fresh").status == 0)
+            try await house.whileDocumentsStandStill {
+                let put = try person.start(["docs", "put", file, "--timeout", "60"])
+                try await eventually("It waits for the server.") {
+                    let content = try? FileManager.default.contentsOfDirectory(atPath: house.folder + "/home/content")
+                    return content?.isEmpty == false
+                }
+                try await Task.sleep(for: .seconds(2))
+                put.signal(SIGINT)
+                let outcome = await put.outcome()
+                #expect(outcome.status == 130 && outcome.errors.contains("kept on this device"), "\(outcome)")
+            }
+            #expect(try await person.run("docs", "status").status == 0)
+            #expect(try await person.run("docs", "ls").output.contains("1.5 MB"))
+        }
+    }
+
     @Test func whatThePlanLacksIsSaidToTheByte() async throws {
         try await withHousehold { house in
             try await house.begin()
