@@ -188,7 +188,14 @@ extension CloudError {
             return "\(amount(actual)), at most \(amount(maximum))"
         }
         guard let used = number("used_bytes"), let plan = number("plan_bytes"), plan > 0 else { return nil }
-        return "\(describe(bytes: used)) of \(describe(bytes: plan)) used"
+        guard let needed = number("bytes") else { return "\(describe(bytes: used)) of \(describe(bytes: plan)) used" }
+        let left = plan - min(plan, used)
+        // Where the two would read alike, to the byte.
+        let isClose = describe(bytes: needed) == describe(bytes: left)
+        let (need, rest) = isClose ? ("\(needed) B", "\(left) B") : (describe(bytes: needed), describe(bytes: left))
+        return "it takes \(need), and "
+            + (left == 0
+                ? "nothing of \(describe(bytes: plan)) is left" : "\(rest) of \(describe(bytes: plan)) are left")
     }
 }
 

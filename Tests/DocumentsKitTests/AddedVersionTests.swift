@@ -56,18 +56,25 @@ import Testing
                 try content.write(to: URL(fileURLWithPath: file))
                 one.setOffline(true)
                 let item = try await one.container.put(file: file, at: "x")
-                #expect(try await !one.container.removeLocalFile(LocalPath(file), sentAs: item.id))
+                #expect(try await one.container.removeLocalFile(LocalPath(file), sentAs: item.id) == .unsent)
                 one.setOffline(false)
                 try await one.settle()
                 // Somebody writes to it once more, as many bytes.
                 var other = content
                 other[other.count - 1] ^= 1
                 try other.write(to: URL(fileURLWithPath: file))
-                #expect(try await !one.container.removeLocalFile(LocalPath(file), sentAs: item.id))
+                #expect(try await one.container.removeLocalFile(LocalPath(file), sentAs: item.id) == .changed)
                 #expect(try Data(contentsOf: URL(fileURLWithPath: file)) == other)
                 try content.write(to: URL(fileURLWithPath: file))
-                #expect(try await one.container.removeLocalFile(LocalPath(file), sentAs: item.id))
+                #expect(try await one.container.removeLocalFile(LocalPath(file), sentAs: item.id) == .removed)
                 #expect(!FileManager.default.fileExists(atPath: file))
+                // What was put is what a link leads to: neither goes.
+                try content.write(to: URL(fileURLWithPath: file))
+                let link = cloud.root + "/link"
+                try FileManager.default.createSymbolicLink(atPath: link, withDestinationPath: file)
+                #expect(try await one.container.removeLocalFile(LocalPath(link), sentAs: item.id) == .link)
+                #expect(FileManager.default.fileExists(atPath: link))
+                for path in [link, file] { try FileManager.default.removeItem(atPath: path) }
             }
         }
     }

@@ -59,6 +59,34 @@ import Testing
         }
     }
 
+    /// A package is one content: a list of its members, and their bytes.
+    @Test func aPackageIsCopiedAndMovedWithoutItsBytes() async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.settle()
+            let package = cloud.root + "/a.bundle"
+            try FileManager.default.createDirectory(
+                atPath: package + "/Contents", withIntermediateDirectories: true)
+            let large = bytes(3_000_000, seed: 5)
+            try large.write(to: URL(fileURLWithPath: package + "/Contents/large"))
+            try await one.container.put(package: package, at: "f/a.bundle", makesFolders: true)
+            try await one.settle()
+            try await two.settle()
+            let other = try await two.openOther()
+            try cloud.forbidBytes()
+            try await two.container.copy("f", to: "g", in: other)
+            try await two.container.move("f/a.bundle", to: "b.bundle", in: other)
+            try await settle(two, other)
+            #expect(try await refused(other).isEmpty)
+            #expect(try await two.paths() == ["/Documents/f"])
+            for path in ["g/a.bundle", "b.bundle"] {
+                let members = try await other.packageMembers(of: path)
+                #expect(members.map(\.path) == ["Contents", "Contents/large"])
+                #expect(try await other.read(members[1], of: path) == large)
+            }
+        }
+    }
+
     /// A list that is too long for one request goes ahead of it, piece by piece, into an upload without a byte.
     @Test func aLongListGoesAheadOfTheCopy() async throws {
         try await withContainers { cloud in

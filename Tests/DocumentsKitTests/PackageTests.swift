@@ -167,9 +167,33 @@ import Testing
             // Nothing else was fetched: not all of it is here.
             #expect(try await two.container.item(at: "f/a")?.download.status == .notDownloaded)
             let found = try #require(
-                try await two.container.packageMember(at: "f/a/Contents/é.txt", timeout: .seconds(30)))
-            #expect(try await two.container.read(found.member, of: found.item.id) == Data("hello".utf8))
-            #expect(try await two.container.packageMember(at: "f/a/none", timeout: .seconds(30)) == nil)
+                try await two.container.packagePlace(at: "f/a/Contents/é.txt", timeout: .seconds(30)))
+            let text = try #require(found.member)
+            #expect(try await two.container.read(text, of: found.item.id) == Data("hello".utf8))
+            let contents = try #require(try await two.container.packagePlace(at: "f/a/Contents", timeout: .seconds(30)))
+            #expect(
+                contents.members.map(\.path) == ["Contents/empty", "Contents/large", "Contents/é.txt"]
+                    && contents.member?.kind == .folder)
+            let whole = try #require(try await two.container.packagePlace(at: "f/a", timeout: .seconds(30)))
+            #expect(whole.member == nil && whole.members.count == members.count)
+            #expect(try await two.container.packagePlace(at: "f", timeout: .seconds(30)) == nil)
+            for (path, code, timeout) in [
+                ("f/a/none", CloudError.Code.unknownItem, Duration.seconds(30)), ("f/a", .networkUnavailable, nil),
+            ] as [(String, CloudError.Code, Duration?)] {
+                let error = await #expect(throws: CloudError.self) {
+                    try await two.container.packagePlace(at: path, timeout: timeout)
+                }
+                #expect(error?.code == code && error?.details["path"] == "/Documents/\(path)")
+            }
+            let local = LocalPath(folder + "/member")
+            for (member, content) in [(file, large), (members[7], Data("#!/bin/sh\n".utf8))] {
+                try await two.container.get(
+                    member, of: found.item.id, to: local, followsLinks: false, timeout: .seconds(30))
+                #expect(try Data(contentsOf: URL(fileURLWithPath: local.text)) == content)
+            }
+            try await two.container.get(
+                members[5], of: found.item.id, to: local, followsLinks: false, timeout: .seconds(30))
+            #expect(try FileManager.default.destinationOfSymbolicLink(atPath: local.text) == "/etc/passwd")
             for wrong in [members[0], members[6]] {
                 await #expect(throws: CloudError.self) { try await two.container.read(wrong, of: "f/a") }
             }

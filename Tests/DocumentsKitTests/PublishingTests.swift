@@ -68,6 +68,32 @@ import Testing
         } catch { return error.code }
     }
 
+    /// What keeps it here is none of what is waited for: the bytes wait for another file that is held still.
+    @Test func whoeverIsCancelledWaitsNoLonger() async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.settle()
+            let bytes = testBytes(300_000, seed: 1)
+            try await one.container.put(Data("1".utf8), at: "a")
+            try await one.settle()
+            try await one.container.pauseSync("a")
+            try await one.container.put(bytes, at: "a")
+            try await one.container.put(bytes, at: "b")
+            let task = Task { try await one.container.publish("b", timeout: .seconds(300)) }
+            try await Task.sleep(for: .milliseconds(300))
+            let start = ContinuousClock.now
+            task.cancel()
+            let error = await #expect(throws: CloudError.self) { try await task.value }
+            #expect(error?.code == .operationCancelled)
+            #expect(start.duration(to: .now) < .seconds(30))
+            // One that is not ends when nothing moves.
+            let late = await #expect(throws: CloudError.self) {
+                try await one.container.publish("b", timeout: .seconds(1))
+            }
+            #expect(late?.code == .deadlineExceeded)
+        }
+    }
+
     @Test func onlyAFileIsPublishedForASecondOrLonger() async throws {
         try await withContainers { cloud in
             let one = try await cloud.open()

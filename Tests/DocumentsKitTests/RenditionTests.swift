@@ -135,6 +135,79 @@ import Testing
         }
     }
 
+    // MARK: With copies
+
+    @Test func copiesAndWhatIsMovedOutHaveThemAndNoBytesAreSent() async throws {
+        try await withDevices { cloud, one, two in
+            let (photo, large, small) = (bytes(500_000, seed: 1), bytes(300_000, seed: 2), Data("small".utf8))
+            try await one.container.put(photo, at: "f/photo", makesFolders: true)
+            try await one.container.setRendition(large, named: "preview", of: "f/photo")
+            try await one.container.put(bytes(400_000, seed: 3), at: "f/photo")
+            try await one.container.setRendition(small, named: "icon", of: "f/photo")
+            try await one.settle()
+            try await two.settle()
+            let other = try await two.openOther()
+            try cloud.forbidBytes()
+            // Nothing of them is on this device.
+            let copy = try await two.container.copy("f", to: "g")
+            #expect(copy.itemCount == 2)
+            try await two.settle()
+            #expect(try await two.container.copy("g", to: "h", in: other).itemCount == 2)
+            try await two.container.move("f", to: "i", in: other)
+            for container in [other, two.container, other] {
+                try await container.scope.waitUntilSent(timeout: .seconds(60))
+                try await container.scope.waitUntilCurrent(timeout: .seconds(60))
+                #expect(try await container.scope.status().refused.isEmpty)
+                #expect(try await container.scope.verify().agrees)
+            }
+            #expect(try await two.container.item(at: "f") == nil)
+            let there = try await one.openOther()
+            try await one.settle()
+            for (container, folder) in [(one.container, "g"), (there, "h"), (there, "i")] {
+                let found = try await container.renditions(of: "\(folder)/photo")
+                #expect(found.map(\.name) == ["icon", "preview"], "\(folder)")
+                // Of the item's content as it is now, and not.
+                #expect(found.map(\.isCurrent) == [true, false], "\(folder)")
+                #expect(try await container.rendition(named: "preview", of: "\(folder)/photo") == large)
+                #expect(try await container.rendition(named: "icon", of: "\(folder)/photo") == small)
+            }
+        }
+    }
+
+    @Test func aCopyOverAFileTakesThePlaceOfThoseOfTheirNamesAlone() async throws {
+        try await withDevices { _, one, _ in
+            let container = one.container
+            for name in ["x", "y"] {
+                try await container.put(Data("of \(name)".utf8), at: name)
+                try await container.setRendition(Data("t of \(name)".utf8), named: "t", of: name)
+                try await container.setRendition(Data("of \(name)".utf8), named: name, of: name)
+            }
+            try await container.copy("x", to: "y", replaces: true)
+            try await one.settle()
+            func texts() async throws -> [String] {
+                var texts: [String] = []
+                for found in try await container.renditions(of: "y") {
+                    let text = String(
+                        decoding: try await container.rendition(named: found.name, of: "y"), as: UTF8.self)
+                    texts.append("\(found.name): \(text)" + (found.isCurrent ? "" : ", of another version"))
+                }
+                return texts
+            }
+            #expect(try await texts() == ["t: t of x", "x: of x", "y: of y, of another version"])
+            // The same again changes nothing.
+            try await container.copy("x", to: "y", replaces: true)
+            #expect(try await container.item(at: "y")?.pending == DocumentEntry.PendingState.none)
+            for number in 0..<6 {
+                try await container.setRendition(Data("\(number)".utf8), named: "\(number)", of: "x")
+            }
+            let error = await #expect(throws: CloudError.self) {
+                try await container.copy("x", to: "y", replaces: true)
+            }
+            #expect(error?.code == .limitExceeded)
+            #expect(try await texts().count == 3)
+        }
+    }
+
     @Test func whatNoneCanBeIsRefusedHere() async throws {
         try await withDevices { _, one, _ in
             let container = one.container

@@ -221,14 +221,7 @@ struct DocumentRow: Encodable {
 
 extension DocumentEntry {
     /// As a list shows it.
-    var label: String {
-        switch kind {
-        case .folder: name + "/"
-        case .link: name + "@"
-        case .package: name + "#"
-        case .file: isExecutable ? name + "*" : name
-        }
-    }
+    var label: String { name + marker }
 
     /// What a person should know of it besides.
     var notes: String {
@@ -246,7 +239,7 @@ extension DocumentEntry {
         }
         if download.isPinned { notes.append("kept downloaded") }
         if isPaused { notes.append("paused") }
-        if state == .refused { notes.append("a change was refused") }
+        if state == .refused { notes.append("a change was not taken") }
         if String(validating: nameBytes, as: UTF8.self) == nil {
             notes.append("no text: \(id.argument)")
         }

@@ -70,8 +70,8 @@ private struct ContainerReport: Encodable {
     private let damaged: DamagedContents?
     /// What the devices are called that send something.
     private let names: [DeviceID: String]
-    /// Nothing in this part keeps the container from being in sync, though something elsewhere may.
-    private let isPartInStep: Bool
+    /// Where this part stands; it may be in step where something elsewhere in the container is not.
+    private let state: Standing.State
 
     init(
         path: String, _ status: ContainerStatus, _ standing: Standing, damaged: DamagedContents?,
@@ -82,16 +82,29 @@ private struct ContainerReport: Encodable {
         self.status = status
         self.standing = standing
         self.damaged = damaged
-        let isOfOthers = standing.state == .pending || standing.state == .refused
-        isPartInStep =
-            isOfOthers && status.waiting.isEmpty && status.refused.isEmpty && status.paused.isEmpty
+        let isOfItems = standing.state == .pending || standing.state == .refused
+        state =
+            !isOfItems
+            ? standing.state : !status.refused.isEmpty ? .refused : status.waiting.isEmpty ? .inSync : .pending
+    }
+
+    /// Something elsewhere keeps the container from being in sync.
+    private var isOthersOutOfStep: Bool { state == .inSync && standing.state != .inSync }
+    private var isWhole: Bool { path == "/" }
+    /// What a pause keeps here.
+    private var held: [ContainerStatus.Waiting] { status.waiting.filter(\.isByChoice) }
+
+    /// Nil: it is in sync, and nothing of it is paused.
+    private var reason: String? {
+        if state == .inSync, status.paused.isEmpty { return nil }
+        return isWhole ? standing.reason ?? headline : headline
     }
 
     func encode(to encoder: any Encoder) throws {
         var container = encoder.container(keyedBy: Keys.self)
         try container.encode(path, forKey: .path)
-        try container.encode((isPartInStep ? .inSync : standing.state).rawValue, forKey: .state)
-        try container.encodeIfPresent(isPartInStep ? nil : standing.reason, forKey: .reason)
+        try container.encode(state.rawValue, forKey: .state)
+        try container.encodeIfPresent(reason, forKey: .reason)
         try container.encode(status.scope.head.description, forKey: .token)
         try container.encode(status.inStepCount, forKey: .inStep)
         try container.encode(status.fileCount, forKey: .files)
@@ -137,17 +150,28 @@ private struct ContainerReport: Encodable {
             "  conflicts  \(status.conflictCount)",
             "  here       \(Self.count(status.hereCount, "file")) (\(describe(bytes: status.hereBytes)))",
         ]
-        lines += Self.shown(status.waiting) { waiting in
+        let held = Dictionary(held.map { ($0.item.id, $0.bytes) }) { first, _ in first }
+        let paused = Set(status.paused.map(\.id))
+        // What is paused says so in a line of its own.
+        lines += Self.shown(status.waiting.filter { held[$0.item.id] == nil || !paused.contains($0.item.id) }) {
+            waiting in
             let bytes = waiting.bytes > 0 ? " (\(describe(bytes: waiting.bytes)))" : ""
             let what = waiting.item.isTrashed ? "is to be deleted" : "waits"
             return "\(inLine(waiting.item.path))\(bytes) \(what): \(waiting.reason)"
         }
-        lines += Self.shown(status.refused) { "\(inLine($0.key.rawValue)) was refused: \($0.error.sentence)" }
+        lines += Self.shown(status.refused) { write in
+            "\(inLine(write.key.rawValue)) was \(write.isDropped ? "dropped" : "refused"): \(write.error.sentence)"
+        }
         lines += Self.shown(status.conflicts) { item in
             "\(inLine(item.path)) has \(Self.count(item.conflictCount, "conflict"))"
         }
         lines += Self.shown(status.paused) { item in
-            "\(inLine(item.path)) is paused: " + (item.pauseProblem ?? "go on with nephos docs resume")
+            let bytes = held[item.id].map { $0 > 0 ? " (\(describe(bytes: $0)))" : "" }
+            let waits = bytes.map { ", and what was changed of it here waits\($0)" } ?? ""
+            let go = "go on with nephos docs resume"
+            // It was to be resumed only without a conflict.
+            return "\(inLine(item.path)) is paused\(waits): "
+                + (item.pauseProblem == nil ? go : "somebody else has changed it too; \(go), or with its --drop")
         }
         lines += Self.shown(status.leaving) { item in
             "\(inLine(item.path)) goes to the trash once another container has all of it"
@@ -163,9 +187,20 @@ private struct ContainerReport: Encodable {
     }
 
     private var headline: String {
-        if isPartInStep { return "In step: what waits or was refused is elsewhere in the container." }
-        let isElseInSync = standing.state == .inSync && !status.paused.isEmpty
-        return isElseInSync ? "In step, but for what is paused." : standing.headline
+        let other = status.waiting.count - held.count
+        switch state {
+        case .inSync where !status.paused.isEmpty: return "In step, but for what is paused."
+        case .inSync where isOthersOutOfStep:
+            return "In step: what waits or was refused is elsewhere in the container."
+        case .pending where other == 0: return "In step, but for what is paused: changes of it wait here."
+        case .pending where standing.cause == nil && !isWhole:
+            return "Incomplete: " + (other == 1 ? "one change waits to be sent." : "\(other) changes wait to be sent.")
+        case .refused where !isWhole:
+            return "Incomplete: "
+                + (status.refused.allSatisfy(\.isDropped)
+                    ? "what was dropped here is kept until it is dismissed." : "the server refused changes.")
+        default: return standing.headline
+        }
     }
 
     private var damageLines: [String] {
@@ -194,7 +229,7 @@ private struct ContainerReport: Encodable {
 
     /// - Throws: ``ExitStatus`` unless all of this part is in sync, and the server has its contents.
     func end() throws(ExitStatus) {
-        if !isPartInStep { try standing.end() }
+        if !isOthersOutOfStep { try standing.end() }
         if !status.paused.isEmpty { throw ExitStatus.outOfStep }
         if let damaged, !damaged.items.isEmpty || damaged.hasMore { throw ExitStatus.outOfStep }
     }

@@ -50,7 +50,7 @@ extension DocumentsCommand {
         /// The files of which the contents are not here now. One that is gone is not waited for.
         private func missing(
             of items: [DocumentEntry], in container: UbiquityContainer
-        ) async throws -> [DocumentEntry] {
+        ) async throws(CloudError) -> [DocumentEntry] {
             var found: [DocumentEntry] = []
             for item in items {
                 if item.kind == .folder {
@@ -70,9 +70,8 @@ extension DocumentsCommand {
             defer { line.clear() }
             var left = try await missing(of: items, in: container)
             let total = Self.sum(left.map(\.size))
-            var last: (done: UInt64, beats: Int64) = (0, 0)
-            var moved = ContinuousClock.now
-            while !left.isEmpty {
+            try await waitWhileItMoves(within: network.duration) {
+                () async throws(CloudError) -> (mark: DownloadMark, failure: CloudError)? in
                 var (rest, percents): ([DocumentEntry], UInt64) = ([], 0)
                 for item in left {
                     guard let now = try await container.item(item.id), !now.isTrashed,
@@ -89,21 +88,26 @@ extension DocumentsCommand {
                 left = rest
                 // What came first may have gone for what came after it.
                 if left.isEmpty { left = try await missing(of: items, in: container) }
+                guard let first = left.first else { return nil }
                 let done = (total - min(total, Self.sum(rest.map(\.size)))).addingClamped(percents)
-                line.show(done: Int(clamping: done), total: Int(clamping: total), name: rest.first?.name ?? "")
+                line.show(done: Int(clamping: done), total: Int(clamping: total), name: first.name)
+                let failure =
+                    try await container.downloadFailure(of: first.id)
+                    ?? CloudError(
+                        .deadlineExceeded,
+                        "The contents have not come in time. The next command that reaches the server goes on with them.",
+                        details: ["path": first.path])
                 // A percent of a long one takes its time.
-                let beats = try await container.downloadBeats()
-                if (done, beats) != last {
-                    (last, moved) = ((done, beats), .now)
-                } else if moved.duration(to: .now) >= network.duration, let first = rest.first {
-                    throw try await container.downloadFailure(of: first.id)
-                        ?? CloudError(
-                            .deadlineExceeded,
-                            "The contents have not come in time. The next command that reaches the server goes on with them.",
-                            details: ["path": first.path])
-                }
-                if !left.isEmpty { try await Task.sleep(for: .milliseconds(100)) }
+                let mark = DownloadMark(done: done, beats: try await container.downloadBeats())
+                do { try await Task.sleep(for: .milliseconds(100)) } catch { throw CloudError(wrapping: error) }
+                return (mark, failure)
             }
+        }
+
+        /// How far what comes is: while one of these changes, it moves.
+        private struct DownloadMark: Equatable {
+            var done: UInt64
+            var beats: Int64
         }
     }
 

@@ -6,11 +6,16 @@ import NephosKit
 extension DocumentsCommand {
     struct List: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            commandName: "ls", abstract: "List a folder.",
-            discussion: "Exit code 2: there is no such item.")
+            commandName: "ls", abstract: "List a folder, or what is in a package.",
+            discussion: """
+                Behind the names: / a folder, # a package, @ a link, * a file that can be run. Of a package its list of \
+                members is fetched if it is not here. Exit code 2: there is no such item.
+                """)
 
-        @Argument(help: "The folder, or an item (default: Documents).") var path = DocumentArgument("")
+        @Argument(help: "The folder, package, or an item (default: Documents).") var path = DocumentArgument("")
         @Flag(name: [.customShort("r"), .long], help: "Everything in it, however deep.") var recursive = false
+        @Flag(name: [.customShort("d"), .long], help: "The folder or package itself, not what is in it.")
+        var directory = false
         @Flag(help: "Fail if the server does not say what is new.") var fresh = false
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: ReadOptions
@@ -18,15 +23,22 @@ extension DocumentsCommand {
 
         func run() async throws {
             try await container.withContainer(network, isFresh: fresh) { container, session in
-                let item = try await container.requireItem(at: path)
-                var entries = [item]
-                if item.kind == .folder {
-                    entries = try await recursive ? container.items(in: item.id) : container.children(of: item.id)
+                let item = try await container.item(at: path)
+                if !directory, item == nil || item?.kind == .package,
+                    let place = try await container.packagePlace(
+                        at: path, timeout: network.offline ? nil : network.duration)
+                {
+                    return try list(place)
+                }
+                let entry = try await container.requireItem(at: path)
+                var entries = [entry]
+                if entry.kind == .folder, !directory {
+                    entries = try await recursive ? container.items(in: entry.id) : container.children(of: entry.id)
                 }
                 let names = await session.names(ofThoseThatSend: entries, network)
                 let rows = entries.map { entry in
                     [
-                        entry.sizeText, entry.modifiedText, recursive ? entry.path : entry.label,
+                        entry.sizeText, entry.modifiedText, recursive ? entry.path + entry.marker : entry.label,
                         [entry.notes, entry.incomingText(names)].filter { !$0.isEmpty }.joined(separator: ", "),
                     ]
                 }
@@ -35,42 +47,91 @@ extension DocumentsCommand {
                     text: rows.isEmpty ? "The folder is empty." : table(["SIZE", "MODIFIED", "NAME", ""], rows))
             }
         }
+
+        private func list(_ place: PackagePlace) throws {
+            let members = place.listed(isDeep: recursive)
+            let rows = members.map { member in
+                [
+                    member.kind == .file ? describe(bytes: member.size) : "-",
+                    member.modified.map { describe($0) } ?? "-",
+                    (recursive ? place.item.path(of: member) : member.name) + member.marker,
+                ]
+            }
+            let empty = place.member == nil ? "The package is empty." : "The folder is empty."
+            try output.print(
+                members.map { MemberRow($0, of: place.item) },
+                text: rows.isEmpty ? empty : table(["SIZE", "MODIFIED", "NAME"], rows))
+        }
     }
 
     struct Tree: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Show a folder and all that is in it.")
+            abstract: "Show a folder, or a package, and all that is in it.",
+            discussion: "Behind the names: / a folder, # a package, @ a link, * a file that can be run.")
 
-        @Argument(help: "The folder (default: Documents).") var path = DocumentArgument("")
+        @Argument(help: "The folder or package (default: Documents).") var path = DocumentArgument("")
         @Flag(help: "Fail if the server does not say what is new.") var fresh = false
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: ReadOptions
         @OptionGroup var output: OutputOptions
 
+        /// A line of it.
+        private struct Node {
+            var label: String
+            /// What those that are in it are found by; nil: nothing is.
+            var folder: Data?
+        }
+
         func run() async throws {
             try await container.withContainer(network, isFresh: fresh) { container, _ in
+                let item = try await container.item(at: path)
+                if item == nil || item?.kind == .package,
+                    let place = try await container.packagePlace(
+                        at: path, timeout: network.offline ? nil : network.duration)
+                {
+                    return try draw(place)
+                }
                 let folder = try await container.requireItem(at: path)
                 let entries = try await container.items(in: folder.id)
-                let children = Dictionary(grouping: entries, by: \.parent)
                 // What nobody put there by hand, but everybody has.
                 let fixed =
                     folder.id == .top ? try await container.children(of: "/").filter { $0.id == .documents } : []
-                var lines = [folder.path]
-                Self.draw(fixed + (children[folder.id] ?? []), children, indent: "", &lines)
-                try output.print(entries.map(DocumentRow.init), text: lines.map(inLine).joined(separator: "\n"))
+                let children = Dictionary(grouping: fixed + entries) { Data($0.parent.bytes) }.mapValues { entries in
+                    entries.map { Node(label: $0.label, folder: $0.kind == .folder ? Data($0.id.bytes) : nil) }
+                }
+                try print(folder.path, Data(folder.id.bytes), children, entries.map(DocumentRow.init))
             }
         }
 
+        private func draw(_ place: PackagePlace) throws {
+            let members = place.listed(isDeep: true)
+            let children = Dictionary(grouping: members, by: \.folder).mapValues { members in
+                members.map { Node(label: $0.name + $0.marker, folder: $0.kind == .folder ? $0.pathBytes : nil) }
+            }
+            let top = place.member.map { place.item.path(of: $0) + $0.marker } ?? place.item.path + place.item.marker
+            let isFolder = place.member.map { $0.kind == .folder } ?? true
+            try print(
+                top, place.member?.pathBytes ?? Data(), isFolder ? children : [:],
+                members.map { MemberRow($0, of: place.item) })
+        }
+
+        private func print(
+            _ top: String, _ folder: Data, _ children: [Data: [Node]], _ rows: [some Encodable]
+        ) throws {
+            var lines = [top]
+            Self.draw(children[folder] ?? [], children, indent: "", &lines)
+            try output.print(rows, text: lines.map(inLine).joined(separator: "\n"))
+        }
+
         private static func draw(
-            _ entries: [DocumentEntry], _ children: [DocumentID: [DocumentEntry]], indent: String,
-            _ lines: inout [String]
+            _ nodes: [Node], _ children: [Data: [Node]], indent: String, _ lines: inout [String]
         ) {
-            for (index, entry) in entries.enumerated() {
-                let isLast = index == entries.count - 1
-                lines.append(indent + (isLast ? "└── " : "├── ") + entry.label)
-                guard entry.kind == .folder else { continue }
-                // The container bounds how deep this goes.
-                draw(children[entry.id] ?? [], children, indent: indent + (isLast ? "    " : "│   "), &lines)
+            for (index, node) in nodes.enumerated() {
+                let isLast = index == nodes.count - 1
+                lines.append(indent + (isLast ? "└── " : "├── ") + node.label)
+                guard let folder = node.folder else { continue }
+                // The container, and the form of packages, bound how deep this goes.
+                draw(children[folder] ?? [], children, indent: indent + (isLast ? "    " : "│   "), &lines)
             }
         }
     }

@@ -58,26 +58,55 @@ extension DocumentsCommand {
         func run() async throws {
             try await container.withContainer(network) { container, _ in
                 let sent = try await SentDocuments(container)
-                var items: [DocumentEntry] = []
+                var (items, idle): ([DocumentEntry], [DocumentEntry]) = ([], [])
+                var failures = ItemFailures()
+                var isAnyDropped = false
                 for path in paths {
-                    let item = try await container.requireItem(at: path)
                     do throws(CloudError) {
-                        let resumed = try await container.resumeSync(
-                            item.id, with: behavior, timeout: network.offline ? .zero : network.duration)
-                        items.append(resumed ?? item)
+                        guard let item = try await container.item(at: path) else {
+                            throw CloudError(.unknownItem, "There is no such item.", details: ["path": path.text])
+                        }
+                        guard item.isPaused else {
+                            idle.append(item)
+                            continue
+                        }
+                        items.append(try await resume(item, of: container))
+                        isAnyDropped = isAnyDropped || item.pending != .none
                     } catch {
-                        // What the server says counts when it does.
-                        guard error.code == .deadlineExceeded else { throw error }
-                        items.append(try await container.item(item.id) ?? item)
+                        guard !ItemFailures.concernsAll(error) else { throw error }
+                        failures.add(path.text, error)
                     }
                 }
-                let paths = listed(items.map { inLine($0.path) })
-                guard !drop else {
-                    return try output.print(
-                        items.map(DocumentRow.init),
-                        text: "Resumed: \(paths). What was changed here is kept: nephos why")
+                try failures.requireMore(than: items.count + idle.count)
+                failures.list("not resumed")
+                let done = [("Resumed", items), ("Not paused", idle)].filter { !$0.1.isEmpty }.map { what, items in
+                    "\(what): \(listed(items.map { inLine($0.path) }))."
+                }.joined(separator: " ")
+                guard drop else {
+                    try await sent.wait(items + idle, network, output, failures: failures, done: done)
+                    return try failures.end()
                 }
-                try await sent.wait(items, network, output, done: "Resumed: \(paths).")
+                let kept = isAnyDropped ? " What was changed here is kept: nephos why" : ""
+                try output.print((items + idle).map(DocumentRow.init), text: done + kept)
+                try failures.end()
+            }
+        }
+
+        private func resume(
+            _ item: DocumentEntry, of container: UbiquityContainer
+        ) async throws(CloudError) -> DocumentEntry {
+            do throws(CloudError) {
+                return try await container.resumeSync(
+                    item.id, with: behavior, timeout: network.offline ? .zero : network.duration) ?? item
+            } catch {
+                // What the server says counts when it does.
+                if error.code == .deadlineExceeded { return try await container.item(item.id) ?? item }
+                guard failOnConflict, error.code == .constraintViolation else { throw error }
+                let path = ShellCommand.arguments([item.path])
+                throw CloudError(
+                    .constraintViolation,
+                    "Somebody else has changed the file meanwhile, so it stays paused. Send it all the same, as a conflict: nephos docs resume \(path), or give up what was changed here, with --drop.",
+                    details: ["path": item.path])
             }
         }
 

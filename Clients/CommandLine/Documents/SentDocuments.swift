@@ -26,16 +26,21 @@ struct SentDocuments {
     /// What was refused before, and what waited: of that somebody else may hear.
     private let refused: Set<Refusal>
     private let waiting: Set<String>
+    /// What waited, by the requests.
+    private let requests: Set<OperationID>
 
     init(_ container: UbiquityContainer) async throws {
         self.container = container
-        refused = Set(try await container.scope.status().refused.map(Refusal.init))
+        let status = try await container.scope.status()
+        refused = Set(status.refused.map(Refusal.init))
+        requests = Set(status.pending.map(\.id))
         waiting = try await container.waitingPaths()
     }
 
     /// - Parameters:
     ///   - items: What was changed, as it is here.
     ///   - failures: What of it could not be done.
+    ///   - isPut: Whether the items were to have contents that they may have had already, unsent.
     ///   - then: Done once the server has all of it; says what a person should know of that.
     ///   - others: What was changed in other containers besides, and what waits for that there.
     ///   - done: What was done here.
@@ -43,7 +48,7 @@ struct SentDocuments {
     func wait(
         _ items: [DocumentEntry], _ network: DocumentsCommand.NetworkOptions, _ output: OutputOptions,
         batch: DocumentID? = nil, failures: ItemFailures = ItemFailures(),
-        then: (() async throws -> [String])? = nil,
+        isPut: Bool = false, then: (() async throws -> [String])? = nil,
         leaving others: [(items: [DocumentEntry], sent: SentDocuments)] = [],
         done: String
     ) async throws {
@@ -59,38 +64,64 @@ struct SentDocuments {
         if network.offline {
             return try output.print(report, text: "\(done) It is kept here, and sent later.\(stays)")
         }
-        let paused = try await container.pausedCount(items)
-        if paused > 0, paused == items.count {
-            report.state = "paused"
-            return try output.print(report, text: "\(done) It is kept here: its sync is paused.\(stays)")
+        Interrupt.first {
+            // Whoever ends it may take it for undone.
+            ProgressLine(isShown: true).clear()
+            Standard.error("nephos: It is kept on this device, and sent by the next command that reaches the server.")
         }
         do {
-            try await waitUntilSent(within: network.duration, shows: !output.json)
-            for other in others {
-                try await other.sent.waitUntilSent(within: network.duration, shows: !output.json)
+            report.reason = try await reasonUnsent(within: network.duration, shows: !output.json)
+            for other in others where report.reason == nil {
+                report.reason = try await other.sent.reasonUnsent(within: network.duration, shows: !output.json)
             }
         } catch {
-            guard ExitStatus.of(error) == .unreachable else {
-                // It waits for a person, who has to hear of it.
-                report.state = "blocked"
-                try output.print(report, text: "\(done) It is kept on this device.")
-                throw error
-            }
-            let cause = try await container.scope.status().problem ?? error
-            report.reason = cause.details["reason"] ?? Standing.words(cause)
+            // It waits for a person, who has to hear of it.
+            report.state = "blocked"
+            try output.print(report, text: "\(done) It is kept on this device.")
+            throw error
+        }
+        if let reason = report.reason {
             return try output.print(
                 report,
                 text: """
-                    \(done) It is kept on this device: \(report.reason ?? "")\(stays)
+                    \(done) It is kept on this device: \(reason)\(stays)
                     The next command that reaches the server sends it, or nephos watch while it runs.
                     """)
         }
         try await requireAccepted(items)
         for other in others { try await other.sent.requireAccepted(other.items) }
+        let paused = try await paused(items, isPut: isPut)
+        if !paused.isEmpty, paused.count == items.count {
+            report.state = "paused"
+            return try output.print(report, text: "\(done) It is kept here: its sync is paused.\(stays)")
+        }
+        if !paused.isEmpty {
+            let names = listed(paused.map { inLine($0.path) })
+            Standard.error("nephos: kept here, since their sync is paused: \(names)")
+        }
         report.state = "sent"
         for line in try await then?() ?? [] { Standard.error("nephos: \(line)") }
         if output.json { report.items = try await container.refreshed(items).map(DocumentRow.init) }
         try output.print(report, text: done)
+    }
+
+    /// Waits for as long as something moves, for what a command has done with these items.
+    ///
+    /// - Returns: Why it is only kept here; nil: the server has it.
+    /// - Throws: ``CloudError`` of a refusal, and of what needs a person.
+    func reasonKept(_ items: [DocumentEntry], within patience: Duration, shows: Bool) async throws -> String? {
+        if let reason = try await reasonUnsent(within: patience, shows: shows) { return reason }
+        try await requireAccepted(items)
+        return nil
+    }
+
+    /// Those of the items of which a pause keeps here what was changed since. What does not rest on their contents, such as
+    /// a new name, is sent.
+    private func paused(_ items: [DocumentEntry], isPut: Bool) async throws -> [DocumentEntry] {
+        if isPut { return try await container.refreshed(items).filter { $0.isPaused && $0.pending != .none } }
+        let held = try await container.scope.status().pending.filter { $0.isByChoice && !requests.contains($0.id) }
+        let names = Set(held.flatMap(\.keys).map(\.rawValue))
+        return names.isEmpty ? [] : items.filter { names.contains($0.id.description) || names.contains($0.path) }
     }
 
     /// - Throws: ``CloudError`` of the first refusal of what this command has done. The others, and those of what waited
@@ -118,29 +149,19 @@ struct SentDocuments {
     }
 
     /// Waits for as long as something moves.
-    private func waitUntilSent(within patience: Duration, shows: Bool) async throws(CloudError) {
+    ///
+    /// - Returns: Why not all of it was sent; nil: it was.
+    /// - Throws: ``CloudError`` of what needs a person.
+    private func reasonUnsent(within patience: Duration, shows: Bool) async throws -> String? {
         let line = ProgressLine(isShown: shows)
         defer { line.clear() }
-        var last = (done: -1, percent: -1, waiting: -1)
-        var moved = ContinuousClock.now
-        while true {
-            do throws(CloudError) {
-                return try await container.scope.waitUntilSent(
-                    timeout: min(patience, .milliseconds(500)), isImpatient: true)
-            } catch {
-                guard error.code == .deadlineExceeded else { throw error }
-                let progress = try await container.uploadProgress()
-                let waiting = try await container.waitingCount()
-                // Another process of the home may be the one that sends.
-                let percent = try await container.sentPercent()
-                if (progress.done, percent, waiting) != last || progress.isPaced {
-                    last = (progress.done, percent, waiting)
-                    moved = .now
-                } else if moved.duration(to: .now) >= patience {
-                    throw error
-                }
-                line.show(done: progress.done, total: progress.total)
-            }
+        do {
+            try await container.waitUntilSentWhileItMoves(within: patience) { line.show(done: $0, total: $1) }
+            return nil
+        } catch {
+            guard ExitStatus.of(error) == .unreachable else { throw error }
+            let cause = try await container.scope.status().problem ?? error
+            return cause.details["reason"] ?? Standing.words(cause)
         }
     }
 }

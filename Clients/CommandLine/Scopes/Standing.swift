@@ -33,7 +33,8 @@ struct Standing: Equatable {
     ///   - failure: Why the server has not been heard, where the status knows of nothing.
     init(_ status: StoreStatus, proof: Verification? = nil, failure: CloudError? = nil) {
         let token = proof?.token ?? status.head
-        let refused = listed(status.refused.map { "\(inLine($0.key.rawValue)) (\(Self.words($0.error)))" })
+        let refused = Self.named(status.refused.filter { !$0.isDropped })
+        let dropped = Self.named(status.refused.filter(\.isDropped))
         let pending = proof?.pending ?? status.pending.count
         let waits = pending == 1 ? "one change waits to be sent" : "\(pending) changes wait to be sent"
         let outOfStep = status.problem.flatMap { $0.code == .storeOutOfStep ? $0.message : nil }
@@ -54,7 +55,10 @@ struct Standing: Equatable {
             line = "the store has not been fetched yet."
         } else if !status.refused.isEmpty {
             state = .refused
-            line = "incomplete at \(token): the server refused writes."
+            line =
+                "incomplete at \(token): "
+                + (refused.isEmpty
+                    ? "what was dropped here is kept until it is dismissed." : "the server refused writes.")
         } else if pending > 0 {
             state = .pending
             line = "incomplete at \(token): \(waits)."
@@ -81,10 +85,9 @@ struct Standing: Equatable {
         if pending > 0 {
             notes.append((state == .pending && cause == nil ? "" : "\(Self.sentence(waits)). ") + "See: nephos why")
         }
-        if !refused.isEmpty {
-            notes.append("The server refused: \(refused)")
-            notes.append("See: nephos why. Dismiss with: nephos discard")
-        }
+        if !refused.isEmpty { notes.append("The server refused: \(refused)") }
+        if !dropped.isEmpty { notes.append("Dropped here: \(dropped)") }
+        if !status.refused.isEmpty { notes.append("See: nephos why. Dismiss with: nephos discard") }
         if !status.leftBehind.isEmpty, state == .leftBehind { notes.append("See: nephos why") }
     }
 
@@ -106,13 +109,18 @@ struct Standing: Equatable {
     /// server has answered to the first, which the others wait for; nil: nobody has.
     static func answer(_ status: StoreStatus) -> CloudError? {
         if let blocking = status.pending.first(where: { $0.state == .blocked })?.error { return blocking }
-        guard let first = status.pending.first else { return nil }
+        // What somebody keeps here is nobody's answer.
+        guard let first = status.pending.first(where: { !$0.isByChoice }) else { return nil }
         if first.state == .deferred { return CloudError(.requestRateLimited, first.reason) }
         guard let error = first.error else { return nil }
         switch error.code {
         case .networkUnavailable, .networkFailure, .serverResponseLost, .deadlineExceeded: return nil
         default: return error
         }
+    }
+
+    private static func named(_ writes: [RefusedWrite]) -> String {
+        listed(writes.map { "\(inLine($0.key.rawValue)) (\(words($0.error)))" })
     }
 
     /// An error of the store's as a person reads it, who knows of no calls.

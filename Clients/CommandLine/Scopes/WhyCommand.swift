@@ -66,8 +66,9 @@ struct WhyCommand: AsyncParsableCommand {
             }
             items += status.refused.map { refused in
                 Item(
-                    keys: [refused.key], state: "refused", reason: refused.error.sentence,
-                    blocker: refused.blocker.rawValue, attempts: 1,
+                    keys: [refused.key], state: refused.isDropped ? "dropped" : "refused",
+                    reason: refused.error.sentence,
+                    blocker: refused.blocker.rawValue, attempts: refused.isDropped ? 0 : 1,
                     operation: "-", error: refused.error.sentence, value: refused.value, recovery: refused.recovery)
             }
             leftBehind = status.leftBehind
@@ -147,12 +148,15 @@ struct WhyCommand: AsyncParsableCommand {
         if item.reason != said { lines.append("  reason        \(item.reason)") }
         lines += ["  blocked by    \(item.blocker)", "  attempts      \(item.attempts)"]
         if let next = item.nextAttempt { lines.append("  next attempt  \(describe(next))") }
-        guard item.state == "refused" else { return lines + ["  operation     \(item.operation)"] }
+        guard item.state == "refused" || item.state == "dropped" else {
+            return lines + ["  operation     \(item.operation)"]
+        }
         if let value = item.value {
             lines.append("  value         \(self.item == nil ? value.line : inLine(value.text))")
         }
         if let recovery = item.recovery {
-            lines.append("  set it again  make room (nephos storage), then: \(inLine(recovery))")
+            let isForRoom = item.blocker == Blocker.quota.rawValue
+            lines.append("  set it again  \(isForRoom ? "make room (nephos storage), then: " : "")\(inLine(recovery))")
         }
         let names = ShellCommand.arguments(item.keys.map(\.rawValue))
         lines.append("  dismiss with  nephos discard\(option) \(names)")

@@ -26,6 +26,11 @@ struct DocumentDraft {
         self.makeID = makeID
     }
 
+    /// Items that it makes.
+    var itemCount: Int {
+        changes.count { if case .create? = $0.change.kind { true } else { false } }
+    }
+
     /// - Parameter content: What the change brings, and where that comes from, if the container may not have it.
     mutating func add(_ change: WireDocumentChange, bringing content: StagedContent? = nil) {
         changes.append((change, content))
@@ -102,11 +107,12 @@ struct DocumentDraft {
     /// - Parameters:
     ///   - content: Of no meaning where the item is a folder.
     ///   - staged: Where the content comes from, if this container may not have it; nil: it has.
+    /// - Returns: The item's id, and what its content is called; of a folder, nothing.
     /// - Throws: ``CloudError`` `.incompatibleVersion`: nobody here knows what it is.
     mutating func copy(
         _ item: HeldDocument, content: WireDocumentContent, _ staged: StagedContent? = nil, at path: DocumentPath,
         in folder: DocumentID
-    ) throws -> DocumentID {
+    ) throws -> (item: DocumentID, version: Data) {
         guard DocumentEntry.Kind(item.wire.kind) != nil else {
             throw CloudError(
                 .incompatibleVersion, "The item is of a kind that this release does not know. Upgrade it.",
@@ -125,7 +131,7 @@ struct DocumentDraft {
         create.clash = .rename
         add(WireDocumentChange(id, .create(create)), bringing: staged)
         made[path] = (id, item.isFolder)
-        return id
+        return (id, create.content.version)
     }
 
     /// Puts a content where the path says: a new item, or another version of the one that is there.

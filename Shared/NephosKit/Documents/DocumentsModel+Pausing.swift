@@ -106,3 +106,18 @@ extension Preparation {
     /// Whether somebody wanted it so.
     var isByChoice: Bool { self == .paused || self == .behindPaused }
 }
+
+extension StoreStatus.Pending {
+    /// Whether it waits because somebody has paused the sync of an item.
+    package var isByChoice: Bool { Preparation(rawValue: reason)?.isByChoice ?? false }
+}
+
+extension RefusedWrite {
+    /// Whether somebody has dropped it on this device; else the server refused it.
+    package var isDropped: Bool { error.code == .operationCancelled }
+}
+
+extension ContainerStatus.Waiting {
+    /// Whether it waits because somebody has paused the sync of an item.
+    package var isByChoice: Bool { Preparation(rawValue: reason)?.isByChoice ?? false }
+}

@@ -97,7 +97,7 @@ extension UbiquityContainer {
                 ) { try lender.lend($0, of: here) }
                 if !lender.linked.isEmpty { try folder.flushNames() }
                 let steps = try draft.requests(container: "").count
-                return (item: item, copy: copy, count: draft.changes.count, steps: steps)
+                return (item: item, copy: copy, count: draft.itemCount, steps: steps)
             } waiting: { documents, made, positions in
                 let copy = DocumentCopy(
                     item: try documents.requireEntry(made.copy), itemCount: max(1, made.count),

@@ -331,7 +331,7 @@ extension UbiquityContainer {
         return part
     }
 
-    private static func makeLink(to target: [UInt8], at place: LocalTarget) throws(CloudError) {
+    static func makeLink(to target: [UInt8], at place: LocalTarget) throws(CloudError) {
         // What the system could not take back as it is, is no link here.
         guard !target.isEmpty, !target.contains(0) else { throw ContentReading.damaged }
         let (part, _) = try LocalParts.make(beside: place.path) { part in
@@ -378,7 +378,7 @@ extension UbiquityContainer {
         }
     }
 
-    private static func setModified(_ nanoseconds: Int64, of descriptor: Int32) {
+    static func setModified(_ nanoseconds: Int64, of descriptor: Int32) {
         guard nanoseconds > 0 else { return }
         let time = timespec(tv_sec: Int(nanoseconds / 1_000_000_000), tv_nsec: Int(nanoseconds % 1_000_000_000))
         _ = [time, time].withUnsafeBufferPointer { futimens(descriptor, $0.baseAddress) }

@@ -16,18 +16,20 @@ extension UbiquityContainer {
     /// Items that one copy makes, at most.
     public static let copiedItemsMax = 100_000
 
-    /// Copies an item, a folder with all that is in it. The copies have the contents that the server has already: no
-    /// bytes are sent. Older versions, conflicts and further contents are not copied.
+    /// Copies an item, a folder with all that is in it. The copies have the contents that the server has already, the
+    /// further ones too: no bytes are sent. Older versions and conflicts are not copied.
     ///
     /// On this device all of it is there at once, or nothing. The server gets some hundreds of items as a whole; more
     /// than that in several steps, a folder before what is in it, which go on by themselves after whatever cuts them off.
     ///
     /// - Parameters:
     ///   - target: Where the copy is to be. A folder that is there takes it in, under its name.
-    ///   - replaces: Whether a file that is there gets the content as a new version; else it is in the way.
+    ///   - replaces: Whether a file that is there gets the content as a new version, and the further contents in place
+    ///     of those of their names; else it is in the way.
     /// - Throws: ``CloudError`` `.unknownItem`; `.alreadyExists`; `.invalidArguments` when a folder would be copied into
-    ///   itself, or too deep; `.limitExceeded` beyond ``copiedItemsMax`` (copy what is in the folder one by one); else
-    ///   as ``makeFolder(at:makesParents:)`` does.
+    ///   itself, or too deep; `.limitExceeded` beyond ``copiedItemsMax`` (copy what is in the folder one by one), and
+    ///   when what is replaced would have too many further contents (take some away); else as
+    ///   ``makeFolder(at:makesParents:)`` does.
     @discardableResult
     public func copy(
         _ source: some DocumentAddressing, to target: some DocumentAddressing, replaces: Bool = false
@@ -35,7 +37,7 @@ extension UbiquityContainer {
         try change { draft in
             let item = try draft.documents.item(at: draft.documents.path(source))
             let id = try draft.copy(item, to: draft.documents.path(target), replaces: replaces)
-            return (id: id, count: draft.changes.count, steps: try draft.requests(container: "").count)
+            return (id: id, count: draft.itemCount, steps: try draft.requests(container: "").count)
         } reading: { documents, made in
             DocumentCopy(
                 item: try documents.requireEntry(made.id), itemCount: max(1, made.count),
@@ -68,8 +70,10 @@ extension DocumentDraft {
                     .alreadyExists, "Something has this name already.", details: ["path": target.text])
             }
             let content = item.wire.content
-            replace(other, byBytesOf: content, content.hasBytes(of: other.wire.content) ? nil : try lending(content))
+            let isSame = content.hasBytes(of: other.wire.content)
+            let version = replace(other, byBytesOf: content, isSame ? nil : try lending(content))
             setExecutable(item.wire.attributes.executable, of: other)
+            try copyRenditions(of: item, to: other, version, lending)
             return other.id
         }
         try documents.requireRoom(for: item, in: folder, at: target, from: source)
@@ -80,15 +84,56 @@ extension DocumentDraft {
                 .limitExceeded, "The folder has too many items for one copy. Copy what is in it one by one.",
                 details: ["maximum": "\(UbiquityContainer.copiedItemsMax)"])
         }
-        let copy = try self.copy(
-            item, content: item.wire.content, lending(item.wire.content), at: target, in: folder)
+        let copy = try self.copy(item, at: target, in: folder, lending)
         var copies = [item.id: copy]
         for (item, path) in inside {
             // A folder comes before what is in it.
             guard let folder = item.parent.flatMap({ copies[$0] }) else { continue }
-            copies[item.id] = try self.copy(
-                item, content: item.wire.content, lending(item.wire.content), at: path, in: folder)
+            copies[item.id] = try self.copy(item, at: path, in: folder, lending)
         }
         return copy
+    }
+
+    private mutating func copy(
+        _ item: HeldDocument, at path: DocumentPath, in folder: DocumentID,
+        _ lending: (WireDocumentContent) throws -> StagedContent?
+    ) throws -> DocumentID {
+        let made = try copy(item, content: item.wire.content, lending(item.wire.content), at: path, in: folder)
+        try addRenditions(of: item, to: made.item, made.version, lending)
+        return made.item
+    }
+
+    private mutating func copyRenditions(
+        of item: HeldDocument, to other: HeldDocument, _ version: Data,
+        _ lending: (WireDocumentContent) throws -> StagedContent?
+    ) throws {
+        let names = Set((item.wire.renditions + other.wire.renditions).map(\.name))
+        guard names.count <= DocumentLimits.renditionsMax else {
+            throw CloudError(
+                .limitExceeded, "The file would have too many further contents. Take some of them away.",
+                details: ["item": "\(other.id)", "maximum": "\(DocumentLimits.renditionsMax)"])
+        }
+        try addRenditions(of: item, to: other.id, version, lending, besides: other.wire.renditions)
+    }
+
+    /// - Parameters:
+    ///   - version: What the copy has of the item's content: what was made from the one was made from the other.
+    ///   - others: What the copy has already.
+    private mutating func addRenditions(
+        of item: HeldDocument, to copy: DocumentID, _ version: Data,
+        _ lending: (WireDocumentContent) throws -> StagedContent?, besides others: [WireRendition] = []
+    ) throws {
+        for rendition in item.wire.renditions {
+            let former = others.first { $0.name == rendition.name }
+            var set = WireSetRendition()
+            set.name = rendition.name
+            set.ofVersion = rendition.ofVersion == item.wire.content.version ? version : rendition.ofVersion
+            if let former, former.ofVersion == set.ofVersion, former.content.hasBytes(of: rendition.content) {
+                continue
+            }
+            let staged = try lending(rendition.content)
+            set.content = WireDocumentContent(bytesOf: rendition.content, version: staged?.version ?? makeID())
+            add(WireDocumentChange(copy, .rendition(set)), bringing: staged)
+        }
     }
 }

@@ -4,16 +4,27 @@ import NephosWire
 
 /// In and out of the container: what leaves one side has to be whole on the other.
 extension UbiquityContainer {
+    /// What becomes of a local file that was put, and is to go.
+    package enum LocalRemoval: Sendable {
+        case removed
+        /// The server has not got its bytes.
+        case unsent
+        /// It has others by now.
+        case changed
+        /// It is a link: what was put is what that leads to.
+        case link
+    }
+
     /// Removes a local file that was put, once the server has its bytes; they are read once more.
     ///
-    /// - Returns: False: the server has not got them, or the file has others by now. It stays.
+    /// - Returns: Unless it was removed, why it stays.
     /// - Throws: ``CloudError`` as ``item(at:)`` does; of the local file.
-    package func removeLocalFile(_ file: LocalPath, sentAs id: DocumentID) async throws(CloudError) -> Bool {
-        guard let item = try read({ try $0.document(id) }), !item.isPending, item.wire.kind == .file else {
-            return false
-        }
+    package func removeLocalFile(_ file: LocalPath, sentAs id: DocumentID) async throws(CloudError) -> LocalRemoval {
+        guard let item = try read({ try $0.document(id) }), item.wire.kind == .file else { return .changed }
+        guard !item.isPending else { return .unsent }
+        if let status = try file.status(followsLinks: false), status.st_mode & S_IFMT == S_IFLNK { return .link }
         let content = item.wire.content
-        let result: Result<Bool, any Error> = await Self.elsewhere {
+        let result: Result<LocalRemoval, any Error> = await Self.elsewhere {
             let descriptor = file.withCString { open($0, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) }
             guard descriptor >= 0 else { throw ContentFolder.failure(file.text) }
             defer { close(descriptor) }
@@ -21,9 +32,9 @@ extension UbiquityContainer {
             guard fstat(descriptor, &before) == 0 else { throw ContentFolder.failure(file.text) }
             guard before.st_mode & S_IFMT == S_IFREG, try Self.hasBytes(of: content, descriptor, file.text),
                 let after = try file.status(followsLinks: false), FileStamp(after) == FileStamp(before)
-            else { return false }
+            else { return .changed }
             guard file.withCString({ unlink($0) }) == 0 else { throw ContentFolder.failure(file.text) }
-            return true
+            return .removed
         }
         do { return try result.get() } catch { throw LocalFailure.error(of: error, at: nil) }
     }

@@ -45,7 +45,8 @@ extension UbiquityContainer {
         _ member: PackageMember, of path: some DocumentAddressing, range: Range<UInt64>? = nil,
         timeout: Duration = .seconds(30)
     ) async throws(CloudError) -> DocumentStream {
-        try await stream(path, range: try Self.range(range, of: member), version: member.version, timeout: timeout)
+        try await stream(
+            path, range: try Self.range(range, of: member, in: path), version: member.version, timeout: timeout)
     }
 
     /// The bytes of a file in a package, or a part of them.
@@ -56,39 +57,25 @@ extension UbiquityContainer {
         _ member: PackageMember, of path: some DocumentAddressing, range: Range<UInt64>? = nil,
         timeout: Duration = .seconds(30)
     ) async throws(CloudError) -> Data {
-        try await read(path, range: try Self.range(range, of: member), version: member.version, timeout: timeout)
+        try await read(
+            path, range: try Self.range(range, of: member, in: path), version: member.version, timeout: timeout)
     }
 
     private static func range(
-        _ range: Range<UInt64>?, of member: PackageMember
+        _ range: Range<UInt64>?, of member: PackageMember, in package: some DocumentAddressing
     ) throws(CloudError) -> Range<UInt64> {
         guard member.kind == .file else {
-            throw CloudError(.invalidArguments, "Only a file has bytes to be read.", details: ["path": member.path])
+            let package =
+                switch package.documentAddress {
+                case .path(let text): text
+                case .item(let id): id.argument
+                }
+            throw CloudError(
+                .invalidArguments, "Only a file has bytes to be read.",
+                details: ["member": member.path, "package": package])
         }
         let range = (range ?? 0..<member.size).clamped(to: 0..<member.size)
         return member.range.lowerBound + range.lowerBound..<member.range.lowerBound + range.upperBound
-    }
-
-    /// The member of a package that a path leads to: `Letters/a.bundle/Contents/a.txt`.
-    ///
-    /// - Returns: Nil: the path leads through no package, or the package has no such member.
-    package func packageMember(
-        at path: some DocumentAddressing, timeout: Duration
-    ) async throws(CloudError) -> (item: DocumentEntry, member: PackageMember)? {
-        let found = try read { documents -> (DocumentEntry, HeldDocument, Data)? in
-            let path = try documents.path(path)
-            for count in 0..<path.names.count {
-                let start = DocumentPath(names: Array(path.names[..<count]))
-                guard case .item(let item)? = try documents.place(start), item.wire.kind == .package,
-                    let entry = try documents.entry(item, at: start)
-                else { continue }
-                return (entry, item, Data(path.names[count...].joined(separator: [UInt8(ascii: "/")])))
-            }
-            return nil
-        }
-        guard let (entry, item, name) = found else { return nil }
-        let members = try await members(of: item, item.wire.content, timeout)
-        return members.first { $0.pathBytes == name }.map { (entry, $0) }
     }
 
     /// Whether a package is at the path.

@@ -50,7 +50,7 @@ extension UbiquityContainer {
     ///
     /// - Parameters:
     ///   - behavior: What becomes of what was changed here.
-    ///   - timeout: How long the server may take, where its answer decides.
+    ///   - timeout: How long nothing may move, where the server's answer decides.
     /// - Returns: The file; nil: it was on this device alone, and what was changed was dropped.
     /// - Throws: ``CloudError`` `.constraintViolation` when somebody else has changed the file, and it stays paused
     ///   (``ResumeBehavior/afterUploadWithFailOnConflict``: look at both, and resume it otherwise); `.deadlineExceeded`:
@@ -90,7 +90,7 @@ extension UbiquityContainer {
     /// - Parameters:
     ///   - failsOnConflict: Whether the server refuses it if somebody else has changed the file: compare and swap. What is
     ///     paused waits on then; what is not is among what was refused. Else the two are a conflict.
-    ///   - timeout: How long the server may take.
+    ///   - timeout: How long nothing may move.
     /// - Returns: The version that the server has of it; where nothing was changed here, that which it had.
     /// - Throws: ``CloudError`` `.constraintViolation` when somebody else has changed the file; `.serviceBusy` when a change
     ///   of it is on its way already, and can be compared no more (try again); `.deadlineExceeded`: the answer has not
@@ -166,8 +166,9 @@ extension UbiquityContainer {
     private func waitUntilTaken(
         _ version: DocumentID, of id: DocumentID, _ timeout: Duration
     ) async throws(CloudError) {
-        var left = timeout
-        while true {
+        var pacings = 0
+        try await waitWhileItMoves(within: timeout) {
+            () async throws(CloudError) -> (mark: SendingMark, failure: CloudError)? in
             let (isWaiting, pause, refusal) = try read { documents in
                 (
                     try documents.contentRequests(of: id).contains { operation in
@@ -180,16 +181,16 @@ extension UbiquityContainer {
                 if let refusal, refusal.version == version || refusal.error.code == .constraintViolation {
                     throw refusal.error
                 }
-                return
+                return nil
             }
-            guard left > .zero else {
-                throw CloudError(
-                    .deadlineExceeded, "The server has not answered in time. What it says counts when it does.")
+            let late = CloudError(
+                .deadlineExceeded, "The server has not answered in time. What it says counts when it does.")
+            guard timeout > .zero else { throw late }
+            // What was sent just now may be what was waited for, and is looked at again.
+            if try await failureToSend(within: min(timeout, .milliseconds(500))) == nil {
+                do { try await Task.sleep(for: .milliseconds(20)) } catch { throw CloudError(wrapping: error) }
             }
-            do throws(CloudError) {
-                try await scope.waitUntilSent(timeout: min(left, .milliseconds(500)), isImpatient: true)
-            } catch { guard error.code == .deadlineExceeded else { throw error } }
-            left -= .milliseconds(500)
+            return (try await sendingMark(&pacings).mark, late)
         }
     }
 }

@@ -85,9 +85,9 @@ extension UbiquityContainer {
     /// - Returns: Its version there.
     private func versionOnServer(of held: HeldDocument, _ patience: Duration) async throws(CloudError) -> Data {
         let wanted = held.wire.content.version
-        var last = (done: -1, waiting: -1)
-        var moved = ContinuousClock.now
-        while true {
+        var pacings = 0
+        try await waitWhileItMoves(within: patience) {
+            () async throws(CloudError) -> (mark: SendingMark, failure: CloudError)? in
             guard let item = try await item(held.id) else {
                 throw CloudError(.unknownItem, "The item was removed meanwhile.", details: ["item": "\(held.id)"])
             }
@@ -97,7 +97,7 @@ extension UbiquityContainer {
                     "The server has refused this device's last change of the file. Say what becomes of that first.",
                     details: ["path": item.path])
             }
-            if item.pending == .none { break }
+            if item.pending == .none { return nil }
             // Whoever waits for what is sent does not wait for that.
             guard !item.isPaused else {
                 throw CloudError(
@@ -105,29 +105,19 @@ extension UbiquityContainer {
                     "The file's sync is paused, and the server does not have its content. Resume it, and publish it then.",
                     details: ["path": item.path])
             }
-            do throws(CloudError) {
-                // Others may wait for longer than this one.
-                try await scope.waitUntilSent(timeout: min(patience, .milliseconds(200)), isImpatient: true)
+            // Others may wait for longer than this one.
+            var failure = try await failureToSend(within: min(patience, .milliseconds(200)))
+            if failure == nil {
                 // It was sent just now, or what keeps it here is none of what was waited for.
-                guard moved.duration(to: .now) < patience else {
-                    throw CloudError(
-                        .deadlineExceeded, "The server does not have the file's content yet.",
-                        details: ["path": item.path])
-                }
+                failure = CloudError(
+                    .deadlineExceeded, "The server does not have the file's content yet.",
+                    details: ["path": item.path])
                 do { try await Task.sleep(for: .milliseconds(20)) } catch {
                     throw CloudError(.operationCancelled, "The task that published the file was cancelled.")
                 }
-            } catch {
-                guard error.code == .deadlineExceeded else { throw error }
-                let progress = try await uploadProgress()
-                let waiting = try await scope.status().pending.count
-                if (progress.done, waiting) != last || progress.isPaced {
-                    last = (progress.done, waiting)
-                    moved = .now
-                } else if moved.duration(to: .now) >= patience {
-                    throw error
-                }
             }
+            let mark = try await sendingMark(&pacings).mark
+            return failure.map { (mark, $0) }
         }
         let now = try read { try $0.document(held.id) }?.wire
         let contents = now.map { [$0.content] + $0.conflicts } ?? []

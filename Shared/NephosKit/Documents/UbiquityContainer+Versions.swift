@@ -123,7 +123,7 @@ extension DocumentDraft {
                     of: item.wire.name, device: deviceNames[DeviceID(other.deviceID)],
                     committed: Timestamp(nanoseconds: other.committed) ?? now, number: number)
             }
-            made.append(try copy(item, content: other, at: path.renamed(name), in: folder))
+            made.append(try copy(item, content: other, at: path.renamed(name), in: folder).item)
         }
         return made
     }
@@ -138,14 +138,17 @@ extension DocumentDraft {
     /// Makes these bytes the item's content, unless it has them.
     ///
     /// - Parameter staged: Where they come from, if the container may not have them; nil: it has.
+    /// - Returns: What the content is called that the item has then.
+    @discardableResult
     mutating func replace(
         _ item: HeldDocument, byBytesOf content: WireDocumentContent, _ staged: StagedContent? = nil
-    ) {
-        guard !content.hasBytes(of: item.wire.content) else { return }
+    ) -> Data {
+        guard !content.hasBytes(of: item.wire.content) else { return item.wire.content.version }
         var replace = WireReplaceContent()
         replace.content = WireDocumentContent(
             bytesOf: content, version: staged?.version ?? makeID(), base: item.wire.content.version)
         add(WireDocumentChange(item.id, .replace(replace)), bringing: staged)
+        return replace.content.version
     }
 
     /// The first name that nothing there has.

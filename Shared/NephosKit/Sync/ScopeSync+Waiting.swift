@@ -134,7 +134,8 @@ extension ScopeSync {
         guard let status else { return error }
         if let problem = status.problem, needsSomebody(problem) { return problem }
         var reason = status.problem?.message
-        if let first = status.pending.first {
+        // What somebody keeps here is nobody's answer.
+        if let first = status.pending.first(where: { !$0.isByChoice }) {
             error.details["pending"] = "\(status.pending.count)"
             error.details["blocker"] = first.blocker.rawValue
             // What is only on its way has been for too long by now. A content may take its time.

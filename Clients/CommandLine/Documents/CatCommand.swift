@@ -1,0 +1,58 @@
+import ArgumentParser
+import NephosCore
+import NephosKit
+
+extension DocumentsCommand {
+    struct Cat: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Print files, one after the other, or a part of each.",
+            discussion: """
+                Of a part only what it touches is fetched. What lies in a package is named as if that were a folder: \
+                nephos docs cat Letters/a.bundle/Contents/a.txt
+                """)
+
+        @Argument(help: "The files, or members of packages.") var paths: [DocumentArgument]
+        @Option(help: "Where in each file to begin, in bytes.") var offset: UInt64 = 0
+        @Option(help: "How many bytes of each, at most (default: all).") var length: UInt64?
+        @OptionGroup var container: ContainerOptions
+        @OptionGroup var wait: WaitOptions
+        @OptionGroup var transfer: TransferOptions
+        // It prints what is in them; this says how an error is printed.
+        @OptionGroup var output: OutputOptions
+
+        func run() async throws {
+            try await container.withContainer(within: wait.duration, transfer: transfer) { container, _ in
+                for path in paths { try await write(path, of: container) }
+            }
+        }
+
+        private func write(_ path: DocumentArgument, of container: UbiquityContainer) async throws {
+            let (sum, isBeyond) = offset.addingReportingOverflow(length ?? .max)
+            let range = offset..<(isBeyond ? .max : sum)
+            let found = try await container.item(at: path)
+            let stream: DocumentStream
+            if found == nil, let place = try await container.packagePlace(at: path, timeout: wait.duration),
+                let member = place.member
+            {
+                guard member.kind == .file else {
+                    throw CloudError(
+                        .invalidArguments,
+                        member.kind == .link
+                            ? "This is a link in a package. Name the file that it leads to."
+                            : "This is a folder in a package. Name a file in it: nephos docs ls lists them.",
+                        details: ["path": place.item.path(of: member), "package": place.item.path])
+                }
+                stream = try await container.stream(member, of: place.item.id, range: range, timeout: wait.duration)
+            } else {
+                let item = try await container.requireItem(at: path)
+                guard item.kind != .package else {
+                    throw CloudError(
+                        .invalidArguments, "This is a package. Name a file in it: nephos docs ls lists them.",
+                        details: ["path": item.path])
+                }
+                stream = try await container.stream(item.id, range: range, timeout: wait.duration)
+            }
+            for try await piece in stream { try StandardOutput.write(piece) }
+        }
+    }
+}

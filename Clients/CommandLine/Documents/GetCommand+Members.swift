@@ -1,0 +1,62 @@
+import NephosCore
+import NephosKit
+
+/// What lies in a package, got by itself.
+extension DocumentsCommand.Get {
+    func getMember(_ found: PackagePlace, of container: UbiquityContainer) async throws {
+        guard let member = found.member else { return }
+        let path = found.item.path(of: member)
+        guard rendition == nil else {
+            throw CloudError(
+                .invalidArguments, "What lies in a package has no further contents.", details: ["path": path])
+        }
+        if target == "-" {
+            let stream = try await container.stream(member, of: found.item.id, timeout: wait.duration)
+            for try await piece in stream { try StandardOutput.write(piece) }
+            return
+        }
+        let place = try Self.place(target, member.nameBytes, found.item)
+        guard member.kind == .folder else {
+            try await fetch(member, of: found.item, to: place, followsLinks: true, in: container)
+            return try output.print(
+                [Report(path: path, file: place.text, size: member.size)],
+                text: "Got \(inLine(place.text)) (\(describe(bytes: member.size))).")
+        }
+        guard recursive else {
+            throw CloudError(
+                .invalidArguments, "This is a folder. With -r it is copied with all that is in it.",
+                details: ["path": path])
+        }
+        try place.makeFolder()
+        var places = [member.pathBytes: place]
+        var reports: [Report] = []
+        // A folder comes before what is in it; what is in a package was checked when its list was read.
+        for member in found.members {
+            guard let folder = places[member.folder] else { continue }
+            let file = folder.appending(member.nameBytes)
+            if member.kind == .folder {
+                try file.makeFolder()
+                places[member.pathBytes] = file
+            } else {
+                try await fetch(member, of: found.item, to: file, followsLinks: false, in: container)
+                reports.append(Report(path: found.item.path(of: member), file: file.text, size: member.size))
+            }
+        }
+        let bytes = reports.reduce(UInt64(0)) { $0.addingClamped($1.size) }
+        try output.print(reports, text: Self.text(reports.count, bytes))
+    }
+
+    private func fetch(
+        _ member: PackageMember, of item: DocumentEntry, to file: LocalPath, followsLinks: Bool,
+        in container: UbiquityContainer
+    ) async throws(CloudError) {
+        let line = ProgressLine(isShown: !output.json)
+        defer { line.clear() }
+        let name = member.name
+        try await container.get(
+            member, of: item.id, to: file, followsLinks: followsLinks, timeout: wait.duration
+        ) { done, total in
+            line.show(done: Int(clamping: done), total: Int(clamping: total), name: name)
+        }
+    }
+}

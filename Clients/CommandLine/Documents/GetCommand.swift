@@ -1,0 +1,281 @@
+import ArgumentParser
+import Foundation
+import NephosCore
+import NephosKit
+import Synchronization
+
+extension DocumentsCommand {
+    struct Get: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Copy a file out of the container.",
+            discussion: """
+                - writes to standard output. A local file is replaced as a whole, or stays as it is. A package becomes a \
+                folder; one that is there and has something in it is replaced as a whole with --replace, and else stays. \
+                What lies in a package is named as if that were a folder.
+                """)
+
+        @Argument(help: "The file, or a member of a package.") var path: DocumentArgument
+        @Argument(help: "Where to, a file or folder (default: its name, here).", completion: .file()) var target:
+            String?
+        @Flag(name: [.customShort("r"), .long], help: "Also a folder, with all that is in it.") var recursive = false
+        @Option(name: .long, help: "Not the newest version but this one, of nephos docs versions.")
+        var versionID: String?
+        @Flag(help: "A folder that is there gives way to a package, with all that is in it.") var replace = false
+        @Option(help: "Not the content but the further one of this name.") var rendition: String?
+        @Flag(
+            help: """
+                Move the file to the container's trash once the newest of it is here, unless it was changed meanwhile. The \
+                server has to be there.
+                """)
+        var move = false
+        @OptionGroup var container: ContainerOptions
+        @OptionGroup var wait: WaitOptions
+        @OptionGroup var transfer: TransferOptions
+        @OptionGroup var output: OutputOptions
+
+        func validate() throws {
+            guard rendition == nil || versionID == nil && !recursive else {
+                throw ValidationError("A further content has no versions, and nothing in it.")
+            }
+            guard !move || !recursive && versionID == nil && rendition == nil && target != "-" else {
+                throw ValidationError(
+                    "With --move one file is got, as it is now, into a file: no -r, --version-id, --rendition or -.")
+            }
+        }
+
+        struct Report: Encodable {
+            var path: String
+            var file: String
+            var size: UInt64
+            /// Why it is not there; nil: it is.
+            var failure: ItemFailures.Row?
+            /// Of what was moved: whether the server knows (`sent`), or will (`queued`).
+            var state: String?
+            /// What it was deleted with.
+            var batch: String?
+            /// Why the server does not know yet.
+            var reason: String?
+        }
+
+        func run() async throws {
+            let version = try versionID.map { try DocumentID(version: $0) }
+            Interrupt.first { LocalParts.removeAll() }
+            if move { return try await moveOut() }
+            try await container.withContainer(within: wait.duration, transfer: transfer) { container, _ in
+                if try await container.item(at: path) == nil,
+                    let place = try await container.packagePlace(at: path, version: version, timeout: wait.duration)
+                {
+                    return try await getMember(place, of: container)
+                }
+                let item = try await container.requireItem(at: path)
+                if let rendition { return try await fetch(rendition, of: item, in: container) }
+                if target == "-" {
+                    guard item.kind != .package else {
+                        throw CloudError(
+                            .invalidArguments, "A package is a folder, and goes to no standard output. Name a place.",
+                            details: ["path": item.path])
+                    }
+                    return try StandardOutput.write(
+                        try await container.read(item.id, version: version, timeout: wait.duration))
+                }
+                let place = try Self.place(target, item)
+                guard item.kind == .folder else {
+                    try await fetch(item, of: container, to: place, followsLinks: true, version)
+                    return try output.print(
+                        [Report(path: item.path, file: place.text, size: item.size)],
+                        text: "Got \(inLine(place.text)) (\(describe(bytes: item.size))).")
+                }
+                guard recursive else {
+                    throw CloudError(
+                        .invalidArguments, "This is a folder. With -r it is copied with all that is in it.",
+                        details: ["path": item.path])
+                }
+                try await fetchAll(in: item, of: container, to: place)
+            }
+        }
+
+        func fetch(
+            _ item: DocumentEntry, of container: UbiquityContainer, to file: LocalPath, followsLinks: Bool,
+            _ version: DocumentID? = nil
+        ) async throws(CloudError) {
+            let line = ProgressLine(isShown: !output.json)
+            defer { line.clear() }
+            let name = item.name
+            do throws(CloudError) {
+                try await container.get(
+                    item.id, to: file, followsLinks: followsLinks, version: version, replacesFolder: replace,
+                    timeout: wait.duration
+                ) { done, total in
+                    line.show(done: Int(clamping: done), total: Int(clamping: total), name: name)
+                }
+            } catch { throw Self.advised(error, item) }
+        }
+
+        /// Says what a person can do.
+        fileprivate static func advised(_ error: CloudError, _ item: DocumentEntry) -> CloudError {
+            guard error.code == .alreadyExists, item.kind == .package else { return error }
+            return CloudError(
+                .alreadyExists,
+                "A folder is there, and something is in it. Take it away, or have it replaced with --replace.",
+                details: error.details)
+        }
+
+        /// Gets a further content.
+        private func fetch(_ rendition: String, of item: DocumentEntry, in container: UbiquityContainer) async throws {
+            if target == "-" {
+                return try StandardOutput.write(
+                    try await container.rendition(named: rendition, of: item.id, timeout: wait.duration))
+            }
+            let found = try await container.renditions(of: item.id).first { $0.name == rendition }
+            let place = try Self.place(target, Data("\(item.name).\(rendition)".utf8), item)
+            let line = ProgressLine(isShown: !output.json)
+            defer { line.clear() }
+            try await container.getRendition(
+                named: rendition, of: item.id, to: place, timeout: wait.duration
+            ) { done, total in
+                line.show(done: Int(clamping: done), total: Int(clamping: total), name: rendition)
+            }
+            line.clear()
+            let size = found?.size ?? 0
+            try output.print(
+                [Report(path: item.path, file: place.text, size: size)],
+                text: "Got \(inLine(place.text)) (\(describe(bytes: size))).")
+        }
+
+        private func fetchAll(in folder: DocumentEntry, of container: UbiquityContainer, to place: LocalPath)
+            async throws
+        {
+            try place.makeFolder()
+            var places = [folder.id: place]
+            // What lies in the top beside Documents is among its items; Documents itself is none.
+            for child in try await container.children(of: folder.id) where child.id.isFixed {
+                let file = place.appending(child.nameBytes)
+                try file.makeFolder()
+                places[child.id] = file
+            }
+            var gets = Gets(
+                of: container, replacesFolders: replace, timeout: wait.duration, showsProgress: !output.json)
+            for item in try await container.items(in: folder.id) {
+                // What is in a folder that could not be made fails with it.
+                guard gets.end == nil, let parent = places[item.parent] else { continue }
+                let file = parent.appending(item.nameBytes)
+                do throws(CloudError) {
+                    // Names from outside: one that would lead elsewhere is nobody's honest name.
+                    try DocumentPath.check(item.nameBytes, of: item.path)
+                    if item.kind == .folder {
+                        try file.makeFolder()
+                        places[item.id] = file
+                    } else {
+                        await gets.add(item, at: file)
+                    }
+                } catch { gets.failures.add(item.path, error) }
+            }
+            await gets.finish()
+            gets.failures.list("not got")
+            let bytes = gets.reports.reduce(UInt64(0)) { $0.addingClamped($1.size) }
+            let failed = gets.failures.rows.map { Report(path: $0.path, file: "", size: 0, failure: $0) }
+            try output.print(
+                gets.reports + failed, text: Self.text(gets.reports.count, bytes))
+            if let end = gets.end { throw end }
+            try gets.failures.end()
+        }
+
+        /// Files that are got, many at a time.
+        private struct Gets {
+            /// So many that to flush them takes no time of its own, and few enough that little is lost with the process.
+            private static let batchCount = 128
+            private static let batchBytes: UInt64 = 256 << 20
+
+            private struct Placing {
+                let batch: [(item: DocumentEntry, file: LocalPath)]
+                let outcomes: Task<[Result<Void, CloudError>?], Never>
+            }
+
+            private let container: UbiquityContainer
+            private let replacesFolders: Bool
+            private let timeout: Duration
+            private let showsProgress: Bool
+            private var batch: [(item: DocumentEntry, file: LocalPath)] = []
+            private var bytes: UInt64 = 0
+            private(set) var reports: [Report] = []
+            /// Those before, which take their places.
+            private var placing: Placing?
+            var failures = ItemFailures()
+            /// Why no other is tried.
+            private(set) var end: CloudError?
+
+            init(of container: UbiquityContainer, replacesFolders: Bool, timeout: Duration, showsProgress: Bool) {
+                self.container = container
+                self.replacesFolders = replacesFolders
+                self.timeout = timeout
+                self.showsProgress = showsProgress
+            }
+
+            mutating func add(_ item: DocumentEntry, at file: LocalPath) async {
+                batch.append((item, file))
+                bytes = bytes.addingClamped(item.size)
+                if batch.count >= Self.batchCount || bytes >= Self.batchBytes { await fetch() }
+            }
+
+            mutating func finish() async {
+                await fetch()
+                await noteOutcomes()
+            }
+
+            /// Fetches the batch, while those of the one before are flushed and take their places.
+            private mutating func fetch() async {
+                let (batch, total) = (batch, bytes)
+                (self.batch, bytes) = ([], 0)
+                let line = ProgressLine(isShown: showsProgress)
+                let done = Mutex<[Int: UInt64]>([:])
+                let fetched = await container.fetchEach(
+                    batch.map { ($0.item.id, $0.file) }, replacesFolders: replacesFolders, timeout: timeout,
+                    endsAll: ItemFailures.concernsAll
+                ) { number, bytes in
+                    let sum = done.withLock { done in
+                        done[number] = bytes
+                        return done.values.reduce(UInt64(0)) { $0.addingClamped($1) }
+                    }
+                    line.show(done: Int(clamping: sum), total: Int(clamping: total), name: batch[number].item.name)
+                }
+                line.clear()
+                await noteOutcomes()
+                placing = Placing(batch: batch, outcomes: Task { [container] in await container.place(fetched) })
+                if fetched.isEnded { await noteOutcomes() }
+            }
+
+            private mutating func noteOutcomes() async {
+                guard let placing else { return }
+                self.placing = nil
+                for ((item, file), outcome) in zip(placing.batch, await placing.outcomes.value) {
+                    switch outcome {
+                    case nil: break
+                    case .success: reports.append(Report(path: item.path, file: file.text, size: item.size))
+                    case .failure(let error):
+                        failures.add(item.path, advised(error, item))
+                        if ItemFailures.concernsAll(error) { end = end ?? error }
+                    }
+                }
+            }
+        }
+
+        static func text(_ count: Int, _ bytes: UInt64) -> String {
+            "Got \(count) \(count == 1 ? "file" : "files") (\(describe(bytes: bytes)))."
+        }
+
+        static func place(_ target: String?, _ item: DocumentEntry) throws -> LocalPath {
+            try place(target, item.nameBytes.isEmpty ? Data("container".utf8) : item.nameBytes, item)
+        }
+
+        static func place(_ target: String?, _ name: Data, _ item: DocumentEntry) throws -> LocalPath {
+            try DocumentPath.check(name, of: item.path)
+            guard let target else { return LocalPath(bytes: name) }
+            let place = LocalPath(target)
+            // What cannot be looked at is said where it is written to.
+            guard let status = try? place.status(followsLinks: true), status.st_mode & S_IFMT == S_IFDIR else {
+                return place
+            }
+            return place.appending(name)
+        }
+    }
+}

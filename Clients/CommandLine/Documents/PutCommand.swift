@@ -1,0 +1,162 @@
+import ArgumentParser
+import Foundation
+import NephosCore
+import NephosKit
+
+extension DocumentsCommand {
+    struct Put: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Copy files into the container: new ones, or new versions of those that are there.",
+            discussion: """
+                With one name the file gets its own in Documents. A folder that is there takes files in. - reads \
+                standard input, and needs a name to be put under.
+
+                With --package a folder is put as one item that changes as one, such as a document that is a folder; with \
+                -r a folder stays one that is one there already. With --rendition NAME a file becomes a further content \
+                of the item that is there, in place of the one of that name.
+
+                What is put is kept on this device until the server has it. Names that end in .nosync stay here: with \
+                -r they are left out.
+
+                A SQLite database that is in use, with a -wal, -shm or -journal beside it, is refused, since a copy of \
+                its files is torn: put one that sqlite3's .backup or VACUUM INTO has made, or keep the rows in records.
+                """)
+
+        @Argument(help: "The files, and at the end where to.") var paths: [String]
+        @Flag(name: [.customShort("r"), .long], help: "Also folders, with all that is in them.") var recursive = false
+        @Flag(name: [.customShort("p"), .long], help: "Make the folders that are missing.") var parents = false
+        @Flag(
+            help: """
+                Remove each file here once the server has its content, unless it was changed meanwhile. Folders and links stay.
+                """)
+        var move = false
+        @Flag(
+            help: "Read every file, also those that are as they were when they were put last, by all their times.")
+        var checksum = false
+        @Option(
+            help: "Databases in use: skip leaves them out of what -r finds, put takes them as they are, torn or not.")
+        var databases: LocalFiles.Databases?
+        @Flag(help: "Each folder as one item that changes as one.") var package = false
+        @Option(help: "The file as a further content of the item, under this name.") var rendition: String?
+        @OptionGroup var container: ContainerOptions
+        @OptionGroup var network: NetworkOptions
+        @OptionGroup var transfer: TransferOptions
+        @OptionGroup var output: OutputOptions
+
+        func validate() throws {
+            guard !paths.isEmpty else { throw ValidationError("Name a file.") }
+            guard !move || !paths.contains("-") else {
+                throw ValidationError("What comes from standard input cannot be removed.")
+            }
+            guard paths != ["-"] else { throw ValidationError("What comes from standard input needs a name.") }
+            guard rendition == nil || paths.count == 2 && !package && !recursive else {
+                throw ValidationError("With --rendition name one file, and the item that it belongs to.")
+            }
+            guard rendition == nil || paths[0] != "-" else {
+                throw ValidationError("A further content is put from a file.")
+            }
+        }
+
+        func run() async throws {
+            if let rendition { return try await put(rendition) }
+            let files = paths.count == 1 ? paths : paths.dropLast()
+            let target = paths.count == 1 ? "" : paths[paths.count - 1]
+            try await container.withContainer(network, transfer: transfer) { container, _ in
+                let sent = try await SentDocuments(container)
+                let there = try await container.item(at: DocumentArgument(target))
+                let isFolder = paths.count == 1 || target.hasSuffix("/") || there?.kind == .folder
+                guard isFolder || files.count == 1 else {
+                    throw CloudError(.unknownItem, "There is no such folder.", details: ["path": target])
+                }
+                let place = try await container.path(DocumentArgument(target))
+                var collected = LocalFiles(
+                    recursive: recursive, packages: package, databases: databases, key: try await container.nameKey()
+                ) { path throws(CloudError) in try container.isPackage(at: path) }
+                var items: [DocumentEntry] = []
+                var moved: [(file: LocalPath, item: DocumentEntry)] = []
+                for file in files {
+                    if file == "-" {
+                        guard !isFolder else {
+                            throw CloudError(.invalidArguments, "What comes from standard input needs a name.")
+                        }
+                        items.append(try await putInput(at: place, of: container))
+                    } else {
+                        let file = LocalPath(file).named
+                        // A copy of the folder that everybody has goes where that is.
+                        let isDocuments = target.isEmpty && file.name == Array("Documents".utf8)
+                        collected.add(
+                            file, at: isFolder && !isDocuments ? place.appending(Data(file.name)) : place)
+                    }
+                }
+                var failures = collected.failures
+                // The next are read while these are put.
+                let batches = collected.batches
+                let readsAll = checksum
+                let prepare = { [container] (batch: [LocalFiles.Source]) in
+                    let sources = batch.map(\.source)
+                    return Task { try await container.prepareEach(sources, readsAll: readsAll) }
+                }
+                var next = batches.first.map(prepare)
+                for (number, batch) in batches.enumerated() {
+                    guard let prepared = try await next?.value else { break }
+                    next = number + 1 < batches.count ? prepare(batches[number + 1]) : nil
+                    let results = try await container.put(prepared, makesFolders: parents || recursive)
+                    for (put, result) in zip(batch, results) {
+                        switch result {
+                        case .failure(let error): failures.add(put.name, error)
+                        case .success(let item):
+                            items.append(item)
+                            if move, let file = put.source.localFile { moved.append((file, item)) }
+                        }
+                    }
+                }
+                for line in collected.notes { Standard.error("nephos: \(line)") }
+                try failures.requireMore(than: items.count)
+                failures.list("not put")
+                try await sent.wait(
+                    items, network, output, failures: failures, isPut: true,
+                    then: move ? { await Self.remove(moved, of: container) } : nil,
+                    done: items.count == 1
+                        ? "Put \(inLine(items[0].path)) (\(describe(bytes: items[0].size)))."
+                        : "Put \(items.count) items (\(describe(bytes: items.reduce(UInt64(0)) { $0.addingClamped($1.size) })))."
+                )
+                try failures.end()
+            }
+        }
+
+        private func put(_ rendition: String) async throws {
+            try await container.withContainer(network, transfer: transfer) { container, _ in
+                let sent = try await SentDocuments(container)
+                let item = try await container.setRendition(
+                    file: paths[0], named: rendition, of: DocumentArgument(paths[1]))
+                try await sent.wait(
+                    [item], network, output, done: "Put \(inLine(rendition)) of \(inLine(item.path)).")
+            }
+        }
+
+        /// - Returns: Why files are still there.
+        private static func remove(
+            _ moved: [(file: LocalPath, item: DocumentEntry)], of container: UbiquityContainer
+        ) async -> [String] {
+            var kept: [String] = []
+            for (file, item) in moved {
+                let name = inLine(file.text)
+                do throws(CloudError) {
+                    switch try await container.removeLocalFile(file, sentAs: item.id) {
+                    case .removed: break
+                    case .unsent: kept.append("\(name) stays here: the server does not have it yet.")
+                    case .changed: kept.append("\(name) was changed meanwhile, and stays here.")
+                    case .link: kept.append("\(name) is a link: it stays here, and so does what it leads to.")
+                    }
+                } catch { kept.append("\(name) stays here: \(error.message)") }
+            }
+            return kept
+        }
+
+        private func putInput(at place: DocumentPath, of container: UbiquityContainer) async throws -> DocumentEntry {
+            let writer = try container.makeWriter(at: place, makesFolders: parents || recursive)
+            try await InputFile.readInput { try await writer.write($0) }
+            return try await writer.finish()
+        }
+    }
+}

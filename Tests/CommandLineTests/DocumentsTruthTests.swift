@@ -1,0 +1,233 @@
+import Foundation
+import Testing
+
+/// What the commands say of files is as it is, also where somebody holds one still, the plan is full, or the server is
+/// silent.
+@Suite(.serialized) struct DocumentsTruthTests {
+    private func write(_ text: String, to file: String) throws { try write(Data(text.utf8), to: file) }
+
+    private func write(_ data: Data, to file: String) throws {
+        try FileManager.default.createDirectory(
+            atPath: (file as NSString).deletingLastPathComponent, withIntermediateDirectories: true)
+        try data.write(to: URL(fileURLWithPath: file))
+    }
+
+    @Test func whatIsSaidOfAFileThatIsHeldStillIsSo() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (one, file) = (house.person, house.folder + "/a")
+            for name in ["a", "b"] {
+                try write("base", to: house.folder + "/" + name)
+                #expect(try await one.run("docs", "put", house.folder + "/" + name).status == 0)
+            }
+            #expect(try await one.run("docs", "resume", "a").output == "Not paused: /Documents/a.\n")
+            #expect(try await one.run("docs", "pause", "a").status == 0)
+            let idle = try await one.run("docs", "status", "a")
+            #expect(idle.status == 6 && idle.output.hasPrefix("In step, but for what is paused.\n"), "\(idle)")
+            try write("mine", to: file)
+            for _ in 0..<2 {
+                let put = try await one.run("docs", "put", "--move", file)
+                #expect(put.status == 0 && put.output.contains("It is kept here: its sync is paused."), "\(put)")
+                #expect(put.output.contains("The local files stay: the server does not have them yet."), "\(put)")
+            }
+            // Its new name is sent.
+            #expect(try await one.run("docs", "mv", "a", "c").output == "Moved to /Documents/c.\n")
+            let part = try await one.run("docs", "status", "c")
+            #expect(
+                part.status == 6
+                    && part.output.hasPrefix("In step, but for what is paused: changes of it wait here.\n"),
+                "\(part)")
+            #expect(part.output.contains("/Documents/c is paused, and what was changed of it here waits"), "\(part)")
+            #expect(try await one.run("docs", "status", "b").status == 0)
+            // What somebody keeps here is not why the server is silent.
+            try await house.whileDocumentsStandStill {
+                let silent = try await one.run("docs", "mkdir", "later", "--timeout", "1")
+                #expect(silent.status == 0 && !silent.output.contains("paused"), "\(silent)")
+                #expect(!silent.errors.contains("paused"), "\(silent)")
+            }
+            let dropped = try await one.run("docs", "resume", "--drop", "c", "b")
+            #expect(
+                dropped.output
+                    == "Resumed: /Documents/c. Not paused: /Documents/b. What was changed here is kept: nephos why\n",
+                "\(dropped)")
+            for command in [["docs", "status"], ["docs", "status", "c"], ["status"], ["why"]] {
+                let status = try await one.run(command)
+                #expect(status.status == 6 && status.output.contains("dropped"), "\(status)")
+                #expect(!status.output.contains("server refused") && !status.output.contains("make room"), "\(status)")
+            }
+            #expect(try await one.run("discard", "--all").status == 0)
+            #expect(try await one.run("docs", "pause", "c").status == 0)
+            #expect(
+                try await one.run("docs", "resume", "--drop", "c").output == "Resumed: /Documents/c.\n")
+        }
+    }
+
+    @Test func whatConflictsStaysPausedAndTheOthersAreResumed() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (one, two) = (house.person, try await house.anotherDevice("second"))
+            for name in ["a", "b"] {
+                try write("base", to: house.folder + "/" + name)
+                #expect(try await one.run("docs", "put", house.folder + "/" + name).status == 0)
+            }
+            #expect(try await one.run("docs", "pause", "a", "b").status == 0)
+            try write("of one", to: house.folder + "/a")
+            #expect(try await one.run("docs", "put", house.folder + "/a").status == 0)
+            try write("of two", to: house.folder + "/a")
+            #expect(try await two.run("docs", "put", house.folder + "/a").status == 0)
+            for others in [["b"], []] {
+                let failed = try await one.run(["docs", "resume", "--fail-on-conflict", "a"] + others)
+                #expect(failed.status == 1 && failed.errors.contains("it stays paused"), "\(failed)")
+                #expect(failed.errors.contains("/Documents/a"), "\(failed)")
+                #expect(failed.output == (others.isEmpty ? "" : "Resumed: /Documents/b.\n"), "\(failed)")
+            }
+            let status = try await one.run("docs", "status", "a")
+            #expect(status.output.contains("somebody else has changed it too"), "\(status)")
+            // Neither of two is all of it.
+            let place = house.folder + "/got"
+            let unsent = try await one.run("docs", "get", "--move", "a", place)
+            #expect(unsent.status == 1 && unsent.errors.contains("nephos docs resume /Documents/a"), "\(unsent)")
+            #expect(try await one.run("docs", "resume", "a").status == 0)
+            let conflict = try await one.run("docs", "get", "--move", "a", place)
+            #expect(conflict.status == 1 && conflict.errors.contains("nephos docs resolve /Documents/a"), "\(conflict)")
+            #expect(!FileManager.default.fileExists(atPath: place))
+        }
+    }
+
+    @Test func theNewestLeavesOrNothingDoes() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (one, two) = (house.person, try await house.anotherDevice("second"))
+            let (file, place) = (house.folder + "/a", house.folder + "/got")
+            try write("older", to: file)
+            #expect(try await one.run("docs", "put", file).status == 0)
+            #expect(try await two.run("docs", "cat", "a").output == "older")
+            try write("newer", to: file)
+            #expect(try await one.run("docs", "put", file).status == 0)
+            try await house.whileDocumentsStandStill {
+                let silent = try await two.run("docs", "get", "--move", "a", place, "--timeout", "1")
+                #expect(silent.status == 5 && silent.errors.contains("nothing is moved"), "\(silent)")
+                #expect(!FileManager.default.fileExists(atPath: place))
+            }
+            let got = try await two.run("docs", "get", "--move", "a", place, "--json")
+            #expect(got.status == 0 && got.output.contains(#""state":"sent""#), "\(got)")
+            #expect(try String(contentsOfFile: place, encoding: .utf8) == "newer")
+            #expect(try await one.run("docs", "ls", "--fresh").output == "The folder is empty.\n")
+
+            // A link that leads nowhere here is flushed, and moved, as it is.
+            let link = house.folder + "/link"
+            try FileManager.default.createSymbolicLink(atPath: link, withDestinationPath: "nowhere")
+            try FileManager.default.createDirectory(atPath: house.folder + "/f", withIntermediateDirectories: true)
+            try FileManager.default.moveItem(atPath: link, toPath: house.folder + "/f/link")
+            #expect(try await one.run("docs", "put", "-r", house.folder + "/f").status == 0)
+            let moved = try await one.run("docs", "get", "--move", "f/link", link)
+            #expect(moved.status == 0 && moved.output.hasPrefix("Moved to "), "\(moved)")
+            #expect(try FileManager.default.destinationOfSymbolicLink(atPath: link) == "nowhere")
+            // What was put is what a link leads to.
+            try write("linked", to: house.folder + "/nowhere")
+            let put = try await one.run("docs", "put", "--move", link)
+            #expect(put.status == 0 && put.errors.contains("is a link: it stays here"), "\(put)")
+            #expect(FileManager.default.fileExists(atPath: link))
+        }
+    }
+
+    @Test func whoeverEndsAPutHearsThatItIsKept() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (person, file) = (house.person, house.folder + "/a")
+            try write(Data((0..<1_500_000).map { UInt8(truncatingIfNeeded: $0 &* $0 >> 7) }), to: file)
+            #expect(try await person.run("docs", "ls", "--fresh").status == 0)
+            try await house.whileDocumentsStandStill {
+                let put = try person.start(["docs", "put", file, "--timeout", "60"])
+                try await eventually("It waits for the server.") {
+                    let content = try? FileManager.default.contentsOfDirectory(atPath: house.folder + "/home/content")
+                    return content?.isEmpty == false
+                }
+                try await Task.sleep(for: .seconds(2))
+                put.signal(SIGINT)
+                let outcome = await put.outcome()
+                #expect(outcome.status == 130 && outcome.errors.contains("kept on this device"), "\(outcome)")
+            }
+            #expect(try await person.run("docs", "status").status == 0)
+            #expect(try await person.run("docs", "ls").output.contains("1.5 MB"))
+        }
+    }
+
+    @Test func whatThePlanLacksIsSaidToTheByte() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (person, file) = (house.person, house.folder + "/a")
+            #expect(try await house.nephos.run("plan", "save", "tiny", "10kB").status == 0)
+            #expect(
+                try await house.nephos.run("plan", "assign", "tiny", "--account", Household.accountName).status == 0)
+            try write(Data(count: 8000), to: file)
+            #expect(try await person.run("docs", "put", file).status == 0)
+            try write(Data(count: 3000), to: house.folder + "/b")
+            let refused = try await person.run("docs", "put", house.folder + "/b")
+            #expect(
+                refused.status == 3 && refused.errors.contains("of 10.0 kB are left. Delete something"), "\(refused)")
+            #expect(refused.errors.contains("it takes 3.3 kB, and 1.7 kB"), "\(refused)")
+            let why = try await person.run("why", "/Documents/b")
+            #expect(why.output.contains("blocked by    quota") && why.output.contains("make room"), "\(why)")
+            #expect(try await person.run("why", "--json").output.contains(#""blocker":"quota""#))
+        }
+    }
+
+    @Test func aListMarksWhatThingsAreAndShowsWhatIsInPackages() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (one, two) = (house.person, try await house.anotherDevice("second"))
+            let folder = house.folder + "/files"
+            try write("info", to: folder + "/tree/Film.bundle/Info.txt")
+            try write("0123456789", to: folder + "/tree/Film.bundle/Contents/x.txt")
+            let made = try await one.run(
+                shell: """
+                    cd \(folder)/tree && ln -s Info.txt Film.bundle/link && ln -s Film.bundle link && touch run &&
+                    chmod +x run && mkdir folder
+                    """)
+            #expect(made.status == 0, "\(made)")
+            #expect(try await one.run("docs", "mkdir", "tree").status == 0)
+            #expect(try await one.run("docs", "put", "--package", folder + "/tree/Film.bundle", "tree").status == 0)
+            #expect(try await one.run("docs", "put", "-r", folder + "/tree").status == 0)
+            let list = try await two.run("docs", "ls", "-r", "--fresh").output
+            for name in ["tree/", "tree/Film.bundle#", "tree/link@", "tree/run*", "tree/folder/"] {
+                #expect(list.contains("/Documents/\(name) "), "\(list)")
+            }
+            let package = "tree/Film.bundle"
+            let members = try await two.run("docs", "ls", package)
+            #expect(members.status == 0, "\(members)")
+            for name in ["Contents/", "Info.txt", "link@"] { #expect(members.output.contains(name), "\(members)") }
+            #expect(!members.output.contains("x.txt"))
+            #expect(try await two.run("docs", "ls", "-d", package).output.contains("Film.bundle#"))
+            #expect(
+                try await two.run("docs", "ls", "-r", package).output.contains(
+                    "/Documents/tree/Film.bundle/Contents/x.txt"))
+            let json = try await two.run("docs", "ls", "--json", package + "/Contents").output
+            #expect(
+                json.contains(#""kind":"file""#) && json.contains(#""name":"x.txt""#) && json.contains(#""size":10"#)
+                    && json.contains(#""package":"/Documents/tree/Film.bundle""#), "\(json)")
+            #expect(
+                try await two.run("docs", "tree", package).output
+                    == "/Documents/tree/Film.bundle#\n├── Contents/\n│   └── x.txt\n├── Info.txt\n└── link@\n")
+            for command in ["ls", "tree", "cat", "get"] {
+                let none = try await two.run("docs", command, package + "/none")
+                #expect(none.status == 2 && none.errors.contains("package: /Documents/tree/Film.bundle"), "\(none)")
+            }
+            for member in ["Contents", "link"] {
+                let wrong = try await two.run("docs", "cat", package + "/" + member)
+                #expect(wrong.status == 64 && wrong.errors.contains("package: /Documents/tree/Film.bundle"), "\(wrong)")
+            }
+            let got = folder + "/got"
+            #expect(
+                try await two.run("docs", "get", package + "/Contents/x.txt", got).output == "Got \(got) (10 B).\n")
+            #expect(try String(contentsOfFile: got, encoding: .utf8) == "0123456789")
+            #expect(try await two.run("docs", "get", package + "/Contents/x.txt", "-").output == "0123456789")
+            #expect(try await two.run("docs", "get", package + "/Contents", folder + "/gots").status == 64)
+            #expect(try await two.run("docs", "get", "--move", package + "/Info.txt", got).status == 64)
+            #expect(
+                try await two.run("docs", "get", "-r", package + "/Contents", folder + "/gots").output
+                    == "Got 1 file (10 B).\n")
+            #expect(try await two.run(shell: "diff -r \(folder)/gots \(folder)/tree/Film.bundle/Contents").status == 0)
+        }
+    }
+}
