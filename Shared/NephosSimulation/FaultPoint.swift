@@ -29,8 +29,13 @@ public struct FaultPoint: Hashable, Sendable {
         ("receive", [.fails, .slow, .halfDone]), ("publish", [.fails, .slow, .halfDone]),
     ]
 
+    /// What documents does besides, with the segments that hold contents.
+    private static let ofContents: [(name: String, kinds: Set<Kind>)] = [
+        ("content.read", [.fails, .slow]), ("content.write", [.fails, .slow, .halfDone]),
+    ]
+
     /// What a device does: its database, its secrets' file, its lines, and the steps between two things that are saved
-    /// when the account changes or a file of defaults is mirrored.
+    /// when the account changes, a file of defaults is mirrored, or contents are written or fetched.
     private static let ofDevices: [(name: String, kinds: Set<Kind>)] =
         [
             ("open", [.fails, .slow]), ("read", [.fails, .slow]), ("save", [.fails, .slow]),
@@ -39,7 +44,7 @@ public struct FaultPoint: Hashable, Sendable {
         ]
         + [
             "sign-in.commit", "sign-out.commit", "switch.secrets", "switch.session", "switch.clear", "mirror.write",
-            "mirror.rename", "mirror.note",
+            "mirror.rename", "mirror.note", "writer.flush", "download.keep",
         ].map { ($0, [.fails]) }
 
     /// Every place there is.
@@ -49,6 +54,9 @@ public struct FaultPoint: Hashable, Sendable {
             for place in ofServices where service != .notifications || place.name != "publish" {
                 points.append(FaultPoint(name: "\(service).\(place.name)", kinds: place.kinds))
             }
+        }
+        for place in ofContents {
+            points.append(FaultPoint(name: "\(ServiceName.documents).\(place.name)", kinds: place.kinds))
         }
         for place in ofDevices { points.append(FaultPoint(name: "device.\(place.name)", kinds: place.kinds)) }
         return points

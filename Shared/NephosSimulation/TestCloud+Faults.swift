@@ -1,5 +1,6 @@
 internal import Foundation
 internal import NephosBus
+internal import NephosContent
 package import NephosCore
 internal import NephosKit
 package import NephosServiceKit
@@ -14,6 +15,19 @@ extension TestCloud {
         Disk(
             engine, of: service, faults: faults,
             stall: { [weak self] in self?.network.stall(service.rawValue, for: $0) },
+            kill: { [weak self] in self?.restartByItself(service) })
+    }
+
+    /// The same, of the disk that contents lie on.
+    func makeStore(over store: any BlobStore) -> any BlobStore {
+        let service = ServiceName.documents
+        return FaultyStore(
+            store,
+            reach: { [weak self] place in
+                guard let self, disks[service]?.isInUse == true else { return .proceed }
+                return faults.reach("\(service).\(place)")
+            },
+            stall: { [weak self] in self?.network.stall("\(service) bulk", for: $0) },
             kill: { [weak self] in self?.restartByItself(service) })
     }
 

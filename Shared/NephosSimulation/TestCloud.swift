@@ -45,7 +45,7 @@ package final class TestCloud {
     private let subscriberQueueMax: Int
     private let budgets: BudgetConfiguration
     private let factories: [ServiceName: ServiceFactory]
-    private let content: ContentOptions?
+    private var content: ContentOptions?
     private let storageTurns: StorageTurns
     private var clientCount = 0
     private var generator: SplitMix64
@@ -84,6 +84,7 @@ package final class TestCloud {
         transport = InProcessTransport(network)
         self.logger = logger ?? Logger(label: "test", factory: { _ in SwiftLogNoOpLogHandler() })
         deployment = try Deployment(host: "127.0.0.1", basePort: 7400, transport: transport)
+        if let store = content?.store { self.content?.store = makeStore(over: store) }
         for service in ServiceName.all
         where Self.services.contains(service) || factories[service] != nil || (service == .documents && content != nil)
         {

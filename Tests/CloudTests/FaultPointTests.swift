@@ -1,7 +1,10 @@
 import Foundation
+import NephosContent
+import NephosCore
 import NephosKit
 import NephosSimulation
 import NephosTestKit
+import NephosWire
 import Testing
 
 /// The list of names is the list of places: each name is reached, and no place has another.
@@ -23,8 +26,49 @@ import Testing
         try await session.signOut()
         await cloud.advance(by: .seconds(10))
         let names = Set(FaultPoint.all.map(\.name))
-        let reached = cloud.faults.reached
+        let reached = cloud.faults.reached.union(try await reachedByContents())
         #expect(reached.subtracting(names).isEmpty, "places without a name in the list")
         #expect(names.subtracting(reached).sorted() == [], "names without a place")
+    }
+
+    /// One device writes a content piece by piece, and another fetches it.
+    private func reachedByContents() async throws -> Set<String> {
+        let app = AppID("T.files")
+        let root = NSTemporaryDirectory() + "/fault-points-\(UUID().uuidString)"
+        try FileManager.default.createDirectory(atPath: root + "/content", withIntermediateDirectories: true)
+        defer { try? FileManager.default.removeItem(atPath: root) }
+        let store = try SegmentStore(folder: root + "/content")
+        let simulation = try Simulation {
+            let cloud = try NephosSimulation.TestCloud(seed: 1, content: ContentOptions(store: store))
+            var wire = WireApp()
+            wire.appID = app.rawValue
+            wire.storeID = app.rawValue
+            wire.containerIds = ["T.files"]
+            try cloud.createApp(wire)
+            cloud.faults.record()
+            return cloud
+        }
+        defer { simulation.close() }
+        var containers: [UbiquityContainer] = []
+        for name in ["one", "two"] {
+            let session = try await Session.open(
+                home: "\(root)/\(name)", transport: simulation.transport(of: name),
+                options: simulation.makeOptions(of: name))
+            try await session.signIn(
+                connection: ConnectionString(try simulation.use { try $0.connection }.description),
+                account: NephosSimulation.TestCloud.accountName, password: NephosSimulation.TestCloud.password,
+                deviceName: name)
+            containers.append(try await session.container(app: app))
+            try await containers[containers.count - 1].scope.waitUntilCurrent(timeout: .seconds(60))
+        }
+        let writer = try containers[0].makeWriter(at: "x")
+        try await writer.write(Data(repeating: 1, count: 10_000))
+        _ = try await writer.finish()
+        try await containers[0].scope.waitUntilSent(timeout: .seconds(60))
+        try await containers[1].scope.waitUntilCurrent(timeout: .seconds(60))
+        #expect(try await containers[1].startDownloading("x") == 1)
+        _ = await simulation.settle(within: .seconds(60))
+        simulation.advance(by: .seconds(5))
+        return simulation.use { $0.faults.reached }
     }
 }

@@ -7,50 +7,81 @@ import NephosStorage
 import NephosWire
 import SwiftProtobuf
 
-/// What the documents service has of one container, as any device may see it, and what lies in its database.
+/// What the documents service has of an app's containers, as any device may see it, and what lies in its database.
 struct ContainerAudit {
-    private(set) var items: [DocumentID: WireDocumentItem] = [:]
-    private(set) var versions: [DocumentID: [WireDocumentContent]] = [:]
+    private struct Contents {
+        var items: [DocumentID: WireDocumentItem] = [:]
+        var versions: [DocumentID: [WireDocumentContent]] = [:]
+    }
+
+    private var containers: [String: Contents] = [:]
     private let storage: SQLiteEngine
 
-    init(of cloud: TestCloud, app: String, _ container: String) throws {
+    init(of cloud: TestCloud, app: String, _ names: [String]) throws {
         storage = try cloud.storage(of: .documents)
         let device = try TestBulk(of: cloud, app: app)
+        for name in names { containers[name] = try Self.read(name, by: device) }
+    }
+
+    private static func read(_ container: String, by device: TestBulk) throws -> Contents {
         var request = WireReadChanges()
         request.scope = container
         let listing = try device.client.call(
             "ReadChanges", request, at: .requests(.documents), accessToken: device.accessToken,
             as: WireReadChangesReply.self)
         guard !listing.hasPlace else { throw Violation("The audit reads one page.") }
+        var contents = Contents()
         var digest = SetDigest.empty
         for change in listing.changes where !change.deleted {
             guard let id = DocumentID(ItemName(change.item)) else {
                 throw Violation("An item is called \(change.item)")
             }
-            items[id] = try WireDocumentItem(serializedBytes: change.body)
+            contents.items[id] = try WireDocumentItem(serializedBytes: change.body)
             digest.add(
                 SetDigest(ofItem: [UInt8](listing.digestKey) + [UInt8](change.item.utf8) + [0] + [UInt8](change.body)))
             var request = WireListVersions()
             request.container = container
             request.item = Data(id.bytes)
-            versions[id] =
+            contents.versions[id] =
                 try device.client.call(
                     "ListVersions", request, at: .requests(.documents), accessToken: device.accessToken,
                     as: WireListVersionsReply.self
                 ).versions
         }
-        guard items.isEmpty || Data(digest.bytes) == listing.digest else { throw Violation("The digest is another.") }
+        guard contents.items.isEmpty || Data(digest.bytes) == listing.digest else {
+            throw Violation("The digest is another.")
+        }
+        return contents
+    }
+
+    func items(of container: String) -> [DocumentID: WireDocumentItem] { containers[container]?.items ?? [:] }
+
+    /// All that is kept, by root or bytes.
+    var contents: Set<Data> {
+        Set(containers.values.flatMap { $0.versions.values.joined() }.map { $0.root + $0.inline })
+    }
+
+    func versionCount(of item: DocumentID) -> Int {
+        containers.values.reduce(0) { $0 + ($1.versions[item]?.count ?? 0) }
     }
 
     // MARK: What must hold
 
     func check() throws {
-        try checkTree()
+        for contents in containers.values { try checkTree(contents) }
         try checkContents()
     }
 
+    /// Every chunk that a row names lies where it says.
+    func checkChunks(in store: SegmentStore) throws {
+        for (id, place) in try places() {
+            do { _ = try store.read(place, of: id) } catch { throw Violation("The chunk \(id) is not there: \(error)") }
+        }
+    }
+
     /// Each item lies in a folder that is there, names are one of a kind, and each version that is named is kept.
-    private func checkTree() throws {
+    private func checkTree(_ contents: Contents) throws {
+        let (items, versions) = (contents.items, contents.versions)
         var names: [DocumentID: Set<Data>] = [:]
         for (id, item) in items {
             guard let parent = DocumentID(bytes: item.parent), parent.isFixed || items[parent]?.kind == .folder else {
@@ -68,61 +99,73 @@ struct ContainerAudit {
     }
 
     private struct Part: Hashable {
+        /// Chunks are the account's; what each container rests on it counts for itself.
+        var container: String
         var id: [UInt8]
         var isNode: Bool
     }
 
     /// Everything that contents rest on is there, is counted once for each use, and nothing else is; and the account is
-    /// charged for just that and for its items, which is the container's sum too.
+    /// charged for just that and for its items, which is the sum of its containers too.
     private func checkContents() throws {
         let rows = try read()
         var uses: [Part: Int64] = [:]
         var charged: Int64 = 0
-        let counted = Dictionary(uniqueKeysWithValues: try items.map { ($0, Int64(try $1.countedBytes())) })
+        var counted: [DocumentID: Int64] = [:]
+        for (name, there) in containers {
+            for (id, item) in there.items { counted[id] = Int64(try item.countedBytes()) }
+            charged += Int64(there.versions.values.joined().count * DocumentLimits.rowBytes)
+            let renditions = there.items.values.flatMap { $0.renditions.map(\.content) }
+            for content in Array(there.versions.values.joined()) + renditions {
+                charged += content.root.isEmpty ? Int64(content.length) : 0
+                guard !content.root.isEmpty else { continue }
+                uses[Part(container: name, id: [UInt8](content.root), isNode: content.depth > 0), default: 0] += 1
+            }
+        }
         guard rows.items == counted else { throw Violation("Items count \(rows.items), and should \(counted)") }
         charged += counted.values.reduce(0, +)
-        charged += Int64(versions.values.joined().count * DocumentLimits.rowBytes)
-        for content in Array(versions.values.joined()) + items.values.flatMap({ $0.renditions.map(\.content) }) {
-            charged += content.root.isEmpty ? Int64(content.length) : 0
-            guard !content.root.isEmpty else { continue }
-            uses[Part(id: [UInt8](content.root), isNode: content.depth > 0), default: 0] += 1
-        }
-        for node in rows.nodes {
+        for (name, node) in rows.nodes {
             charged += Int64(node.count)
             let manifest = try node.withUnsafeBytes { try ManifestNode(decoding: $0) }
             for child in manifest.children {
-                uses[Part(id: child.id.bytes, isNode: manifest.level > 0), default: 0] += 1
+                uses[Part(container: name, id: child.id.bytes, isNode: manifest.level > 0), default: 0] += 1
             }
         }
         guard uses == rows.uses else { throw Violation("Uses are \(rows.uses), and should be \(uses)") }
-        let nodes = Set(rows.nodes.map { $0.withUnsafeBytes { ChunkID(hashing: $0).bytes } })
-        guard nodes == Set(uses.keys.filter(\.isNode).map(\.id)) else { throw Violation("Nodes lie there unused") }
+        let nodes = Set(
+            rows.nodes.map { name, node in
+                Part(container: name, id: node.withUnsafeBytes { ChunkID(hashing: $0).bytes }, isNode: true)
+            })
+        guard nodes == Set(uses.keys.filter(\.isNode)) else { throw Violation("Nodes lie there unused") }
         let chunks = Set(uses.keys.filter { !$0.isNode }.map(\.id))
         guard Set(rows.chunks.keys) == chunks else {
             throw Violation("\(rows.chunks.count) chunks lie there, \(chunks.count) are used")
         }
         charged += rows.chunks.values.reduce(0) { $0 + $1 - Int64(ChunkSealer.overhead) }
         guard rows.charged == charged else { throw Violation("The account is charged \(rows.charged), not \(charged)") }
-        guard rows.renditions == items.values.reduce(0, { $0 + Int64($1.renditions.count) }) else {
-            throw Violation("\(rows.renditions) further contents lie there")
+        let renditions = containers.values.flatMap { $0.items.values }.reduce(0) { $0 + Int64($1.renditions.count) }
+        guard rows.renditions == renditions else {
+            throw Violation("\(rows.renditions) further contents lie there, not \(renditions)")
         }
-        guard rows.sum == charged else { throw Violation("The container's sum is \(rows.sum), not \(charged)") }
+        guard rows.sum == charged else { throw Violation("The containers' sums are \(rows.sum), not \(charged)") }
         guard rows.left == 0 else { throw Violation("\(rows.left) endings, holds and removals are left") }
+        guard rows.damaged == 0 else { throw Violation("\(rows.damaged) chunks are damaged") }
     }
 
     private struct Rows {
         var uses: [Part: Int64] = [:]
-        var nodes: [[UInt8]] = []
+        var nodes: [(container: String, node: [UInt8])] = []
         var chunks: [[UInt8]: Int64] = [:]
         var items: [DocumentID: Int64] = [:]
         var charged: Int64 = 0
         var sum: Int64 = 0
         var left: Int64 = 0
         var renditions: Int64 = 0
+        var damaged: Int64 = 0
     }
 
-    private static let selectUses = SQL("SELECT chunk, is_node, use_count FROM content_uses")
-    private static let selectNodes = SQL("SELECT node FROM content_nodes")
+    private static let selectUses = SQL("SELECT container, chunk, is_node, use_count FROM content_uses")
+    private static let selectNodes = SQL("SELECT container, node FROM content_nodes")
     private static let selectChunks = SQL("SELECT id, length FROM content_chunks")
     private static let selectItems = SQL("SELECT item, counted FROM document_items")
     private static let selectSum = SQL("SELECT SUM(bytes) FROM content_sums")
@@ -134,16 +177,33 @@ struct ContainerAudit {
             + (SELECT COUNT(*) FROM document_removals)
         """)
 
+    private static let selectDamaged = SQL("SELECT COUNT(*) FROM content_damaged")
+    private static let selectPlaces = SQL(
+        "SELECT id, partition_number, segment_number, segment_offset, length FROM content_chunks")
+
+    private func places() throws -> [(ChunkID, SegmentPlace)] {
+        try storage.write { transaction in
+            try transaction.all(Self.selectPlaces, []) { row in
+                (
+                    ChunkID(bytes: row.blob(0)),
+                    SegmentPlace(
+                        segment: SegmentID(partition: Int(row.integer(1)), number: row.integer(2)),
+                        offset: Int(row.integer(3)), length: Int(row.integer(4)))
+                )
+            }.compactMap { id, place in id.map { ($0, place) } }
+        }
+    }
+
     private func read() throws -> Rows {
         try storage.write { transaction in
             var rows = Rows()
             for (part, count) in try transaction.all(
                 Self.selectUses, [],
                 { row in
-                    (Part(id: row.blob(0), isNode: row.integer(1) != 0), row.integer(2))
+                    (Part(container: row.text(0), id: row.blob(1), isNode: row.integer(2) != 0), row.integer(3))
                 })
             { rows.uses[part] = count }
-            rows.nodes = try transaction.all(Self.selectNodes, []) { $0.blob(0) }
+            rows.nodes = try transaction.all(Self.selectNodes, []) { ($0.text(0), $0.blob(1)) }
             for (id, length) in try transaction.all(Self.selectChunks, [], { ($0.blob(0), $0.integer(1)) }) {
                 rows.chunks[id] = length
             }
@@ -153,6 +213,7 @@ struct ContainerAudit {
             rows.sum = try transaction.first(Self.selectSum) { $0.integer(0) } ?? 0
             rows.charged = try transaction.first(Self.selectUsed) { $0.integer(0) } ?? 0
             rows.renditions = try transaction.first(Self.selectRenditions) { $0.integer(0) } ?? 0
+            rows.damaged = try transaction.first(Self.selectDamaged) { $0.integer(0) } ?? 0
             rows.left = try transaction.first(Self.selectLeft) { $0.integer(0) } ?? 0
             return rows
         }

@@ -16,47 +16,61 @@ import NephosWire
 ///
 /// The devices are sessions, used as an app uses them.
 final class ContainerHistory {
-    private static let app = AppID("T.files")
-    static let container = "T.files"
-    private static let names = ["a.txt", "b", "B", "鍵", "e\u{301}", "\u{e9}"]
-    private static let folders = ["", "f/", "f/g/", "h/"]
+    static let app = AppID("T.files")
+    /// Of one app, which copies and moves between them.
+    static let containers = ["T.files", "T.files.other"]
 
     /// What a device accepted.
-    private struct Put {
+    struct Put {
         var item: DocumentID
         /// Hash of its bytes, or the bytes themselves.
         var root: Data
         var inline: Data
         var path: String
+        /// Nobody had it any more when the server came back without it.
+        var isForgotten = false
+
+        var bytes: Data { root + inline }
     }
 
-    private struct Member {
+    struct Member {
         let name: String
-        let home: String
+        var home: String
+        let killer: DeviceKiller
         var session: Session?
         var isOffline = false
     }
 
-    private let simulation: Simulation
-    private let folder: String
-    private var generator: SplitMix64
-    private var members: [Member] = []
-    private var puts: [Put] = []
+    let simulation: Simulation
+    let folder: String
+    let store: SegmentStore
+    var generator: SplitMix64
+    var members: [Member] = []
+    var puts: [Put] = []
     /// What somebody removed for good, or tried to: with all that was in it.
-    private var removed: Set<DocumentID> = []
-    private var removedContents: Set<Data> = []
+    var removed: Set<DocumentID> = []
+    var removedContents: Set<Data> = []
     /// Contents whose change was refused, by root or bytes.
-    private var refused: Set<Data> = []
-    private static let uploadRetention = Duration.seconds(3600)
-    private var crashed: ServiceName?
-    private var counter = 0
+    var refused: Set<Data> = []
+    static let uploadRetention = Duration.seconds(3600)
+    var crashed: ServiceName?
+    var counter = 0
+    /// What the service once had on disk.
+    var copies: [StorageCopy] = []
+    /// Whether the service comes back from old copies, and whether devices are ended.
+    let hasRestores: Bool
+    let hasKills: Bool
     private var trace: [String] = []
 
     init(seed: UInt64) throws {
-        generator = SplitMix64(seed: seed)
+        var generator = SplitMix64(seed: seed)
+        hasRestores = Double.random(in: 0..<1, using: &generator) < 0.4
+        hasKills = Double.random(in: 0..<1, using: &generator) < 0.4
+        self.generator = generator
         folder = NSTemporaryDirectory() + "/container-history-\(UUID().uuidString)"
         try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
         let store = try SegmentStore(folder: folder, segmentBytesMax: 1 << 20)
+        self.store = store
         simulation = try Simulation {
             var configuration = Transfers.Configuration()
             configuration.retention = Self.uploadRetention
@@ -65,51 +79,97 @@ final class ContainerHistory {
             var app = WireApp()
             app.appID = Self.app.rawValue
             app.storeID = Self.app.rawValue
-            app.containerIds = [Self.container]
+            app.containerIds = Self.containers
             try cloud.createApp(app)
             return cloud
         }
     }
 
-    /// Runs the histories of the seeds from 1 to `count`, or as the environment says.
-    ///
-    /// - Returns: What went wrong.
-    static func failures(of count: Int, suite: String) async -> [String] {
-        let environment = ProcessInfo.processInfo.environment
-        let one = environment["NEPHOS_SEED"].flatMap { UInt64($0) }
-        let last = environment["NEPHOS_SEEDS"].flatMap { UInt64($0) } ?? UInt64(count)
-        let seeds = one.map { $0...$0 } ?? 1...last
-        let lanes = UInt64(ProcessInfo.processInfo.activeProcessorCount)
-        return await withTaskGroup(of: [String].self) { group in
-            for lane in 0..<lanes {
-                group.addTask {
-                    var failures: [String] = []
-                    for seed in seeds where seed % lanes == lane {
-                        do { try await ContainerHistory(seed: seed).run() } catch {
-                            failures.append("\(error). Again with: NEPHOS_SEED=\(seed) swift test --filter \(suite)")
-                        }
-                    }
-                    return failures
-                }
-            }
-            return await group.reduce(into: []) { $0 += $1 }
+    /// What went wrong in some histories, and how often something was made to, by the name of the place.
+    struct Outcome: Sendable {
+        var failures: [String] = []
+        var struck: [String: Int] = [:]
+
+        static func + (left: Outcome, right: Outcome) -> Outcome {
+            Outcome(
+                failures: left.failures + right.failures, struck: left.struck.merging(right.struck, uniquingKeysWith: +)
+            )
         }
     }
 
-    func run() async throws {
+    /// Whether the histories are as many as usual, or more.
+    static var isWholeRun: Bool {
+        let environment = ProcessInfo.processInfo.environment
+        return ["NEPHOS_SEED", "NEPHOS_FIRST_SEED", "NEPHOS_SEEDS"].allSatisfy { environment[$0] == nil }
+    }
+
+    /// Runs the histories of the seeds from 1 to `count`, or as the environment says.
+    static func outcome(of count: Int, suite: String) async -> Outcome {
+        let environment = ProcessInfo.processInfo.environment
+        let one = environment["NEPHOS_SEED"].flatMap { UInt64($0) }
+        let first = environment["NEPHOS_FIRST_SEED"].flatMap { UInt64($0) } ?? 1
+        let last = environment["NEPHOS_SEEDS"].flatMap { UInt64($0) } ?? UInt64(count)
+        let seeds = one.map { $0...$0 } ?? first...max(first, last)
+        let lanes = UInt64(ProcessInfo.processInfo.activeProcessorCount)
+        return await withTaskGroup(of: Outcome.self) { group in
+            for lane in 0..<lanes {
+                group.addTask {
+                    var outcome = Outcome()
+                    for seed in seeds where seed % lanes == lane {
+                        do {
+                            let struck = try await ContainerHistory(seed: seed).run()
+                            outcome.struck.merge(struck, uniquingKeysWith: +)
+                        } catch {
+                            let again = "Again with: NEPHOS_SEED=\(seed) swift test --filter \(suite)"
+                            outcome.failures.append("\(error). \(again)")
+                            if environment["NEPHOS_SEEDS"] != nil { print("seed \(seed): \(error)") }
+                        }
+                    }
+                    return outcome
+                }
+            }
+            return await group.reduce(Outcome(), +)
+        }
+    }
+
+    /// - Returns: How often something was made to go wrong, by the name of the place.
+    func run() async throws -> [String: Int] {
         defer { close() }
         do {
             try await begin()
             for _ in 0..<Int.random(in: 20...60, using: &generator) {
                 try await step()
-                let pause = Duration.milliseconds(.random(in: 0...400, using: &generator))
-                await simulation.run { [simulation] _ in simulation.advance(by: pause) }
+                try await pass()
             }
             try await heal()
-            let left = await simulation.settle(within: .seconds(1200))
-            guard left.isEmpty else { throw Violation("The devices did not settle: \(left)") }
+            try await settle()
+            if hasRestores, flip(0.7) { try await checkRestore() }
             try await checkEnd()
         } catch { throw Violation("\(error)" + trace.map { "\n\($0)" }.joined()) }
+        return try struck()
+    }
+
+    private func pass() async throws {
+        let pause = Duration.milliseconds(.random(in: 0...400, using: &generator))
+        await simulation.run { [simulation] _ in simulation.advance(by: pause) }
+        for index in members.indices where members[index].killer.isDead { try await revive(index) }
+    }
+
+    func settle() async throws {
+        let left = await simulation.settle(within: .seconds(1200))
+        guard left.isEmpty else { throw Violation("The devices did not settle: \(left)") }
+    }
+
+    private func struck() throws -> [String: Int] {
+        var struck: [String: Int] = [:]
+        for point in FaultPoint.all {
+            let count = try simulation.use { try $0.faults.count(point.name) }
+            if count > 0 { struck[point.name] = count }
+        }
+        for member in members {
+            for (place, count) in member.killer.struck { struck["killed at \(place)", default: 0] += count }
+        }
+        return struck
     }
 
     private func close() {
@@ -117,11 +177,12 @@ final class ContainerHistory {
         simulation.close()
         try? FileManager.default.removeItem(atPath: folder)
         try? FileManager.default.removeItem(atPath: folder + "-package")
+        for member in members { try? FileManager.default.removeItem(atPath: member.home) }
     }
 
-    private func flip(_ probability: Double) -> Bool { Double.random(in: 0..<1, using: &generator) < probability }
+    func flip(_ probability: Double) -> Bool { Double.random(in: 0..<1, using: &generator) < probability }
 
-    private func note(_ text: @autoclosure () -> String) {
+    func note(_ text: @autoclosure () -> String) {
         trace.append("\(simulation.use { $0.network.now }): \(text())")
     }
 
@@ -129,7 +190,19 @@ final class ContainerHistory {
 
     private func begin() async throws {
         for number in 1...Int.random(in: 2...3, using: &generator) {
-            members.append(Member(name: "device-\(number)", home: "\(folder)-home-\(number)"))
+            let name = "device-\(number)"
+            members.append(
+                Member(
+                    name: name, home: "\(folder)-home-\(number)", killer: DeviceKiller(of: name, in: simulation)))
+            if flip(0.2) {
+                try simulation.use { cloud in
+                    if Bool.random(using: &generator) {
+                        try cloud.faults.fail("device.secrets")
+                    } else {
+                        try cloud.faults.leaveHalfDone("device.secrets")
+                    }
+                }
+            }
             try await open(number - 1)
         }
         _ = await simulation.settle(within: .seconds(60))
@@ -137,14 +210,32 @@ final class ContainerHistory {
             latency: .microseconds(200)...(.milliseconds(20)), loss: flip(0.4) ? 0.03 : 0,
             duplication: flip(0.4) ? 0.03 : 0, reordering: flip(0.4) ? 0.05 : 0)
         simulation.use { $0.network.faults = faults }
+        try copyStorage()
     }
 
-    private func open(_ index: Int) async throws {
+    /// Opens a device's session. A disk that fails then is tried again.
+    func open(_ index: Int) async throws {
+        for attempt in 1... {
+            do { return try await openOnce(index) } catch let error as CloudError
+                where error.code == .storageFailure && attempt < 8
+            { note("  \(error)") }
+        }
+    }
+
+    private func openOnce(_ index: Int) async throws {
         let member = members[index]
+        member.session?.close()
+        members[index].session = nil
+        var options = simulation.makeOptions(of: member.name)
+        let (ofPlan, killer, home) = (options.fault, member.killer, member.home)
+        options.fault = {
+            try killer.reach($0, home: home)
+            try ofPlan?($0)
+        }
         let session = try await Session.open(
-            home: member.home, transport: simulation.transport(of: member.name),
-            options: simulation.makeOptions(of: member.name))
+            home: member.home, transport: simulation.transport(of: member.name), options: options)
         members[index].session = session
+        simulation.use { $0.network.setOffline(member.name, false) }
         if try session.account == nil {
             let connection = try simulation.use { try $0.connection }.description
             try await session.signIn(
@@ -152,268 +243,31 @@ final class ContainerHistory {
                 deviceName: member.name)
         }
         simulation.use { $0.network.setOffline(member.name, member.isOffline) }
-        _ = try await session.container(app: Self.app)
+        for name in Self.containers { _ = try await session.container(name, app: Self.app) }
     }
 
-    private func container(_ index: Int) async throws -> UbiquityContainer? {
+    /// Starts a device that was ended, with what is left of its home.
+    private func revive(_ index: Int) async throws {
+        members[index].session?.close()
+        members[index].session = nil
+        guard let remains = members[index].killer.takeRemains() else { return }
+        note("\(members[index].name) was ended, and begins anew")
+        try FileManager.default.removeItem(atPath: members[index].home)
+        members[index].home = remains
+        for line in ["send", "receive"] { try simulation.use { try $0.faults.clear("device.\(line)") } }
+        try await open(index)
+    }
+
+    func container(_ index: Int, _ name: String = ContainerHistory.containers[0]) async throws -> UbiquityContainer? {
         guard let session = members[index].session else { return nil }
-        return try await session.container(app: Self.app)
+        return try await session.container(name, app: Self.app)
     }
 
-    // MARK: What happens
-
-    private static let faults: [(String, FaultPoint.Kind)] = [
-        ("documents.read", .fails), ("documents.commit", .fails), ("documents.commit", .halfDone),
-        ("documents.send", .halfDone), ("documents.receive", .halfDone), ("documents.receive", .fails),
-        ("documents.publish", .fails), ("device.save", .fails), ("device.read", .fails), ("device.receive", .halfDone),
-        ("device.send", .halfDone),
-    ]
-
-    private func step() async throws {
-        let index = Int.random(in: members.indices, using: &generator)
-        let (member, place) = (members[index], path())
-        switch Int.random(in: 0..<100, using: &generator) {
-        case ..<22: try await put(index, at: place)
-        case ..<26: try await putPackage(index, at: place)
-        case ..<30: try await setRendition(index, of: place)
-        case ..<36:
-            try await change(index, "makes a folder \(place)") {
-                try await $0.makeFolder(at: place, makesParents: true)
-            }
-        case ..<46:
-            let (target, replaces) = (path(), flip(0.5))
-            let source = flip(0.4) ? String(place.split(separator: "/").first ?? "f") : place
-            try await change(index, "moves \(source) to \(target)") {
-                try await $0.move(source, to: target, replaces: replaces)
-            }
-        case ..<56:
-            let source = flip(0.3) ? String(place.split(separator: "/").first ?? "f") : place
-            try await change(index, "trashes \(source)") { try await $0.trash([source]) }
-        case ..<61: try await change(index, "restores") { try await $0.restore() }
-        case ..<64: try await remove(index)
-        case ..<66: try await read(index, place)
-        case ..<67:
-            try await change(index, "removes other versions of \(place)") {
-                try await $0.removeOtherVersions(of: place)
-            }
-        case ..<74:
-            members[index].isOffline = true
-            note("\(member.name) offline")
-            simulation.use { $0.network.setOffline(member.name, true) }
-        case ..<84:
-            members[index].isOffline = false
-            note("\(member.name) online")
-            simulation.use { $0.network.setOffline(member.name, false) }
-        case ..<89:
-            note("\(member.name) restarts")
-            member.session?.close()
-            members[index].session = nil
-            // A disk that fails then is tried again.
-            do { try await open(index) } catch let error as CloudError where error.code == .storageFailure {
-                try await open(index)
-            }
-        case ..<94: try crashOrStart()
-        default:
-            guard let (name, kind) = Self.faults.randomElement(using: &generator) else { return }
-            note("\(name) \(kind)")
-            try simulation.use { cloud in
-                if kind == .fails { try cloud.faults.fail(name) } else { try cloud.faults.leaveHalfDone(name) }
-            }
-        }
-    }
-
-    private func path() -> String {
-        (Self.folders.randomElement(using: &generator) ?? "") + (Self.names.randomElement(using: &generator) ?? "a")
-    }
-
-    private func crashOrStart() throws {
-        if let service = crashed {
-            note("\(service) starts")
-            try simulation.use { try $0.start(service) }
-            crashed = nil
-        } else {
-            let service = flip(0.6) ? ServiceName.documents : flip(0.5) ? .identity : .notifications
-            note("\(service) crashes")
-            simulation.use { $0.crash(service) }
-            crashed = service
-        }
-    }
-
-    /// What an app may be told of a change that cannot be.
-    private static let expected: Set<CloudError.Code> = [
-        .unknownItem, .alreadyExists, .invalidArguments, .storeOutOfStep, .storageFailure, .constraintViolation,
-    ]
-
-    private func change(
-        _ index: Int, _ text: String, _ body: (UbiquityContainer) async throws -> some Any
-    ) async throws {
-        note("\(members[index].name) \(text)")
-        do {
-            if let container = try await container(index) { _ = try await body(container) }
-        } catch let error as CloudError where Self.expected.contains(error.code) { note("  \(error)") }
-    }
-
-    /// Bytes that no other put has; long ones have a beginning in common with others, or an end.
-    private func bytes() -> Data {
-        counter += 1
-        let text = Data("put \(counter)".utf8)
-        guard flip(0.35) else { return text }
-        let lengths = [5000, 70_000, 300_000, 900_000]
-        var shared = SplitMix64(seed: .random(in: 1...2, using: &generator))
-        let length = lengths.randomElement(using: &generator) ?? 5000
-        let body = Data((0..<length / 8).flatMap { _ in withUnsafeBytes(of: shared.next()) { Array($0) } })
-        return flip(0.5) ? text + body : body + text
-    }
-
-    private func put(_ index: Int, at path: String) async throws {
-        let data = bytes()
-        try await change(index, "puts \(counter) of \(data.count) at \(path)") { container in
-            let entry = try await container.put(data, at: path, makesFolders: true)
-            let (root, inline) = try Self.root(of: data)
-            puts.append(Put(item: entry.id, root: root, inline: inline, path: path))
-        }
-    }
-
-    /// A folder with a file of its own, and one that others have too.
-    private func putPackage(_ index: Int, at path: String) async throws {
-        let package = folder + "-package"
-        try FileManager.default.createDirectory(atPath: package + "/f", withIntermediateDirectories: true)
-        let data = bytes()
-        try data.write(to: URL(fileURLWithPath: package + "/f/x"))
-        let list = try LocalPackage(LocalPath(package), allowsOpenDatabase: false).list
-        let (root, inline) = try Self.root(of: Data(list.encoded()) + data)
-        try await change(index, "puts \(counter) as a package at \(path)") { container in
-            let entry = try await container.put(package: package, at: path, makesFolders: true)
-            puts.append(Put(item: entry.id, root: root, inline: inline, path: path))
-        }
-    }
-
-    private func setRendition(_ index: Int, of path: String) async throws {
-        let (data, name) = (bytes(), flip(0.5) ? "small" : "large")
-        if flip(0.2) {
-            try await change(index, "takes \(name) of \(path) away") {
-                try await $0.removeRendition(named: name, of: path)
-            }
-        } else {
-            try await change(index, "sets \(counter) of \(data.count) as \(name) of \(path)") {
-                try await $0.setRendition(data, named: name, of: path)
-            }
-        }
-    }
-
-    private static func root(of data: Data) throws -> (root: Data, inline: Data) {
-        guard data.count > DocumentLimits.inlineBytesMax else { return (Data(), data) }
-        var cutter = ContentCutter()
-        try data.withUnsafeBytes { try cutter.take($0) }
-        return (try Data(cutter.finish().root.bytes), Data())
-    }
-
-    /// Removes what this device has seen lie in the trash.
-    private func remove(_ index: Int) async throws {
-        try await change(index, "removes for good") { container in
-            guard let batch = try await container.deletedItems().randomElement(using: &generator) else { return }
-            try await container.remove(batch.batch)
-            let roots = Set(batch.items.map(\.id))
-            let gone = try container.read { documents in
-                try documents.all().filter { item in
-                    try roots.contains { try documents.isFolder(item.id, in: $0) }
-                }
-            }
-            removed.formUnion(roots.union(gone.map(\.id)))
-            // What was made again has another id.
-            for content in gone.flatMap({ [$0.wire.content] + $0.wire.conflicts }) {
-                removedContents.insert(content.root + content.inline)
-            }
-        }
-    }
-
-    private func read(_ index: Int, _ path: String) async throws {
-        note("\(members[index].name) reads \(path)")
-        do { _ = try await container(index)?.read(path, timeout: .seconds(2)) } catch let error as CloudError {
-            note("  \(error)")
-            guard error.code != .internalError else { throw error }
-        }
-    }
-
-    // MARK: The end
-
-    private func heal() async throws {
-        note("everything heals")
-        try simulation.use { cloud in
-            cloud.network.faults = .none
-            try cloud.faults.clear()
-            for member in members { cloud.network.setOffline(member.name, false) }
-        }
-        for index in members.indices { members[index].isOffline = false }
-        if crashed != nil { try crashOrStart() }
-        for index in members.indices where members[index].session == nil { try await open(index) }
-    }
-
-    private func checkEnd() async throws {
-        var trees: [[String]] = []
+    /// Every container as each device has it.
+    func eachContainer(_ body: (Int, UbiquityContainer) async throws -> Void) async throws {
         for index in members.indices {
-            guard let container = try await container(index) else { continue }
-            trees.append(
-                try await container.items().map {
-                    "\($0.path) \($0.kind) \($0.version?.description ?? "-") \($0.conflictCount) \($0.renditionNames)"
-                })
-            try collectRefused(of: container)
-        }
-        for tree in trees where tree != trees[0] {
-            throw Violation("Trees differ:\n\(trees[0].joined(separator: "\n"))\n--\n\(tree.joined(separator: "\n"))")
-        }
-        try await checkContents()
-        for index in members.indices {
-            members[index].session?.close()
-            members[index].session = nil
-        }
-        // Uploads that nobody has closed have ended by then, and what is removed in steps is.
-        simulation.advance(by: Self.uploadRetention + .seconds(300))
-        let audit = try simulation.use { cloud in try ContainerAudit(of: cloud, app: Self.app.rawValue, Self.container)
-        }
-        try audit.check()
-        try checkNothingIsLost(audit)
-    }
-
-    /// Every file can be read, and is as long as it says.
-    private func checkContents() async throws {
-        let index = Int.random(in: members.indices, using: &generator)
-        guard let container = try await container(index) else { return }
-        // Half of the time what the server has, and else what is here.
-        if Bool.random(using: &generator) { try container.session.setContentCache(maxBytes: 0) }
-        defer { try? container.session.setContentCache(maxBytes: nil) }
-        for entry in try await container.items() where entry.kind != .folder {
-            for name in entry.renditionNames { _ = try await container.rendition(named: name, of: entry.id) }
-            if entry.kind == .package { _ = try await container.packageMembers(of: entry.id) }
-            let data = try await container.read(entry.path)
-            let (root, inline) = try Self.root(of: data)
-            guard puts.contains(where: { $0.root == root && $0.inline == inline }) else {
-                throw Violation("\(entry.path) has bytes that nobody put there: \(data.count)")
-            }
-        }
-    }
-
-    /// The bytes of what was refused are in the home until somebody has dismissed it.
-    private func collectRefused(of container: UbiquityContainer) throws {
-        let folder = try ContentFolder(home: container.session.local.home)
-        for refusal in try container.read({ try $0.refusals() }) {
-            note("refused on \(container.session.home): \(refusal.path): \(refusal.error)")
-            guard let version = refusal.version else { continue }
-            let data = try Data(contentsOf: URL(fileURLWithPath: folder.file(version)))
-            let (root, inline) = try Self.root(of: data)
-            refused.insert(root + inline)
-        }
-    }
-
-    /// What was made again has another id.
-    private func checkNothingIsLost(_ audit: ContainerAudit) throws {
-        let kept = Set(audit.versions.values.joined().map { $0.root + $0.inline })
-        let known = kept.union(refused).union(removedContents)
-        for put in puts where !removed.contains(put.item) {
-            guard known.contains(put.root + put.inline) else {
-                throw Violation(
-                    "What was put at \(put.path) is lost: \(put.item), \(String(decoding: put.inline, as: UTF8.self)); "
-                        + "it has \(audit.versions[put.item]?.count ?? 0) versions")
+            for name in Self.containers {
+                if let container = try await container(index, name) { try await body(index, container) }
             }
         }
     }

@@ -146,6 +146,97 @@ import Testing
         }
     }
 
+    /// The versions between the one that the copy has and the one that devices have are nobody's any more.
+    @Test func whatWasWrittenTwiceSinceTheCopyIsTheCurrentContentAgain() async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.settle()
+            for path in ["x", "y"] { try await one.container.put(Data("1".utf8), at: path) }
+            try await one.settle()
+            let copy = try cloud.simulation.use { try $0.copyStorage(of: .documents) }
+            for text in ["2", "3"] {
+                try await one.container.put(Data(text.utf8), at: "x")
+                try await one.container.put(Data(text.utf8), at: "y")
+                try await one.settle()
+            }
+            try await two.settle()
+            two.setOffline(true)
+            one.setOffline(true)
+            try cloud.simulation.use { try $0.restore(copy, of: .documents) }
+            // What somebody has written over the copy came beside what devices have: there the two are a conflict.
+            let three = try await cloud.open()
+            try await three.settle()
+            try await three.container.put(Data("4".utf8), at: "y")
+            try await three.settle()
+            for device in [one, two] {
+                device.setOffline(false)
+                try await device.container.scope.waitUntilCurrent(timeout: .seconds(120))
+                try await device.settle()
+            }
+            try await three.settle()
+            #expect(try await three.text("x") == "3")
+            #expect(try await three.container.conflicts(of: "x").count == 1)
+            #expect(try await three.text("y") == "4")
+            #expect(try await three.container.conflicts(of: "y").count == 2)
+        }
+    }
+
+    /// The move is offered before the service has said that it does not know the folder.
+    @Test func whatWasMovedIntoAFolderThatTheCopyLacksIsInThatFolderAgain() async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.settle()
+            for path in ["x", "y"] { try await one.container.put(Data(path.utf8), at: path) }
+            try await one.container.trash(["y"])
+            try await one.settle()
+            let copy = try cloud.simulation.use { try $0.copyStorage(of: .documents) }
+            try await one.container.makeFolder(at: "f/g", makesParents: true)
+            try await one.container.move("x", to: "f/g/x")
+            try await one.container.restore()
+            try await one.container.move("y", to: "f/g/y")
+            try await one.settle()
+            let before = Set(try await one.container.items().map(\.id))
+            try cloud.simulation.use { try $0.restore(copy, of: .documents) }
+            try await one.container.scope.waitUntilCurrent(timeout: .seconds(120))
+            try await one.settle()
+            let two = try await cloud.open()
+            try await two.settle()
+            #expect(
+                try await two.paths()
+                    == ["/Documents/f", "/Documents/f/g", "/Documents/f/g/x", "/Documents/f/g/y"])
+            #expect(Set(try await two.container.items().map(\.id)) == before)
+            #expect(try await one.container.status().refused.isEmpty)
+        }
+    }
+
+    /// A name that something in the trash has too is the living item's.
+    @Test func whatLiesInTheTrashTakesNoNameWhenItIsOfferedAgain() async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.settle()
+            let copy = try cloud.simulation.use { try $0.copyStorage(of: .documents) }
+            for text in ["1", "2", "3"] {
+                try await one.container.put(Data(text.utf8), at: "f/x", makesFolders: true)
+                try await one.settle()
+                if text != "3" { try await one.container.trash(["f"]) }
+            }
+            try await one.container.put(Data("4".utf8), at: "y")
+            try await one.container.trash(["y"])
+            try await one.container.put(Data("5".utf8), at: "y")
+            try await one.settle()
+            let trashed = try await one.container.deletedItems().map(\.batch)
+            try cloud.simulation.use { try $0.restore(copy, of: .documents) }
+            try await one.container.scope.waitUntilCurrent(timeout: .seconds(120))
+            try await one.settle()
+            let two = try await cloud.open()
+            try await two.settle()
+            #expect(try await two.paths() == ["/Documents/f", "/Documents/f/x", "/Documents/y"])
+            #expect(try await two.text("f/x") == "3")
+            #expect(try await two.text("y") == "5")
+            #expect(Set(try await two.container.deletedItems().map(\.batch)) == Set(trashed) && trashed.count == 3)
+        }
+    }
+
     /// Not only that it was there: its attributes, that it lay in the trash, and what lost and nobody has resolved.
     @Test func whatIsOfferedAgainIsAsItWas() async throws {
         try await withContainers { cloud in

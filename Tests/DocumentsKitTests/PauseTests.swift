@@ -33,6 +33,37 @@ import Testing
         }
     }
 
+    /// Also in a folder, and by the path that it had.
+    @Test func whatIsPausedAndSomebodyElseHasDeletedCanBeResumed() async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.settle()
+            for path in ["f/x", "y"] { try await one.container.put(Data("1".utf8), at: path, makesFolders: true) }
+            try await one.settle()
+            try await two.settle()
+            for path in ["f/x", "y"] {
+                try await one.container.pauseSync(path)
+                try await one.container.put(Data("2".utf8), at: path)
+            }
+            try await two.container.trash(["f", "y"])
+            try await two.settle()
+            try await one.settle()
+            #expect(try await one.paths().isEmpty)
+            let paused = try await one.container.pausedItems()
+            #expect(paused.map(\.path) == ["/Documents/f/x", "/Documents/y"])
+            try await one.container.resumeSync(paused[0].id)
+            try await one.container.resumeSync("y")
+            try await one.settle()
+            try await two.settle()
+            #expect(try await one.container.status().paused.isEmpty)
+            // What somebody has written is not lost by that.
+            #expect(try await two.text("f/x") == "2")
+            #expect(try await two.text("y") == "2")
+            let error = await #expect(throws: CloudError.self) { try await one.container.resumeSync("z") }
+            #expect(error?.code == .unknownItem)
+        }
+    }
+
     private func bytes(_ count: Int, seed: UInt64) -> Data {
         var random = SplitMix64(seed: seed)
         return Data(

@@ -297,19 +297,23 @@ def memory_peak(pid):
     return 0
 
 
+def holder_of(deployment, name):
+    """The service's process, by the kernel's word; 0 when there is none."""
+    folder = os.open(os.path.join(deployment, "run"), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, PLACES.index(name) + 1, 1, 0)
+        kind, _, _, _, holder = struct.unpack("hhqqi4x", fcntl.fcntl(folder, fcntl.F_GETLK, lock))
+        return 0 if kind == fcntl.F_UNLCK else holder
+    finally:
+        os.close(folder)
+
+
 def main(deployment, connection, account, password, seconds, only=None):
     with open(os.path.join(deployment, "roster.json")) as file:
         services = json.load(file)["services"]
 
     def pid(name):
-        """The service's process, by the kernel's word; 0 when there is none."""
-        folder = os.open(os.path.join(deployment, "run"), os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, PLACES.index(name) + 1, 1, 0)
-            kind, _, _, _, holder = struct.unpack("hhqqi4x", fcntl.fcntl(folder, fcntl.F_GETLK, lock))
-            return 0 if kind == fcntl.F_UNLCK else holder
-        finally:
-            os.close(folder)
+        return holder_of(deployment, name)
 
     pids = {entry["service"]: pid(entry["service"]) for entry in services}
     before = {name: memory_peak(pids[name]) for name in pids}

@@ -49,7 +49,11 @@ final class SimulatedLoop: BusLoop {
         to pool: WorkPool, _ work: @escaping @Sendable () throws -> Value,
         then completion: @escaping (Result<Value, any Error>) -> Void
     ) {
-        take(after: network.offloadTime ?? network.latency()) { completion(Result { try work() }) }
+        take(after: network.offloadTime ?? network.latency()) { [weak self] in
+            let result = Result { try work() }
+            // What is done may have ended the process; then nobody hears of it.
+            if self?.isAlive == true { completion(result) }
+        }
     }
 
     func probe(_ endpoint: String, serverKeys: [PublicKey], then completion: @escaping (Presence) -> Void) {

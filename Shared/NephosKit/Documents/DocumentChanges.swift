@@ -76,8 +76,11 @@ enum DocumentChanges {
     }
 
     /// What brings the server from an older state of the item to this one.
+    ///
+    /// - Parameter isLater: Whether nobody has changed the older state but on the way to this one: then its content is
+    ///   followed by this one's, though the versions between them are lost, and the two are no conflict.
     static func difference(
-        to item: WireDocumentItem, from older: WireDocumentItem, of id: DocumentID
+        to item: WireDocumentItem, from older: WireDocumentItem, of id: DocumentID, isLater: Bool = false
     ) -> [WireDocumentChange] {
         var changes: [WireDocumentChange] = []
         if item.hasContent, item.content.version != older.content.version,
@@ -85,6 +88,10 @@ enum DocumentChanges {
         {
             var replace = WireReplaceContent()
             replace.content = offered(item.content)
+            // What it was in conflict with already stays in conflict.
+            if isLater, !item.conflicts.contains(where: { $0.version == older.content.version }) {
+                replace.content.base = older.content.version
+            }
             changes.append(WireDocumentChange(id, .replace(replace)))
         }
         for rendition in item.renditions
@@ -195,6 +202,8 @@ extension WireDocumentChange {
             }
         }
     }
+
+    var restores: Bool { if case .restore = kind { true } else { false } }
 
     var createsFolder: Bool { if case .create(let create) = kind { create.kind == .folder } else { false } }
 

@@ -71,8 +71,26 @@ extension DocumentsModel {
     private func offerUnknown(in documents: DocumentTransaction) throws {
         let unknown = try documents.unknownItems()
         guard !unknown.isEmpty else { return }
-        try offer(Self.creations(of: unknown, documents), in: documents)
+        // What lies in the trash has a name only while it is made: by then what lives has its own.
+        let byID = Dictionary(unknown.compactMap { row in row.item.map { (row.name, $0) } }) { $1 }
+        let trashed = Set(unknown.map(\.name).filter { Self.liesInTrash($0, byID) })
+        for isTrashed in [false, true] {
+            let part = unknown.filter { trashed.contains($0.name) == isTrashed }
+            try offer(Self.creations(of: part, documents), in: documents)
+        }
         // Now they are read as what waits makes of them.
         for item in unknown { try documents.endDoubt(of: item.name) }
+    }
+
+    /// Whether the item, or a folder of these that it is in, lies in the trash.
+    private static func liesInTrash(_ name: ItemName, _ items: [ItemName: WireDocumentItem]) -> Bool {
+        var next = name
+        for _ in 0..<(4 * DocumentLimits.depthMax) {
+            guard let item = items[next] else { return false }
+            guard !item.hasTrash else { return true }
+            guard let parent = DocumentID(bytes: item.parent) else { return false }
+            next = parent.name
+        }
+        return false
     }
 }

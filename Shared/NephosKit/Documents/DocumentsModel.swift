@@ -86,6 +86,7 @@ final class DocumentsModel: ScopeModel {
         var merged = MergedChanges()
         var changed: [ItemName] = []
         var offers: [WireDocumentChange] = []
+        var folders: Set<DocumentID> = []
         for change in pulled.changes {
             let name = ItemName(change.item)
             let mine = try pulled.isListing ? local.removeValue(forKey: name) : documents.synced(name)
@@ -97,7 +98,13 @@ final class DocumentsModel: ScopeModel {
             {
                 continue
             }
-            if let mine, mine.sequence > common { offers += Self.offer(mine, over: theirs) }
+            if let mine, mine.sequence > common {
+                let offered = Self.offer(mine, over: theirs, isLater: theirs.sequence <= common)
+                offers += offered
+                if !offered.isEmpty, let folder = mine.item.flatMap({ DocumentID(bytes: $0.parent) }) {
+                    folders.insert(folder)
+                }
+            }
             if mine == nil { offers += try offerOfDoubt(over: theirs, documents) }
             guard mine?.body != theirs.body || mine?.sequence != theirs.sequence else { continue }
             if mine?.body != theirs.body { changed.append(name) }
@@ -117,7 +124,7 @@ final class DocumentsModel: ScopeModel {
             try documents.askAnew()
             try ask(in: documents)
         }
-        try offer(offers, in: documents)
+        try offer(lostFolders(among: folders, documents) + offers, in: documents)
         if !pulled.info.isEmpty { state.info = pulled.info }
         downloads.look()
         merged.news = news(isFirst ? .initialSyncChange : .serverChange, changed, isFirst: isFirst)
@@ -153,13 +160,14 @@ final class DocumentsModel: ScopeModel {
 
     // MARK: Offering again
 
+    /// - Parameter isLater: Whether what is here came after what the server has, and has not merely come beside it.
     private static func offer(
-        _ mine: DocumentTransaction.Synced, over theirs: DocumentTransaction.Synced
+        _ mine: DocumentTransaction.Synced, over theirs: DocumentTransaction.Synced, isLater: Bool = false
     ) -> [WireDocumentChange] {
         guard mine.body != theirs.body, let id = DocumentID(mine.name.rawValue), let item = mine.item,
             let other = theirs.item
         else { return [] }
-        return DocumentChanges.difference(to: item, from: other, of: id)
+        return DocumentChanges.difference(to: item, from: other, of: id, isLater: isLater)
     }
 
     /// What this device has of an item that the server has again, and that was lost there before.
@@ -168,6 +176,26 @@ final class DocumentsModel: ScopeModel {
     ) throws -> [WireDocumentChange] {
         guard let doubt = try documents.doubt(of: theirs.name), doubt.isNewer else { return [] }
         return Self.offer(doubt.item, over: theirs)
+    }
+
+    /// What makes the folders again that the service has lost, and those that they are in: what has come to lie in them
+    /// is offered before the service has said what became of them.
+    private func lostFolders(
+        among folders: Set<DocumentID>, _ documents: DocumentTransaction
+    ) throws -> [WireDocumentChange] {
+        var (lost, seen): ([DocumentTransaction.Synced], Set<DocumentID>) = ([], [])
+        for start in folders.sorted() {
+            var next = start
+            while !next.isFixed, seen.insert(next).inserted, let doubt = try documents.doubt(of: next.name),
+                doubt.isNewer, let item = doubt.item.item, item.kind == .folder
+            {
+                lost.append(doubt.item)
+                guard let parent = DocumentID(bytes: item.parent) else { break }
+                next = parent
+            }
+        }
+        // Whatever else there is of them is offered once they are known to be lost.
+        return try Self.creations(of: lost, documents).filter(\.createsFolder)
     }
 
     /// A folder before what is in it. What was in a folder that is gone comes to where the person finds it.
@@ -205,12 +233,13 @@ final class DocumentsModel: ScopeModel {
 
     /// Queues what the server has lost, as it was. What is still here of the contents is sent along.
     func offer(_ changes: [WireDocumentChange], in documents: DocumentTransaction) throws {
-        // Folders come first, and what is put into the trash is made before. Contents go each by itself: one that
-        // nobody has any more must not keep the others away.
-        let folders = changes.filter { $0.createsFolder }
-        let others = changes.filter { !$0.createsFolder && $0.content == nil }
+        // Nothing is changed of what lies in the trash: what has left it leaves it first. Then come folders, and what
+        // is put into the trash is made before. Contents go each by itself: one that nobody has any more must not keep
+        // the others away.
+        let first = changes.filter(\.restores) + changes.filter(\.createsFolder)
+        let others = changes.filter { !$0.restores && !$0.createsFolder && $0.content == nil }
         let contents = changes.filter { $0.content != nil }.map { [$0] }
-        let requests = DocumentBatches.divide(folders) + contents + DocumentBatches.divide(others)
+        let requests = DocumentBatches.divide(first) + contents + DocumentBatches.divide(others)
         let copies = try takeCopies(for: changes.compactMap(\.content), in: documents)
         for changes in requests {
             var request = WireApplyChanges()

@@ -60,8 +60,7 @@ extension UbiquityContainer {
         _ path: some DocumentAddressing, with behavior: ResumeBehavior = .preserveLocalChanges,
         timeout: Duration = .seconds(30)
     ) async throws(CloudError) -> DocumentEntry? {
-        // Somebody may have deleted it meanwhile.
-        let id = try read { try $0.file(at: path, allowsTrash: true).id }
+        let id = try read { try $0.deletedPausedItem(at: path) ?? $0.file(at: path).id }
         switch behavior {
         case .preserveLocalChanges:
             try change(pauseOf: id) { documents, pause, now in
@@ -197,7 +196,7 @@ extension UbiquityContainer {
 
 extension DocumentTransaction {
     /// - Throws: ``CloudError`` `.unknownItem`, `.invalidArguments`.
-    func file(at address: some DocumentAddressing, allowsTrash: Bool = false) throws -> HeldDocument {
+    func file(at address: some DocumentAddressing) throws -> HeldDocument {
         let path = try path(address)
         let item = try item(at: path)
         guard !item.isFolder else {
@@ -205,10 +204,26 @@ extension DocumentTransaction {
                 .invalidArguments, "The sync of a folder cannot be paused. Pause the files in it.",
                 details: ["path": path.text])
         }
-        guard try allowsTrash || self.path(of: item)?.isInTrash == false else {
+        guard try self.path(of: item)?.isInTrash == false else {
             throw CloudError(.unknownItem, "The item lies in the trash.", details: ["path": path.text])
         }
         return item
+    }
+
+    /// What is paused and lies in the trash, where somebody else has put it, itself or with a folder: no path leads there
+    /// but the one that it had, if nothing else has it by now.
+    func deletedPausedItem(at address: some DocumentAddressing) throws -> DocumentID? {
+        func deletedPath(_ id: DocumentID) throws -> DocumentPath? {
+            guard let found = try document(id).flatMap({ try path(of: $0) }), found.isInTrash else { return nil }
+            return found.path
+        }
+        switch address.documentAddress {
+        case .item(let id): return try pause(of: id) != nil && deletedPath(id) != nil ? id : nil
+        case .path(let text):
+            let wanted = try DocumentPath(text)
+            guard try !pauses().isEmpty, try place(wanted) == nil else { return nil }
+            return try pauses().keys.sorted().first { try deletedPath($0) == wanted }
+        }
     }
 
     /// The last version of the item that the request brings.
