@@ -60,11 +60,36 @@ extension ContainerHistory {
                 let contents = ([item.content] + item.conflicts).filter { !$0.version.isEmpty }
                 guard contents.allSatisfy({ held[name]?.contains($0.root + $0.inline) == true }) else { continue }
                 guard let now = after[name]?[id] else { throw Violation("\(id) is gone, and was \(item)") }
+                // The service makes nothing in a folder that lies in the trash. What it has lost of such a one comes back to
+                // where a person finds it: seen by somebody who wanted it gone, and not lost.
+                guard !Self.liesInTrash(item, items) else { continue }
                 guard item.whatStays == now.whatStays else {
-                    throw Violation("\(id) was \(item.whatStays), and is \(now.whatStays)")
+                    throw Violation(
+                        """
+                        \(id) was \(item.whatStays), and is \(now.whatStays)
+                          all before: \(Self.list(items))
+                          all after: \(Self.list(after[name] ?? [:]))
+                        """)
                 }
             }
         }
+    }
+
+    /// Whether a folder that the item is in lies in the trash.
+    private static func liesInTrash(_ item: WireDocumentItem, _ items: [DocumentID: WireDocumentItem]) -> Bool {
+        var next = DocumentID(bytes: item.parent)
+        while let folder = next.flatMap({ items[$0] }) {
+            guard !folder.hasTrash else { return true }
+            next = DocumentID(bytes: folder.parent)
+        }
+        return false
+    }
+
+    private static func list(_ items: [DocumentID: WireDocumentItem]) -> String {
+        items.map {
+            "\($0.description.prefix(6)) \($1.plainName) in \(DocumentID(bytes: $1.parent).map { $0.description.prefix(6) } ?? "-")\($1.hasTrash ? " (trash)" : "") \($1.kind)"
+        }
+        .sorted().joined(separator: "; ")
     }
 
     private func items(of index: Int) async throws -> [String: [DocumentID: WireDocumentItem]] {
@@ -97,7 +122,7 @@ struct LastingItem: Hashable {
 extension WireDocumentItem {
     /// Without the number that tells it from another of its folder: with the copy comes back what was removed since, and
     /// who has a name first keeps it.
-    private var plainName: String {
+    fileprivate var plainName: String {
         var text = String(decoding: name, as: UTF8.self)
         while let range = text.range(of: #" [0-9]+(?=$|\.)"#, options: .regularExpression) {
             text.removeSubrange(range)

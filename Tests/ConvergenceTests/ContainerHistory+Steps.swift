@@ -26,7 +26,8 @@ extension ContainerHistory {
             let place = DeviceKiller.places.randomElement(using: &generator) ?? "save"
             let passes = place == "save" ? Int.random(in: 0...6, using: &generator) : 0
             note("\(members[index].name) is to be ended at \(place), after \(passes)")
-            return members[index].killer.arm(place, after: passes)
+            members[index].killer.arm(place, after: passes)
+            return try await come(to: "device.\(place)", index)
         }
         if hasRestores, flip(0.06) { return flip(0.6) ? try copyStorage() : try await restore() }
         switch Int.random(in: 0..<100, using: &generator) {
@@ -46,13 +47,26 @@ extension ContainerHistory {
             try simulation.use { cloud in
                 if kind == .fails { try cloud.faults.fail(name) } else { try cloud.faults.leaveHalfDone(name) }
             }
+            try await come(to: name, index)
+        }
+    }
+
+    /// Does what comes to a place that few steps come to, while something is to go wrong there.
+    private func come(to place: String, _ index: Int) async throws {
+        switch place {
+        case "documents.content.read", "device.download.keep":
+            try await change(index, Self.containers[0], "fetches all") { try await $0.startDownloading("/") }
+            try await read(index, path())
+        case "documents.content.write", "device.writer.flush":
+            try await put(index, Self.containers[0], at: path(), inPieces: true)
+        default: break
         }
     }
 
     private func changeSomething(_ index: Int) async throws {
         let place = path()
         let name = Self.containers[flip(0.2) ? 1 : 0]
-        switch Int.random(in: 0..<62, using: &generator) {
+        switch Int.random(in: 0..<64, using: &generator) {
         case ..<20: try await put(index, name, at: place)
         case ..<24: try await putPackage(index, name, at: place)
         case ..<28: try await setRendition(index, name, of: place)
@@ -134,8 +148,8 @@ extension ContainerHistory {
         puts.append(Put(item: item, root: root, inline: inline, path: path))
     }
 
-    private func put(_ index: Int, _ name: String, at path: String) async throws {
-        let (data, inPieces) = (bytes(), flip(0.3))
+    private func put(_ index: Int, _ name: String, at path: String, inPieces: Bool? = nil) async throws {
+        let (data, inPieces) = (bytes(), inPieces ?? flip(0.3))
         try await change(index, name, "puts \(counter) of \(data.count) at \(path)") { container in
             guard inPieces else {
                 let entry = try await container.put(data, at: path, makesFolders: true)

@@ -11,7 +11,8 @@ import Testing
     private static var places: Set<String> {
         let ofDevices = ["open", "read", "save", "secrets", "send", "receive", "writer.flush"]
         let ofDocuments = FaultPoint.all.map(\.name).filter { $0.hasPrefix("documents.") }
-        return Set(ofDocuments + ofDevices.map { "device.\($0)" } + DeviceKiller.places.dropLast().map { "killed at \($0)" })
+        return Set(
+            ofDocuments + ofDevices.map { "device.\($0)" } + DeviceKiller.places.dropLast().map { "killed at \($0)" })
     }
 
     @Test func everyHistoryOfContainersConverges() async {
