@@ -80,7 +80,12 @@ extension ContainerHistory {
             for entry in try await container.items() where entry.kind != .folder {
                 for name in entry.renditionNames { _ = try await container.rendition(named: name, of: entry.id) }
                 if entry.kind == .package { _ = try await container.packageMembers(of: entry.id) }
-                let data = try await container.read(entry.id)
+                let data: Data
+                // An answer that was lost before anything was heard is missed after half a minute.
+                do { data = try await container.read(entry.id, timeout: .seconds(180)) } catch {
+                    throw Violation(
+                        "\(members[index].name) cannot read \(entry.path), \(entry.id) of \(entry.size): \(error)")
+                }
                 let (root, inline) = try Self.root(of: data)
                 guard puts.contains(where: { $0.bytes == root + inline }) else {
                     throw Violation("\(entry.path) has bytes that nobody put there: \(data.count)")
