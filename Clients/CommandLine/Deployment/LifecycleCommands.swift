@@ -68,7 +68,7 @@ struct InitCommand: ParsableCommand {
         let made = try Deployment.create(
             directory: directory.path, host: hostPerService ? nil : host, advertisedHost: advertise, basePort: port,
             transport: ZeroMQTransport(), checking: requireUsable)
-        if !hostPerService { try directory.prepare() }
+        if !hostPerService, handOut == nil { try directory.prepare() }
         _ = try handOut.map { try DeploymentFiles(directory: directory.path).handOut(to: $0) }
         let connection = made.connection.description
         try output.print(
