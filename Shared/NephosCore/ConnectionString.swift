@@ -10,12 +10,15 @@ public struct ConnectionString: Hashable, Sendable, CustomStringConvertible {
 
     /// - Throws: ``CloudError`` `.invalidArguments` for a host or port that cannot be one.
     public init(host: String, port: Int, key: PublicKey) throws(CloudError) {
-        guard !host.isEmpty, !host.utf8.contains(where: { $0 <= 32 || "/?#@[]".utf8.contains($0) || $0 >= 127 }),
-            (1...65_535).contains(port)
-        else { throw Self.malformed }
+        guard Self.isHost(host), (1...65_535).contains(port) else { throw Self.malformed }
         self.host = host
         self.port = port
         self.key = key
+    }
+
+    /// Whether this can be a host: a name or an address, without a port or brackets.
+    public static func isHost(_ host: String) -> Bool {
+        !host.isEmpty && !host.utf8.contains { $0 <= 32 || "/?#@[]".utf8.contains($0) || $0 >= 127 }
     }
 
     /// The connection string in this text; spaces around it are ignored.

@@ -46,7 +46,7 @@ public enum DocumentLimits {
     public static let tagBytesMax = 128
     /// Versions that are kept of an item's content at most; of older ones fewer (`VersionRule`).
     public static let versionsMax = 100
-    /// Versions that one batch removes.
+    /// Versions that one batch removes, and those that it names for that.
     public static let versionsRemovedMax = 1000
     /// Conflicts of an item that nobody has resolved.
     public static let conflictsMax = 16

@@ -39,6 +39,18 @@ import Testing
             #expect(moved.changed == "identity keyvalue documents records notifications")
             #expect(try handed.secrets(of: .keyValue).secretKey == key)
             #expect(try handed.roster().entry(of: .keyValue).publicRequests == "tcp://other.example:7402")
+            let nowhere = try await nephos.run("init", "--if-missing", "--advertise", "0.0.0.0")
+            #expect(nowhere.status == 64, "\(nowhere)")
+
+            // Without its roster it is not missing: it is damaged, and stays as it is.
+            let (roster, secret) = (folder + "/deployment/roster.json", folder + "/deployment/keyvalue.secret.json")
+            let before = FileManager.default.contents(atPath: secret)
+            try FileManager.default.removeItem(atPath: roster)
+            for arguments in [["init", "--if-missing"], ["init"], ["up"]] {
+                let refused = try await nephos.run(arguments)
+                #expect(refused.status == 8 && refused.errors.contains(roster), "\(refused)")
+            }
+            #expect(FileManager.default.contents(atPath: secret) == before)
         }
     }
 
@@ -48,6 +60,10 @@ import Testing
             let refused = try await nephos.run("init", "--host-per-service")
             #expect(refused.status == 64)
             #expect(refused.errors.contains("--advertise"))
+            for host in ["0.0.0.0", "bad host"] {
+                let refused = try await nephos.run("init", "--host-per-service", "--advertise", host)
+                #expect(refused.status == 64 && refused.errors.contains(host), "\(refused)")
+            }
             #expect(!FileManager.default.fileExists(atPath: folder + "/roster.json"))
         }
     }

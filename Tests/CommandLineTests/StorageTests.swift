@@ -64,6 +64,14 @@ import Testing
             // What is current stays; nobody is asked where nobody can answer.
             #expect(try await person.run("docs", "versions", "x", "--remove", all[0]).status == 1)
             #expect(try await person.run("docs", "versions", "x", "--remove", "no").status == 64)
+            // What is not there was not removed, and nothing else is then.
+            for gone in [all[2], String(repeating: "1a", count: 16)] {
+                let unknown = try await person.run("docs", "versions", "x", "--remove", all[1], gone)
+                #expect(unknown.status == 2 && unknown.output.isEmpty && unknown.errors.contains(gone), "\(unknown)")
+            }
+            #expect(try await versions("x") == Array(all.prefix(2)))
+            let kept = try await person.run("docs", "versions", "x", "--remove", all[2], "--offline")
+            #expect(kept.status == 0 && kept.output.contains("kept here"), "\(kept)")
             #expect(try await person.run("docs", "versions", "nowhere", "--others", "--yes").status == 2)
             #expect(try await person.run("docs", "versions", "x", "--others").status == 64)
             let others = try await person.run("docs", "versions", "x", "--others", "--yes")

@@ -90,6 +90,47 @@ import Testing
         #expect(try house.counted() == 0 && house.sum() == 0 && house.usage().isEmpty)
     }
 
+    /// So it is of bytes that go with their item.
+    @Test func theSameBytesAgainNeedNoRoomWhereTheyGoWithTheItem() throws {
+        let text = String(repeating: "x", count: 4000)
+        let file = try here.makeFile("a", text)
+        try house.setPlan(bytes: 0)
+        let same = WireDocumentContent.inline(text, base: try here.item(file).content.version)
+        try there.apply([.replace(file, same)])
+        #expect(try here.versions(of: file).map(\.version) == [same.version])
+        #expect(try house.counted() == 4769 && house.sum() == 4769)
+        #expect(try house.usage() == [here.mover.device.rawValue: 257, there.mover.device.rawValue: 4512])
+        try here.apply([.trash(file), .remove(file)])
+        house.cloud.network.run(for: .seconds(10))
+        #expect(try house.counted() == 0 && house.sum() == 0 && house.usage().isEmpty)
+    }
+
+    /// Versions are called as devices like, and two items may have one of the same name.
+    @Test func whatTakesAVersionsPlaceIsOfThatItemAlone() throws {
+        let file = try here.makeFile("a", "")
+        let former = try here.item(file).content.version
+        let same = WireDocumentContent.inline("", base: former)
+        // Others that come under the name of the heir, and one that goes under that of the former one.
+        var twin = WireDocumentContent.inline("")
+        twin.version = former
+        let other = ContainerDevice.makeID()
+        try here.apply([.create(other, "b", twin), .replace(other, .inline("1", base: former))])
+        let known = try house.counted()
+        var heir = same
+        heir.base = Data()
+        let others = (0..<9).map { _ in ContainerDevice.makeID() }
+        var changes: [WireDocumentChange] = [.replace(file, same), .removeVersions(other, [former])]
+        for (number, id) in others.enumerated() { changes.append(.create(id, "c\(number)", heir)) }
+        try here.apply(changes)
+        let more = Int64(9 * (256 + 2 + 512) - 512)
+        #expect(try house.counted() == known + more)
+        #expect(try house.sum() == house.counted())
+        let all = [file, other] + others
+        for id in all { try here.apply([.trash(id), .remove(id)]) }
+        house.cloud.network.run(for: .seconds(10))
+        #expect(try house.counted() == 0 && house.sum() == 0 && house.usage().isEmpty)
+    }
+
     @Test func whatIsRemovedIsGivenBackWithAllThatIsInIt() throws {
         let folder = try here.makeFolder("folder")
         for number in 0..<70 { try there.makeFile("\(number)", in: folder, "") }

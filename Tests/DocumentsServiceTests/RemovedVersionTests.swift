@@ -59,6 +59,30 @@ import Testing
         #expect(try there.versions(of: id).map(\.text) == ["4"])
     }
 
+    /// Who asks for it with a version that has lost has not seen what it has lost to, nor what came before that.
+    @Test func whatCameBesideAVersionThatHasLostStays() throws {
+        let (id, versions) = try makeFile(["1", "2"])
+        var base = versions[1]
+        for text in ["a", "b"] {
+            let content = WireDocumentContent.inline(text, base: base)
+            try there.apply([.replace(id, content)])
+            base = content.version
+        }
+        let lost = WireDocumentContent.inline("3", base: versions[1])
+        let last = WireDocumentContent.inline("4", base: lost.version)
+        try here.apply([.replace(id, lost)])
+        try here.apply([.replace(id, last), .removeVersions(id, before: last.version)])
+        #expect(try here.versions(of: id).map(\.text) == ["4", "b", "a"])
+        // Nor where somebody has decided meanwhile.
+        let others = try here.versions(of: id).map(\.version)
+        try there.apply([.resolve(id, [last.version])])
+        try here.apply([.removeVersions(id, before: last.version)])
+        #expect(try here.versions(of: id).map(\.version) == others)
+        // With the current one all go.
+        try here.apply([.removeVersions(id, before: base)])
+        #expect(try here.versions(of: id).map(\.text) == ["4", "b"])
+    }
+
     @Test func whatIsCurrentOrInConflictStays() throws {
         let (id, versions) = try makeFile(["1", "2"])
         let lost = WireDocumentContent.inline("lost", base: versions[0])
@@ -152,6 +176,12 @@ import Testing
         expect(.limitExceeded) {
             try here.apply([.removeVersions(id, (0...100).map { _ in Data(ContainerDevice.makeID().bytes) })])
         }
+        // Those that are not there are looked for too.
+        let many = (0..<11).map { _ in
+            WireDocumentChange.removeVersions(id, (0..<100).map { _ in Data(ContainerDevice.makeID().bytes) })
+        }
+        expect(.limitExceeded) { try here.apply(many) }
+        try here.apply(Array(many.dropLast()))
     }
 }
 

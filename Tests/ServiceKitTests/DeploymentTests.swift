@@ -29,6 +29,48 @@ struct DeploymentTests {
         }
     }
 
+    /// The secrets are all that opens what is stored: nothing takes their place.
+    @Test func aDeploymentThatHasLostItsRosterIsNotMadeAnew() throws {
+        try withDirectory { directory in
+            let made = try Deployment.create(
+                directory: directory, host: "127.0.0.1", basePort: 7410, transport: KeysOnly())
+            let files = DeploymentFiles(directory: directory)
+            try FileManager.default.removeItem(atPath: files.rosterPath)
+            do {
+                _ = try Deployment.create(
+                    directory: directory, host: "127.0.0.1", basePort: 7410, transport: KeysOnly())
+                Issue.record("Another was made over it.")
+            } catch let error as CloudError {
+                #expect(error.code == .configurationInvalid && error.details["file"] == files.rosterPath)
+            }
+            #expect(
+                try files.secrets(of: .documents).masterKeys
+                    == made.secrets.first { $0.service == "documents" }?.masterKeys)
+            try files.write(made.roster)
+            #expect(try files.roster() == made.roster)
+        }
+    }
+
+    /// What was never whole was never used.
+    @Test func theMakingOfADeploymentThatWasCutOffIsBegunAnew() throws {
+        try withDirectory { directory in
+            let files = DeploymentFiles(directory: directory)
+            try FileManager.default.createDirectory(atPath: files.operatorPath, withIntermediateDirectories: true)
+            func make() throws -> Deployment {
+                try Deployment.create(directory: directory, host: "127.0.0.1", basePort: 7410, transport: KeysOnly())
+            }
+            #expect(throws: CloudError.self) { try make() }
+            #expect(try files.secrets(of: .records).service == "records")
+            try FileManager.default.removeItem(atPath: files.operatorPath)
+            let made = try make()
+            #expect(
+                try files.secrets(of: .records).masterKeys == made.secrets.first { $0.service == "records" }?.masterKeys
+            )
+            #expect(
+                try FileManager.default.contentsOfDirectory(atPath: directory).count == ServiceName.all.count + 2)
+        }
+    }
+
     @Test func eachServiceIsHandedItsOwnSecretAndTheRosterAlone() throws {
         try withDirectory { directory in
             let made = try Deployment.create(
@@ -51,6 +93,10 @@ struct DeploymentTests {
             #expect(try files.handOut(to: directory + "/handed") == [.documents])
             try files.advertise("other.example")
             #expect(try files.handOut(to: directory + "/handed") == ServiceName.all)
+            // A mode that a service would refuse is put right.
+            let secret = "\(directory)/handed/records/records.secret.json"
+            try FileManager.default.setAttributes([.posixPermissions: 0o644], ofItemAtPath: secret)
+            #expect(try files.handOut(to: directory + "/handed") == [.records])
         }
     }
 

@@ -56,6 +56,7 @@ struct DeploymentDirectory {
     ///   this user may not know.
     func requireDeployment() throws(CloudError) {
         guard try !exists else { return }
+        try DeploymentFiles(directory: path).requireNoLeftSecrets()
         throw CloudError(
             .configurationInvalid, "There is no deployment in this folder. Make one with: nephos init",
             details: ["deployment": path])

@@ -49,6 +49,7 @@ struct InitCommand: ParsableCommand {
 
     func run() throws {
         let directory = deployment.directory
+        try advertise.map { try AdvertiseCommand.requireReachable($0) }
         if ifMissing, try directory.exists { return try keep(directory) }
         guard try !directory.exists else {
             throw CloudError(
@@ -60,10 +61,6 @@ struct InitCommand: ParsableCommand {
                 .invalidArguments,
                 "This address stands for all of this machine's, and no device can connect to it. Say with --advertise by which name or address they reach this machine.",
                 details: ["host": host])
-        }
-        guard !LocalPorts.isWildcard(advertise ?? "") else {
-            throw CloudError(
-                .invalidArguments, "No device can connect to this address.", details: ["advertise": advertise ?? ""])
         }
         let made = try Deployment.create(
             directory: directory.path, host: hostPerService ? nil : host, advertisedHost: advertise, basePort: port,
@@ -140,9 +137,7 @@ struct AdvertiseCommand: ParsableCommand {
     func run() throws {
         let directory = deployment.directory
         try directory.requireDeployment()
-        guard !LocalPorts.isWildcard(host) else {
-            throw CloudError(.invalidArguments, "No device can connect to this address.", details: ["host": host])
-        }
+        try Self.requireReachable(host)
         let files = DeploymentFiles(directory: directory.path)
         try files.advertise(host)
         let isTold = try directory.restart([.identity])
@@ -151,6 +146,18 @@ struct AdvertiseCommand: ParsableCommand {
             ["connection": connection],
             text: (isTold ? "" : "Start identity again, if something else than nephos up runs it.\n")
                 + "New devices sign in with:\n\(connection)")
+    }
+
+    /// - Throws: ``CloudError`` `.invalidArguments` for what no device can connect to.
+    static func requireReachable(_ host: String) throws {
+        guard !LocalPorts.isWildcard(host) else {
+            throw CloudError(.invalidArguments, "No device can connect to this address.", details: ["host": host])
+        }
+        guard ConnectionString.isHost(host) else {
+            throw CloudError(
+                .invalidArguments, "This is no host. It is a name or an address, such as cloud.example.org.",
+                details: ["host": host])
+        }
     }
 }
 

@@ -11,7 +11,7 @@ extension DocumentsCommand {
                 nephos docs restore --version-id ID PATH. Of conflicts nephos docs resolve says which stays.
 
                 Former versions count on the plan until they are removed: some with --remove, all with --others. Nothing \
-                brings them back. The current one and conflicts stay. Exit code 2: there is no such file.
+                brings them back. The current one and conflicts stay. Exit code 2: there is no such file or version.
                 """)
 
         @Argument(help: "The file.") var path: DocumentArgument
@@ -63,7 +63,7 @@ extension DocumentsCommand {
         }
 
         private func removeSome() async throws {
-            let versions = try remove.map { try DocumentID(version: $0) }
+            let versions = Array(Set(try remove.map { try DocumentID(version: $0) })).sorted()
             try await container.withContainer(network) { container, _ in
                 let item = try await container.requireItem(at: path)
                 if others, !yes {
@@ -73,6 +73,7 @@ extension DocumentsCommand {
                         Nothing brings them back.
                         """)
                 }
+                if !network.offline { try await require(versions, of: item, in: container) }
                 let sent = try await SentDocuments(container)
                 let changed =
                     others
@@ -84,6 +85,21 @@ extension DocumentsCommand {
                         ? "Removed the other versions of \(inLine(item.path))."
                         : "Removed \(versions.count) version\(versions.count == 1 ? "" : "s") of \(inLine(item.path)).")
             }
+        }
+
+        /// A mistyped one is not said to be removed. Where the server does not say what there is, nobody knows.
+        private func require(
+            _ versions: [DocumentID], of item: DocumentEntry, in container: UbiquityContainer
+        ) async throws {
+            guard !versions.isEmpty,
+                let known = try? await container.versions(of: item.id, timeout: min(network.duration, .seconds(2)))
+            else { return }
+            // What is current here and not sent yet, the server does not know.
+            let all = Set((known + (try await container.conflicts(of: item.id))).map(\.id))
+            guard let unknown = versions.first(where: { !all.contains($0) }) else { return }
+            throw CloudError(
+                .unknownItem, "The file has no such version, or not any more. See: nephos docs versions",
+                details: ["path": item.path, "version": unknown.description])
         }
 
         private static func text(_ cells: [[String]], of path: String, hasConflict: Bool) -> String {

@@ -10,7 +10,7 @@ public struct ContainerUsage: Hashable, Sendable {
     /// Some of the items.
     public struct Share: Hashable, Sendable {
         public var itemCount = 0
-        /// Of contents, conflicts among them, and what items count besides.
+        /// Of contents, conflicts and further ones among them, and what items count besides.
         public var bytes: UInt64 = 0
     }
 
@@ -110,11 +110,12 @@ extension ContainerUsage.Share {
 }
 
 extension HeldDocument {
-    /// Bytes of the current content and of conflicts, with their rows.
+    /// Bytes of the current content and of conflicts, with their rows, and of further contents.
     fileprivate var contentBytes: UInt64 {
         guard wire.hasContent else { return 0 }
-        return ([wire.content] + wire.conflicts).reduce(UInt64(0)) {
+        let versions = ([wire.content] + wire.conflicts).reduce(UInt64(0)) {
             $0.addingClamped($1.length).addingClamped(UInt64(DocumentLimits.rowBytes))
         }
+        return wire.renditions.reduce(versions) { $0.addingClamped($1.content.length) }
     }
 }

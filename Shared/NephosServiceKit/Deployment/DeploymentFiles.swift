@@ -110,7 +110,7 @@ public struct DeploymentFiles: Sendable {
         }
     }
 
-    private static func mode(of path: String) -> Int? {
+    static func mode(of path: String) -> Int? {
         let attributes = try? FileManager.default.attributesOfItem(atPath: path)
         return (attributes?[.posixPermissions] as? NSNumber).map { $0.intValue & 0o777 }
     }
@@ -230,7 +230,8 @@ public struct Deployment: Sendable {
     /// Makes a deployment and writes its files.
     ///
     /// - Parameter check: Gets the roster before anything is written.
-    /// - Throws: ``CloudError`` `.alreadyExists` if there is one in the directory, and what the check throws.
+    /// - Throws: ``CloudError`` `.alreadyExists` if there is one in the directory, `.configurationInvalid` if there is one
+    ///   that has lost its roster, and what the check throws.
     public static func create(
         directory: String, host: String?, advertisedHost: String? = nil, basePort: Int, transport: some Transport,
         checking check: (Roster) throws -> Void = { _ in }
@@ -241,13 +242,16 @@ public struct Deployment: Sendable {
                 .alreadyExists, "There is a deployment in this folder already. Choose another folder.",
                 details: ["deployment": directory])
         }
+        try files.requireNoLeftSecrets()
         let deployment = try Deployment(
             host: host, advertisedHost: advertisedHost, basePort: basePort, transport: transport)
         try check(deployment.roster)
         try FileManager.default.createDirectory(
             atPath: directory, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
+        try files.beginMaking()
         for secrets in deployment.secrets { try files.write(secrets) }
         try files.write(operatorKeys: deployment.operatorKeys)
+        files.endMaking()
         // Last, since it is what tells that a deployment is complete.
         try files.write(deployment.roster)
         return deployment

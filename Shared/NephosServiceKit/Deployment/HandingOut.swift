@@ -46,7 +46,9 @@ extension DeploymentFiles {
                 .configurationInvalid, "A deployment file is missing or cannot be read. Restore it from a copy.",
                 details: ["file": source])
         }
-        guard FileManager.default.contents(atPath: target) != data else { return false }
+        guard FileManager.default.contents(atPath: target) != data || Self.mode(of: target) != Int(mode) else {
+            return false
+        }
         do { try AtomicFile.write(data, to: target, mode: mode) } catch {
             throw CloudError(
                 .configurationInvalid, "A deployment file cannot be written. Check the folder's owner and space.",

@@ -31,8 +31,7 @@ extension DocumentsService {
         try decide(request, batch)
         let uses = try contentUses(container, caller, context.now)
         try uses.take(
-            batch.versions.map { UsedContent($0.content, rowBytes: batch.counted($0.content.version).new) }
-                + batch.renditions.map { UsedContent($0.content) },
+            batch.usedByVersions() + batch.renditions.map { UsedContent($0.content) },
             nodes: request.nodes.map { [UInt8]($0) },
             from: Self.upload(request.transferID), besides: source, counting: batch.recount())
         return try write(batch, uses, caller, context)

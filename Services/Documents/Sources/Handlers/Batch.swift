@@ -28,6 +28,12 @@ final class Batch {
         var now: Timestamp
     }
 
+    /// A version's name is one among an item's alone: devices choose it.
+    struct ItemVersion: Hashable {
+        var item: DocumentID
+        var version: [UInt8]
+    }
+
     /// Items that were looked at, as they will be; nil: there is none.
     private var items: [DocumentID: WireDocumentItem?] = [:]
     /// What those that were there counted besides their contents.
@@ -59,9 +65,11 @@ final class Batch {
     /// Versions that are removed, of each item.
     var retired: [DocumentID: Set<[UInt8]>] = [:]
     var retiredCount = 0
+    /// Versions that were named to be removed.
+    var namedCount = 0
     /// Versions that take the place of one with the same bytes: what their rows count; those; and for whom that counts.
-    var heirs: [[UInt8]: UInt64] = [:]
-    var inherited: Set<[UInt8]> = []
+    var heirs: [ItemVersion: UInt64] = [:]
+    var inherited: Set<ItemVersion> = []
     var handedOn = CountChanges()
     /// Items of which a content is said to be on its way, or not any more.
     var announced: Set<DocumentID> = []
@@ -301,7 +309,8 @@ final class Batch {
         let sealed = try container.seal(content.serializedBytes(), as: .version(id, version))
         try container.rows.add(
             ContainerRows.Version(
-                id: version, number: (latest?.number ?? 0) + 1, counted: counted(content.version).bytes, sealed: sealed),
+                id: version, number: (latest?.number ?? 0) + 1, counted: counted(content.version, of: id),
+                sealed: sealed),
             committed: content.committed, of: id)
     }
 
@@ -330,8 +339,11 @@ final class Batch {
         guard let row = try container.rows.version(version, of: id) else { return [] }
         let content = try container.open(row, of: id)
         try container.rows.removeVersion(version, of: id)
-        let rowBytes = inherited.contains(version) ? 0 : row.counted
-        return content.map { [UsedContent($0, rowBytes: rowBytes)] } ?? []
+        guard let content else { return [] }
+        let isInherited = inherited.contains(ItemVersion(item: id, version: version))
+        let used = UsedContent(content, rowBytes: isInherited ? 0 : row.counted)
+        // What was handed on is not given back.
+        return isInherited && used.isInline ? [] : [used]
     }
 
     /// The changed items as they are stored and as devices get them. Each is encoded once: maps have no order.
