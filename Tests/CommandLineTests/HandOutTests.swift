@@ -39,6 +39,9 @@ import Testing
             #expect(moved.changed == "identity keyvalue documents records notifications")
             #expect(try handed.secrets(of: .keyValue).secretKey == key)
             #expect(try handed.roster().entry(of: .keyValue).publicRequests == "tcp://other.example:7402")
+            // Where it is not said it stays.
+            let unsaid = try await start("")
+            #expect(unsaid.connection == moved.connection && unsaid.changed == "")
             let nowhere = try await nephos.run("init", "--if-missing", "--advertise", "0.0.0.0")
             #expect(nowhere.status == 64, "\(nowhere)")
 
@@ -65,6 +68,52 @@ import Testing
                 #expect(refused.status == 64 && refused.errors.contains(host), "\(refused)")
             }
             #expect(!FileManager.default.fileExists(atPath: folder + "/roster.json"))
+        }
+    }
+
+    /// Whoever does not hand out the new master key before the services start again loses nothing by it.
+    @Test func aMasterKeyGoesOnceTheServiceHasReadTheNextOne() async throws {
+        try await withFolder { folder in
+            let first = try #require(LocalPorts.firstFree(from: 30_000 + Int(getpid()) % 400 * 50 + 25))
+            let nephos = Program(name: "nephos", environment: ["NEPHOS_DEPLOYMENT": folder + "/deployment"])
+            let handOut = ["init", "--if-missing", "--port", "\(first)", "--hand-out", folder + "/handed"]
+            try #require(try await nephos.run(handOut).status == 0)
+            let files = DeploymentFiles(directory: folder + "/deployment")
+            let service = Program(
+                name: "nephos-keyvalue",
+                environment: [
+                    "NEPHOS_DEPLOYMENT": folder + "/handed/keyvalue", "NEPHOS_DATA": folder + "/data",
+                ])
+            func whileItRuns(_ body: () async throws -> Void) async throws {
+                let running = try service.start([])
+                try await eventually("it answers") {
+                    running.output.contains("answers at") || !isRunning(running.pid)
+                }
+                try await body()
+                running.signal(SIGTERM)
+                let outcome = await running.outcome()
+                #expect(outcome.status == 0, "\(outcome)")
+            }
+            let rotate = ["secrets", "rotate-master-keys", "--service", "keyvalue", "--timeout", "20"]
+            try await whileItRuns {
+                let added = try await nephos.run(rotate)
+                #expect(added.status == 0 && added.output.contains("--hand-out"), "\(added)")
+            }
+            let keys = try files.secrets(of: .keyValue).masterKeys
+            #expect(keys.count == 2)
+            try await whileItRuns {
+                let early = try await nephos.run(rotate + ["--restarted"])
+                #expect(early.status == 1 && early.errors.contains("keyvalue"), "\(early)")
+                #expect(try files.secrets(of: .keyValue).masterKeys == keys)
+            }
+            try #require(try await nephos.run(handOut).status == 0)
+            try await whileItRuns {
+                let done = try await nephos.run(rotate + ["--restarted"])
+                #expect(done.status == 0, "\(done)")
+                #expect(try files.secrets(of: .keyValue).masterKeys == Array(keys.prefix(1)))
+            }
+            #expect(try await nephos.run(handOut).status == 0)
+            try await whileItRuns {}
         }
     }
 

@@ -91,12 +91,39 @@ struct DeploymentTests {
             #expect(try files.handOut(to: directory + "/handed").isEmpty)
             try files.addMasterKey(of: .documents)
             #expect(try files.handOut(to: directory + "/handed") == [.documents])
+            try files.removeOldMasterKeys(of: .documents)
+            #expect(try files.handOut(to: directory + "/handed") == [.documents])
             try files.advertise("other.example")
             #expect(try files.handOut(to: directory + "/handed") == ServiceName.all)
             // A mode that a service would refuse is put right.
             let secret = "\(directory)/handed/records/records.secret.json"
             try FileManager.default.setAttributes([.posixPermissions: 0o644], ofItemAtPath: secret)
             #expect(try files.handOut(to: directory + "/handed") == [.records])
+        }
+    }
+
+    /// What a service was handed may be the last copy of the key that opens what it stores.
+    @Test func aMasterKeyThatOnlyAServiceHasIsNotReplaced() throws {
+        try withDirectory { directory in
+            _ = try Deployment.create(
+                directory: directory + "/all", host: nil, advertisedHost: "cloud.example", basePort: 7410,
+                transport: KeysOnly())
+            let files = DeploymentFiles(directory: directory + "/all")
+            _ = try files.handOut(to: directory + "/handed")
+            let handed = DeploymentFiles(directory: directory + "/handed/documents")
+            let key = try handed.secrets(of: .documents).masterKeys
+            // As by another deployment, or one that was rotated to its end without handing anything out.
+            try files.addMasterKey(of: .documents)
+            try files.removeOldMasterKeys(of: .documents)
+            for mode in [0o600, 0o644] {
+                try FileManager.default.setAttributes(
+                    [.posixPermissions: mode], ofItemAtPath: handed.secretsPath(of: .documents))
+                do {
+                    _ = try files.handOut(to: directory + "/handed")
+                    Issue.record("It was replaced.")
+                } catch let error as CloudError { #expect(error.code == .constraintViolation) }
+            }
+            #expect(try handed.readSecrets(of: .documents).masterKeys == key)
         }
     }
 

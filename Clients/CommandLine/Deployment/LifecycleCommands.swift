@@ -25,7 +25,7 @@ struct InitCommand: ParsableCommand {
     @Flag(
         help: """
             Each service on a host named like it (identity, keyvalue, documents, records, notifications), as under docker \
-            compose; --advertise then says where devices reach them.
+            compose; --advertise then says where devices reach them (an empty one: as it is, or at 127.0.0.1).
             """)
     var hostPerService = false
 
@@ -49,21 +49,24 @@ struct InitCommand: ParsableCommand {
 
     func run() throws {
         let directory = deployment.directory
-        try advertise.map { try AdvertiseCommand.requireReachable($0) }
-        if ifMissing, try directory.exists { return try keep(directory) }
+        // An empty one is none, as compose files hand on what is not set.
+        let said = advertise.flatMap { $0.isEmpty ? nil : $0 }
+        try said.map { try AdvertiseCommand.requireReachable($0) }
+        if ifMissing, try directory.exists { return try keep(directory, advertising: said) }
         guard try !directory.exists else {
             throw CloudError(
                 .alreadyExists, "There is a deployment in this folder already. It was left as it is.",
                 details: ["deployment": directory.path])
         }
-        guard advertise != nil || hostPerService || !LocalPorts.isWildcard(host) else {
+        guard said != nil || hostPerService || !LocalPorts.isWildcard(host) else {
             throw CloudError(
                 .invalidArguments,
                 "This address stands for all of this machine's, and no device can connect to it. Say with --advertise by which name or address they reach this machine.",
                 details: ["host": host])
         }
         let made = try Deployment.create(
-            directory: directory.path, host: hostPerService ? nil : host, advertisedHost: advertise, basePort: port,
+            directory: directory.path, host: hostPerService ? nil : host,
+            advertisedHost: said ?? (hostPerService ? "127.0.0.1" : nil), basePort: port,
             transport: ZeroMQTransport(), checking: requireUsable)
         if !hostPerService, handOut == nil { try directory.prepare() }
         _ = try handOut.map { try DeploymentFiles(directory: directory.path).handOut(to: $0) }
@@ -76,9 +79,9 @@ struct InitCommand: ParsableCommand {
     }
 
     /// What is said at each start of a deployment that is there.
-    private func keep(_ directory: DeploymentDirectory) throws {
+    private func keep(_ directory: DeploymentDirectory, advertising host: String?) throws {
         let files = DeploymentFiles(directory: directory.path)
-        if let advertise, try files.roster().connectionString().host != advertise { try files.advertise(advertise) }
+        if let host, try files.roster().connectionString().host != host { try files.advertise(host) }
         let changed = try handOut.map { try files.handOut(to: $0) } ?? []
         let connection = try files.roster().connectionString().description
         try output.print(

@@ -81,32 +81,46 @@ struct SecretsCommand: ParsableCommand {
                     ["state": "added", "services": chosen.map(\.rawValue).joined(separator: " ")],
                     text: """
                         Added a master key for: \(chosen.map(\.rawValue).joined(separator: ", ")).
+                        Where each service has a folder of its own, hand the keys out: nephos init --if-missing --hand-out FOLDER
                         Start these services again, then run:
                         nephos secrets rotate-master-keys --restarted
                         """)
             }
             for service in chosen {
                 if !restarted { _ = try directory.restart([service]) }
-                try wait(for: service)
+                try wait(for: service, toUse: files.newestMasterKey(of: service))
                 try files.removeOldMasterKeys(of: service)
                 if !output.json { try StandardOutput.line("\(service): everything is wrapped with its new master key") }
             }
             try output.print(["services": chosen.map(\.rawValue)], text: "")
         }
 
-        private func wait(for service: ServiceName) throws {
+        /// - Throws: ``CloudError`` `.constraintViolation` when it runs with the key from before, which it needs then.
+        private func wait(for service: ServiceName, toUse key: String) throws {
             let connection = try OperatorConnection(directory: deployment.directory)
             let deadline = ContinuousClock.now + (deployment.directory.timeout ?? .seconds(600))
             while ContinuousClock.now < deadline {
                 let health = try? connection.call(
                     service, WireCheckHealth(), returning: WireCheckHealthReply.self,
                     timeout: min(.seconds(2), ContinuousClock.now.duration(to: deadline)))
-                if health?.usesNewestMasterKey == true { return }
+                guard let health, health.newestMasterKey == key else {
+                    guard health == nil else { throw Self.runsWithOldKey(service) }
+                    usleep(100_000)
+                    continue
+                }
+                if health.usesNewestMasterKey { return }
                 usleep(100_000)
             }
             throw CloudError(
                 .deadlineExceeded, "The service has not wrapped everything yet. Run this again; nothing is lost.",
                 details: ["service": service.rawValue, "log": deployment.directory.log(of: service)])
+        }
+
+        private static func runsWithOldKey(_ service: ServiceName) -> CloudError {
+            CloudError(
+                .constraintViolation,
+                "The service has not read its new master key. The old one stays. Where the service has a folder of its own, hand the key out (nephos init --if-missing --hand-out FOLDER); start the service again, and run this again.",
+                details: ["service": service.rawValue])
         }
     }
 

@@ -32,7 +32,13 @@ public struct DeploymentFiles: Sendable {
 
     /// - Throws: ``CloudError`` `.configurationInvalid`, also when others may read the file.
     public func secrets(of service: ServiceName) throws(CloudError) -> ServiceSecrets {
-        let secrets = try read(ServiceSecrets.self, at: secretsPath(of: service), isSecret: true)
+        try requirePermissions(secretsPath(of: service), isSecret: true)
+        return try readSecrets(of: service)
+    }
+
+    /// The same, whoever may read the file.
+    func readSecrets(of service: ServiceName) throws(CloudError) -> ServiceSecrets {
+        let secrets = try read(ServiceSecrets.self, at: secretsPath(of: service), isSecret: nil)
         guard secrets.service == service.rawValue else {
             throw CloudError(
                 .configurationInvalid, "The secret file belongs to another service.",
@@ -52,9 +58,9 @@ public struct DeploymentFiles: Sendable {
     }
 
     private func read<Value: Decodable>(
-        _ type: Value.Type, at path: String, isSecret: Bool
+        _ type: Value.Type, at path: String, isSecret: Bool?
     ) throws(CloudError) -> Value {
-        try requirePermissions(path, isSecret: isSecret)
+        if let isSecret { try requirePermissions(path, isSecret: isSecret) }
         let descriptor = open(path, O_RDONLY | O_CLOEXEC)
         guard descriptor >= 0 else {
             throw errno == EACCES
@@ -275,6 +281,12 @@ extension DeploymentFiles {
         var secrets = try secrets(of: service)
         secrets.masterKeys.insert(Deployment.makeMasterKey(), at: 0)
         try write(secrets)
+    }
+
+    /// What the newest master key of a service is called, by which the service tells that it has read it
+    /// (`CheckHealthReply.newest_master_key`).
+    public func newestMasterKey(of service: ServiceName) throws(CloudError) -> String {
+        try OwnerKeys(masterKeys: secrets(of: service).masterKeys).newest
     }
 
     /// Removes the master keys that a service does not need. Only when its newest wraps everything.

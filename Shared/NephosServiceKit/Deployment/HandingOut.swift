@@ -10,7 +10,8 @@ extension DeploymentFiles {
     ///
     /// - Parameter folder: Has a folder for each service, named like it; those are made.
     /// - Returns: The services whose files changed: they have to be started again.
-    /// - Throws: ``CloudError`` `.configurationInvalid` for what cannot be read or written.
+    /// - Throws: ``CloudError`` `.configurationInvalid` for what cannot be read or written; `.constraintViolation` where a
+    ///   service has a master key that this deployment does not have.
     public func handOut(to folder: String) throws(CloudError) -> [ServiceName] {
         let roster = try roster()
         var changed: [ServiceName] = []
@@ -24,6 +25,7 @@ extension DeploymentFiles {
                     .configurationInvalid, "A folder to hand out to cannot be made. Check its owner and space.",
                     details: ["folder": own.directory])
             }
+            try requireKeys(of: own, service)
             let isNew = [
                 try copy(to: own.secretsPath(of: service), from: secretsPath(of: service), mode: 0o600),
                 // Last, since it is what tells that the folder is complete.
@@ -38,6 +40,17 @@ extension DeploymentFiles {
             if isNew { changed.append(service) }
         }
         return changed
+    }
+
+    /// With a master key goes all that it opens: the last copy of one is not replaced.
+    private func requireKeys(of own: DeploymentFiles, _ service: ServiceName) throws(CloudError) {
+        guard let theirs = try? own.readSecrets(of: service).masterKeys.first,
+            try !secrets(of: service).masterKeys.contains(theirs)
+        else { return }
+        throw CloudError(
+            .constraintViolation,
+            "The service was handed a master key that this deployment does not have, and may need it to read what it stores. Restore the deployment's files from a copy; or, where it is not needed any more, move what was handed out away.",
+            details: ["file": own.secretsPath(of: service)])
     }
 
     private func copy(to target: String, from source: String, mode: mode_t) throws(CloudError) -> Bool {

@@ -19,6 +19,7 @@ extension ServiceHost {
         reply.budgetBytesPerCall = UInt32(RequestCost.bytesPerCall)
         reply.budgetRowsPerCall = UInt32(RequestCost.rowsPerCall)
         reply.usesNewestMasterKey = maintenance.hasRewrapped
+        reply.newestMasterKey = ownerKeys.newest
         reply.epoch = history.epoch
         reply.oldCopyFoundAt = history.oldCopyFound?.milliseconds ?? 0
         reply.shortOfRoom = engine.isShortOfRoom

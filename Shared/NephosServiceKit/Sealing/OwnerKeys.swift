@@ -59,7 +59,8 @@ public final class OwnerKeys {
     private static let deleteDamaged = SQL("DELETE FROM owner_keys_damaged WHERE owner = ?1")
 
     private let masters: [String: OwnerKey]
-    private let newest: String
+    /// Which master key wraps keys from now on.
+    let newest: String
     /// Opened keys. Emptied when full: opening one again costs microseconds.
     private var cache: [Owner: OwnerKey] = [:]
     private let cacheMax: Int
@@ -80,7 +81,7 @@ public final class OwnerKeys {
             guard let bytes = Data(base64Encoded: text), bytes.count == OwnerKey.byteCount else {
                 throw CloudError(.configurationInvalid, "A master key must be 32 bytes in base64.")
             }
-            let id = SHA256.hash(data: bytes).prefix(8).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+            let id = Self.id(ofMasterKey: bytes)
             masters[id] = OwnerKey(SymmetricKey(data: bytes))
             if newest == nil { newest = id }
         }
@@ -88,6 +89,11 @@ public final class OwnerKeys {
         self.masters = masters
         self.newest = newest
         self.cacheMax = cacheMax
+    }
+
+    /// What a master key is called. Nobody learns the key by it.
+    private static func id(ofMasterKey bytes: Data) -> String {
+        SHA256.hash(data: bytes).prefix(8).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
     }
 
     /// What there is of an owner's key.

@@ -222,6 +222,13 @@ public nonisolated struct WireCheckHealthReply: @unchecked Sendable {
     set {_uniqueStorage()._shortOfRoom = newValue}
   }
 
+  /// Which master key its secret file has first, as the service has read it: 16
+  /// hexadecimal digits, the beginning of the key's SHA-256.
+  public var newestMasterKey: String {
+    get {_storage._newestMasterKey}
+    set {_uniqueStorage()._newestMasterKey = newValue}
+  }
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -408,7 +415,7 @@ nonisolated extension WireCheckHealth: SwiftProtobuf.Message, SwiftProtobuf._Mes
 
 nonisolated extension WireCheckHealthReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".CheckHealthReply"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}service\0\u{1}version\0\u{3}uptime_milliseconds\0\u{1}counters\0\u{3}follower_lag\0\u{3}uses_newest_master_key\0\u{3}device_budget\0\u{3}account_budget\0\u{1}epoch\0\u{3}old_copy_found_at\0\u{3}budget_bytes_per_call\0\u{3}budget_rows_per_call\0\u{3}short_of_room\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}service\0\u{1}version\0\u{3}uptime_milliseconds\0\u{1}counters\0\u{3}follower_lag\0\u{3}uses_newest_master_key\0\u{3}device_budget\0\u{3}account_budget\0\u{1}epoch\0\u{3}old_copy_found_at\0\u{3}budget_bytes_per_call\0\u{3}budget_rows_per_call\0\u{3}short_of_room\0\u{4}\u{7}newest_master_key\0")
 
   fileprivate class _StorageClass {
     var _service: String = String()
@@ -424,6 +431,7 @@ nonisolated extension WireCheckHealthReply: SwiftProtobuf.Message, SwiftProtobuf
     var _budgetBytesPerCall: UInt32 = 0
     var _budgetRowsPerCall: UInt32 = 0
     var _shortOfRoom: Bool = false
+    var _newestMasterKey: String = String()
 
       // This property is used as the initial default value for new instances of the type.
       // The type itself is protecting the reference to its storage via CoW semantics.
@@ -447,6 +455,7 @@ nonisolated extension WireCheckHealthReply: SwiftProtobuf.Message, SwiftProtobuf
       _budgetBytesPerCall = source._budgetBytesPerCall
       _budgetRowsPerCall = source._budgetRowsPerCall
       _shortOfRoom = source._shortOfRoom
+      _newestMasterKey = source._newestMasterKey
     }
   }
 
@@ -478,6 +487,7 @@ nonisolated extension WireCheckHealthReply: SwiftProtobuf.Message, SwiftProtobuf
         case 11: try { try decoder.decodeSingularUInt32Field(value: &_storage._budgetBytesPerCall) }()
         case 12: try { try decoder.decodeSingularUInt32Field(value: &_storage._budgetRowsPerCall) }()
         case 13: try { try decoder.decodeSingularBoolField(value: &_storage._shortOfRoom) }()
+        case 20: try { try decoder.decodeSingularStringField(value: &_storage._newestMasterKey) }()
         default: break
         }
       }
@@ -529,6 +539,9 @@ nonisolated extension WireCheckHealthReply: SwiftProtobuf.Message, SwiftProtobuf
       if _storage._shortOfRoom != false {
         try visitor.visitSingularBoolField(value: _storage._shortOfRoom, fieldNumber: 13)
       }
+      if !_storage._newestMasterKey.isEmpty {
+        try visitor.visitSingularStringField(value: _storage._newestMasterKey, fieldNumber: 20)
+      }
     }
     try unknownFields.traverse(visitor: &visitor)
   }
@@ -551,6 +564,7 @@ nonisolated extension WireCheckHealthReply: SwiftProtobuf.Message, SwiftProtobuf
         if _storage._budgetBytesPerCall != rhs_storage._budgetBytesPerCall {return false}
         if _storage._budgetRowsPerCall != rhs_storage._budgetRowsPerCall {return false}
         if _storage._shortOfRoom != rhs_storage._shortOfRoom {return false}
+        if _storage._newestMasterKey != rhs_storage._newestMasterKey {return false}
         return true
       }
       if !storagesAreEqual {return false}
