@@ -228,6 +228,14 @@ import Testing
                 try await two.run("docs", "get", "-r", package + "/Contents", folder + "/gots").output
                     == "Got 1 file (10 B).\n")
             #expect(try await two.run(shell: "diff -r \(folder)/gots \(folder)/tree/Film.bundle/Contents").status == 0)
+            // What cannot be in its place keeps no other member from its own.
+            for name in ["a", "b", "c"] { try write(name, to: folder + "/Two.bundle/in/" + name) }
+            #expect(try await two.run("docs", "put", "--package", folder + "/Two.bundle").status == 0)
+            try write("in the way", to: folder + "/some/in/b/x")
+            let some = try await two.run("docs", "get", "-r", "Two.bundle/in", folder + "/some")
+            #expect(some.status == 64 && some.output == "Got 2 files (2 B).\n", "\(some)")
+            #expect(some.errors.contains("/Documents/Two.bundle/in/b"), "\(some)")
+            #expect(try String(contentsOfFile: folder + "/some/in/c", encoding: .utf8) == "c")
         }
     }
 }

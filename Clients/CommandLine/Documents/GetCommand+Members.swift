@@ -30,20 +30,33 @@ extension DocumentsCommand.Get {
         try place.makeFolder()
         var places = [member.pathBytes: place]
         var reports: [Report] = []
+        var failures = ItemFailures()
+        var end: CloudError?
         // A folder comes before what is in it; what is in a package was checked when its list was read.
         for member in found.members {
-            guard let folder = places[member.folder] else { continue }
+            // What is in a folder that could not be made fails with it.
+            guard end == nil, let folder = places[member.folder] else { continue }
             let file = folder.appending(member.nameBytes)
-            if member.kind == .folder {
-                try file.makeFolder()
-                places[member.pathBytes] = file
-            } else {
-                try await fetch(member, of: found.item, to: file, followsLinks: false, in: container)
-                reports.append(Report(path: found.item.path(of: member), file: file.text, size: member.size))
+            let path = found.item.path(of: member)
+            do throws(CloudError) {
+                if member.kind == .folder {
+                    try file.makeFolder()
+                    places[member.pathBytes] = file
+                } else {
+                    try await fetch(member, of: found.item, to: file, followsLinks: false, in: container)
+                    reports.append(Report(path: path, file: file.text, size: member.size))
+                }
+            } catch {
+                failures.add(path, error)
+                if ItemFailures.concernsAll(error) { end = error }
             }
         }
+        failures.list("not got")
         let bytes = reports.reduce(UInt64(0)) { $0.addingClamped($1.size) }
-        try output.print(reports, text: Self.text(reports.count, bytes))
+        let failed = failures.rows.map { Report(path: $0.path, file: "", size: 0, failure: $0) }
+        try output.print(reports + failed, text: Self.text(reports.count, bytes))
+        if let end { throw end }
+        try failures.end()
     }
 
     private func fetch(
