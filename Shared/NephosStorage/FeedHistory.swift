@@ -103,6 +103,9 @@ public struct FeedHistory: Sendable {
 enum UniqueNumber {
     private static let randomBits: UInt64 = 20
 
+    /// In milliseconds since 1970.
+    static func time(of number: UInt64) -> UInt64 { number >> randomBits }
+
     /// One that is greater than what was seen. Far below 2^63 for two hundred years.
     static func next(after seen: UInt64, at now: Timestamp, random: UInt64) -> UInt64 {
         let time = max(now.milliseconds, (seen >> randomBits) + 1) & (1 << 42 - 1)
@@ -111,6 +114,11 @@ enum UniqueNumber {
 }
 
 extension Feed {
+    /// When an epoch began.
+    public static func beginning(ofEpoch epoch: UInt64) -> Timestamp {
+        Timestamp(milliseconds: UniqueNumber.time(of: epoch))
+    }
+
     /// Begins a run, before anything else, in the transaction that opens the
     /// database. An empty database begins its first epoch.
     ///

@@ -1,9 +1,12 @@
 import NephosBulk
 import NephosBus
+import NephosContent
 import NephosCore
 import NephosKit
 import NephosSimulation
+import NephosStorage
 import NephosWire
+import Synchronization
 import Testing
 
 /// What a device's own half does when the service is slow, or refuses it.
@@ -79,6 +82,48 @@ import Testing
         house.cloud.network.run(for: .milliseconds(500))
         house.cloud.network.faults = .none
         #expect(house.store([content(1)], with: client).allSatisfy { $0.isSuccess })
+    }
+
+    /// Whoever reads gives up after half a minute in which nothing came, and has heard nothing yet by which the line
+    /// could be known.
+    @Test(arguments: [1, 40]) func whatIsLostBeforeAnythingWasHeardIsFetchedInTime(count: Int) throws {
+        let house = try BulkHouse()
+        let mover = try TestBulk(of: house.cloud)
+        // Of more than the service may send at once.
+        let chunks = (0..<count).map { content($0, count: 200_000) }
+        let first = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 16 << 20))
+        #expect(house.store(chunks, with: first).allSatisfy { $0.isSuccess })
+        let client = try mover.connect(BulkClient.Purpose())
+        house.cloud.network.run(for: .seconds(5))
+        house.cloud.network.offloadTime = .milliseconds(10)
+        var fetched: [Int: [UInt8]] = [:]
+        for (index, chunk) in chunks.enumerated() {
+            client.fetch(id(of: chunk)) { fetched[index] = try? $0.get().withContent { [UInt8]($0) } }
+        }
+        // The requests arrive, and no answer does.
+        house.cloud.network.run(for: .milliseconds(5))
+        house.cloud.network.faults = Faults(loss: 1)
+        house.cloud.network.run(for: .seconds(9))
+        house.cloud.network.faults = .none
+        #expect(fetched.isEmpty)
+        _ = house.cloud.network.run(within: .seconds(20)) { fetched.count == count }
+        #expect(fetched.count == count && fetched.allSatisfy { $0.value == chunks[$0.key] })
+    }
+
+    /// A line on which the first answer takes a while carries nothing twice but that one.
+    @Test func aSlowLineIsNotFilledWithWhatIsOnItsWay() throws {
+        let reads = Counter()
+        let house = try BulkHouse { CountingStore($0, reads) }
+        let mover = try TestBulk(of: house.cloud)
+        let chunks = (0..<20).map { content($0, count: 100_000) }
+        let first = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 16 << 20))
+        #expect(house.store(chunks, with: first).allSatisfy { $0.isSuccess })
+        let client = try mover.connect(BulkClient.Purpose())
+        house.cloud.network.run(for: .seconds(5))
+        house.cloud.network.faults = Faults(latency: .seconds(12)...(.seconds(12)))
+        #expect(try house.fetch(chunks.map(id), with: client).map { try $0.get() } == chunks)
+        house.cloud.network.run(for: .seconds(60))
+        #expect(reads.count.withLock { (20...23).contains($0) })
     }
 
     @Test func whoIsGivenTicketsThatAreNoneAsksMoreAndMoreSeldom() throws {
@@ -288,4 +333,31 @@ import Testing
         #expect(house.store([content(2)], with: client).map(\.code) == [.networkFailure])
         #expect(house.fetch([id(of: content(1))], with: client).map(\.code) == [.networkFailure])
     }
+}
+
+/// Counts the chunks that are read.
+private final class CountingStore: BlobStore {
+    private let store: SegmentStore
+    private let reads: Counter
+
+    init(_ store: SegmentStore, _ reads: Counter) { (self.store, self.reads) = (store, reads) }
+
+    func put(_ group: inout ChunkGroup, in partition: Int) throws -> StoredGroup {
+        try store.put(&group, in: partition)
+    }
+    func read(_ place: SegmentPlace, of id: ChunkID, into bytes: UnsafeMutableRawBufferPointer) throws {
+        reads.count.withLock { $0 += 1 }
+        try store.read(place, of: id, into: bytes)
+    }
+    func readRaw(_ segment: SegmentID, at offset: Int, into bytes: UnsafeMutableRawBufferPointer) throws -> Int {
+        try store.readRaw(segment, at: offset, into: bytes)
+    }
+    func remove(_ segment: SegmentID) throws { try store.remove(segment) }
+    func segments(in partition: Int) throws -> [SegmentState] { try store.segments(in: partition) }
+    var room: DiskRoom? { store.room }
+    func drop(partition: Int) { store.drop(partition: partition) }
+}
+
+private final class Counter: Sendable {
+    let count = Mutex(0)
 }

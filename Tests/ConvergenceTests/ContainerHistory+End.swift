@@ -81,8 +81,7 @@ extension ContainerHistory {
                 for name in entry.renditionNames { _ = try await container.rendition(named: name, of: entry.id) }
                 if entry.kind == .package { _ = try await container.packageMembers(of: entry.id) }
                 let data: Data
-                // An answer that was lost before anything was heard is missed after half a minute.
-                do { data = try await container.read(entry.id, timeout: .seconds(180)) } catch {
+                do { data = try await container.read(entry.id) } catch {
                     throw Violation(
                         "\(members[index].name) cannot read \(entry.path), \(entry.id) of \(entry.size): \(error)")
                 }

@@ -60,9 +60,6 @@ extension ContainerHistory {
                 let contents = ([item.content] + item.conflicts).filter { !$0.version.isEmpty }
                 guard contents.allSatisfy({ held[name]?.contains($0.root + $0.inline) == true }) else { continue }
                 guard let now = after[name]?[id] else { throw Violation("\(id) is gone, and was \(item)") }
-                // The service makes nothing in a folder that lies in the trash. What it has lost of such a one comes back to
-                // where a person finds it: seen by somebody who wanted it gone, and not lost.
-                guard !Self.liesInTrash(item, items) else { continue }
                 guard item.whatStays == now.whatStays else {
                     throw Violation(
                         """
@@ -73,16 +70,6 @@ extension ContainerHistory {
                 }
             }
         }
-    }
-
-    /// Whether a folder that the item is in lies in the trash.
-    private static func liesInTrash(_ item: WireDocumentItem, _ items: [DocumentID: WireDocumentItem]) -> Bool {
-        var next = DocumentID(bytes: item.parent)
-        while let folder = next.flatMap({ items[$0] }) {
-            guard !folder.hasTrash else { return true }
-            next = DocumentID(bytes: folder.parent)
-        }
-        return false
     }
 
     private static func list(_ items: [DocumentID: WireDocumentItem]) -> String {
@@ -115,8 +102,18 @@ struct LastingItem: Hashable {
     var parent: DocumentID?
     var name: String
     /// The current one, and those that it is in conflict with: of these it may be another.
-    var contents: Set<DocumentID>
-    var batch: DocumentID?
+    var contents: Set<Authored>
+    var deletion: Authored?
+    /// Who has made it.
+    var made: Authored
+
+    /// What was done by whom, and when.
+    struct Authored: Hashable {
+        var id: DocumentID?
+        var app: String
+        var device: String
+        var time: Int64
+    }
 }
 
 extension WireDocumentItem {
@@ -133,7 +130,15 @@ extension WireDocumentItem {
     fileprivate var whatStays: LastingItem {
         LastingItem(
             kind: kind, parent: DocumentID(bytes: parent), name: plainName,
-            contents: Set(([content] + conflicts).compactMap { DocumentID(bytes: $0.version) }),
-            batch: hasTrash ? DocumentID(bytes: trash.batch) : nil)
+            contents: Set(
+                ([content] + conflicts).filter { !$0.version.isEmpty }.map {
+                    LastingItem.Authored(
+                        id: DocumentID(bytes: $0.version), app: $0.appID, device: $0.deviceID, time: $0.committed)
+                }),
+            deletion: hasTrash
+                ? LastingItem.Authored(
+                    id: DocumentID(bytes: trash.batch), app: trash.appID, device: trash.deviceID, time: trash.trashed)
+                : nil,
+            made: LastingItem.Authored(id: nil, app: made.appID, device: made.deviceID, time: made.made))
     }
 }

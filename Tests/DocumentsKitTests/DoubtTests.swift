@@ -237,7 +237,8 @@ import Testing
         }
     }
 
-    /// Not only that it was there: its attributes, that it lay in the trash, and what lost and nobody has resolved.
+    /// Not only that it was there: its attributes, that it lay in the trash, and what lost and nobody has resolved; and of
+    /// each who has done it, and when.
     @Test func whatIsOfferedAgainIsAsItWas() async throws {
         try await withContainers { cloud in
             let (one, two) = (try await cloud.open(), try await cloud.open())
@@ -248,9 +249,11 @@ import Testing
             try await one.container.put(Data("1".utf8), at: "new")
             try await one.container.put(Data("1".utf8), at: "trashed")
             try await one.container.trash(["trashed"])
+            try await one.container.put(Data("1".utf8), at: "f/g/deep", makesFolders: true)
             try await one.settle()
             try await two.settle()
             two.setOffline(true)
+            cloud.simulation.use { $0.network.run(for: .seconds(60)) }
             for path in ["old", "new"] {
                 try await one.container.setAttributes(path)
                 try await one.container.put(Data("one".utf8), at: path)
@@ -260,8 +263,12 @@ import Testing
             two.setOffline(false)
             try await two.settle()
             try await one.settle()
+            try await two.container.trash(["f"])
+            try await two.settle()
+            try await one.settle()
             let before = try await one.container.held()
             two.session.close()
+            cloud.simulation.use { $0.network.run(for: .seconds(60)) }
             try cloud.simulation.use { try $0.restore(copy, of: .documents) }
             try await one.container.scope.waitUntilCurrent(timeout: .seconds(120))
             try await one.settle()
@@ -269,30 +276,59 @@ import Testing
             try await three.settle()
             let after = try await three.container.held()
             #expect(after == before)
-            #expect(before.filter { !$0.conflicts.isEmpty }.count == 2 && before.filter { $0.isTrashed }.count == 1)
+            #expect(before.filter { !$0.conflicts.isEmpty }.count == 2 && before.filter(\.hasTrash).count == 2)
+            let conflicts = before.flatMap(\.conflicts)
+            #expect(Set(before.map(\.made.deviceID) + conflicts.map(\.deviceID)).count == 2)
+        }
+    }
+
+    /// Another device has offered the folder's deletion before.
+    @Test func whatWasLostInATrashedFolderComesBackIntoTheTrash() async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.settle()
+            try await one.container.put(Data("0".utf8), at: "f/old", makesFolders: true)
+            try await one.container.put(Data("0".utf8), at: "moved")
+            try await one.settle()
+            try await two.settle()
+            two.setOffline(true)
+            let copy = try cloud.simulation.use { try $0.copyStorage(of: .documents) }
+            try await one.container.put(Data("1".utf8), at: "f/g/new", makesFolders: true)
+            try await one.container.put(Data("1".utf8), at: "f/old")
+            try await one.container.move("moved", to: "f/g/moved")
+            try await one.container.trash(["f"])
+            try await one.settle()
+            let before = try await one.container.held()
+            one.setOffline(true)
+            try cloud.simulation.use { try $0.restore(copy, of: .documents) }
+            two.setOffline(false)
+            // It was not there while the others did that, and deletes the folder as it was.
+            try await two.container.scope.waitUntilCurrent(timeout: .seconds(120))
+            try await two.container.trash(["f"])
+            try await two.settle()
+            one.setOffline(false)
+            try await one.container.scope.waitUntilCurrent(timeout: .seconds(120))
+            try await one.settle()
+            let three = try await cloud.open()
+            try await three.settle()
+            #expect(try await three.paths().isEmpty)
+            let after = try await three.container.held()
+            #expect(after.map(\.parent) == before.map(\.parent))
+            #expect(after.map(\.content) == before.map(\.content))
+            #expect(after.filter(\.hasTrash).count == 1)
         }
     }
 }
 
-private struct Held: Hashable {
-    var id: DocumentID
-    var text: String
-    var attributes: WireItemAttributes
-    var conflicts: [String]
-    var isTrashed: Bool
-}
-
 extension UbiquityContainer {
-    /// Everything, with all that is said of it.
-    fileprivate func held() async throws -> [Held] {
+    /// Everything, with all that is said of it; conflicts in no order.
+    fileprivate func held() async throws -> [WireDocumentItem] {
         try read { documents in
-            try documents.all().map { item in
-                Held(
-                    id: item.id, text: String(decoding: item.wire.content.inline, as: UTF8.self),
-                    attributes: item.wire.attributes,
-                    conflicts: item.wire.conflicts.map { String(decoding: $0.inline, as: UTF8.self) },
-                    isTrashed: item.isTrashed)
-            }.sorted { $0.id < $1.id }
+            try documents.all().sorted { $0.id < $1.id }.map { item in
+                var wire = item.wire
+                wire.conflicts.sort { $0.version.lexicographicallyPrecedes($1.version) }
+                return wire
+            }
         }
     }
 

@@ -183,7 +183,7 @@ final class ContentDownload {
                     break
                 }
                 fetching += 1
-                client?.fetch(chunk.id) { [self] result in take(result, chunk, offset) }
+                client?.fetch(chunk.id, patience: patience) { [self] result in take(result, chunk, offset) }
             }
         } catch { return end(.failure(CloudError(wrapping: error))) }
         if fetching == 0, looking == 0, lacking.isEmpty, next == nil, isAtEnd {

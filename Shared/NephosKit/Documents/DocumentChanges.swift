@@ -35,7 +35,7 @@ enum DocumentChanges {
         case .attributes(let set): item.attributes.merge(set)
         case .trash(let trash):
             guard !item.hasTrash else { break }
-            item.trash = WireTrashNote()
+            item.trash = trash.note
             item.trash.batch = trash.batch
         case .restore: item.clearTrash()
         case .remove: return nil
@@ -55,8 +55,11 @@ enum DocumentChanges {
         item.placeVersion = create.placeVersion
         if create.hasContent { item.content = create.content }
         if create.hasAttributes { item.attributes = create.attributes }
+        if create.hasMade { item.made = create.made }
         return item
     }
+
+    // MARK: Offering again
 
     /// What makes the item again as it was, where the server has lost it.
     static func creation(of item: WireDocumentItem, named id: DocumentID) -> [WireDocumentChange] {
@@ -67,11 +70,12 @@ enum DocumentChanges {
         create.placeVersion = item.placeVersion
         if item.hasContent { create.content = offered(item.content) }
         if item.hasAttributes { create.attributes = item.attributes }
+        if item.hasMade { create.made = item.made }
         create.clash = .rename
-        var changes = [WireDocumentChange(id, .create(create))]
+        var changes = [WireDocumentChange(offered: id, .create(create))]
         changes += conflicts(of: item, lackedBy: nil, of: id)
-        changes += item.renditions.map { WireDocumentChange(id, .rendition(offered($0))) }
-        if item.hasTrash { changes.append(WireDocumentChange(id, .trash(trash(item.trash.batch)))) }
+        changes += item.renditions.map { WireDocumentChange(offered: id, .rendition(offered($0))) }
+        if item.hasTrash { changes.append(WireDocumentChange(offered: id, .trash(trash(item.trash)))) }
         return changes
     }
 
@@ -90,17 +94,18 @@ enum DocumentChanges {
             replace.content = offered(item.content)
             // What it was in conflict with already stays in conflict.
             if isLater, !item.conflicts.contains(where: { $0.version == older.content.version }) {
-                replace.content.base = older.content.version
+                replace.takePlace(of: older.content.version)
             }
-            changes.append(WireDocumentChange(id, .replace(replace)))
+            changes.append(WireDocumentChange(offered: id, .replace(replace)))
         }
         for rendition in item.renditions
         where !older.renditions.contains(where: { $0.content.version == rendition.content.version }) {
-            changes.append(WireDocumentChange(id, .rendition(offered(rendition))))
+            changes.append(WireDocumentChange(offered: id, .rendition(offered(rendition))))
         }
         changes += conflicts(of: item, lackedBy: older, of: id)
         if item.attributes != older.attributes {
-            changes.append(WireDocumentChange(id, .attributes(attributes(item.attributes, from: older.attributes))))
+            changes.append(
+                WireDocumentChange(offered: id, .attributes(attributes(item.attributes, from: older.attributes))))
         }
         if item.placeVersion != older.placeVersion {
             var place = WirePlaceItem()
@@ -108,12 +113,12 @@ enum DocumentChanges {
             place.name = item.name
             place.placeVersion = item.placeVersion
             place.clash = .rename
-            changes.append(WireDocumentChange(id, .place(place)))
+            changes.append(WireDocumentChange(offered: id, .place(place)))
         }
         if item.hasTrash, !older.hasTrash {
-            changes.append(WireDocumentChange(id, .trash(trash(item.trash.batch))))
+            changes.append(WireDocumentChange(offered: id, .trash(trash(item.trash))))
         } else if !item.hasTrash, older.hasTrash {
-            changes.append(WireDocumentChange(id, .restore(.renaming)))
+            changes.append(WireDocumentChange(offered: id, .restore(.renaming)))
         }
         return changes
     }
@@ -132,8 +137,8 @@ enum DocumentChanges {
             var replace = WireReplaceContent()
             replace.content = offered(conflict)
             // It is to take nobody's place.
-            if there.contains(where: { $0.version == conflict.base }) { replace.content.base = Data() }
-            return WireDocumentChange(id, .replace(replace))
+            if there.contains(where: { $0.version == conflict.base }) { replace.takeNobodysPlace() }
+            return WireDocumentChange(offered: id, .replace(replace))
         }
     }
 
@@ -154,9 +159,10 @@ enum DocumentChanges {
         return set
     }
 
-    private static func trash(_ batch: Data) -> WireTrashItem {
+    private static func trash(_ note: WireTrashNote) -> WireTrashItem {
         var trash = WireTrashItem()
-        trash.batch = batch
+        trash.batch = note.batch
+        if note.seal != 0 { trash.note = note }
         return trash
     }
 
@@ -168,9 +174,10 @@ enum DocumentChanges {
         return set
     }
 
-    /// Without what the service fills in.
+    /// With what the service has filled in where it knows its own words again, and else without.
     private static func offered(_ content: WireDocumentContent) -> WireDocumentContent {
         var content = content
+        guard content.seal == 0 else { return content }
         content.deviceID = ""
         content.appID = ""
         content.committed = 0
@@ -183,6 +190,12 @@ extension WireDocumentChange {
         self.init()
         item = id.wire
         self.kind = kind
+    }
+
+    /// One that the service has lost.
+    fileprivate init(offered id: DocumentID, _ kind: OneOf_Kind) {
+        self.init(id, kind)
+        offered = true
     }
 
     /// The folder that it puts something into; nil: none.
@@ -244,6 +257,15 @@ extension WireReplaceContent {
     /// No version is called so: what is made from it takes nothing's place.
     static let nothing = Data(count: DocumentID.byteCount)
 
-    /// Whether it becomes no content of the item, but a version beside it.
-    var isBeside: Bool { content.base == Self.nothing }
+    /// Whether it becomes no content of the item, but a version or a conflict beside it.
+    var isBeside: Bool { content.base == Self.nothing || over == Self.nothing }
+
+    /// An offered content takes a version's place, whatever it was made from. A sealed one stays as it was.
+    fileprivate mutating func takePlace(of version: Data) {
+        if content.seal == 0 { content.base = version } else { over = version }
+    }
+
+    fileprivate mutating func takeNobodysPlace() {
+        if content.seal == 0 { content.base = Data() } else { over = Self.nothing }
+    }
 }

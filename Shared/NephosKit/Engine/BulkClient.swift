@@ -356,7 +356,14 @@ package final class BulkClient {
         watchdog = loop.schedule(after: Self.patience / 5) { [weak self] in
             guard let self, socket != nil else { return }
             let isWaiting = pending.count + fetching.count > pauses.count { $0.value.timer != nil }
-            if pass != nil, isWaiting, loop.monotonicNow - lastHeard > patience { heardNothing() }
+            if let pass, isWaiting {
+                let silence = loop.monotonicNow - lastHeard
+                if silence > patience {
+                    heardNothing()
+                } else if isConnected {
+                    fetching.probe(pass, after: silence)
+                }
+            }
             watch()
         }
     }

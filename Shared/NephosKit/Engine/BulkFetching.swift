@@ -8,9 +8,16 @@ final class BulkFetching {
     /// Bytes that this device takes before it has looked at them.
     private static let windowBytes = 6 << 20
 
+    /// How long nothing is heard before one chunk is asked for once more; of readers that are less patient, a third of
+    /// what they wait.
+    private static let probePause: Duration = .seconds(10)
+
     private struct Pending {
         var chunk: ChunkID
+        var patience: Duration
         var isAsked = false
+        /// When it was asked for last, among all that were.
+        var order = 0
         var completion: (Result<BulkFrame, CloudError>) -> Void
     }
 
@@ -21,6 +28,17 @@ final class BulkFetching {
     /// Bytes that have come on this connection under this ticket, and that the service was told it may send in all.
     private var taken = 0
     private var granted = 0
+    /// How often something was asked for.
+    private var asked = 0
+    /// One that was asked for once more, under another number.
+    private var probe: Probe?
+
+    private struct Probe {
+        var number: UInt64
+        var original: UInt64
+        var order: Int
+        var sent: Duration
+    }
 
     init(_ client: BulkClient) { self.client = client }
 
@@ -28,14 +46,16 @@ final class BulkFetching {
 
     func has(_ number: UInt64) -> Bool { pending[number] != nil }
 
-    func fetch(_ chunk: ChunkID, then completion: @escaping (Result<BulkFrame, CloudError>) -> Void) {
+    func fetch(
+        _ chunk: ChunkID, patience: Duration, then completion: @escaping (Result<BulkFrame, CloudError>) -> Void
+    ) {
         if let ended = client.ended {
             client.loop.schedule(after: .zero) { completion(.failure(ended)) }
             return
         }
         client.noteStart()
         let number = client.nextNumber()
-        pending[number] = Pending(chunk: chunk, completion: completion)
+        pending[number] = Pending(chunk: chunk, patience: patience, completion: completion)
         waiting.append(number)
         client.goOn()
     }
@@ -57,19 +77,64 @@ final class BulkFetching {
             }
             let frame = BulkFrame.control(.get, pass.ticket, number: number, chunk: request.chunk)
             guard client.send(frame, as: pass.ticket) else { break }
+            asked += 1
             pending[number]?.isAsked = true
+            pending[number]?.order = asked
             askedCount += 1
             count += 1
         }
         waiting.removeFirst(count)
     }
 
+    // MARK: Silence
+
+    /// The line may be slow, or answers may be lost. To ask for all again would fill a slow one; so one is asked for, once
+    /// for each ``probePause``. A service answers in order: what was asked before something that is answered, and is not
+    /// answered itself, is lost.
+    ///
+    /// - Parameter silence: How long nothing was heard.
+    func probe(_ pass: BulkClient.Pass, after silence: Duration) {
+        let pause = pending.values.reduce(Self.probePause) { min($0, $1.patience / 3) }
+        guard min(silence, client.loop.monotonicNow - (probe?.sent ?? .zero)) > max(pause, .seconds(1)),
+            let (original, request) = pending.filter(\.value.isAsked).min(by: { $0.key < $1.key })
+        else { return }
+        // What was lost may have used up what the service may send.
+        let more = granted + BulkLimits.counted(BulkLimits.chunkBytesMax)
+        guard client.send(BulkFrame.control(.credit, pass.ticket, number: UInt64(more)), as: pass.ticket) else { return }
+        granted = more
+        let number = client.nextNumber()
+        let frame = BulkFrame.control(.get, pass.ticket, number: number, chunk: request.chunk)
+        guard client.send(frame, as: pass.ticket) else { return }
+        asked += 1
+        probe = Probe(number: number, original: original, order: asked, sent: client.loop.monotonicNow)
+    }
+
+    /// Asks again for what is lost, since an answer has come.
+    ///
+    /// - Returns: Which of the requests it answers.
+    private func noteAnswer(_ number: UInt64) -> UInt64 {
+        guard let probe else { return number }
+        let isProbe = number == probe.number
+        guard let order = isProbe ? probe.order : pending[number]?.order else { return number }
+        let answered = isProbe ? probe.original : number
+        if isProbe { self.probe = nil }
+        let lost = pending.filter { $0.key != answered && $0.value.isAsked && $0.value.order < order }.keys
+        if !lost.isEmpty || isProbe && pending[answered].map({ $0.isAsked && $0.order < order }) ?? false {
+            // How much of what the service may send was lost nobody knows: it gets all of that anew.
+            taken = max(taken, granted)
+        }
+        for number in lost { askAgain(number) }
+        waiting.sort()
+        return answered
+    }
+
     func take(_ frame: BulkFrame) {
         taken += BulkLimits.counted(frame.contentBytes)
-        guard let request = pending[frame.number] else { return }
+        let number = noteAnswer(frame.number)
+        guard let request = pending[number] else { return }
         let isTrue = request.chunk == frame.chunk && frame.withContent { ChunkID(hashing: $0) } == frame.chunk
         end(
-            frame.number,
+            number,
             isTrue
                 ? .success(frame)
                 : .failure(CloudError(.storageFailure, "The server sent other bytes than the chunk's.")))
@@ -88,6 +153,7 @@ final class BulkFetching {
     func restart(isNew: Bool) {
         if isNew { taken = 0 }
         granted = taken
+        probe = nil
         for number in pending.keys.sorted() { askAgain(number) }
         waiting.sort()
     }
@@ -107,7 +173,12 @@ final class BulkFetching {
 
 extension BulkClient {
     /// Fetches a chunk, verified. The completion runs on the loop, once.
-    package func fetch(_ chunk: ChunkID, then completion: @escaping (Result<BulkFrame, CloudError>) -> Void) {
-        fetching.fetch(chunk, then: completion)
+    ///
+    /// - Parameter patience: How long nothing may come before its caller gives up; by then it was asked for again twice.
+    package func fetch(
+        _ chunk: ChunkID, patience: Duration = .seconds(30),
+        then completion: @escaping (Result<BulkFrame, CloudError>) -> Void
+    ) {
+        fetching.fetch(chunk, patience: patience, then: completion)
     }
 }

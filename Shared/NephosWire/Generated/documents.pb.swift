@@ -198,11 +198,42 @@ public nonisolated struct WireDocumentItem: @unchecked Sendable {
     set {_uniqueStorage()._announcements = newValue}
   }
 
+  /// Who has made it. Filled in by the service; of what an earlier release has made there is none.
+  public var made: WireMakerNote {
+    get {_storage._made ?? WireMakerNote()}
+    set {_uniqueStorage()._made = newValue}
+  }
+  /// Returns true if `made` has been explicitly set.
+  public var hasMade: Bool {_storage._made != nil}
+  /// Clears the value of `made`. Subsequent reads from it will return its default value.
+  public mutating func clearMade() {_uniqueStorage()._made = nil}
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
 
   fileprivate var _storage = _StorageClass.defaultInstance
+}
+
+/// Who has made an item, with which app, and when.
+public nonisolated struct WireMakerNote: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var deviceID: String = String()
+
+  public var appID: String = String()
+
+  /// Nanoseconds since 1970.
+  public var made: Int64 = 0
+
+  /// By which the service knows its own words again (see "Offering again"). Keep it; nobody else can read it.
+  public var seal: UInt64 = 0
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
 }
 
 /// A further content of an item, under a name of its own. It conflicts with nothing: the last one stands.
@@ -292,6 +323,9 @@ public nonisolated struct WireDocumentContent: Sendable {
 
   public var committed: Int64 = 0
 
+  /// By which the service knows these three again, of this content of this item (see "Offering again"). Keep it.
+  public var seal: UInt64 = 0
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -346,6 +380,11 @@ public nonisolated struct WireTrashNote: Sendable {
   public var deviceID: String = String()
 
   public var trashed: Int64 = 0
+
+  public var appID: String = String()
+
+  /// By which the service knows these three again, of this batch and item (see "Offering again"). Keep it.
+  public var seal: UInt64 = 0
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -557,6 +596,10 @@ public nonisolated struct WireDocumentChange: Sendable {
     set {kind = .versions(newValue)}
   }
 
+  /// The service has lost this with a copy, and is offered it again as it was (see "Offering again"): also where it, or
+  /// the folder that it is put into, lies in the trash. What it says of who did it, and when, holds if its seals do.
+  public var offered: Bool = false
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public nonisolated enum OneOf_Kind: Equatable, Sendable {
@@ -625,6 +668,16 @@ public nonisolated struct WireCreateItem: @unchecked Sendable {
     set {_uniqueStorage()._clash = newValue}
   }
 
+  /// Of what is offered again: who had made it.
+  public var made: WireMakerNote {
+    get {_storage._made ?? WireMakerNote()}
+    set {_uniqueStorage()._made = newValue}
+  }
+  /// Returns true if `made` has been explicitly set.
+  public var hasMade: Bool {_storage._made != nil}
+  /// Clears the value of `made`. Subsequent reads from it will return its default value.
+  public mutating func clearMade() {_uniqueStorage()._made = nil}
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -650,6 +703,10 @@ public nonisolated struct WireReplaceContent: Sendable {
 
   /// In place of becoming a conflict the change is refused with CONSTRAINT_VIOLATION.
   public var failOnConflict: Bool = false
+
+  /// Of what is offered again: the version whose place it takes, where that is not its base any more; 16 zeros: none's.
+  /// Empty: its base.
+  public var over: Data = Data()
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -772,11 +829,22 @@ public nonisolated struct WireTrashItem: Sendable {
   /// What the device itself has changed in the folder since then, 1000 items at most.
   public var changed: [WireSeenItem] = []
 
+  /// Of what is offered again: who had put it there, and when.
+  public var note: WireTrashNote {
+    get {_note ?? WireTrashNote()}
+    set {_note = newValue}
+  }
+  /// Returns true if `note` has been explicitly set.
+  public var hasNote: Bool {self._note != nil}
+  /// Clears the value of `note`. Subsequent reads from it will return its default value.
+  public mutating func clearNote() {self._note = nil}
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
 
   fileprivate var _seen: WireChangeToken? = nil
+  fileprivate var _note: WireTrashNote? = nil
 }
 
 public nonisolated struct WireSeenItem: Sendable {
@@ -885,6 +953,35 @@ public nonisolated struct WireAnnounceContent: Sendable {
   public var version: Data = Data()
 
   public var length: UInt64 = 0
+
+  /// Of an item that is not there yet: what it is going to be. Others see it coming (see "What is coming").
+  public var coming: WireComingItem {
+    get {_coming ?? WireComingItem()}
+    set {_coming = newValue}
+  }
+  /// Returns true if `coming` has been explicitly set.
+  public var hasComing: Bool {self._coming != nil}
+  /// Clears the value of `coming`. Subsequent reads from it will return its default value.
+  public mutating func clearComing() {self._coming = nil}
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+
+  fileprivate var _coming: WireComingItem? = nil
+}
+
+/// What an item is going to be.
+public nonisolated struct WireComingItem: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var kind: WireItemKind = .unspecified
+
+  public var parent: Data = Data()
+
+  public var name: Data = Data()
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -1272,6 +1369,11 @@ public nonisolated struct WireContainerInfo: Sendable {
   /// counts on the plan.
   public var classBytesMax: UInt64 = 0
 
+  /// How long what comes into the trash now is kept, and former versions, in days.
+  public var trashDays: UInt32 = 0
+
+  public var versionDays: UInt32 = 0
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -1291,7 +1393,7 @@ nonisolated extension WireNameClash: SwiftProtobuf._ProtoNameProviding {
 
 nonisolated extension WireDocumentItem: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".DocumentItem"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}kind\0\u{1}parent\0\u{1}name\0\u{3}place_version\0\u{1}content\0\u{1}attributes\0\u{1}trash\0\u{1}conflicts\0\u{1}renditions\0\u{1}announcements\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}kind\0\u{1}parent\0\u{1}name\0\u{3}place_version\0\u{1}content\0\u{1}attributes\0\u{1}trash\0\u{1}conflicts\0\u{1}renditions\0\u{1}announcements\0\u{1}made\0")
 
   fileprivate class _StorageClass {
     var _kind: WireItemKind = .unspecified
@@ -1304,6 +1406,7 @@ nonisolated extension WireDocumentItem: SwiftProtobuf.Message, SwiftProtobuf._Me
     var _conflicts: [WireDocumentContent] = []
     var _renditions: [WireRendition] = []
     var _announcements: [WireAnnouncement] = []
+    var _made: WireMakerNote? = nil
 
       // This property is used as the initial default value for new instances of the type.
       // The type itself is protecting the reference to its storage via CoW semantics.
@@ -1324,6 +1427,7 @@ nonisolated extension WireDocumentItem: SwiftProtobuf.Message, SwiftProtobuf._Me
       _conflicts = source._conflicts
       _renditions = source._renditions
       _announcements = source._announcements
+      _made = source._made
     }
   }
 
@@ -1352,6 +1456,7 @@ nonisolated extension WireDocumentItem: SwiftProtobuf.Message, SwiftProtobuf._Me
         case 8: try { try decoder.decodeRepeatedMessageField(value: &_storage._conflicts) }()
         case 9: try { try decoder.decodeRepeatedMessageField(value: &_storage._renditions) }()
         case 10: try { try decoder.decodeRepeatedMessageField(value: &_storage._announcements) }()
+        case 11: try { try decoder.decodeSingularMessageField(value: &_storage._made) }()
         default: break
         }
       }
@@ -1394,6 +1499,9 @@ nonisolated extension WireDocumentItem: SwiftProtobuf.Message, SwiftProtobuf._Me
       if !_storage._announcements.isEmpty {
         try visitor.visitRepeatedMessageField(value: _storage._announcements, fieldNumber: 10)
       }
+      try { if let v = _storage._made {
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 11)
+      } }()
     }
     try unknownFields.traverse(visitor: &visitor)
   }
@@ -1413,10 +1521,56 @@ nonisolated extension WireDocumentItem: SwiftProtobuf.Message, SwiftProtobuf._Me
         if _storage._conflicts != rhs_storage._conflicts {return false}
         if _storage._renditions != rhs_storage._renditions {return false}
         if _storage._announcements != rhs_storage._announcements {return false}
+        if _storage._made != rhs_storage._made {return false}
         return true
       }
       if !storagesAreEqual {return false}
     }
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireMakerNote: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".MakerNote"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}device_id\0\u{3}app_id\0\u{1}made\0\u{1}seal\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.deviceID) }()
+      case 2: try { try decoder.decodeSingularStringField(value: &self.appID) }()
+      case 3: try { try decoder.decodeSingularSInt64Field(value: &self.made) }()
+      case 4: try { try decoder.decodeSingularFixed64Field(value: &self.seal) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.deviceID.isEmpty {
+      try visitor.visitSingularStringField(value: self.deviceID, fieldNumber: 1)
+    }
+    if !self.appID.isEmpty {
+      try visitor.visitSingularStringField(value: self.appID, fieldNumber: 2)
+    }
+    if self.made != 0 {
+      try visitor.visitSingularSInt64Field(value: self.made, fieldNumber: 3)
+    }
+    if self.seal != 0 {
+      try visitor.visitSingularFixed64Field(value: self.seal, fieldNumber: 4)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireMakerNote, rhs: WireMakerNote) -> Bool {
+    if lhs.deviceID != rhs.deviceID {return false}
+    if lhs.appID != rhs.appID {return false}
+    if lhs.made != rhs.made {return false}
+    if lhs.seal != rhs.seal {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -1518,7 +1672,7 @@ nonisolated extension WireAnnouncement: SwiftProtobuf.Message, SwiftProtobuf._Me
 
 nonisolated extension WireDocumentContent: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".DocumentContent"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}base\0\u{1}length\0\u{1}inline\0\u{1}root\0\u{1}depth\0\u{1}modified\0\u{3}device_id\0\u{3}app_id\0\u{1}committed\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}base\0\u{1}length\0\u{1}inline\0\u{1}root\0\u{1}depth\0\u{1}modified\0\u{3}device_id\0\u{3}app_id\0\u{1}committed\0\u{1}seal\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1536,6 +1690,7 @@ nonisolated extension WireDocumentContent: SwiftProtobuf.Message, SwiftProtobuf.
       case 8: try { try decoder.decodeSingularStringField(value: &self.deviceID) }()
       case 9: try { try decoder.decodeSingularStringField(value: &self.appID) }()
       case 10: try { try decoder.decodeSingularSInt64Field(value: &self.committed) }()
+      case 11: try { try decoder.decodeSingularFixed64Field(value: &self.seal) }()
       default: break
       }
     }
@@ -1572,6 +1727,9 @@ nonisolated extension WireDocumentContent: SwiftProtobuf.Message, SwiftProtobuf.
     if self.committed != 0 {
       try visitor.visitSingularSInt64Field(value: self.committed, fieldNumber: 10)
     }
+    if self.seal != 0 {
+      try visitor.visitSingularFixed64Field(value: self.seal, fieldNumber: 11)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -1586,6 +1744,7 @@ nonisolated extension WireDocumentContent: SwiftProtobuf.Message, SwiftProtobuf.
     if lhs.deviceID != rhs.deviceID {return false}
     if lhs.appID != rhs.appID {return false}
     if lhs.committed != rhs.committed {return false}
+    if lhs.seal != rhs.seal {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -1678,7 +1837,7 @@ nonisolated extension WireExtendedAttribute: SwiftProtobuf.Message, SwiftProtobu
 
 nonisolated extension WireTrashNote: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".TrashNote"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}batch\0\u{3}device_id\0\u{1}trashed\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}batch\0\u{3}device_id\0\u{1}trashed\0\u{3}app_id\0\u{1}seal\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1689,6 +1848,8 @@ nonisolated extension WireTrashNote: SwiftProtobuf.Message, SwiftProtobuf._Messa
       case 1: try { try decoder.decodeSingularBytesField(value: &self.batch) }()
       case 2: try { try decoder.decodeSingularStringField(value: &self.deviceID) }()
       case 3: try { try decoder.decodeSingularSInt64Field(value: &self.trashed) }()
+      case 4: try { try decoder.decodeSingularStringField(value: &self.appID) }()
+      case 5: try { try decoder.decodeSingularFixed64Field(value: &self.seal) }()
       default: break
       }
     }
@@ -1704,6 +1865,12 @@ nonisolated extension WireTrashNote: SwiftProtobuf.Message, SwiftProtobuf._Messa
     if self.trashed != 0 {
       try visitor.visitSingularSInt64Field(value: self.trashed, fieldNumber: 3)
     }
+    if !self.appID.isEmpty {
+      try visitor.visitSingularStringField(value: self.appID, fieldNumber: 4)
+    }
+    if self.seal != 0 {
+      try visitor.visitSingularFixed64Field(value: self.seal, fieldNumber: 5)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -1711,6 +1878,8 @@ nonisolated extension WireTrashNote: SwiftProtobuf.Message, SwiftProtobuf._Messa
     if lhs.batch != rhs.batch {return false}
     if lhs.deviceID != rhs.deviceID {return false}
     if lhs.trashed != rhs.trashed {return false}
+    if lhs.appID != rhs.appID {return false}
+    if lhs.seal != rhs.seal {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -1873,7 +2042,7 @@ nonisolated extension WireItemCondition: SwiftProtobuf.Message, SwiftProtobuf._M
 
 nonisolated extension WireDocumentChange: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".DocumentChange"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}item\0\u{1}create\0\u{1}replace\0\u{1}place\0\u{1}attributes\0\u{1}trash\0\u{1}restore\0\u{1}remove\0\u{1}resolve\0\u{1}rendition\0\u{1}announce\0\u{1}versions\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}item\0\u{1}create\0\u{1}replace\0\u{1}place\0\u{1}attributes\0\u{1}trash\0\u{1}restore\0\u{1}remove\0\u{1}resolve\0\u{1}rendition\0\u{1}announce\0\u{1}versions\0\u{1}offered\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2025,6 +2194,7 @@ nonisolated extension WireDocumentChange: SwiftProtobuf.Message, SwiftProtobuf._
           self.kind = .versions(v)
         }
       }()
+      case 13: try { try decoder.decodeSingularBoolField(value: &self.offered) }()
       default: break
       }
     }
@@ -2085,12 +2255,16 @@ nonisolated extension WireDocumentChange: SwiftProtobuf.Message, SwiftProtobuf._
     }()
     case nil: break
     }
+    if self.offered != false {
+      try visitor.visitSingularBoolField(value: self.offered, fieldNumber: 13)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireDocumentChange, rhs: WireDocumentChange) -> Bool {
     if lhs.item != rhs.item {return false}
     if lhs.kind != rhs.kind {return false}
+    if lhs.offered != rhs.offered {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -2098,7 +2272,7 @@ nonisolated extension WireDocumentChange: SwiftProtobuf.Message, SwiftProtobuf._
 
 nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".CreateItem"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}kind\0\u{1}parent\0\u{1}name\0\u{3}place_version\0\u{1}content\0\u{1}attributes\0\u{1}clash\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}kind\0\u{1}parent\0\u{1}name\0\u{3}place_version\0\u{1}content\0\u{1}attributes\0\u{1}clash\0\u{1}made\0")
 
   fileprivate class _StorageClass {
     var _kind: WireItemKind = .unspecified
@@ -2108,6 +2282,7 @@ nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._Mess
     var _content: WireDocumentContent? = nil
     var _attributes: WireItemAttributes? = nil
     var _clash: WireNameClash = .refuse
+    var _made: WireMakerNote? = nil
 
       // This property is used as the initial default value for new instances of the type.
       // The type itself is protecting the reference to its storage via CoW semantics.
@@ -2125,6 +2300,7 @@ nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._Mess
       _content = source._content
       _attributes = source._attributes
       _clash = source._clash
+      _made = source._made
     }
   }
 
@@ -2150,6 +2326,7 @@ nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._Mess
         case 5: try { try decoder.decodeSingularMessageField(value: &_storage._content) }()
         case 6: try { try decoder.decodeSingularMessageField(value: &_storage._attributes) }()
         case 7: try { try decoder.decodeSingularEnumField(value: &_storage._clash) }()
+        case 8: try { try decoder.decodeSingularMessageField(value: &_storage._made) }()
         default: break
         }
       }
@@ -2183,6 +2360,9 @@ nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._Mess
       if _storage._clash != .refuse {
         try visitor.visitSingularEnumField(value: _storage._clash, fieldNumber: 7)
       }
+      try { if let v = _storage._made {
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 8)
+      } }()
     }
     try unknownFields.traverse(visitor: &visitor)
   }
@@ -2199,6 +2379,7 @@ nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._Mess
         if _storage._content != rhs_storage._content {return false}
         if _storage._attributes != rhs_storage._attributes {return false}
         if _storage._clash != rhs_storage._clash {return false}
+        if _storage._made != rhs_storage._made {return false}
         return true
       }
       if !storagesAreEqual {return false}
@@ -2210,7 +2391,7 @@ nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._Mess
 
 nonisolated extension WireReplaceContent: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ReplaceContent"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}content\0\u{3}fail_on_conflict\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}content\0\u{3}fail_on_conflict\0\u{1}over\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2220,6 +2401,7 @@ nonisolated extension WireReplaceContent: SwiftProtobuf.Message, SwiftProtobuf._
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularMessageField(value: &self._content) }()
       case 2: try { try decoder.decodeSingularBoolField(value: &self.failOnConflict) }()
+      case 3: try { try decoder.decodeSingularBytesField(value: &self.over) }()
       default: break
       }
     }
@@ -2236,12 +2418,16 @@ nonisolated extension WireReplaceContent: SwiftProtobuf.Message, SwiftProtobuf._
     if self.failOnConflict != false {
       try visitor.visitSingularBoolField(value: self.failOnConflict, fieldNumber: 2)
     }
+    if !self.over.isEmpty {
+      try visitor.visitSingularBytesField(value: self.over, fieldNumber: 3)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireReplaceContent, rhs: WireReplaceContent) -> Bool {
     if lhs._content != rhs._content {return false}
     if lhs.failOnConflict != rhs.failOnConflict {return false}
+    if lhs.over != rhs.over {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -2383,7 +2569,7 @@ nonisolated extension WireTagList: SwiftProtobuf.Message, SwiftProtobuf._Message
 
 nonisolated extension WireTrashItem: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".TrashItem"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}batch\0\u{1}base\0\u{1}seen\0\u{1}changed\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}batch\0\u{1}base\0\u{1}seen\0\u{1}changed\0\u{1}note\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2395,6 +2581,7 @@ nonisolated extension WireTrashItem: SwiftProtobuf.Message, SwiftProtobuf._Messa
       case 2: try { try decoder.decodeSingularBytesField(value: &self.base) }()
       case 3: try { try decoder.decodeSingularMessageField(value: &self._seen) }()
       case 4: try { try decoder.decodeRepeatedMessageField(value: &self.changed) }()
+      case 5: try { try decoder.decodeSingularMessageField(value: &self._note) }()
       default: break
       }
     }
@@ -2417,6 +2604,9 @@ nonisolated extension WireTrashItem: SwiftProtobuf.Message, SwiftProtobuf._Messa
     if !self.changed.isEmpty {
       try visitor.visitRepeatedMessageField(value: self.changed, fieldNumber: 4)
     }
+    try { if let v = self._note {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 5)
+    } }()
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -2425,6 +2615,7 @@ nonisolated extension WireTrashItem: SwiftProtobuf.Message, SwiftProtobuf._Messa
     if lhs.base != rhs.base {return false}
     if lhs._seen != rhs._seen {return false}
     if lhs.changed != rhs.changed {return false}
+    if lhs._note != rhs._note {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -2625,7 +2816,7 @@ nonisolated extension WireSetRendition: SwiftProtobuf.Message, SwiftProtobuf._Me
 
 nonisolated extension WireAnnounceContent: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".AnnounceContent"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}length\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}length\0\u{1}coming\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2635,24 +2826,73 @@ nonisolated extension WireAnnounceContent: SwiftProtobuf.Message, SwiftProtobuf.
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularBytesField(value: &self.version) }()
       case 2: try { try decoder.decodeSingularUInt64Field(value: &self.length) }()
+      case 3: try { try decoder.decodeSingularMessageField(value: &self._coming) }()
       default: break
       }
     }
   }
 
   public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
     if !self.version.isEmpty {
       try visitor.visitSingularBytesField(value: self.version, fieldNumber: 1)
     }
     if self.length != 0 {
       try visitor.visitSingularUInt64Field(value: self.length, fieldNumber: 2)
     }
+    try { if let v = self._coming {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
+    } }()
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireAnnounceContent, rhs: WireAnnounceContent) -> Bool {
     if lhs.version != rhs.version {return false}
     if lhs.length != rhs.length {return false}
+    if lhs._coming != rhs._coming {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireComingItem: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".ComingItem"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}kind\0\u{1}parent\0\u{1}name\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularEnumField(value: &self.kind) }()
+      case 2: try { try decoder.decodeSingularBytesField(value: &self.parent) }()
+      case 3: try { try decoder.decodeSingularBytesField(value: &self.name) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if self.kind != .unspecified {
+      try visitor.visitSingularEnumField(value: self.kind, fieldNumber: 1)
+    }
+    if !self.parent.isEmpty {
+      try visitor.visitSingularBytesField(value: self.parent, fieldNumber: 2)
+    }
+    if !self.name.isEmpty {
+      try visitor.visitSingularBytesField(value: self.name, fieldNumber: 3)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireComingItem, rhs: WireComingItem) -> Bool {
+    if lhs.kind != rhs.kind {return false}
+    if lhs.parent != rhs.parent {return false}
+    if lhs.name != rhs.name {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -3369,7 +3609,7 @@ nonisolated extension WireLinkRecord: SwiftProtobuf.Message, SwiftProtobuf._Mess
 
 nonisolated extension WireContainerInfo: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ContainerInfo"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}name_rule\0\u{3}item_count\0\u{3}item_count_max\0\u{3}folder_count_max\0\u{3}damaged_chunks\0\u{3}more_damaged\0\u{3}counted_bytes\0\u{3}container_class\0\u{3}read_only\0\u{3}class_bytes_max\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}name_rule\0\u{3}item_count\0\u{3}item_count_max\0\u{3}folder_count_max\0\u{3}damaged_chunks\0\u{3}more_damaged\0\u{3}counted_bytes\0\u{3}container_class\0\u{3}read_only\0\u{3}class_bytes_max\0\u{3}trash_days\0\u{3}version_days\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3387,6 +3627,8 @@ nonisolated extension WireContainerInfo: SwiftProtobuf.Message, SwiftProtobuf._M
       case 8: try { try decoder.decodeSingularEnumField(value: &self.containerClass) }()
       case 9: try { try decoder.decodeSingularBoolField(value: &self.readOnly) }()
       case 10: try { try decoder.decodeSingularUInt64Field(value: &self.classBytesMax) }()
+      case 11: try { try decoder.decodeSingularUInt32Field(value: &self.trashDays) }()
+      case 12: try { try decoder.decodeSingularUInt32Field(value: &self.versionDays) }()
       default: break
       }
     }
@@ -3423,6 +3665,12 @@ nonisolated extension WireContainerInfo: SwiftProtobuf.Message, SwiftProtobuf._M
     if self.classBytesMax != 0 {
       try visitor.visitSingularUInt64Field(value: self.classBytesMax, fieldNumber: 10)
     }
+    if self.trashDays != 0 {
+      try visitor.visitSingularUInt32Field(value: self.trashDays, fieldNumber: 11)
+    }
+    if self.versionDays != 0 {
+      try visitor.visitSingularUInt32Field(value: self.versionDays, fieldNumber: 12)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -3437,6 +3685,8 @@ nonisolated extension WireContainerInfo: SwiftProtobuf.Message, SwiftProtobuf._M
     if lhs.containerClass != rhs.containerClass {return false}
     if lhs.readOnly != rhs.readOnly {return false}
     if lhs.classBytesMax != rhs.classBytesMax {return false}
+    if lhs.trashDays != rhs.trashDays {return false}
+    if lhs.versionDays != rhs.versionDays {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

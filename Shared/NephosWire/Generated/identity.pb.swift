@@ -1202,13 +1202,19 @@ public nonisolated struct WireContainerDefinition: Sendable {
   /// Rises with each change.
   public var version: UInt64 = 0
 
+  /// How long what lies in the trash is kept, and how long former versions are, in days: 1 to 3650. 0: as its class says.
+  public var trashDays: UInt32 = 0
+
+  public var versionDays: UInt32 = 0
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
 }
 
 /// Says what a container is. Class and names hold for accounts that have not begun to use it; those that have keep
-/// theirs for ever. Who may write holds for all, within seconds. A container that was never said to be anything is one of
+/// theirs for ever. Who may write holds for all, within seconds; so does how long former versions are kept, and what comes
+/// into the trash from then on. A container that was never said to be anything is one of
 /// documents, with folded names.
 public nonisolated struct WireSaveContainer: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
@@ -3339,7 +3345,7 @@ nonisolated extension WireListAppsReply: SwiftProtobuf.Message, SwiftProtobuf._M
 
 nonisolated extension WireContainerDefinition: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ContainerDefinition"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}container_id\0\u{3}container_class\0\u{1}names\0\u{3}writer_app\0\u{1}version\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}container_id\0\u{3}container_class\0\u{1}names\0\u{3}writer_app\0\u{1}version\0\u{3}trash_days\0\u{3}version_days\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3352,6 +3358,8 @@ nonisolated extension WireContainerDefinition: SwiftProtobuf.Message, SwiftProto
       case 3: try { try decoder.decodeSingularEnumField(value: &self.names) }()
       case 4: try { try decoder.decodeSingularStringField(value: &self.writerApp) }()
       case 5: try { try decoder.decodeSingularUInt64Field(value: &self.version) }()
+      case 6: try { try decoder.decodeSingularUInt32Field(value: &self.trashDays) }()
+      case 7: try { try decoder.decodeSingularUInt32Field(value: &self.versionDays) }()
       default: break
       }
     }
@@ -3373,6 +3381,12 @@ nonisolated extension WireContainerDefinition: SwiftProtobuf.Message, SwiftProto
     if self.version != 0 {
       try visitor.visitSingularUInt64Field(value: self.version, fieldNumber: 5)
     }
+    if self.trashDays != 0 {
+      try visitor.visitSingularUInt32Field(value: self.trashDays, fieldNumber: 6)
+    }
+    if self.versionDays != 0 {
+      try visitor.visitSingularUInt32Field(value: self.versionDays, fieldNumber: 7)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -3382,6 +3396,8 @@ nonisolated extension WireContainerDefinition: SwiftProtobuf.Message, SwiftProto
     if lhs.names != rhs.names {return false}
     if lhs.writerApp != rhs.writerApp {return false}
     if lhs.version != rhs.version {return false}
+    if lhs.trashDays != rhs.trashDays {return false}
+    if lhs.versionDays != rhs.versionDays {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -13,6 +13,7 @@ extension Batch {
                 "An item is named by 16 bytes, which are not those of a folder that every container has.",
                 details: ["argument": "item"])
         }
+        isOffered = change.offered
         switch change.kind {
         case .create(let create): try self.create(id, create)
         case .replace(let replace): try self.replace(id, replace)
@@ -73,7 +74,8 @@ extension Batch {
         item.parent = request.parent
         item.placeVersion = request.placeVersion
         item.name = Data(try take([UInt8](request.name), in: folder, for: id, request.clash))
-        if request.hasContent { item.content = commit(request.content, of: id) }
+        item.made = try made(request.made, request.kind, id)
+        if request.hasContent { item.content = try commit(request.content, of: id) }
         if request.hasAttributes { item.attributes = request.attributes.canonical }
         children[folder, default: [:]][id] = true
         created += 1
@@ -82,18 +84,9 @@ extension Batch {
     }
 
     /// Notes a new version, with who made it.
-    private func commit(_ content: WireDocumentContent, of id: DocumentID) -> WireDocumentContent {
-        let content = signed(content)
+    private func commit(_ content: WireDocumentContent, of id: DocumentID) throws -> WireDocumentContent {
+        let content = try signed(content, of: id) { .content($0) }
         versions.append((id, content))
-        return content
-    }
-
-    /// As it is stored: with who commits it, and when.
-    func signed(_ content: WireDocumentContent) -> WireDocumentContent {
-        var content = ContentRule.canonical(content)
-        content.deviceID = writer.device.rawValue
-        content.appID = writer.app.rawValue
-        content.committed = writer.now.nanoseconds
         return content
     }
 
@@ -110,20 +103,28 @@ extension Batch {
         try ContentRule.check(request.content, of: item.kind, in: containerClass)
         if try isKnown(request.content.version, of: id) { return }
         // Nobody would find it there.
-        try checkLives(id, item)
+        if !isOffered { try checkLives(id, item) }
         let wasAnnounced = endAnnouncement(request.content.version, of: &item, id)
-        if request.content.base == item.content.version {
+        let base = isOffered && !request.over.isEmpty ? request.over : request.content.base
+        if isOffered, base != item.content.version, item.isMade(from: request.content.version) {
+            // What was made from it came before it.
+            _ = try commit(request.content, of: id)
+        } else if base == item.content.version {
             if item.content.hasBytes(of: request.content) {
                 try inherit(item.content, by: [UInt8](request.content.version), of: id)
             }
-            item.content = commit(request.content, of: id)
+            item.content = try commit(request.content, of: id)
+            if isOffered, let index = item.conflicts.firstIndex(where: { $0.base == request.content.version }) {
+                // So did what somebody has made from it, and sent before.
+                item.content = item.conflicts.remove(at: index)
+            }
         } else if ([item.content] + item.conflicts).contains(where: { $0.hasBytes(of: request.content) }) {
             // Nobody loses anything; the device learns which version has its bytes.
             if wasAnnounced { set(item, id) } else { mention(id) }
             return
-        } else if let index = item.conflicts.firstIndex(where: { $0.version == request.content.base }) {
+        } else if let index = item.conflicts.firstIndex(where: { $0.version == base }) {
             // Whoever has lost goes on with what they have.
-            item.conflicts[index] = commit(request.content, of: id)
+            item.conflicts[index] = try commit(request.content, of: id)
         } else {
             guard !request.failOnConflict else { throw Self.changedMeanwhile(id) }
             guard item.conflicts.count < DocumentLimits.conflictsMax else {
@@ -131,7 +132,7 @@ extension Batch {
                     .limitExceeded, "The item has too many conflicts. Resolve some of them.",
                     details: Self.details(id).merging(["maximum": "\(DocumentLimits.conflictsMax)"]) { $1 })
             }
-            item.conflicts.append(commit(request.content, of: id))
+            item.conflicts.append(try commit(request.content, of: id))
         }
         set(item, id)
     }
@@ -176,10 +177,8 @@ extension Batch {
         guard request.base.isEmpty || request.base == item.content.version else { throw Self.changedMeanwhile(id) }
         if item.kind == .folder, request.hasSeen { try checkUnchanged(id, since: request) }
         try leave(item)
-        item.trash.batch = request.batch
-        item.trash.deviceID = writer.device.rawValue
-        item.trash.trashed = writer.now.nanoseconds
-        trashed[id] = true
+        item.trash = try trashed(request.note, request.batch, id)
+        trashed[id] = Timestamp(stamped: item.trash.trashed)
         set(item, id)
     }
 
@@ -199,7 +198,7 @@ extension Batch {
             item.parent = Data(folder.bytes)
         }
         item.clearTrash()
-        trashed[id] = false
+        trashed.updateValue(nil, forKey: id)
         set(item, id)
         if item.kind == .folder, folder != old { try raise(folder, above: id) }
     }
@@ -216,7 +215,7 @@ extension Batch {
         }
         if let folder = DocumentID(bytes: item.parent) { children[folder, default: [:]][id] = false }
         removed.append(id)
-        trashed[id] = false
+        trashed.updateValue(nil, forKey: id)
         if !item.announcements.isEmpty { announced.insert(id) }
         set(nil, id)
     }
@@ -226,5 +225,12 @@ extension Batch {
         let before = item.conflicts.count
         item.conflicts.removeAll { request.versions.contains($0.version) }
         if item.conflicts.count < before { set(item, id) }
+    }
+}
+
+extension WireDocumentItem {
+    /// Whether the current content, or one that lost, was made from this version.
+    fileprivate func isMade(from version: Data) -> Bool {
+        ([content] + conflicts).contains { $0.base == version }
     }
 }

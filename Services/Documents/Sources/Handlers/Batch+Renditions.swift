@@ -17,7 +17,7 @@ extension Batch {
         if request.hasContent, former?.content.version == request.content.version { return }
         guard request.hasContent || former != nil else { return }
         // Taken away it may be there too: that makes room.
-        if request.hasContent { try checkLives(id, item) }
+        if request.hasContent, !isOffered { try checkLives(id, item) }
         item.renditions.removeAll { $0.name == request.name }
         if let former { replace(former.content, of: id) }
         if request.hasContent { try add(request, to: &item, id) }
@@ -38,8 +38,9 @@ extension Batch {
         }
         var rendition = WireRendition()
         rendition.name = request.name
-        rendition.content = signed(request.content)
-        rendition.content.base = Data()
+        var content = request.content
+        content.base = Data()
+        rendition.content = try signed(content, of: id) { .rendition($0) }
         rendition.ofVersion = request.ofVersion
         renditions.append((id, rendition.content))
         let place = item.renditions.firstIndex { request.name.lexicographicallyPrecedes($0.name) }

@@ -73,8 +73,10 @@ final class Batch {
     var handedOn = CountChanges()
     /// Items of which a content is said to be on its way, or not any more.
     var announced: Set<DocumentID> = []
-    /// Items that come into the trash (true), or leave it.
-    var trashed: [DocumentID: Bool] = [:]
+    /// Items that come into the trash, and when, or leave it (nil).
+    var trashed: [DocumentID: Timestamp?] = [:]
+    /// The change that is carried out brings back what the service has lost.
+    var isOffered = false
 
     init(_ container: Container, _ rules: Container.Rules, by writer: Writer) {
         self.container = container
@@ -134,7 +136,8 @@ final class Batch {
         try counts[folder] ?? container.rows.count(of: folder)
     }
 
-    /// Checks that something may be put into the folder: it is there, not in the trash, and not too deep.
+    /// Checks that something may be put into the folder: it is there, not too deep, and not in the trash unless what is
+    /// put there is offered again.
     ///
     /// - Parameter moved: A folder that is put there, with all that is in it; it is not to lie within itself.
     func checkFolder(_ folder: DocumentID, moved: DocumentID? = nil) throws {
@@ -147,7 +150,7 @@ final class Batch {
                     .constraintViolation, "A folder cannot be moved into itself.", details: Self.details(next))
             }
             guard let above = try find(next), above.kind == .folder else { throw Self.unknown(folder) }
-            guard !above.hasTrash else { throw Self.unknown(folder, inTrash: next) }
+            guard !above.hasTrash || isOffered else { throw Self.unknown(folder, inTrash: next) }
             guard let parent = DocumentID(bytes: above.parent), depth < DocumentLimits.depthMax else {
                 throw Self.tooDeep(folder)
             }
@@ -285,7 +288,7 @@ final class Batch {
                 if isThere { try rows.addChild(item, of: folder) } else { try rows.removeChild(item, of: folder) }
             }
         }
-        for (id, isThere) in trashed { try rows.setTrashed(id, at: isThere ? writer.now : nil) }
+        for (id, time) in trashed { try rows.setTrashed(id, at: time) }
         for id in announced {
             try rows.setAnnounced(
                 id, until: (items[id] ?? nil).flatMap { AnnouncementRule.firstEnd(of: $0.announcements) })
@@ -307,10 +310,14 @@ final class Batch {
         let latest = try container.rows.latestVersion(of: id)
         if let latest, formerCommits[id] == nil { formerCommits[id] = latest.committed }
         let sealed = try container.seal(content.serializedBytes(), as: .version(id, version))
+        var number = (latest?.number ?? 0) + 1
+        if let latest, content.committed < latest.committed, content.committed < writer.now.nanoseconds {
+            // It was lost, and comes behind what it was before.
+            number = try container.rows.lastNumber(of: id, until: content.committed) ?? 0
+        }
         try container.rows.add(
             ContainerRows.Version(
-                id: version, number: (latest?.number ?? 0) + 1, counted: counted(content.version, of: id),
-                sealed: sealed),
+                id: version, number: number, counted: counted(content.version, of: id), sealed: sealed),
             committed: content.committed, of: id)
     }
 

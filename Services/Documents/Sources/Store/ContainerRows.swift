@@ -117,7 +117,7 @@ struct ContainerRows {
     private static let selectVersions = SQL(
         """
         SELECT version, number, counted, sealed FROM document_versions WHERE \(key) AND item = ?4
-        ORDER BY number DESC LIMIT ?5
+        ORDER BY number DESC, committed DESC LIMIT ?5
         """)
     private static let selectOneVersion = SQL(
         "SELECT number, counted, sealed FROM document_versions WHERE \(key) AND item = ?4 AND version = ?5")
@@ -125,18 +125,25 @@ struct ContainerRows {
     private static let selectOldest = SQL(
         """
         SELECT version, number, counted, sealed FROM document_versions WHERE \(key) AND item = ?4
-        ORDER BY number LIMIT ?5
+        ORDER BY number, committed LIMIT ?5
         """)
     private static let selectLatest = SQL(
         """
-        SELECT number, committed FROM document_versions WHERE \(key) AND item = ?4 ORDER BY number DESC LIMIT 1
+        SELECT number, committed FROM document_versions WHERE \(key) AND item = ?4
+        ORDER BY number DESC, committed DESC LIMIT 1
         """)
     private static let selectTimes = SQL(
-        "SELECT version, committed FROM document_versions WHERE \(key) AND item = ?4 ORDER BY number")
+        "SELECT version, committed FROM document_versions WHERE \(key) AND item = ?4 ORDER BY number, committed")
+    private static let selectLastUntil = SQL(
+        """
+        SELECT number FROM document_versions WHERE \(key) AND item = ?4 AND committed <= ?5
+        ORDER BY number DESC LIMIT 1
+        """)
     private static let deleteVersion = SQL("DELETE FROM document_versions WHERE \(key) AND item = ?4 AND version = ?5")
 
     struct Version {
         var id: [UInt8]
+        /// Rises with each version of an item; one that was lost and is offered again has that of the one before it.
         var number: Int64
         /// What its row counts, in bytes; 0: an earlier release has written it.
         var counted: UInt64
@@ -160,6 +167,13 @@ struct ContainerRows {
     /// Of the newest. Committed: in nanoseconds since 1970; 0: an earlier release has not noted it.
     func latestVersion(of item: DocumentID) throws -> (number: Int64, committed: Int64)? {
         try transaction.first(Self.selectLatest, place + [.blob(item.bytes)]) { ($0.integer(0), $0.integer(1)) }
+    }
+
+    /// Of the newest that was committed by then; nil: all were later.
+    func lastNumber(of item: DocumentID, until committed: Int64) throws -> Int64? {
+        try transaction.first(
+            Self.selectLastUntil, place + [.blob(item.bytes), .integer(committed)]
+        ) { $0.integer(0) }
     }
 
     /// When each was committed, as in ``latestVersion(of:)``; the oldest first.

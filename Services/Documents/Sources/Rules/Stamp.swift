@@ -1,0 +1,156 @@
+internal import Foundation
+internal import NephosBulk
+internal import NephosCore
+internal import NephosStorage
+internal import NephosWire
+
+/// What the service says of who has done something in a container, and when, with a seal by which it knows its own words
+/// again: after a restore devices offer what was lost, and it is as it was.
+///
+/// Nobody else can make the seal. It holds for what it was made for alone, an item of a container with one content or one
+/// deletion; and only for what lies before the present epoch: what was done since is not lost, and no device does it
+/// again under another's name.
+struct Stamp {
+    /// What was done.
+    enum Deed {
+        /// The item was made.
+        case creation(WireItemKind)
+        case content(WireDocumentContent)
+        case rendition(WireDocumentContent)
+        /// It came into the trash, with this batch.
+        case deletion(Data)
+    }
+
+    var app: String
+    var device: String
+    /// Nanoseconds since 1970.
+    var time: Int64
+
+    var maker: CountChanges.Maker { CountChanges.Maker(app: AppID(app), device: DeviceID(device)) }
+
+    /// - Returns: 0: the service has no key.
+    func seal(_ deed: Deed, of item: DocumentID, in container: Container) throws -> UInt64 {
+        var bytes = Bytes(container.scope.owner.rawValue)
+        bytes.add(container.scope.path.rawValue)
+        bytes.add(item.bytes)
+        bytes.add(deed)
+        bytes.add(app)
+        bytes.add(device)
+        bytes.add(time)
+        return try container.transaction.seal(bytes.all) ?? 0
+    }
+
+    /// Whether the service has said this in a history that it has lost.
+    func isOwn(_ seal: UInt64, _ deed: Deed, of item: DocumentID, in container: Container, at now: Timestamp) throws
+        -> Bool
+    {
+        guard seal != 0, time <= now.nanoseconds else { return false }
+        let epoch = try container.transaction.position(ofPartition: container.scope.partition).epoch
+        guard time < Feed.beginning(ofEpoch: epoch).nanoseconds else { return false }
+        return try seal == self.seal(deed, of: item, in: container)
+    }
+
+    /// What is sealed, so that no two things have the same bytes.
+    private struct Bytes {
+        var all = [UInt8]("documents".utf8)
+
+        init(_ text: String) { add(text) }
+
+        mutating func add(_ bytes: some Collection<UInt8>) {
+            add(Int64(bytes.count))
+            all += bytes
+        }
+
+        mutating func add(_ text: String) { add(text.utf8) }
+
+        mutating func add(_ number: Int64) { withUnsafeBytes(of: number.littleEndian) { all += $0 } }
+
+        mutating func add(_ deed: Deed) {
+            switch deed {
+            case .creation(let kind):
+                add("creation")
+                add(Int64(kind.rawValue))
+            case .content(let content):
+                add("content")
+                add(content)
+            case .rendition(let content):
+                add("rendition")
+                add(content)
+            case .deletion(let batch):
+                add("deletion")
+                add(batch)
+            }
+        }
+
+        private mutating func add(_ content: WireDocumentContent) {
+            add(content.version)
+            add(content.base)
+            add(Int64(bitPattern: content.length))
+            add(content.inline)
+            add(content.root)
+            add(Int64(content.depth))
+            add(content.modified)
+        }
+    }
+}
+
+extension Batch {
+    var stamp: Stamp {
+        Stamp(app: writer.app.rawValue, device: writer.device.rawValue, time: writer.now.nanoseconds)
+    }
+
+    /// A content as it is stored: with who has committed it, and when. Of one that is offered again that is as it was.
+    func signed(
+        _ given: WireDocumentContent, of id: DocumentID, as deed: (WireDocumentContent) -> Stamp.Deed
+    ) throws -> WireDocumentContent {
+        var content = ContentRule.canonical(given)
+        let former = Stamp(app: given.appID, device: given.deviceID, time: given.committed)
+        let isFormer = try isOffered && isOwn(former, given.seal, deed(content), of: id)
+        let stamp = isFormer ? former : stamp
+        content.deviceID = stamp.device
+        content.appID = stamp.app
+        content.committed = stamp.time
+        content.seal = isFormer ? given.seal : try stamp.seal(deed(content), of: id, in: container)
+        return content
+    }
+
+    func made(_ given: WireMakerNote, _ kind: WireItemKind, _ id: DocumentID) throws -> WireMakerNote {
+        let former = Stamp(app: given.appID, device: given.deviceID, time: given.made)
+        let isFormer = try isOffered && isOwn(former, given.seal, .creation(kind), of: id)
+        let stamp = isFormer ? former : stamp
+        var note = WireMakerNote()
+        note.deviceID = stamp.device
+        note.appID = stamp.app
+        note.made = stamp.time
+        note.seal = isFormer ? given.seal : try stamp.seal(.creation(kind), of: id, in: container)
+        return note
+    }
+
+    func trashed(_ given: WireTrashNote, _ batch: Data, _ id: DocumentID) throws -> WireTrashNote {
+        let former = Stamp(app: given.appID, device: given.deviceID, time: given.trashed)
+        let isFormer = try isOffered && isOwn(former, given.seal, .deletion(batch), of: id)
+        let stamp = isFormer ? former : stamp
+        var note = WireTrashNote()
+        note.batch = batch
+        note.deviceID = stamp.device
+        note.appID = stamp.app
+        note.trashed = stamp.time
+        note.seal = isFormer ? given.seal : try stamp.seal(.deletion(batch), of: id, in: container)
+        return note
+    }
+
+    private func isOwn(_ stamp: Stamp, _ seal: UInt64, _ deed: Stamp.Deed, of id: DocumentID) throws -> Bool {
+        try stamp.isOwn(seal, deed, of: id, in: container, at: writer.now)
+    }
+}
+
+extension Timestamp {
+    /// - Parameter nanoseconds: Since 1970.
+    init(stamped nanoseconds: Int64) {
+        self.init(milliseconds: UInt64(clamping: nanoseconds / 1_000_000))
+    }
+}
+
+extension WireMakerNote {
+    var maker: CountChanges.Maker { CountChanges.Maker(app: AppID(appID), device: DeviceID(deviceID)) }
+}

@@ -1,0 +1,212 @@
+import Foundation
+import NephosBus
+import NephosCore
+import NephosSimulation
+import NephosStorage
+import NephosWire
+import Testing
+
+/// What the service has lost with a copy it gets back as it was: under its id, of whoever had made it, with its date.
+@Suite struct OfferTests {
+    private let house: ContainerHouse
+    private let here: ContainerDevice
+    private let there: ContainerDevice
+
+    init() throws {
+        house = try ContainerHouse()
+        here = try house.device()
+        there = try house.device()
+        try here.makeFile("first")
+    }
+
+    /// The service comes back with what it had then, and somebody has shown that it is an old copy.
+    private func lose(since copy: StorageCopy?) throws {
+        house.cloud.network.run(for: .seconds(60))
+        try here.makeFile("lost \(ContainerDevice.makeID())")
+        try house.cloud.restore(copy, of: .documents)
+        // Nobody changes anything with it.
+        expect(.unknownItem) { try here.apply([.restore(ContainerDevice.makeID())]) }
+        house.cloud.network.run(for: .seconds(10))
+    }
+
+    private func copy() throws -> StorageCopy { try house.cloud.copyStorage(of: .documents) }
+
+    private func creation(of item: WireDocumentItem, _ id: DocumentID) -> WireDocumentChange {
+        var change = WireDocumentChange.create(id, item.name, in: .documents, item.hasContent ? item.content : nil)
+        change.create.parent = item.parent
+        change.create.placeVersion = item.placeVersion
+        change.create.made = item.made
+        change.offered = true
+        return change
+    }
+
+    private func deletion(of item: WireDocumentItem, _ id: DocumentID) -> WireDocumentChange {
+        var change = WireDocumentChange.trash(id)
+        change.trash.batch = item.trash.batch
+        change.trash.note = item.trash
+        change.offered = true
+        return change
+    }
+
+    private func replacement(_ content: WireDocumentContent, of id: DocumentID, over: Data = Data())
+        -> WireDocumentChange
+    {
+        var change = WireDocumentChange.replace(id, content)
+        change.replace.over = over
+        change.offered = true
+        return change
+    }
+
+    @Test func whatIsOfferedAgainIsOfThoseWhoHadMadeIt() throws {
+        let copy = try copy()
+        let (file, folder) = (try there.makeFile("a", "1"), try there.makeFolder("f"))
+        house.cloud.network.run(for: .seconds(60))
+        try here.apply([.replace(file, .inline("22", base: there.item(file).content.version))])
+        try there.apply([.trash(file)])
+        let before = try here.list()
+        let usage = try house.usage()
+        try lose(since: copy)
+        #expect(try here.list().count == 1)
+        let item = try #require(before[file])
+        try here.apply([creation(of: try #require(before[folder]), folder), creation(of: item, file)])
+        try here.apply([deletion(of: item, file)])
+        #expect(try here.list() == before)
+        #expect(item.content.deviceID == here.mover.device.rawValue && item.trash.deviceID != item.content.deviceID)
+        #expect(item.made.deviceID == there.mover.device.rawValue && item.trash.appID == ContainerHouse.app)
+        // It counts for them too; of the version that nobody has any more nothing does.
+        #expect(try house.usage()[there.mover.device.rawValue] == usage[there.mover.device.rawValue]! - 513)
+        #expect(try house.usage()[here.mover.device.rawValue] == usage[here.mover.device.rawValue])
+        // And is given back so.
+        try here.apply([.remove(file)])
+        house.cloud.network.run(for: .seconds(60))
+        #expect(try house.usage()[there.mover.device.rawValue] == 257)
+    }
+
+    @Test func nobodyGetsAnothersNameOrDateInAnyOtherWay() throws {
+        let copy = try copy()
+        let (file, other) = (try there.makeFile("a", "1"), try there.makeFile("b", "2"))
+        let (item, second) = (try here.item(file), try here.item(other))
+        // As long as nothing was lost there is nothing to offer.
+        let fresh = ContainerDevice.makeID()
+        var early = creation(of: item, fresh)
+        early.create.name = Data("fresh".utf8)
+        try here.apply([early])
+        #expect(try here.item(fresh).made.deviceID == here.mover.device.rawValue)
+        try lose(since: copy)
+        func offer(_ change: (inout WireDocumentChange) -> Void) throws -> WireDocumentItem {
+            let id = ContainerDevice.makeID()
+            var offered = creation(of: item, id)
+            offered.create.name = Data("\(id)".utf8)
+            change(&offered)
+            try here.apply([offered])
+            return try here.item(DocumentID(bytes: offered.item) ?? id)
+        }
+        func isOwn(_ item: WireDocumentItem) -> Bool {
+            item.content.deviceID == here.mover.device.rawValue && item.content.committed > second.content.committed
+                && item.made.deviceID == here.mover.device.rawValue
+        }
+        // Of another item; with other bytes; by somebody else; of another time; by a seal that was made up.
+        #expect(isOwn(try offer { _ in }))
+        #expect(isOwn(try offer { $0.create.content = second.content }))
+        let changes: [(inout WireDocumentContent) -> Void] = [
+            { $0.inline = Data("3".utf8) }, { $0.deviceID = "somebody" }, { $0.committed -= 1 }, { $0.seal += 1 },
+            { $0.seal = 0 }, { $0.appID = "T.other" }, { $0.modified += 1 },
+        ]
+        for change in changes {
+            let id = ContainerDevice.makeID()
+            var content = item.content
+            change(&content)
+            try here.apply([.create(id, "\(id)", in: .documents, .inline("0"))])
+            try here.apply([replacement(content, of: id, over: try here.item(id).content.version)])
+            #expect(try here.item(id).content.deviceID == here.mover.device.rawValue)
+        }
+        // What is not said to be offered is the device's own.
+        var plain = creation(of: item, file)
+        plain.offered = false
+        try here.apply([plain])
+        #expect(isOwn(try here.item(file)))
+    }
+
+    /// What was done since the restore is not lost: nobody does it again under another's name.
+    @Test func whatWasDoneInThisHistoryIsNotOffered() throws {
+        try lose(since: try copy())
+        house.cloud.network.run(for: .seconds(60))
+        let file = try there.makeFile("a", "1")
+        let former = try here.item(file).content
+        let next = WireDocumentContent.inline("2", base: former.version)
+        try there.apply([.replace(file, next)])
+        var removal = WireDocumentChange()
+        removal.item = Data(file.bytes)
+        removal.versions.versions = [former.version]
+        try there.apply([removal])
+        house.cloud.network.run(for: .seconds(60))
+        try here.apply([replacement(former, of: file, over: next.version)])
+        let now = try here.item(file).content
+        #expect(now.text == "1" && now.deviceID == here.mover.device.rawValue && now.committed > former.committed)
+    }
+
+    @Test func whatLayInTheTrashComesBackIntoTheTrash() throws {
+        let folder = try there.makeFolder("f")
+        let beside = try there.makeFile("beside", "0")
+        let moved = try there.makeFile("moved", "0")
+        let copy = try copy()
+        let (file, inner) = (try there.makeFile("a", in: folder, "1"), try there.makeFolder("g", in: folder))
+        try there.apply([.place(moved, "moved", in: inner), .trash(folder)])
+        let before = try here.list()
+        try lose(since: copy)
+        // Another device was quicker.
+        _ = try there.list()
+        try there.apply([deletion(of: try #require(before[folder]), folder)])
+        expect(.unknownItem) { try here.apply([.create(ContainerDevice.makeID(), "x", in: folder)]) }
+        expect(.unknownItem) { try here.apply([.place(beside, "x", in: folder)]) }
+        try here.apply([
+            creation(of: try #require(before[inner]), inner), creation(of: try #require(before[file]), file),
+        ])
+        var place = WireDocumentChange.place(moved, "moved", in: inner)
+        place.place.placeVersion = try #require(before[moved]).placeVersion
+        place.offered = true
+        try here.apply([place])
+        #expect(try here.list() == before)
+        // And leaves it with the folder.
+        try here.apply([.restore(folder)])
+        #expect(try here.names(in: folder).keys.sorted() == ["a", "g"])
+        #expect(try here.names(in: inner).keys.sorted() == ["moved"])
+    }
+
+    /// Who has an older content and is slower than who has the newest makes no conflict of it.
+    @Test func aVersionThatTheNewestWasMadeFromComesBackBehindIt() throws {
+        let file = try there.makeFile("a", "1")
+        let copy = try copy()
+        for text in ["2", "3"] {
+            house.cloud.network.run(for: .seconds(60))
+            try there.apply([.replace(file, .inline(text, base: there.item(file).content.version))])
+        }
+        let before = try here.item(file)
+        let versions = try here.versions(of: file)
+        #expect(versions.map(\.text) == ["3", "2", "1"])
+        for isNewestFirst in [true, false] {
+            try lose(since: copy)
+            let first = try here.item(file).content.version
+            let offers = [
+                replacement(versions[0], of: file, over: first), replacement(versions[1], of: file, over: first),
+            ]
+            // Sent before its base, by a device that had it waiting, the newest is a conflict until that has come.
+            var early = offers[0]
+            early.replace.over = Data()
+            for offer in isNewestFirst ? offers : [early, offers[1]] { try here.apply([offer]) }
+            #expect(try here.item(file) == before)
+            #expect(try here.versions(of: file) == versions)
+        }
+    }
+
+    /// A service that has nothing left believes itself all the same: its key lies in its secret.
+    @Test func aServiceThatHasLostAllGetsAllOfItBack() throws {
+        let file = try there.makeFile("a", "1")
+        let before = try here.list()
+        try lose(since: nil)
+        #expect(try here.list().isEmpty)
+        try here.apply(before.sorted { $0.key < $1.key }.map { creation(of: $1, $0) })
+        #expect(try here.list() == before)
+        #expect(try here.item(file).made.deviceID == there.mover.device.rawValue)
+    }
+}
