@@ -114,6 +114,12 @@ let package = Package(
                 protobuf, logging, configuration,
                 crypto, lifecycle, unixSignals,
             ]),
+        // What an operator gets everything back from.
+        shared(
+            "NephosBackup",
+            [
+                "NephosServiceKit", "NephosContent", "NephosStorage", "NephosFiles", "NephosCore", "CSodium", crypto,
+            ]),
         // What the programs of all services take and do.
         shared(
             "NephosServiceEntry",
@@ -159,7 +165,8 @@ let package = Package(
             .executableTarget(
                 name: "nephos",
                 dependencies: [
-                    "NephosKit", "NephosServiceKit", "NephosZeroMQ", "NephosBus", "NephosWire", "NephosCore",
+                    "NephosBackup", "NephosKit", "NephosServiceKit", "NephosZeroMQ", "NephosBus", "NephosWire",
+                    "NephosCore",
                     argumentParser, logging,
                 ],
                 path: "Clients/CommandLine",
@@ -235,6 +242,12 @@ let package = Package(
                     "NephosDocuments", "NephosSimulation", "NephosServiceKit", "NephosKit", "NephosBulk",
                     "NephosContent", "NephosChunks",
                     "NephosHTTP", "NephosStorage", "NephosBus", "NephosWire", "NephosCore", protobuf,
+                ]),
+            tests(
+                "BackupTests",
+                [
+                    "NephosBackup", "NephosServiceKit", "NephosContent", "NephosStorage", "NephosFiles",
+                    "NephosZeroMQ", "NephosBus", "NephosCore", logging,
                 ]),
             tests("CommandLineTests", ["NephosServiceKit", "NephosSimulation", "NephosCore", grdb]),
             // A service and its device model, as small as they can be.

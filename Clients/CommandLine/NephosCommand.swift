@@ -25,7 +25,10 @@ struct NephosCommand: AsyncParsableCommand {
                 ]),
             CommandGroup(
                 name: "Administration",
-                subcommands: [AppCommand.self, ContainerCommand.self, PlanCommand.self, SecretsCommand.self]),
+                subcommands: [
+                    AppCommand.self, ContainerCommand.self, PlanCommand.self, SecretsCommand.self, BackupCommand.self,
+                    RestoreCommand.self, RecoveryKeyCommand.self,
+                ]),
             CommandGroup(
                 name: "Account",
                 subcommands: [AccountCommand.self, DevicesCommand.self, StorageCommand.self]),
@@ -71,7 +74,7 @@ struct NephosCommand: AsyncParsableCommand {
                 .invalidArguments, "An argument is not text in UTF-8. Values of other bytes: --type data, --from FILE",
                 details: ["argument": "\(index): \(String(cString: argument))"])
         }
-        for name in ["NEPHOS_PASSWORD", "NEPHOS_HOME", "NEPHOS_DEPLOYMENT"] {
+        for name in ["NEPHOS_PASSWORD", "NEPHOS_HOME", "NEPHOS_DEPLOYMENT", "NEPHOS_DATA_ROOT", "NEPHOS_RECOVERY_KEY"] {
             guard let value = getenv(name), String(validatingCString: value) == nil else { continue }
             throw CloudError(
                 .invalidArguments, "A variable of the environment is not text in UTF-8.", details: ["variable": name])

@@ -52,20 +52,22 @@ struct PasswordOptions: ParsableArguments {
     private static let bytesMax = 64 << 10
 
     /// - Throws: ``CloudError`` `.invalidArguments` when there is none: an empty password would be one that is wrong.
-    private static func firstLine(of file: String) throws -> String {
+    ///
+    /// - Parameter what: What it is a secret of, where it is no password.
+    static func firstLine(of file: String, called what: String = "password") throws -> String {
         let source = file == "-" ? "standard input" : file
         let data = try InputFile.read(
             file, bytesMax: bytesMax,
             orElse: CloudError(
-                .invalidArguments, "The password's file is longer than any password may be.",
+                .invalidArguments, "The \(what)'s file is longer than any \(what) may be.",
                 details: ["maximum": "\(bytesMax)", "file": source]))
         guard let text = String(validating: data.prefix { $0 != UInt8(ascii: "\n") }, as: UTF8.self) else {
-            throw CloudError(.invalidArguments, "The password is not text in UTF-8.", details: ["file": source])
+            throw CloudError(.invalidArguments, "The \(what) is not text in UTF-8.", details: ["file": source])
         }
         guard !text.isEmpty else {
             throw CloudError(
                 .invalidArguments,
-                data.isEmpty ? "The password's file is empty." : "The first line of the password's file is empty.",
+                data.isEmpty ? "The \(what)'s file is empty." : "The first line of the \(what)'s file is empty.",
                 details: ["file": source])
         }
         return text

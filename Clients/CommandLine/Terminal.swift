@@ -11,12 +11,12 @@ enum Terminal {
     ///
     /// - Throws: ``CloudError`` `.operationCancelled` after Ctrl-C; `.invalidArguments` when nothing was typed, or the
     ///   input ended (Ctrl-D). The terminal shows again what is typed.
-    static func readSecret(_ prompt: String) throws(CloudError) -> String {
+    static func readSecret(_ prompt: String, called what: String = "password") throws(CloudError) -> String {
         Interrupt.hold()
         defer { Interrupt.release() }
         var shown = termios()
         guard tcgetattr(0, &shown) == 0 else {
-            throw CloudError(.invalidArguments, "This terminal cannot be asked for a password.")
+            throw CloudError(.invalidArguments, "This terminal cannot be asked for a \(what).")
         }
         var hidden = shown
         hidden.c_lflag &= ~tcflag_t(ECHO)
@@ -39,15 +39,15 @@ enum Terminal {
             let count = read(0, &byte, 1)
             if count < 0, errno == EINTR { continue }
             guard count == 1 else {
-                throw CloudError(.invalidArguments, "The input ended before a password was typed.")
+                throw CloudError(.invalidArguments, "The input ended before a \(what) was typed.")
             }
             if byte == UInt8(ascii: "\n") { break }
             line.append(byte)
-            guard line.count < bytesMax else { throw CloudError(.invalidArguments, "The password is too long.") }
+            guard line.count < bytesMax else { throw CloudError(.invalidArguments, "The \(what) is too long.") }
         }
-        guard !line.isEmpty else { throw CloudError(.invalidArguments, "No password was typed.") }
+        guard !line.isEmpty else { throw CloudError(.invalidArguments, "No \(what) was typed.") }
         guard let text = String(validating: line, as: UTF8.self) else {
-            throw CloudError(.invalidArguments, "The password is not text in UTF-8.")
+            throw CloudError(.invalidArguments, "The \(what) is not text in UTF-8.")
         }
         return text
     }

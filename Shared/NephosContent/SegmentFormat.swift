@@ -129,3 +129,20 @@ enum SegmentName {
         return String(repeating: "0", count: max(0, 4 - digits.utf8.count)) + digits
     }
 }
+
+extension SegmentID {
+    /// Where its file is within a folder of content: `PARTITION/NUMBER.segment`. Nil for numbers that no store gives.
+    public var filePath: String? {
+        SegmentHeader.fits(self) ? SegmentName.folder(partition) + "/" + SegmentName.of(number) : nil
+    }
+
+    /// The segment whose file is at this place; nil: it is none of ours.
+    public init?(filePath: String) {
+        let parts = filePath.split(separator: "/", omittingEmptySubsequences: false)
+        guard parts.count == 2, let partition = Int(parts[0]), let number = SegmentName.number(of: String(parts[1])),
+            SegmentName.folder(partition) == parts[0]
+        else { return nil }
+        self.init(partition: partition, number: number)
+        guard SegmentHeader.fits(self) else { return nil }
+    }
+}

@@ -3,6 +3,8 @@
 /// - `feed_epoch`: one row.
 /// - `feed_runs`: where each partition's sequence was when each run of the
 ///   service began, 1024 times 8 bytes (see ``FeedHistory``).
+/// - `feed_restored`: a row for each time that this database was brought back from a copy, until the service has begun
+///   another epoch (``DatabaseCopy/noteRestored(_:at:)``).
 /// - `feed_partitions`: where each partition's sequence was when the epoch
 ///   began, and how many scopes it has had. The sequence itself is the greatest
 ///   of its scopes' heads; the row has it only for the time after they are gone.
@@ -100,6 +102,10 @@ public enum ChangeFeedSchema {
                     // 0: the body is in the item's row.
                     "ALTER TABLE feed_items ADD COLUMN body_id BIGINT NOT NULL DEFAULT 0",
                 ]),
+            Migration(name: "feed-003-restored", statements: [restoredTable]),
         ]
     }
+
+    /// Whoever brings a copy back makes it where an earlier release has not.
+    static let restoredTable = "CREATE TABLE IF NOT EXISTS feed_restored (restored_at BIGINT NOT NULL)"
 }

@@ -120,7 +120,8 @@ extension Feed {
     }
 
     /// Begins a run, before anything else, in the transaction that opens the
-    /// database. An empty database begins its first epoch.
+    /// database. An empty database begins its first epoch, and one that was
+    /// brought back from a copy (``DatabaseCopy/noteRestored(_:at:)``) another one.
     ///
     /// - Parameters:
     ///   - key: The service's own, which a copy of the database does not bring back.
@@ -136,29 +137,34 @@ extension Feed {
             let epoch = UniqueNumber.next(after: 1, at: now, random: random >> 32)
             try transaction.execute(FeedStatements.setEpoch, [.integer(Int64(bitPattern: epoch))])
         }
-        return try Feed(over: transaction, at: now)
+        let begun = try Feed(over: transaction, at: now)
             .addRun(to: FeedHistory(key: key, runs: runs), after: 0, at: now, random: random)
+        guard try transaction.first(FeedStatements.isRestored, [], { _ in true }) != nil else { return begun }
+        try transaction.execute(FeedStatements.forgetRestored, [])
+        return try beginEpoch(in: transaction, shownBy: nil, begun, at: now, random: random)
     }
 
     /// Begins a new epoch, greater than any that is known: this database is an
     /// old copy, which the token of a lost future has shown. Sequences go on from where they are.
     ///
     /// In a transaction of its own; the cache has to be emptied, and to take over what is returned.
+    ///
+    /// - Parameter token: Nil: whoever has brought the copy back says so. Then the histories part where it ends.
     public static func beginEpoch(
-        in transaction: any Transaction, shownBy token: ChangeToken, _ history: FeedHistory, at now: Timestamp,
+        in transaction: any Transaction, shownBy token: ChangeToken?, _ history: FeedHistory, at now: Timestamp,
         random: UInt64
     ) throws -> FeedHistory {
         let feed = Feed(over: transaction, at: now)
-        let epoch = UniqueNumber.next(after: max(try feed.epoch(), token.epoch), at: now, random: random >> 32)
+        let epoch = UniqueNumber.next(after: max(try feed.epoch(), token?.epoch ?? 0), at: now, random: random >> 32)
         for (number, head) in try feed.positions() {
-            let end = history.end(of: token.check.run, in: number, at: head.sequence)
+            let end = token.map { history.end(of: $0.check.run, in: number, at: head.sequence) } ?? head.sequence
             try feed.beginEpoch(inPartition: number, at: min(head.sequence, end))
         }
         try feed.flush()
         try transaction.execute(FeedStatements.setEpoch, [.integer(Int64(bitPattern: epoch))])
         try transaction.execute(FeedStatements.setOldCopyFound, [.integer(Int64(clamping: now.milliseconds))])
         return try Feed(over: transaction, at: now)
-            .addRun(to: history, after: token.check.run, at: now, random: random)
+            .addRun(to: history, after: token?.check.run ?? 0, at: now, random: random)
     }
 
     /// When a token has last shown that the database was an old copy; nil: never.

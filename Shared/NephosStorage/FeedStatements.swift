@@ -4,6 +4,8 @@ enum FeedStatements {
     static let setEpoch = SQL("UPDATE feed_epoch SET epoch = ?1")
     static let oldCopyFound = SQL("SELECT old_copy_found_at FROM feed_epoch")
     static let setOldCopyFound = SQL("UPDATE feed_epoch SET old_copy_found_at = ?1")
+    static let isRestored = SQL("SELECT 1 FROM feed_restored LIMIT 1")
+    static let forgetRestored = SQL("DELETE FROM feed_restored")
 
     static let runs = SQL("SELECT id, starts FROM feed_runs ORDER BY id")
     static let insertRun = SQL("INSERT INTO feed_runs (id, starts) VALUES (?1, ?2)")

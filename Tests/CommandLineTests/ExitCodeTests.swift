@@ -7,6 +7,9 @@ import Testing
 @Suite(.serialized) struct ExitCodeTests {
     private static let connection = "nephos://127.0.0.1:9?key=" + String(repeating: "0", count: 40)
 
+    /// The public half of one.
+    private static let recoveryKey = "FQJ791MV-3BRCP1PC-ZZM33E7M-6P9YWGTA-PBK0A5WE-NYAFV9P2-ZSF40FC7"
+
     private func leaves(_ nephos: Program) async throws -> [CommandDump.Leaf] {
         let file = NSTemporaryDirectory() + "nephos-test.json"
         try Data("{\"a\":1}".utf8).write(to: URL(fileURLWithPath: file))
@@ -16,6 +19,7 @@ import Testing
                 "connection": Self.connection, "size": "5GB", "file": file, "id": "TEST.app", "keys": "k",
                 "host": "127.0.0.1", "version-id": String(repeating: "1", count: 32),
                 "link": String(repeating: "1", count: 32),
+                "key": Self.recoveryKey,
             ]
         ).map { leaf in
             var leaf = leaf
@@ -41,8 +45,8 @@ import Testing
 
     private func need(_ leaf: CommandDump.Leaf) -> Need {
         switch leaf.name {
-        // The first makes what the others need; the second needs no more than a server.
-        case "init", "sign-in": .nothing
+        // The first two make what the others need; the third needs no more than a server.
+        case "init", "restore", "sign-in": .nothing
         // It says what there is of both, and misses the deployment where there is neither.
         case "status": .deployment
         default: leaf.options.contains("home") ? .device : leaf.options.contains("deployment") ? .deployment : .nothing
@@ -132,7 +136,9 @@ import Testing
             ["account", "create", "x", "--password-stdin", "--password-file", "x"], ["docs", "resolve", "x"],
             ["docs", "put", "-"], ["docs", "put", "x", "--limit-rate", "999"], ["docs", "cat", "x", "--offset=-1"],
             ["docs", "put", "x", "--limit-rate", "5X"], ["docs", "put", "x", "--databases", "take"],
-            ["docs", "put", "x", "--rendition", "t"], ["docs", "get", "x", "--rendition", "t", "-r"],
+            ["docs", "put", "x", "--rendition", "t"],
+            ["backup", "x", "--keep", "daily"], ["restore", "x", "--keep-keys", "--recovery-key-stdin"],
+            ["restore", "x", "--port", "0"], ["docs", "get", "x", "--rendition", "t", "-r"],
         ] {
             #expect(try await nephos.run(wrong).status == 64, "\(wrong)")
         }
@@ -192,7 +198,8 @@ import Testing
 
     /// These are last, in this order: nothing comes after what they do.
     private static let lastCommands = [
-        "app remove", "devices rename", "devices revoke", "account password", "sign-out", "sign-in", "up",
+        "recovery-key set", "app remove", "devices rename", "devices revoke", "account password", "sign-out", "sign-in",
+        "up",
         "account close", "down", "secrets rotate-master-keys", "secrets rotate-service-keys",
         "secrets rotate-operator-key", "advertise", "init",
     ]
@@ -207,6 +214,7 @@ import Testing
             ] {
                 #expect(try await person.run(preparation).status == 0, "\(preparation)")
             }
+            #expect(try await person.run("backup", house.folder + "/backups").status == 0)
             let second = try await house.anotherDevice("second")
             #expect(try await person.run("docs", "ls").status == 0)
             try await putDocuments(person, on: house)
@@ -233,6 +241,9 @@ import Testing
                 case "docs unpublish": arguments = [String(link)]
                 case "kv set", "kv delete": arguments = leaf.sample + answers(leaf) + ["--offline"]
                 case "watch": arguments = []
+                case "backup make", "backup verify", "backup list": arguments = [house.folder + "/backups"]
+                case "restore":
+                    arguments = [house.folder + "/backups", "--dry-run", "--deployment", house.folder + "/none"]
                 default: break
                 }
                 let outcome = try await program.run(leaf.path + arguments, output: "/dev/full")

@@ -1,5 +1,6 @@
 import ArgumentParser
 import Foundation
+import NephosBackup
 import NephosBus
 import NephosCore
 import NephosServiceKit
@@ -41,6 +42,12 @@ struct InitCommand: ParsableCommand {
         completion: .directory)
     var handOut: String?
 
+    @Option(
+        help:
+            "The public half of a recovery key that was made elsewhere (nephos recovery-key new --only-print), so that none is made and printed here (default: $NEPHOS_RECOVERY_KEY)."
+    )
+    var recoveryKey: String?
+
     func validate() throws {
         guard !hostPerService || advertise != nil else {
             throw ValidationError("--host-per-service needs --advertise: devices do not know those names.")
@@ -64,22 +71,36 @@ struct InitCommand: ParsableCommand {
                 "This address stands for all of this machine's, and no device can connect to it. Say with --advertise by which name or address they reach this machine.",
                 details: ["host": host])
         }
+        let (half, recovery) = try makeRecoveryKey()
         let made = try Deployment.create(
             directory: directory.path, host: hostPerService ? nil : host,
             advertisedHost: said ?? (hostPerService ? "127.0.0.1" : nil), basePort: port,
-            transport: ZeroMQTransport(), checking: requireUsable)
+            transport: ZeroMQTransport(), checking: requireUsable,
+            completing: { try $0.write(half) })
         if !hostPerService, handOut == nil { try directory.prepare() }
         _ = try handOut.map { try DeploymentFiles(directory: directory.path).handOut(to: $0) }
         let connection = made.connection.description
+        var told = ["deployment": directory.path, "connection": connection, "recovery_key_id": half.id]
+        told["recovery_key"] = recovery?.text
         try output.print(
-            ["deployment": directory.path, "connection": connection],
+            told,
             text: "Made a deployment in \(directory.path).\n"
+                + (recovery.map { RecoveryKeyCommand.text(of: $0) + "\n\n" } ?? "")
                 + (hostPerService || handOut != nil
                     ? "Devices sign in with:\n\(connection)" : "Start it with: nephos up"))
     }
 
+    /// What backups are sealed to: what was given, or a key that is printed once.
+    private func makeRecoveryKey() throws -> (PublicRecoveryKey, RecoveryKey?) {
+        let environment = ProcessInfo.processInfo.environment["NEPHOS_RECOVERY_KEY"]
+        if let given = recoveryKey ?? environment, !given.isEmpty { return (try PublicRecoveryKey(given), nil) }
+        let key = RecoveryKey()
+        return (key.publicKey, key)
+    }
+
     /// What is said at each start of a deployment that is there.
     private func keep(_ directory: DeploymentDirectory, advertising host: String?) throws {
+        try UnfinishedRestore.require(noneIn: directory.path)
         let files = DeploymentFiles(directory: directory.path)
         if let host, try files.roster().connectionString().host != host { try files.advertise(host) }
         let changed = try handOut.map { try files.handOut(to: $0) } ?? []
@@ -183,6 +204,7 @@ struct UpCommand: ParsableCommand {
 
     func run() throws {
         let directory = deployment.directory
+        try UnfinishedRestore.require(noneIn: directory.path)
         try directory.requireDeployment()
         try directory.prepare()
         if directory.supervisor == nil {

@@ -16,6 +16,8 @@ public struct DeploymentFiles: Sendable {
     public var rosterPath: String { "\(directory)/roster.json" }
     public func secretsPath(of service: ServiceName) -> String { "\(directory)/\(service).secret.json" }
     public var operatorPath: String { "\(directory)/operator.secret.json" }
+    /// The public half of the key that the deployment's secrets are sealed to when they are backed up.
+    public var recoveryPath: String { "\(directory)/recovery.json" }
 
     /// The operator's key pair, as `operator.secret.json` has it, in Z85.
     private struct OperatorSecret: Codable {
@@ -235,12 +237,15 @@ public struct Deployment: Sendable {
 
     /// Makes a deployment and writes its files.
     ///
-    /// - Parameter check: Gets the roster before anything is written.
+    /// - Parameters:
+    ///   - check: Gets the roster before anything is written.
+    ///   - complete: Writes what else belongs to the deployment.
     /// - Throws: ``CloudError`` `.alreadyExists` if there is one in the directory, `.configurationInvalid` if there is one
     ///   that has lost its roster, and what the check throws.
     public static func create(
         directory: String, host: String?, advertisedHost: String? = nil, basePort: Int, transport: some Transport,
-        checking check: (Roster) throws -> Void = { _ in }
+        checking check: (Roster) throws -> Void = { _ in },
+        completing complete: (DeploymentFiles) throws -> Void = { _ in }
     ) throws -> Deployment {
         let files = DeploymentFiles(directory: directory)
         guard !FileManager.default.fileExists(atPath: files.rosterPath) else {
@@ -257,6 +262,7 @@ public struct Deployment: Sendable {
         try files.beginMaking()
         for secrets in deployment.secrets { try files.write(secrets) }
         try files.write(operatorKeys: deployment.operatorKeys)
+        try complete(files)
         files.endMaking()
         // Last, since it is what tells that a deployment is complete.
         try files.write(deployment.roster)

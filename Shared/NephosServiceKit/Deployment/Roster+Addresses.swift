@@ -53,4 +53,37 @@ extension Roster {
         if let bulk = bound.bulk { bound.bulk = try moved(bulk) }
         services[index] = bound
     }
+
+    /// Has the services bind, and reach each other, elsewhere, as after a move to another machine.
+    ///
+    /// - Parameters:
+    ///   - host: At this host; nil: at the hosts that it has.
+    ///   - isPerService: Each at a host that is named like it, instead.
+    ///   - basePort: From this port on, as a new deployment; nil: at the ports that it has.
+    /// - Throws: ``CloudError`` `.invalidArguments` for a host or port that cannot be one.
+    public mutating func move(to host: String?, isPerService: Bool = false, basePort: Int?) throws(CloudError) {
+        for index in services.indices {
+            var entry = services[index]
+            let key = try entry.key
+            let host = isPerService ? entry.service : host
+            func moved(_ endpoint: String, _ host: String?, _ offset: Int) throws(CloudError) -> String {
+                let old = try ConnectionString(endpoint: endpoint, key: key)
+                return try ConnectionString(
+                    host: host ?? old.host, port: basePort.map { $0 + offset } ?? old.port, key: key
+                ).endpoint
+            }
+            entry.requests = try moved(entry.requests, host, index * 2)
+            entry.events = try moved(entry.events, host, index * 2 + 1)
+            let (subscriptions, bulk) = (index * 2 + 2, Deployment.portCount - 1)
+            if let endpoint = entry.subscriptions { entry.subscriptions = try moved(endpoint, host, subscriptions) }
+            if let endpoint = entry.bulk { entry.bulk = try moved(endpoint, host, bulk) }
+            // What devices are told keeps its host, until another one is advertised.
+            if let endpoint = entry.publicRequests { entry.publicRequests = try moved(endpoint, nil, index * 2) }
+            if let endpoint = entry.publicSubscriptions {
+                entry.publicSubscriptions = try moved(endpoint, nil, subscriptions)
+            }
+            if let endpoint = entry.publicBulk { entry.publicBulk = try moved(endpoint, nil, bulk) }
+            services[index] = entry
+        }
+    }
 }

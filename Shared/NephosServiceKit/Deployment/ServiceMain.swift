@@ -81,6 +81,8 @@ public func runService(
             details: ["data": data])
     }
     try DeploymentFiles.requirePrivateFolder(data)
+    try UnfinishedRestore.require(noneIn: data)
+    try UnfinishedRestore.require(noneIn: deployment)
     let worker = ServiceWorker(name: name, config: config, transport: transport, beside: beside, make: make)
     let group = ServiceGroup(
         configuration: ServiceGroupConfiguration(

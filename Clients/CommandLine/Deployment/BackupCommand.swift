@@ -1,0 +1,221 @@
+import ArgumentParser
+import Foundation
+import NephosBackup
+import NephosCore
+import NephosServiceKit
+import NephosZeroMQ
+
+struct BackupCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "backup", abstract: "Copy a deployment into a folder, from which nephos restore brings it back.",
+        discussion: """
+            The services may run. A snapshot is the databases of one moment, the content that they name, and the \
+            deployment's secrets, sealed to its recovery key. Content is copied once, however many snapshots name it.
+            """,
+        subcommands: [Make.self, Verify.self, List.self], defaultSubcommand: Make.self)
+
+    struct Make: ParsableCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "make", abstract: "Make a snapshot, read it back, and thin out those before.")
+
+        @Argument(
+            help: "The folder for backups: empty, or one of this deployment. Better on another disk.",
+            completion: .directory)
+        var folder: String
+        @Option(
+            help:
+                "How many days, weeks and months keep their newest snapshot, as daily=7,weekly=4,monthly=6 (the default), or all."
+        )
+        var keep: String?
+        @Flag(help: "Leave the deployment's secrets out. Keep a copy of them elsewhere: nothing can be read without.")
+        var withoutKeys = false
+        @OptionGroup var data: DataOptions
+        @OptionGroup var deployment: DeploymentOptions
+        @OptionGroup var output: OutputOptions
+
+        func validate() throws {
+            if let keep, keep != "all" {
+                do { _ = try Retention(keep) } catch { throw ValidationError(error.message) }
+            }
+        }
+
+        private struct Made: Encodable {
+            var snapshot: String
+            var databaseBytes: Int
+            var segments: Int
+            var segmentBytes: Int
+            var copiedSegments: Int
+            var copiedBytes: Int
+            var recoveryKey: String?
+            var heldMilliseconds: Int64
+            var removed: [String]
+            var removedBytes: Int
+        }
+
+        func run() throws {
+            try deployment.directory.requireDeployment()
+            var backup = Backup(of: data.place(of: deployment), into: BackupFolder(folder))
+            backup.leavesOutKeys = withoutKeys
+            backup.retention = keep == "all" ? nil : try keep.map { try Retention($0) } ?? .standard
+            let bar = BackupBar(isShown: !output.json)
+            let outcome = try bar.whileShown { try backup.run(at: SystemClock().now, $0) }
+            let manifest = outcome.manifest
+            let made = Made(
+                snapshot: outcome.snapshot, databaseBytes: manifest.databaseBytes, segments: manifest.segments.count,
+                segmentBytes: manifest.segmentBytes, copiedSegments: outcome.copiedSegments,
+                copiedBytes: outcome.copiedBytes, recoveryKey: manifest.keys?.recoveryKey,
+                heldMilliseconds: outcome.held.milliseconds, removed: outcome.removed,
+                removedBytes: outcome.removedBytes)
+            var text = """
+                Made \(outcome.snapshot): databases of \(size(manifest.databaseBytes)), content of \
+                \(size(manifest.segmentBytes)), of which \(size(outcome.copiedBytes)) were copied. All of it was read back.
+                """
+            text +=
+                manifest.keys.map { "\nThe keys in it open with the recovery key \($0.recoveryKey)." }
+                ?? "\nThere are no keys in it: keep a copy of the deployment's secrets elsewhere."
+            if !outcome.removed.isEmpty {
+                text += "\nRemoved: \(listed(outcome.removed)); \(size(outcome.removedBytes)) are free again."
+            }
+            try output.print(made, text: text)
+        }
+    }
+
+    struct Verify: ParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Read snapshots through, and compare them with what was written. It needs no key.")
+
+        @Argument(help: "The folder of backups.", completion: .directory) var folder: String
+        @Option(help: "Only this one, by its name (default: all).") var snapshot: String?
+        @OptionGroup var output: OutputOptions
+
+        private struct Row: Encodable {
+            var snapshot: String
+            var whole: Bool
+            var damage: [Damage]
+        }
+
+        private struct Damage: Encodable {
+            var message: String
+            var file: String?
+        }
+
+        func run() throws {
+            let bar = BackupBar(isShown: !output.json)
+            let findings = try bar.whileShown { try Verification(of: BackupFolder(folder)).run(snapshot, $0) }
+            let rows = findings.map { finding in
+                Row(
+                    snapshot: finding.snapshot, whole: finding.failures.isEmpty,
+                    damage: finding.failures.map { Damage(message: $0.message, file: $0.details["file"]) })
+            }
+            let lines = rows.map { row in
+                guard !row.whole else { return "\(row.snapshot) is whole" }
+                let shown = row.damage.prefix(10).map { "\n  \($0.message)\($0.file.map { " " + $0 } ?? "")" }
+                return "\(row.snapshot) is damaged:" + shown.joined()
+                    + (row.damage.count > shown.count ? "\n  and \(row.damage.count - shown.count) more" : "")
+            }
+            try output.print(rows, text: lines.isEmpty ? "There are no snapshots." : lines.joined(separator: "\n"))
+            if rows.contains(where: { !$0.whole }) { throw ExitStatus.files }
+        }
+    }
+
+    struct List: ParsableCommand {
+        static let configuration = CommandConfiguration(abstract: "List the snapshots, the oldest first.")
+
+        @Argument(help: "The folder of backups.", completion: .directory) var folder: String
+        @OptionGroup var output: OutputOptions
+
+        private struct Row: Encodable {
+            var snapshot: String
+            /// Milliseconds since 1970.
+            var createdAt: UInt64?
+            var deployment: String?
+            var databaseBytes: Int?
+            var segmentBytes: Int?
+            var recoveryKey: String?
+            var state: String
+        }
+
+        func run() throws {
+            let now = SystemClock().now
+            let snapshots = try BackupFolder(folder).snapshots()
+            let rows = snapshots.map { snapshot in
+                Row(
+                    snapshot: snapshot.name, createdAt: snapshot.manifest?.createdAt,
+                    deployment: snapshot.manifest?.deployment, databaseBytes: snapshot.manifest?.databaseBytes,
+                    segmentBytes: snapshot.manifest?.segmentBytes, recoveryKey: snapshot.manifest?.keys?.recoveryKey,
+                    state: snapshot.manifest == nil ? "unreadable" : snapshot.isKnownDamaged ? "damaged" : "made")
+            }
+            let lines = zip(snapshots, rows).map { snapshot, row in
+                [
+                    row.snapshot, snapshot.manifest.map { describe($0.time, before: now) } ?? "-",
+                    row.databaseBytes.map { size($0) } ?? "-", row.segmentBytes.map { size($0) } ?? "-",
+                    snapshot.manifest == nil ? "-" : row.recoveryKey ?? "none", row.state,
+                ]
+            }
+            try output.print(
+                rows,
+                text: rows.isEmpty
+                    ? "There are no snapshots."
+                    : table(["SNAPSHOT", "MADE", "DATABASES", "CONTENT", "RECOVERY KEY", "STATE"], lines))
+        }
+    }
+}
+
+private func size(_ bytes: Int) -> String { describe(bytes: UInt64(clamping: bytes)) }
+
+/// Where the services of a deployment keep their data.
+struct DataOptions: ParsableArguments {
+    @Option(
+        help:
+            "The folder that has a folder of data for each service (default: $NEPHOS_DATA_ROOT, or data in the deployment's).",
+        completion: .directory)
+    var data: String?
+
+    func place(of deployment: DeploymentOptions) -> DeploymentPlace {
+        let directory = deployment.directory.path
+        let said = data ?? ProcessInfo.processInfo.environment["NEPHOS_DATA_ROOT"].flatMap { $0.isEmpty ? nil : $0 }
+        return DeploymentPlace(
+            deployment: directory,
+            dataFolder: said.map { URL(fileURLWithPath: $0).standardizedFileURL.path } ?? directory + "/data")
+    }
+}
+
+/// How far a backup, a verification or a restore is, on a terminal; and Ctrl-C, which ends it in good order.
+final class BackupBar {
+    private let isShown: Bool
+    private let begun = ContinuousClock.now
+    private var shownAt: ContinuousClock.Instant?
+    private var phase: (name: BackupProgress.Phase, begun: ContinuousClock.Instant)?
+
+    init(isShown: Bool) { self.isShown = isShown && isatty(2) == 1 }
+
+    func whileShown<Result>(_ body: (@escaping BackupObserver) throws -> Result) throws -> Result {
+        Interrupt.hold()
+        defer {
+            if shownAt != nil { _ = Standard.write(Array("\r\u{1b}[K".utf8), to: 2) }
+            Interrupt.release()
+        }
+        let result = try body { [self] progress in
+            try Interrupt.check()
+            show(progress)
+        }
+        return result
+    }
+
+    private func show(_ progress: BackupProgress) {
+        guard isShown else { return }
+        let now = ContinuousClock.now
+        if phase?.name != progress.phase { phase = (progress.phase, now) }
+        if let shownAt, shownAt.duration(to: now) < .milliseconds(200) { return }
+        shownAt = now
+        let elapsed = (phase?.begun ?? begun).duration(to: now)
+        let rate = Double(progress.bytesDone) / max(0.001, Double(elapsed.milliseconds) / 1000)
+        var line = "\(progress.phase.rawValue): \(size(progress.bytesDone))"
+        if let total = progress.bytesTotal { line += " of \(size(total))" }
+        line += ", \(size(Int(rate)))/s"
+        if let total = progress.bytesTotal, rate > 0, elapsed > .seconds(1), total > progress.bytesDone {
+            line += ", \(describe(Duration.milliseconds(Int64(Double(total - progress.bytesDone) / rate * 1000)))) left"
+        }
+        _ = Standard.write(Array("\r\u{1b}[K\(line)".utf8), to: 2)
+    }
+}

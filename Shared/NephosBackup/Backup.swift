@@ -1,0 +1,227 @@
+internal import Foundation
+internal import NephosContent
+public import NephosCore
+internal import NephosFiles
+public import NephosServiceKit
+internal import NephosStorage
+
+/// A deployment as it is backed up and restored: its files, and where its services keep their data.
+public struct DeploymentPlace: Sendable {
+    public let files: DeploymentFiles
+    /// Has a folder for each service, named like it.
+    public let dataFolder: String
+
+    public init(deployment: String, dataFolder: String) {
+        files = DeploymentFiles(directory: deployment)
+        self.dataFolder = dataFolder
+    }
+
+    func folder(of service: ServiceName) -> String { "\(dataFolder)/\(service)" }
+    func database(of service: ServiceName) -> String { "\(folder(of: service))/\(service).sqlite" }
+    var contentFolder: String { folder(of: .documents) + "/content" }
+}
+
+/// Makes one snapshot of a deployment, whether its services run or not.
+///
+/// First each database is copied, those that follow others before those that they follow, identity last: then no copy
+/// lacks what another one has taken over. Then come the segments that the copy of documents' database names. What it
+/// names is in their files already, and is never changed there; and the file of a segment that nothing names any more
+/// stays for a day (`Transfers.Configuration.emptiedRetention`), or until the disk of the content has little room.
+public struct Backup {
+    /// What was done.
+    public struct Outcome: Sendable {
+        public var snapshot: String
+        public var manifest: Manifest
+        public var copiedSegments = 0
+        public var copiedBytes = 0
+        /// How long the longest snapshot of a database was held.
+        public var held: Duration = .zero
+        /// Snapshots that were removed.
+        public var removed: [String] = []
+        public var removedBytes = 0
+    }
+
+    public let place: DeploymentPlace
+    public let folder: BackupFolder
+    /// What goes with the snapshot is sealed to this; nil: the deployment's own.
+    public var recoveryKey: PublicRecoveryKey?
+    /// Whether the keys are left out.
+    public var leavesOutKeys = false
+    /// Which snapshots are kept; nil: all.
+    public var retention: Retention?
+    /// A test ends the work at a named place by throwing.
+    var fault: (String) throws -> Void = { _ in }
+
+    /// Identity is last.
+    private static let order: [ServiceName] = [.notifications, .keyValue, .documents, .records, .identity]
+
+    public init(of place: DeploymentPlace, into folder: BackupFolder) {
+        self.place = place
+        self.folder = folder
+    }
+
+    /// - Returns: What was done, once the snapshot is on the disk and was read back.
+    /// - Throws: ``CloudError``: `.configurationInvalid` (no deployment, no recovery key, a database that is not there),
+    ///   `.invalidArguments` (a folder that cannot be one for backups), `.constraintViolation` (another one is under
+    ///   way), `.storageFailure` (no room, damage; a segment that went before it was copied), and what the observer
+    ///   throws. There is no new snapshot then, and all others are as they were.
+    public func run(at now: Timestamp, _ observer: @escaping BackupObserver) throws -> Outcome {
+        try UnfinishedRestore.require(noneIn: place.files.directory)
+        let deployment = try place.files.roster().deployment
+        let key = try sealingKey()
+        try requireApart()
+        try folder.prepare(for: deployment)
+        let lock = try folder.lock()
+        defer { withExtendedLifetime(lock) {} }
+        try folder.clear()
+
+        let before = try folder.snapshots()
+        let name = freeName(at: now, among: before.map(\.name))
+        let making = folder.path(of: "." + name)
+        try FileCopy.makeFolder(making)
+        var outcome: Outcome
+        do {
+            outcome = try fill(making, name, deployment, key, before.compactMap(\.manifest), at: now, observer)
+            try fault("whole")
+            try FileCopy.rename(making, to: folder.path(of: name))
+        } catch {
+            FileTree.remove(making)
+            throw error
+        }
+        try FileCopy.sync(folder.snapshotsPath)
+        try fault("named")
+        if let retention {
+            (outcome.removed, outcome.removedBytes) = try Thinning(folder: folder, fault: fault).run(retention)
+        }
+        return outcome
+    }
+
+    private func sealingKey() throws -> PublicRecoveryKey? {
+        guard !leavesOutKeys else { return nil }
+        if let key = try recoveryKey ?? place.files.recoveryKey() { return key }
+        throw CloudError(
+            .configurationInvalid,
+            "This deployment has no recovery key, to which its secrets could be sealed. Make one: nephos recovery-key new. Or leave them out, and keep them elsewhere: --without-keys",
+            details: ["deployment": place.files.directory])
+    }
+
+    /// The backups would become part of what is backed up, or go with it.
+    private func requireApart() throws {
+        for other in [place.dataFolder, place.files.directory] + ServiceName.all.map(place.folder(of:)) {
+            let other = FileCopy.resolved(other)
+            guard folder.path != other, !folder.path.hasPrefix(other + "/") else {
+                throw CloudError(
+                    .invalidArguments,
+                    "The folder for backups is within the deployment's own. Give one outside, on another disk.",
+                    details: ["folder": folder.path, "within": other])
+            }
+        }
+    }
+
+    private func freeName(at now: Timestamp, among names: [String]) -> String {
+        let name = now.snapshotName
+        var count = 2
+        var free = name
+        while names.contains(free) {
+            free = name + "-\(count)"
+            count += 1
+        }
+        return free
+    }
+
+    private func fill(
+        _ making: String, _ name: String, _ deployment: String, _ key: PublicRecoveryKey?, _ known: [Manifest],
+        at now: Timestamp, _ observer: @escaping BackupObserver
+    ) throws -> Outcome {
+        // Before the databases: what a service wraps from now on it may wrap with a key that is not among these.
+        let masterKeys = try place.files.masterKeyNames()
+        var held: Duration = .zero
+        let databases = try copyDatabases(to: making, known.last, held: &held, observer)
+        try fault("databases")
+        var copying = SegmentCopying(from: place.contentFolder, to: folder, known: known, fault: fault)
+        let segments = try copying.run(namedBy: making + "/documents.sqlite", observer)
+        try fault("segments")
+        var manifest = Manifest(
+            createdAt: now, number: (known.map(\.number).max() ?? 0) + 1, deployment: deployment, databases: databases,
+            segments: segments, masterKeys: masterKeys)
+        if let key {
+            let secrets = try DeploymentSecrets(of: place.files, with: try manifest.digest())
+            // Keys that were rotated meanwhile may be what a database needs, or not yet; both are there then.
+            guard try place.files.masterKeyNames() == masterKeys else {
+                throw CloudError(
+                    .constraintViolation, "The deployment's keys were changed while it was backed up. Do it again.")
+            }
+            let sealed = Data(try secrets.sealed(to: key))
+            try AtomicFile.write(sealed, to: making + "/keys.sealed", mode: 0o600)
+            guard let hash = try FileCopy.hash(making + "/keys.sealed", first: sealed.count, went: { _ in }) else {
+                throw FileCopy.failure(making + "/keys.sealed", EIO)
+            }
+            manifest.keys = Manifest.Keys(recoveryKey: key.id, bytes: sealed.count, sha256: hash)
+        }
+        try AtomicFile.write(try manifest.encoded(), to: making + "/manifest.json", mode: 0o600)
+        try FileCopy.sync(making)
+        _ = try Manifest(
+            decoding: FileManager.default.contents(atPath: making + "/manifest.json") ?? Data(),
+            of: making + "/manifest.json")
+        return Outcome(
+            snapshot: name, manifest: manifest, copiedSegments: copying.copiedSegments,
+            copiedBytes: copying.copiedBytes, held: held)
+    }
+
+    // MARK: Databases
+
+    private func copyDatabases(
+        to making: String, _ last: Manifest?, held: inout Duration, _ observer: @escaping BackupObserver
+    ) throws -> [Manifest.Database] {
+        let sizes = try Self.order.map { service in
+            let path = place.database(of: service)
+            guard let bytes = FileCopy.byteCount(path) else {
+                let isHidden = access(path, F_OK) != 0 && errno == EACCES
+                throw isHidden
+                    ? FileCopy.failure(path, EACCES)
+                    : CloudError(
+                        .configurationInvalid,
+                        "A service's database is not there. Has the deployment been started, and are its data here? See --data.",
+                        details: ["file": path])
+            }
+            return bytes + (FileCopy.byteCount(path + "-wal") ?? 0)
+        }
+        try FileCopy.requireRoom(for: sizes.reduce(0, +), at: making)
+        let counting = Counting(.databases, total: 2 * sizes.reduce(0, +), observer)
+        // All of them first, so that they are of nearly one moment; what is slow comes after.
+        for (service, bytes) in zip(Self.order, sizes) {
+            let time = try DatabaseCopy.make(of: place.database(of: service), at: "\(making)/\(service).sqlite") {
+                try counting.went(0)
+            }
+            held = max(held, time)
+            try counting.went(bytes)
+            try fault("copied \(service)")
+        }
+        return try zip(Self.order, sizes).map { service, bytes in
+            let path = "\(making)/\(service).sqlite"
+            try FileCopy.flush(path)
+            guard let size = FileCopy.byteCount(path),
+                let hash = try FileCopy.hash(path, first: size, went: { _ in try counting.went(0) })
+            else { throw FileCopy.failure(path, EIO) }
+            try DatabaseCopy.requireSound(path)
+            try counting.went(bytes)
+            let database = Manifest.Database(service: service.rawValue, bytes: size, sha256: hash)
+            try shareWithLast(last, database, path)
+            return database
+        }
+    }
+
+    /// A database that is as it was in the snapshot before takes no room of its own.
+    private func shareWithLast(_ last: Manifest?, _ database: Manifest.Database, _ path: String) throws {
+        guard let last, last.databases.contains(database),
+            let name = try folder.snapshots().last(where: {
+                $0.manifest == last && !$0.isKnownDamaged
+            })?.name
+        else { return }
+        let before = folder.path(of: name) + "/" + database.file
+        guard try FileCopy.hash(before, first: database.bytes, went: { _ in }) == database.sha256,
+            FileCopy.byteCount(before) == database.bytes, link(before, path + ".same") == 0
+        else { return }
+        try FileCopy.rename(path + ".same", to: path)
+    }
+}

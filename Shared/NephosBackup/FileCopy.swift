@@ -1,0 +1,194 @@
+internal import Crypto
+internal import Foundation
+internal import NephosCore
+
+/// Bytes of files as a backup moves them: hashed, flushed, and looked at whether to go on.
+enum FileCopy {
+    /// Read and written at once.
+    private static let pieceBytes = 1 << 20
+
+    /// An open file, closed with its value.
+    private final class Opened {
+        let descriptor: Int32
+        let path: String
+
+        init(_ path: String, _ flags: Int32) throws(CloudError) {
+            self.path = path
+            descriptor = open(path, flags | O_CLOEXEC, 0o600)
+            guard descriptor >= 0 else { throw FileCopy.failure(path) }
+        }
+
+        deinit { close(descriptor) }
+    }
+
+    /// The system's `errno` as an error that names the file.
+    static func failure(_ path: String, _ number: Int32 = errno) -> CloudError {
+        let details = ["file": path, "reason": String(cString: strerror(number))]
+        return switch number {
+        case EACCES, EPERM:
+            CloudError(.permissionFailure, "This user may not use a file. Check its owner and mode.", details: details)
+        case ENOSPC, EDQUOT, EFBIG:
+            CloudError(.storageFailure, "The disk is full. Make room, and run this again.", details: details)
+        case EROFS: CloudError(.storageFailure, "The disk is read-only.", details: details)
+        case EIO: CloudError(.storageFailure, "The disk cannot read or write a file.", details: details)
+        case ENOENT: CloudError(.storageFailure, "A file is missing.", details: details)
+        default: CloudError(.storageFailure, "A file cannot be read or written.", details: details)
+        }
+    }
+
+    /// Copies the first bytes of a file. When it returns, the copy's bytes survive a loss of power; its name does not
+    /// yet (``sync(_:)``).
+    ///
+    /// - Parameters:
+    ///   - target: Made, or written anew.
+    ///   - midway: A length and the hash that the bytes up to there have to have.
+    ///   - went: Called after each piece with its bytes; what it throws ends the copying.
+    /// - Returns: Their SHA-256, in hex; nil: the file is shorter.
+    /// - Throws: ``CloudError``; `.storageFailure` with the detail `midway` when that hash is another.
+    static func copy(
+        _ source: String, first count: Int, to target: String, midway: (bytes: Int, sha256: String)? = nil,
+        went: (Int) throws -> Void
+    ) throws -> String? {
+        let file = try Opened(target, O_WRONLY | O_CREAT | O_TRUNC)
+        let hash = try read(source, first: count, midway: midway.map { [$0.bytes: $0.sha256] } ?? [:], went: went) {
+            try write($0, to: file)
+        }
+        guard let hash else { return nil }
+        guard fsync(file.descriptor) == 0 else { throw failure(target) }
+        return hash
+    }
+
+    private static func write(_ bytes: UnsafeRawBufferPointer, to file: Opened) throws {
+        var rest = bytes
+        while !rest.isEmpty {
+            let count = Foundation.write(file.descriptor, rest.baseAddress, rest.count)
+            if count < 0, errno == EINTR { continue }
+            guard count > 0 else { throw failure(file.path) }
+            rest = UnsafeRawBufferPointer(rebasing: rest[count...])
+        }
+    }
+
+    /// Hashes the first bytes of a file as they are on the disk, as far as the system lets one ask for that.
+    ///
+    /// - Parameter midway: Lengths on the way, with the hashes that the bytes up to there have to have.
+    /// - Returns: Their SHA-256, in hex; nil: the file is shorter.
+    static func hash(
+        _ path: String, first count: Int, midway: [Int: String] = [:], went: (Int) throws -> Void
+    ) throws -> String? {
+        try read(path, first: count, isFromDisk: true, midway: midway, went: went) { _ in }
+    }
+
+    private static func read(
+        _ path: String, first count: Int, isFromDisk: Bool = false, midway: [Int: String], went: (Int) throws -> Void,
+        _ take: (UnsafeRawBufferPointer) throws -> Void
+    ) throws -> String? {
+        let file = try Opened(path, O_RDONLY)
+        if isFromDisk { posix_fadvise(file.descriptor, 0, 0, POSIX_FADV_DONTNEED) }
+        posix_fadvise(file.descriptor, 0, 0, POSIX_FADV_SEQUENTIAL)
+        var stops = midway.keys.filter { $0 < count }.sorted()[...]
+        var sum = SHA256()
+        var place = 0
+        var buffer = [UInt8](repeating: 0, count: pieceBytes)
+        while place < count {
+            let end = min(count, place + pieceBytes, stops.first ?? .max)
+            let got = buffer.withUnsafeMutableBytes {
+                pread(file.descriptor, $0.baseAddress, end - place, off_t(place))
+            }
+            if got < 0, errno == EINTR { continue }
+            guard got >= 0 else { throw failure(path) }
+            guard got > 0 else { return nil }
+            try buffer.withUnsafeBytes {
+                let piece = UnsafeRawBufferPointer(rebasing: $0[..<got])
+                sum.update(bufferPointer: piece)
+                try take(piece)
+            }
+            place += got
+            if stops.first == place {
+                let expected = midway[place] ?? ""
+                // A copy of what was fed so far: the sum goes on.
+                let soFar = sum
+                guard hex(soFar.finalize()) == expected else { throw differs(path, at: place) }
+                stops = stops.dropFirst()
+            }
+            try went(got)
+        }
+        return hex(sum.finalize())
+    }
+
+    static func differs(_ path: String, at place: Int) -> CloudError {
+        CloudError(
+            .storageFailure,
+            "What is in a file is not what was copied of it before. One of the two is damaged: nephos backup verify",
+            details: ["file": path, "midway": "\(place)"])
+    }
+
+    /// Bytes of a file; nil: there is none.
+    static func byteCount(_ path: String) -> Int? {
+        var information = stat()
+        return stat(path, &information) == 0 ? Int(information.st_size) : nil
+    }
+
+    /// Makes the names in a folder survive a loss of power.
+    static func sync(_ folder: String) throws {
+        let opened = try Opened(folder, O_RDONLY | O_DIRECTORY)
+        guard fsync(opened.descriptor) == 0 else { throw failure(folder) }
+    }
+
+    /// Flushes a file that somebody else has written.
+    static func flush(_ path: String) throws {
+        let opened = try Opened(path, O_RDONLY)
+        guard fsync(opened.descriptor) == 0 else { throw failure(path) }
+    }
+
+    static func makeFolder(_ path: String) throws {
+        do {
+            try FileManager.default.createDirectory(
+                atPath: path, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
+        } catch {
+            throw CloudError(
+                .storageFailure, "A folder cannot be made. Check its owner and space.", details: ["folder": path])
+        }
+    }
+
+    static func rename(_ source: String, to target: String) throws {
+        guard Foundation.rename(source, target) == 0 else { throw failure(target) }
+    }
+
+    /// Bytes that may be used on the disk of the folder, or of the first folder above it that is there.
+    static func freeBytes(at folder: String) -> Int? {
+        var path = folder
+        var figures = statvfs()
+        while statvfs(path, &figures) != 0 {
+            guard errno == ENOENT, path.count > 1 else { return nil }
+            path = (path as NSString).deletingLastPathComponent
+        }
+        return Int(clamping: UInt64(figures.f_bavail) * UInt64(figures.f_frsize))
+    }
+
+    /// Room that stays free beside what is written: 16 MiB.
+    static let marginBytes = 16 << 20
+
+    /// - Throws: ``CloudError`` `.storageFailure`.
+    static func requireRoom(for bytes: Int, at folder: String) throws {
+        guard let free = freeBytes(at: folder), free - marginBytes < bytes else { return }
+        throw CloudError(
+            .storageFailure, "There is not enough room on the disk. Nothing was changed.",
+            details: ["folder": folder, "needed_bytes": "\(bytes + marginBytes)", "free_bytes": "\(free)"])
+    }
+
+    /// The path without links, as far as it is there.
+    static func resolved(_ path: String) -> String {
+        let path = URL(fileURLWithPath: path).standardizedFileURL.path
+        var rest: [String] = []
+        var head = path
+        while head.count > 1 {
+            if let real = realpath(head, nil) {
+                defer { free(real) }
+                return ([String(cString: real)] + rest).joined(separator: "/")
+            }
+            rest.insert((head as NSString).lastPathComponent, at: 0)
+            head = (head as NSString).deletingLastPathComponent
+        }
+        return path
+    }
+}

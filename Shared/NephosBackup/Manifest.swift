@@ -1,0 +1,126 @@
+internal import Crypto
+internal import Foundation
+public import NephosContent
+public import NephosCore
+
+/// What a snapshot consists of. Its file is written last, so that a snapshot without it is none.
+public struct Manifest: Codable, Hashable, Sendable {
+    /// Of a database's copy.
+    public struct Database: Codable, Hashable, Sendable {
+        public var service: String
+        public var bytes: Int
+        /// SHA-256, in hex.
+        public var sha256: String
+
+        /// Within the snapshot's folder.
+        public var file: String { service + ".sqlite" }
+    }
+
+    /// The first bytes of a segment's copy. Nothing that a database names is ever changed in its segment, so that a
+    /// longer copy begins with a shorter one.
+    public struct Segment: Codable, Hashable, Sendable {
+        public var partition: Int
+        public var number: Int64
+        public var bytes: Int
+        /// SHA-256, in hex.
+        public var sha256: String
+
+        public var id: SegmentID { SegmentID(partition: partition, number: number) }
+    }
+
+    /// The deployment's secrets, sealed.
+    public struct Keys: Codable, Hashable, Sendable {
+        /// ``PublicRecoveryKey/id`` of the key that they are sealed to.
+        public var recoveryKey: String
+        public var bytes: Int
+        public var sha256: String
+    }
+
+    /// What this release writes. A greater one is refused, not guessed at.
+    public static let format = 1
+
+    public var format = Manifest.format
+    /// Milliseconds since 1970, when the first database was copied.
+    public var createdAt: UInt64
+    /// One more than that of the snapshot before: the order in which they were made, whatever clocks have said.
+    public var number: Int
+    public var deployment: String
+    public var databases: [Database]
+    public var segments: [Segment]
+    /// The start of the SHA-256 of each master key that a service had, by service: what can open its database.
+    public var masterKeys: [String: [String]]
+    /// Nil: they were left out.
+    public var keys: Keys?
+    /// SHA-256 of all of the above; see ``encoded()``.
+    public private(set) var checksum = ""
+
+    init(
+        createdAt: Timestamp, number: Int, deployment: String, databases: [Database], segments: [Segment],
+        masterKeys: [String: [String]]
+    ) {
+        self.createdAt = createdAt.milliseconds
+        self.number = number
+        self.deployment = deployment
+        self.databases = databases
+        self.segments = segments
+        self.masterKeys = masterKeys
+    }
+
+    public var time: Timestamp { Timestamp(milliseconds: createdAt) }
+    public var databaseBytes: Int { databases.reduce(0) { $0 + $1.bytes } }
+    public var segmentBytes: Int { segments.reduce(0) { $0 + $1.bytes } }
+
+    /// The file's bytes, with the checksum.
+    func encoded() throws -> Data {
+        var summed = self
+        summed.checksum = try sum()
+        return try Self.encode(summed)
+    }
+
+    private static func encode(_ manifest: Manifest) throws -> Data {
+        let encoder = JSONEncoder()
+        encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
+        return try encoder.encode(manifest)
+    }
+
+    private func sum() throws -> String {
+        var plain = self
+        plain.checksum = ""
+        return hex(SHA256.hash(data: try Self.encode(plain)))
+    }
+
+    /// What is sealed with the keys, so that nobody without them makes another snapshot of this one.
+    func digest() throws -> String {
+        var open = self
+        open.keys = nil
+        return try open.sum()
+    }
+
+    private struct Format: Decodable { var format: Int }
+
+    /// - Parameter file: Named in errors.
+    /// - Throws: ``CloudError`` `.storageFailure`: it is damaged. `.incompatibleVersion`: a newer release wrote it.
+    init(decoding data: Data, of file: String) throws(CloudError) {
+        if let format = try? JSONDecoder().decode(Format.self, from: data), format.format > Self.format {
+            throw CloudError(
+                .incompatibleVersion,
+                "A newer release of Nephos has made this snapshot. Use that release, or a newer one.",
+                details: ["file": file, "format": "\(format.format)", "known": "\(Self.format)"])
+        }
+        guard let manifest = try? JSONDecoder().decode(Manifest.self, from: data),
+            let sum = try? manifest.sum(), sum == manifest.checksum
+        else {
+            throw CloudError(
+                .storageFailure, "The manifest of a snapshot is damaged. Use another snapshot: nephos backup list",
+                details: ["file": file])
+        }
+        self = manifest
+    }
+}
+
+func hex(_ bytes: some Sequence<UInt8>) -> String {
+    bytes.map { byte in
+        let digits = String(byte, radix: 16)
+        return digits.utf8.count < 2 ? "0" + digits : digits
+    }.joined()
+}

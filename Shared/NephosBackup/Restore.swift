@@ -1,0 +1,360 @@
+internal import Foundation
+internal import NephosContent
+public import NephosCore
+internal import NephosFiles
+public import NephosServiceKit
+internal import NephosStorage
+
+/// Brings a snapshot back: onto an empty host, or in the place of what is there, which is moved aside.
+///
+/// In three steps. All is checked, and nothing touched. All is copied beside its place, and what is there could still be
+/// used. Then marks are made (``UnfinishedRestore``), with which no service starts; what was there is moved aside, what
+/// was copied is moved in, the deployment's files are written, and the marks go. Killed anywhere, it is run again.
+public struct Restore {
+    /// What would be done, once all was checked.
+    public struct Plan: Sendable {
+        public var snapshot: String
+        public var manifest: Manifest
+        /// Services whose data would be moved aside.
+        public var replaced: [ServiceName]
+        /// Whether there is a deployment, whose files would be moved aside too.
+        public var replacesDeployment: Bool
+        /// Bytes that would be written.
+        public var bytes: Int
+        /// Bytes that are free where they would be; nil: nobody knows.
+        public var freeBytes: Int?
+    }
+
+    /// What was done.
+    public struct Outcome: Sendable {
+        public var connection: String
+        /// Where what was there before is now.
+        public var aside: [String]
+    }
+
+    /// Where the keys come from.
+    public enum Keys: Sendable {
+        /// From the snapshot.
+        case sealed(RecoveryKey)
+        /// The host's own stay.
+        case kept
+        /// Nobody has said; for a plan only.
+        case unknown
+    }
+
+    public let folder: BackupFolder
+    public let place: DeploymentPlace
+    public var keys: Keys
+    /// Whether what is there may be replaced.
+    public var isInPlace = false
+    /// Changes where the services are, before the roster is written.
+    public var moving: (@Sendable (inout Roster) throws -> Void)?
+    /// A test ends the work at a named place by throwing.
+    var fault: (String) throws -> Void = { _ in }
+
+    public init(from folder: BackupFolder, to place: DeploymentPlace, keys: Keys) {
+        self.folder = folder
+        self.place = place
+        self.keys = keys
+    }
+
+    static let asidePrefix = "before-restore-"
+    private static let staging = ".restoring"
+
+    private func stage(of service: ServiceName) -> String { place.folder(of: service) + "/" + Self.staging }
+
+    // MARK: Checks
+
+    /// Checks everything that can be checked, and changes nothing.
+    ///
+    /// - Parameter snapshot: Its name; nil: the newest.
+    /// - Throws: ``CloudError``: `.unknownItem` (no such snapshot), `.alreadyExists` (something is there, and is not to be
+    ///   replaced), `.constraintViolation` (services run), `.wrongCredentials` (another recovery key),
+    ///   `.configurationInvalid` (no keys), `.incompatibleVersion` (a newer release's), `.storageFailure` (damage, no
+    ///   room), and what the observer throws.
+    public func plan(_ snapshot: String?, _ observer: @escaping BackupObserver) throws -> Plan {
+        let (name, manifest) = try folder.find(snapshot)
+        let isUnfinished = ([place.files.directory] + ServiceName.all.map(place.folder(of:))).contains {
+            UnfinishedRestore.isThere(in: $0)
+        }
+        let replaced = ServiceName.all.filter {
+            access(place.database(of: $0), F_OK) == 0
+                || $0 == .documents && access(place.contentFolder, F_OK) == 0
+        }
+        let isThere = access(place.files.rosterPath, F_OK) == 0
+        guard isInPlace || isUnfinished || replaced.isEmpty && (!isThere || isKept) else {
+            throw CloudError(
+                .alreadyExists,
+                "There is a deployment, or data of one. It was left as it is. To have it moved aside: --in-place",
+                details: [
+                    "deployment": place.files.directory, "data": place.dataFolder,
+                    "services": replaced.map(\.rawValue).joined(separator: " "),
+                ])
+        }
+        try requireStopped()
+        _ = try secrets(of: name, manifest)
+        let counting = Counting(.verifying, total: manifest.databaseBytes + manifest.segmentBytes, observer)
+        let verification = Verification(of: folder)
+        let damaged = try verification.damagedSegments(Verification.wanted([manifest]), counting)
+        if let failure = try verification.failures(of: name, manifest, damaged, counting).first {
+            var error = failure
+            error.details["snapshot"] = name
+            error.details["cure"] = "Another snapshot may be whole: nephos backup verify"
+            throw error
+        }
+        let bytes = manifest.databaseBytes + manifest.segmentBytes
+        let plan = Plan(
+            snapshot: name, manifest: manifest, replaced: replaced, replacesDeployment: isThere && !isKept,
+            bytes: bytes, freeBytes: FileCopy.freeBytes(at: place.dataFolder))
+        try requireRoom(manifest)
+        return plan
+    }
+
+    private var isKept: Bool { if case .kept = keys { true } else { false } }
+
+    /// Each service's folder may be on a disk of its own.
+    private func requireRoom(_ manifest: Manifest) throws {
+        var needed: [UInt64: (bytes: Int, folder: String)] = [:]
+        for database in manifest.databases {
+            let folder = place.folder(of: ServiceName(database.service))
+            let bytes =
+                database.bytes + (database.service == ServiceName.documents.rawValue ? manifest.segmentBytes : 0)
+            needed[Self.device(of: folder), default: (0, folder)].bytes += bytes
+        }
+        for (bytes, folder) in needed.values { try FileCopy.requireRoom(for: bytes, at: folder) }
+    }
+
+    private static func device(of folder: String) -> UInt64 {
+        var path = folder
+        var information = stat()
+        while stat(path, &information) != 0, path.count > 1 { path = (path as NSString).deletingLastPathComponent }
+        return UInt64(information.st_dev)
+    }
+
+    private func requireStopped() throws {
+        let run = RunFolder(deployment: place.files.directory)
+        guard RunFolder.Place.all.allSatisfy({ run.holder(of: $0) == nil }) else { throw Self.running }
+        for service in ServiceName.all where access(Self.lock(place.database(of: service)), F_OK) == 0 {
+            _ = try hold(service)
+        }
+    }
+
+    private static func lock(_ database: String) -> String { database + ".lock" }
+
+    private static let running = CloudError(
+        .constraintViolation,
+        "Services of this deployment run. Stop them first: nephos down, docker-compose stop, or systemctl stop nephos.target"
+    )
+
+    /// No service starts on this data while it is held.
+    private func hold(_ service: ServiceName) throws -> FileLock {
+        let path = Self.lock(place.database(of: service))
+        do { return try FileLock(path) } catch .held { throw Self.running } catch .unusable(let number) {
+            throw FileCopy.failure(path, number)
+        }
+    }
+
+    // MARK: Keys
+
+    /// The files that are to be written; empty: the host's stay.
+    private func secrets(of name: String, _ manifest: Manifest) throws -> [String: Data] {
+        switch keys {
+        case .unknown: return [:]
+        case .sealed(let key):
+            guard manifest.keys != nil else { throw Self.withoutKeys(name) }
+            guard let sealed = FileManager.default.contents(atPath: folder.keysPath(of: name)) else {
+                throw FileCopy.failure(folder.keysPath(of: name), ENOENT)
+            }
+            return try DeploymentSecrets(opening: Array(sealed), with: key, of: manifest).files
+        case .kept:
+            let roster = try place.files.roster()
+            guard roster.deployment == manifest.deployment else {
+                throw CloudError(
+                    .configurationInvalid, "The keys on this host are another deployment's, and open nothing of it.",
+                    details: ["deployment": roster.deployment, "snapshot": manifest.deployment])
+            }
+            let own = try place.files.masterKeyNames()
+            for (service, names) in manifest.masterKeys.sorted(by: { $0.key < $1.key }) {
+                guard let known = own[service], Set(names).isSubset(of: known) else {
+                    throw CloudError(
+                        .configurationInvalid,
+                        "The master keys of this host were rotated since, and do not open this snapshot. Give the recovery key, without --keep-keys.",
+                        details: ["service": service, "snapshot": name])
+                }
+            }
+            return [:]
+        }
+    }
+
+    private static func withoutKeys(_ name: String) -> CloudError {
+        CloudError(
+            .configurationInvalid,
+            "This snapshot was made without keys. Put the deployment's files, from where you keep them, into its folder, and run this with --keep-keys.",
+            details: ["snapshot": name])
+    }
+
+    // MARK: Doing it
+
+    /// Restores what a plan has checked.
+    ///
+    /// - Throws: ``CloudError``, and what the observer throws. Before the first file is moved all is as it was; after
+    ///   that the services refuse to start until this was run again.
+    public func run(_ plan: Plan, at now: Timestamp, _ observer: @escaping BackupObserver) throws -> Outcome {
+        if case .unknown = keys { throw CloudError(.invalidArguments, "The recovery key is missing.") }
+        let files = try secrets(of: plan.snapshot, plan.manifest)
+        if files.isEmpty, !isKept { throw Self.withoutKeys(plan.snapshot) }
+        for folder in [place.files.directory] + ServiceName.all.map(place.folder(of:)) {
+            try FileCopy.makeFolder(folder)
+        }
+        let locks = try ServiceName.all.map(hold)
+        defer { withExtendedLifetime(locks) {} }
+        try requireStopped(but: locks)
+        let counting = Counting(.restoring, total: plan.bytes, observer)
+        for service in ServiceName.all {
+            do { try copy(service, plan, at: now, counting) } catch {
+                for service in ServiceName.all { FileTree.remove(stage(of: service)) }
+                throw error
+            }
+        }
+        try fault("copied")
+        return try replace(plan, files, at: now)
+    }
+
+    /// The locks are held by now; a supervisor may have started meanwhile.
+    private func requireStopped(but locks: [FileLock]) throws {
+        let run = RunFolder(deployment: place.files.directory)
+        guard RunFolder.Place.all.allSatisfy({ run.holder(of: $0) == nil }) else { throw Self.running }
+    }
+
+    /// Copies a service's data beside its place.
+    private func copy(_ service: ServiceName, _ plan: Plan, at now: Timestamp, _ counting: Counting) throws {
+        let stage = stage(of: service)
+        FileTree.remove(stage)
+        try FileCopy.makeFolder(stage)
+        let database = "\(stage)/\(service).sqlite"
+        guard let listed = plan.manifest.databases.first(where: { $0.service == service.rawValue }) else {
+            throw CloudError(
+                .storageFailure, "The snapshot lacks a service's database. Use another snapshot.",
+                details: ["service": service.rawValue])
+        }
+        try copy(
+            folder.path(of: plan.snapshot) + "/" + listed.file, listed.bytes, listed.sha256, to: database, counting)
+        try DatabaseCopy.noteRestored(database, at: now)
+        if service == .documents {
+            try FileCopy.makeFolder(stage + "/content")
+            var partitions: Set<String> = []
+            for segment in plan.manifest.segments {
+                guard let source = folder.path(of: segment.id), let name = segment.id.filePath else { continue }
+                let target = stage + "/content/" + name
+                let partition = (target as NSString).deletingLastPathComponent
+                if partitions.insert(partition).inserted { try FileCopy.makeFolder(partition) }
+                try copy(source, segment.bytes, segment.sha256, to: target, counting)
+                try fault("segment")
+            }
+            for partition in partitions { try FileCopy.sync(partition) }
+            try FileCopy.sync(stage + "/content")
+        }
+        try FileCopy.sync(stage)
+        try adopt(stage, for: service)
+        try fault("copied \(service)")
+    }
+
+    private func copy(
+        _ source: String, _ bytes: Int, _ sha256: String, to target: String, _ counting: Counting
+    ) throws {
+        guard try FileCopy.copy(source, first: bytes, to: target, went: { try counting.went($0) }) == sha256 else {
+            throw CloudError(
+                .storageFailure, "A file of the backups is not what it was a moment ago. Its disk is failing.",
+                details: ["file": source])
+        }
+    }
+
+    /// What root has made belongs to whom the service's folder belongs.
+    private func adopt(_ path: String, for service: ServiceName) throws {
+        var owner = stat()
+        guard geteuid() == 0, stat(place.folder(of: service), &owner) == 0, owner.st_uid != 0 else { return }
+        let within = (FileManager.default.enumerator(atPath: path)?.allObjects as? [String] ?? []).map {
+            path + "/" + $0
+        }
+        for file in [path] + within where lchown(file, owner.st_uid, owner.st_gid) != 0 { throw FileCopy.failure(file) }
+    }
+
+    private func replace(_ plan: Plan, _ files: [String: Data], at now: Timestamp) throws -> Outcome {
+        let folders = [place.files.directory] + ServiceName.all.map(place.folder(of:))
+        // What an earlier run has moved, which did not come to its end.
+        var aside = Set(
+            folders.compactMap { folder in UnfinishedRestore.read(in: folder).map { folder + "/" + $0.aside } })
+        let name = freeAside(at: now, in: folders)
+        let mark = UnfinishedRestore(snapshot: plan.snapshot, aside: name)
+        for folder in folders { try mark.write(in: folder) }
+        try fault("marked")
+        for service in ServiceName.all {
+            let folder = place.folder(of: service)
+            let kept: Set = ["\(service).sqlite.lock", "restore.unfinished", Self.staging]
+            let present = try self.folder.entries(of: folder)
+                .filter { !kept.contains($0) && !$0.hasPrefix(Self.asidePrefix) }
+            if try move(present, of: folder, aside: name) { aside.insert(folder + "/" + name) }
+            if aside.contains(folder + "/" + name) { try adopt(folder + "/" + name, for: service) }
+            try fault("aside \(service)")
+            for entry in try self.folder.entries(of: stage(of: service)) {
+                try FileCopy.rename(stage(of: service) + "/" + entry, to: folder + "/" + entry)
+                try fault("moved \(service)")
+            }
+            FileTree.remove(stage(of: service))
+            try adopt(Self.lock(place.database(of: service)), for: service)
+            try FileCopy.sync(folder)
+        }
+        if !files.isEmpty, try writeDeployment(files, aside: name) {
+            aside.insert(place.files.directory + "/" + name)
+        } else if isKept, let moving {
+            var roster = try place.files.roster()
+            try moving(&roster)
+            try place.files.write(roster)
+        }
+        try fault("written")
+        for folder in folders.reversed() { UnfinishedRestore.remove(in: folder) }
+        return Outcome(
+            connection: try place.files.roster().connectionString().description,
+            aside: aside.filter { access($0, F_OK) == 0 }.sorted())
+    }
+
+    private func freeAside(at now: Timestamp, in folders: [String]) -> String {
+        let name = Self.asidePrefix + now.snapshotName
+        var (free, count) = (name, 2)
+        while folders.contains(where: { access($0 + "/" + free, F_OK) == 0 }) {
+            free = name + "-\(count)"
+            count += 1
+        }
+        return free
+    }
+
+    /// - Returns: Whether there was anything.
+    private func move(_ entries: [String], of folder: String, aside name: String) throws -> Bool {
+        guard !entries.isEmpty else { return false }
+        let aside = folder + "/" + name
+        try FileCopy.makeFolder(aside)
+        for entry in entries { try FileCopy.rename(folder + "/" + entry, to: aside + "/" + entry) }
+        try FileCopy.sync(aside)
+        try FileCopy.sync(folder)
+        return true
+    }
+
+    /// - Returns: Whether there were files of a deployment.
+    private func writeDeployment(_ files: [String: Data], aside name: String) throws -> Bool {
+        let directory = place.files.directory
+        let present = try folder.entries(of: directory).filter { $0.hasSuffix(".json") }
+        let hasMoved = try move(present, of: directory, aside: name)
+        try fault("deployment aside")
+        for (name, data) in files.sorted(by: { $0.key < $1.key }) where name != "roster.json" {
+            try AtomicFile.write(data, to: directory + "/" + name, mode: 0o600)
+        }
+        guard let data = files["roster.json"] else {
+            throw CloudError(.storageFailure, "The keys of the snapshot lack the roster. Use another snapshot.")
+        }
+        // Last, since it is what tells that a deployment is complete.
+        var roster = try JSONDecoder().decode(Roster.self, from: data)
+        try moving?(&roster)
+        try place.files.write(roster)
+        return hasMoved
+    }
+}

@@ -1,0 +1,122 @@
+internal import Foundation
+internal import NephosContent
+internal import NephosCore
+internal import NephosStorage
+
+/// Copies what is not there yet of the segments that a database names.
+struct SegmentCopying {
+    let source: String
+    let folder: BackupFolder
+    private let known: [Manifest]
+    /// Of the newest snapshot that names a segment: what was copied of it.
+    private let copied: [SegmentID: Manifest.Segment]
+    private let fault: (String) throws -> Void
+    private(set) var copiedSegments = 0
+    private(set) var copiedBytes = 0
+
+    /// - Parameter known: The snapshots that there are, in their order.
+    init(from source: String, to folder: BackupFolder, known: [Manifest], fault: @escaping (String) throws -> Void) {
+        self.source = source
+        self.folder = folder
+        self.known = known
+        self.fault = fault
+        var copied: [SegmentID: Manifest.Segment] = [:]
+        for manifest in known {
+            for segment in manifest.segments where (copied[segment.id]?.bytes ?? 0) <= segment.bytes {
+                copied[segment.id] = segment
+            }
+        }
+        self.copied = copied
+    }
+
+    /// What the copy of a database names: each segment, and how much of it.
+    static func named(by database: String) throws -> [(id: SegmentID, bytes: Int)] {
+        try DatabaseCopy.integers(
+            "SELECT partition_number, segment_number, length FROM content_segments ORDER BY 1, 2", of: database
+        ).map { row in
+            let id = SegmentID(partition: Int(clamping: row[0]), number: row[1])
+            guard id.filePath != nil, row[2] >= 0 else {
+                throw CloudError(
+                    .storageFailure, "A row of the database of documents is damaged: it names no segment.",
+                    details: ["file": database])
+            }
+            return (id, Int(clamping: row[2]))
+        }
+    }
+
+    mutating func run(namedBy database: String, _ observer: @escaping BackupObserver) throws -> [Manifest.Segment] {
+        let named = try Self.named(by: database)
+        // A longer copy is written as a whole, beside the shorter one.
+        let missing = named.filter { !isCopied($0.id, $0.bytes) }.reduce(0) { $0 + $1.bytes }
+        try FileCopy.requireRoom(for: missing, at: folder.path)
+        let counting = Counting(.segments, total: 2 * missing, observer)
+        var partitions: Set<Int> = []
+        let segments = try named.map { id, bytes in
+            if let before = copied[id], before.bytes == bytes, isCopied(id, bytes) { return before }
+            partitions.insert(id.partition)
+            let segment = try copy(id, bytes, counting)
+            try fault("segment")
+            return segment
+        }
+        for partition in partitions { try FileCopy.sync(folderPath(of: partition)) }
+        if !partitions.isEmpty { try FileCopy.sync(folder.segmentsPath) }
+        return segments
+    }
+
+    private func folderPath(of partition: Int) -> String {
+        let path = folder.path(of: SegmentID(partition: partition, number: 1)) ?? ""
+        return (path as NSString).deletingLastPathComponent
+    }
+
+    private func isCopied(_ id: SegmentID, _ bytes: Int) -> Bool {
+        copied[id]?.bytes == bytes && (folder.path(of: id).flatMap { FileCopy.byteCount($0) } ?? 0) >= bytes
+    }
+
+    private mutating func copy(_ id: SegmentID, _ bytes: Int, _ counting: Counting) throws -> Manifest.Segment {
+        guard let name = id.filePath, let target = folder.path(of: id) else {
+            throw CloudError(.internalError, "There is no such segment.")
+        }
+        let origin = source + "/" + name
+        let part = target + BackupFolder.unfinished
+        try FileCopy.makeFolder(folderPath(of: id.partition))
+        let there = FileCopy.byteCount(target) ?? 0
+        if there >= bytes, copied[id] != nil {
+            // A longer copy than this database needs, as when it was brought back itself. It stays.
+            let hash = try FileCopy.hash(target, first: bytes) { try counting.went($0) }
+            let own =
+                FileCopy.byteCount(origin) == nil
+                ? hash : try FileCopy.hash(origin, first: bytes) { try counting.went($0) }
+            guard let hash, hash == own else { throw FileCopy.differs(origin, at: bytes) }
+            return Manifest.Segment(partition: id.partition, number: id.number, bytes: bytes, sha256: hash)
+        }
+        defer { unlink(part) }
+        let before = copied[id].map { (bytes: $0.bytes, sha256: $0.sha256) }
+        let hash: String?
+        do {
+            hash = try FileCopy.copy(
+                origin, first: bytes, to: part, midway: before.flatMap { $0.bytes < bytes ? $0 : nil }
+            ) { try counting.went($0) }
+        } catch let error as CloudError where error.details["file"] == origin && access(origin, F_OK) != 0 {
+            throw Self.gone(origin)
+        }
+        guard let hash else { throw Self.gone(origin) }
+        guard try FileCopy.hash(part, first: bytes, went: { try counting.went($0) }) == hash else {
+            throw CloudError(
+                .storageFailure,
+                "What was written does not read as it was written. The disk of the backups is failing.",
+                details: ["file": target])
+        }
+        try FileCopy.rename(part, to: target)
+        copiedSegments += 1
+        copiedBytes += bytes
+        return Manifest.Segment(partition: id.partition, number: id.number, bytes: bytes, sha256: hash)
+    }
+
+    /// Its file stays for a day after the last row that names it is gone, unless the disk has little room.
+    private static func gone(_ path: String) -> CloudError {
+        CloudError(
+            .storageFailure,
+            "A segment that the snapshot names is gone, or shorter. Either the backup took longer than a day, or the disk of the content has little room and gave it up early: run it again. Or the disk has lost it: see nephos status, and docs/operation.md.",
+            details: ["file": path])
+    }
+}

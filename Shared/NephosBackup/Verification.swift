@@ -1,0 +1,169 @@
+internal import Foundation
+internal import NephosContent
+public import NephosCore
+internal import NephosStorage
+
+/// Reads snapshots through, and compares all of it with what was written.
+public struct Verification {
+    /// What was found of a snapshot.
+    public struct Finding: Sendable {
+        public var snapshot: String
+        public var manifest: Manifest?
+        /// What is wrong; empty: it is whole.
+        public var failures: [CloudError]
+    }
+
+    public let folder: BackupFolder
+
+    public init(of folder: BackupFolder) { self.folder = folder }
+
+    /// Looks at one snapshot, or all. What is found is noted, so that thinning does not count on what is damaged.
+    ///
+    /// - Throws: ``CloudError`` `.unknownItem`, `.constraintViolation` (a backup is under way), and what the observer
+    ///   throws. What is damaged is a finding.
+    public func run(_ snapshot: String?, _ observer: @escaping BackupObserver) throws -> [Finding] {
+        try folder.requireBackups()
+        let lock = try folder.lock()
+        defer { withExtendedLifetime(lock) {} }
+        var chosen = try folder.snapshots()
+        if let snapshot {
+            chosen = chosen.filter { $0.name == snapshot }
+            if chosen.isEmpty {
+                throw CloudError(
+                    .unknownItem, "There is no such snapshot. See: nephos backup list", details: ["snapshot": snapshot])
+            }
+        }
+        let manifests = chosen.compactMap(\.manifest)
+        let wanted = Self.wanted(manifests)
+        let total =
+            manifests.reduce(0) { $0 + $1.databaseBytes } + wanted.values.reduce(0) { $0 + ($1.keys.max() ?? 0) }
+        let counting = Counting(.verifying, total: total, observer)
+        let damaged = try damagedSegments(wanted, counting)
+        var findings: [Finding] = []
+        for snapshot in chosen {
+            var finding = Finding(snapshot: snapshot.name, manifest: snapshot.manifest, failures: [])
+            if let failure = snapshot.failure { finding.failures = [failure] }
+            if let manifest = snapshot.manifest {
+                finding.failures = try failures(of: snapshot.name, manifest, damaged, counting)
+            }
+            try folder.note(snapshot.name, isDamaged: !finding.failures.isEmpty)
+            findings.append(finding)
+        }
+        return findings
+    }
+
+    /// Of each segment, the lengths that manifests name, with their hashes.
+    static func wanted(_ manifests: [Manifest]) -> [SegmentID: [Int: String]] {
+        var wanted: [SegmentID: [Int: String]] = [:]
+        for segment in manifests.flatMap(\.segments) {
+            wanted[segment.id, default: [:]][segment.bytes] = segment.sha256
+        }
+        return wanted
+    }
+
+    /// Each segment is read once, however many snapshots name it.
+    ///
+    /// - Returns: Of those that are damaged, up to where they are whole.
+    func damagedSegments(
+        _ wanted: [SegmentID: [Int: String]], _ counting: Counting
+    ) throws -> [SegmentID: (whole: Int, failure: CloudError)] {
+        var damaged: [SegmentID: (whole: Int, failure: CloudError)] = [:]
+        for (id, lengths) in wanted.sorted(by: { ($0.key.partition, $0.key.number) < ($1.key.partition, $1.key.number) }
+        ) {
+            var whole = -1
+            for (bytes, hash) in lengths.sorted(by: { $0.key < $1.key }) {
+                let before = max(whole, 0)
+                if let failure = try damage(of: id, bytes, hash, { try counting.went($0) }, countingFrom: before) {
+                    damaged[id] = (whole, failure)
+                    break
+                }
+                whole = bytes
+            }
+        }
+        return damaged
+    }
+
+    private func damage(
+        of id: SegmentID, _ bytes: Int, _ hash: String, _ went: (Int) throws -> Void, countingFrom before: Int
+    ) throws -> CloudError? {
+        guard let path = folder.path(of: id) else { return CloudError(.storageFailure, "There is no such segment.") }
+        return try Self.damage(of: path, bytes, hash, skipping: before, went)
+    }
+
+    /// What is wrong with a file that has to begin with so many bytes of this hash; nil: nothing.
+    private static func damage(
+        of path: String, _ bytes: Int, _ hash: String, skipping: Int = 0, isExact: Bool = false,
+        _ went: (Int) throws -> Void
+    ) throws -> CloudError? {
+        guard let size = FileCopy.byteCount(path) else { return FileCopy.failure(path) }
+        guard isExact ? size == bytes : size >= bytes else {
+            return CloudError(.storageFailure, "A file of the backups has another length.", details: ["file": path])
+        }
+        var skipped = 0
+        var cancelled = false
+        do {
+            let found = try FileCopy.hash(path, first: bytes) { count in
+                let counted = max(0, count - max(0, skipping - skipped))
+                skipped += count
+                do { try went(counted) } catch {
+                    cancelled = true
+                    throw error
+                }
+            }
+            guard found == hash else {
+                return CloudError(.storageFailure, "A file of the backups is damaged.", details: ["file": path])
+            }
+            return nil
+        } catch let error as CloudError where !cancelled {
+            return error
+        }
+    }
+
+    /// What is wrong with a snapshot, once its segments are known.
+    func failures(
+        of name: String, _ manifest: Manifest, _ damaged: [SegmentID: (whole: Int, failure: CloudError)],
+        _ counting: Counting
+    ) throws -> [CloudError] {
+        var failures: [CloudError] = []
+        for database in manifest.databases {
+            let path = folder.path(of: name) + "/" + database.file
+            if let failure = try Self.damage(
+                of: path, database.bytes, database.sha256, isExact: true, { try counting.went($0) })
+            {
+                failures.append(failure)
+                continue
+            }
+            do { try DatabaseCopy.requireSound(path, isThorough: true) } catch {
+                failures.append(CloudError(wrapping: error))
+            }
+        }
+        if let keys = manifest.keys,
+            let failure = try Self.damage(
+                of: folder.keysPath(of: name), keys.bytes, keys.sha256, isExact: true, { _ in })
+        {
+            failures.append(failure)
+        }
+        for segment in manifest.segments {
+            if let found = damaged[segment.id], segment.bytes > found.whole { failures.append(found.failure) }
+        }
+        if failures.isEmpty, let failure = Self.difference(manifest, folder.path(of: name)) { failures.append(failure) }
+        return failures
+    }
+
+    /// The manifest has to have what the database of documents names.
+    private static func difference(_ manifest: Manifest, _ folder: String) -> CloudError? {
+        let database = folder + "/documents.sqlite"
+        do {
+            let named = try SegmentCopying.named(by: database)
+            let listed = Dictionary(manifest.segments.map { ($0.id, $0.bytes) }) { first, _ in first }
+            guard named.allSatisfy({ listed[$0.id] == $0.bytes }) else {
+                return CloudError(
+                    .storageFailure, "The snapshot lacks segments that its database names.",
+                    details: ["file": database])
+            }
+            return nil
+        } catch {
+            return CloudError(wrapping: error)
+        }
+    }
+}

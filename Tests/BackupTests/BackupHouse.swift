@@ -1,0 +1,151 @@
+import Foundation
+import Logging
+import NephosBus
+import NephosContent
+import NephosCore
+import NephosServiceKit
+import NephosStorage
+import NephosZeroMQ
+import Testing
+
+@testable import NephosBackup
+
+/// A deployment that nobody runs: files, five databases with the feed's tables, and some content.
+final class BackupHouse {
+    let root: String
+    let place: DeploymentPlace
+    let folder: BackupFolder
+    let key = RecoveryKey()
+    private var store: SegmentStore?
+    let documents: SQLiteEngine
+    private(set) var stored: [(id: ChunkID, place: SegmentPlace)] = []
+
+    init(port: Int = 7400) throws {
+        root = NSTemporaryDirectory() + "nephos-backup-" + UUID().uuidString
+        let deployment = root + "/deployment"
+        _ = try Deployment.create(
+            directory: deployment, host: "127.0.0.1", basePort: port, transport: ZeroMQTransport())
+        place = DeploymentPlace(deployment: deployment, dataFolder: deployment + "/data")
+        try place.files.write(key.publicKey)
+        folder = BackupFolder(root + "/backups")
+        var documents: SQLiteEngine?
+        for service in ServiceName.all {
+            let data = "\(deployment)/data/\(service)"
+            try FileManager.default.createDirectory(
+                atPath: data, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
+            let engine = try SQLiteEngine(path: "\(data)/\(service).sqlite")
+            try engine.migrate(ChangeFeedSchema.migrations + (service == .documents ? ContentSchema.migrations : []))
+            if service == .documents { documents = engine } else { engine.close() }
+        }
+        self.documents = try #require(documents)
+        try FileManager.default.createDirectory(
+            atPath: deployment + "/data/documents/content", withIntermediateDirectories: true,
+            attributes: [.posixPermissions: 0o700])
+        try open()
+    }
+
+    /// Opens the content, as a start of the service does: what is put from then on goes to other segments.
+    func open() throws {
+        store = nil
+        store = try SegmentStore(folder: place.contentFolder)
+    }
+
+    func close() {
+        store = nil
+        documents.close()
+    }
+
+    deinit {
+        close()
+        try? FileManager.default.removeItem(atPath: root)
+    }
+
+    /// Puts content, with its row.
+    @discardableResult
+    func put(_ text: String, partition: Int = 7, bytes: Int = 5000) throws -> SegmentPlace {
+        let sealed = Array(String(repeating: text, count: max(1, bytes / max(1, text.utf8.count))).utf8)
+        var group = ChunkGroup()
+        let id = sealed.withUnsafeBytes { ChunkID(hashing: $0) }
+        try group.append(id, sealed: sealed)
+        let store = try #require(store)
+        let put = try store.put(&group, in: partition)
+        let owner = Owner(AccountID("acc_one"))
+        let place = try #require(put.chunks.first).place
+        try documents.write {
+            _ = try ChunkIndex.add(put.chunks, of: owner, suite: 1, in: $0)
+        }
+        put.release()
+        stored.append((id, place))
+        return place
+    }
+
+    /// No row names any content any more.
+    func forgetContent() throws {
+        try documents.write { transaction in
+            for table in ["chunks", "segments", "owners"] {
+                try transaction.execute(SQL("DELETE FROM content_\(table)"), [])
+            }
+        }
+        stored = []
+    }
+
+    @discardableResult
+    func backup(
+        at day: Int = 0, keys: Bool = true, keep: Retention? = nil, fault: @escaping (String) throws -> Void = { _ in }
+    ) throws -> Backup.Outcome {
+        var backup = Backup(of: place, into: folder)
+        backup.leavesOutKeys = !keys
+        backup.retention = keep
+        backup.fault = fault
+        return try backup.run(at: Self.time(day)) { _ in }
+    }
+
+    static func time(_ day: Int) -> Timestamp {
+        Timestamp(milliseconds: 1_767_578_400_000 + UInt64(day) * 86_400_000)
+    }
+
+    /// What is wrong, by snapshot.
+    func verify() throws -> [[CloudError]] { try Verification(of: folder).run(nil) { _ in }.map(\.failures) }
+
+    /// Somewhere else.
+    func elsewhere(_ name: String = "elsewhere") -> DeploymentPlace {
+        DeploymentPlace(deployment: "\(root)/\(name)", dataFolder: "\(root)/\(name)/data")
+    }
+
+    @discardableResult
+    func restore(
+        to place: DeploymentPlace, _ snapshot: String? = nil, key: RecoveryKey? = nil, inPlace: Bool = false,
+        fault: @escaping (String) throws -> Void = { _ in }
+    ) throws -> Restore.Outcome {
+        var restore = Restore(from: folder, to: place, keys: .sealed(key ?? self.key))
+        restore.isInPlace = inPlace
+        restore.fault = fault
+        let plan = try restore.plan(snapshot) { _ in }
+        return try restore.run(plan, at: Self.time(100)) { _ in }
+    }
+
+    /// All that is in a folder, by its path, but for what only says who holds it.
+    static func contents(of folder: String) -> [String: Data] {
+        var contents: [String: Data] = [:]
+        for case let name as String in FileManager.default.enumerator(atPath: folder) ?? .init() {
+            guard !name.hasSuffix("lock"), let data = FileManager.default.contents(atPath: folder + "/" + name) else {
+                continue
+            }
+            contents[name] = data
+        }
+        return contents
+    }
+
+    /// Each piece of content is where the restored rows say, byte by byte.
+    func requireContent(in place: DeploymentPlace) throws {
+        for (id, chunk) in stored {
+            let name = try #require(chunk.segment.filePath)
+            let own = try #require(FileManager.default.contents(atPath: self.place.contentFolder + "/" + name))
+            let other = try #require(FileManager.default.contents(atPath: place.contentFolder + "/" + name))
+            #expect(other.count >= chunk.offset + chunk.recordBytes)
+            #expect(own.prefix(other.count) == other, "\(id)")
+        }
+    }
+}
+
+struct Killed: Error {}

@@ -1,0 +1,173 @@
+import Foundation
+import NephosCore
+import NephosServiceKit
+import Testing
+
+/// What an operator does after a fire, with the real programs.
+@Suite(.serialized) struct BackupCommandTests {
+    private func field(_ name: String, of json: String) throws -> String {
+        let values = try JSONSerialization.jsonObject(with: Data(json.utf8)) as? [String: Any]
+        return try #require(values?[name] as? String)
+    }
+
+    /// A file with the recovery key, as it is given on standard input.
+    private func input(_ house: Household, _ text: String) throws -> String {
+        let file = house.folder + "/typed"
+        try Data((text + "\n").utf8).write(to: URL(fileURLWithPath: file))
+        return file
+    }
+
+    @Test func everythingComesBackAfterAFire() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let person = house.person
+            let new = try await house.nephos.run("recovery-key", "new", "--json")
+            let key = try field("recovery_key", of: new.output)
+            let letter = house.folder + "/letter"
+            try Data((0..<3_000_000).map { _ in UInt8.random(in: .min ... .max) }).write(
+                to: URL(fileURLWithPath: letter))
+            #expect(try await person.run("docs", "put", letter, "letter").status == 0)
+            #expect(try await person.run("kv", "set", "before", "1").status == 0)
+            #expect(try await person.run("kv", "sync").status == 0)
+
+            let backups = house.folder + "/backups"
+            let made = try await house.nephos.run("backup", backups, "--json")
+            #expect(made.status == 0, "\(made)")
+            let name = try field("snapshot", of: made.output)
+            #expect(try await house.nephos.run("backup", "verify", backups).output == "\(name) is whole\n")
+            #expect(try await house.nephos.run("backup", "list", backups).output.contains(name))
+            // After it: what only the device has then.
+            #expect(try await person.run("kv", "set", "after", "2").status == 0)
+            #expect(try await person.run("kv", "set", "before", "3").status == 0)
+            #expect(try await person.run("kv", "sync").status == 0)
+            let other = house.folder + "/other"
+            try Data("other".utf8).write(to: URL(fileURLWithPath: other))
+            #expect(try await person.run("docs", "put", other, "other").status == 0)
+
+            // While it runs nothing is replaced.
+            let typed = try input(house, key)
+            let early = try await house.nephos.run(
+                "restore", backups, "--in-place", "--recovery-key-stdin", input: typed)
+            #expect(early.status == 1 && early.errors.contains("Stop them first"), "\(early)")
+            #expect(try await house.nephos.run("down").status == 0)
+            try FileManager.default.removeItem(atPath: house.deployment)
+
+            let dry = try await house.nephos.run("restore", backups, "--dry-run", "--json")
+            #expect(dry.status == 0 && dry.output.contains(#""is_done":false"#), "\(dry)")
+            #expect(!FileManager.default.fileExists(atPath: house.deployment))
+            let wrong = try await house.nephos.run(
+                "restore", backups, "--recovery-key-stdin",
+                input: try input(house, "00000-00000-00000-00000-00000-00000"))
+            #expect(wrong.status == 64, "\(wrong)")
+            let restored = try await house.nephos.run(
+                "restore", backups, "--recovery-key-stdin", input: try input(house, key.lowercased()))
+            #expect(restored.status == 0, "\(restored)")
+            let up = try await house.nephos.run("up")
+            #expect(up.status == 0, "\(up)")
+            for service in ServiceName.all {
+                let log = FileManager.default.contents(atPath: "\(house.deployment)/log/\(service).log") ?? Data()
+                #expect(String(decoding: log, as: UTF8.self).contains("was found to be an old copy"), "\(service)")
+            }
+
+            // The device offers what came after, and nothing goes back.
+            let fresh = try await house.anotherDevice("fresh")
+            try await eventuallyIs(fresh, ["kv", "get", "--fresh", "after"], "2\n", person)
+            try await eventuallyIs(fresh, ["kv", "get", "--fresh", "before"], "3\n", person)
+            for file in [letter, other] {
+                let path = house.folder + "/got-" + (file as NSString).lastPathComponent
+                let deadline = ContinuousClock.now + .seconds(60)
+                while try await fresh.run("docs", "get", (file as NSString).lastPathComponent, path).status != 0,
+                    ContinuousClock.now < deadline
+                { try await person.run("docs", "status") }
+                #expect(
+                    FileManager.default.contents(atPath: path) == FileManager.default.contents(atPath: file), "\(file)")
+            }
+            for device in [person, fresh] {
+                let verified = try await device.run("verify")
+                #expect(verified.status == 0, "\(verified)")
+            }
+        }
+    }
+
+    private func eventuallyIs(
+        _ program: Program, _ command: [String], _ output: String, _ other: Program
+    ) async throws {
+        let deadline = ContinuousClock.now + .seconds(60)
+        var said = try await program.run(command)
+        while said.output != output, ContinuousClock.now < deadline {
+            try await other.run("kv", "sync")
+            said = try await program.run(command)
+        }
+        #expect(said.output == output, "\(said)")
+    }
+
+    @Test func servicesDoNotStartWhereARestoreDidNotEnd() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            #expect(try await house.nephos.run("down").status == 0)
+            let mark = house.deployment + "/data/keyvalue/restore.unfinished"
+            try Data(#"{"aside":"before","snapshot":"2026"}"#.utf8).write(to: URL(fileURLWithPath: mark))
+            let up = try await house.nephos.run("up")
+            #expect(up.status == 5 && up.errors.contains("Run it again: nephos restore"), "\(up)")
+            unlink(mark)
+            try Data(#"{"aside":"before","snapshot":"2026"}"#.utf8)
+                .write(to: URL(fileURLWithPath: house.deployment + "/restore.unfinished"))
+            let refused = try await house.nephos.run("up")
+            #expect(refused.status == 8 && refused.errors.contains("nephos restore"), "\(refused)")
+            let kept = try await house.nephos.run("init", "--if-missing")
+            #expect(kept.status == 8, "\(kept)")
+        }
+    }
+
+    @Test func theRecoveryKeyIsPrintedOnceAndLiesNowhere() async throws {
+        let folder = NSTemporaryDirectory() + "nephos-test-" + UUID().uuidString
+        defer { try? FileManager.default.removeItem(atPath: folder) }
+        let nephos = Program(name: "nephos", environment: ["NEPHOS_DEPLOYMENT": folder])
+        let port = try #require(LocalPorts.firstFree(from: 9_200))
+        let made = try await nephos.run("init", "--port", "\(port)", "--json")
+        let key = try field("recovery_key", of: made.output)
+        for name in try FileManager.default.contentsOfDirectory(atPath: folder) {
+            let data = FileManager.default.contents(atPath: folder + "/" + name) ?? Data()
+            #expect(data.range(of: Data(key.utf8)) == nil, "\(name)")
+            #expect(data.range(of: Data(key.replacing("-", with: "").utf8)) == nil, "\(name)")
+        }
+        let again = try await nephos.run("init", "--if-missing")
+        #expect(again.status == 0 && !again.output.contains(key), "\(again)")
+        // Given from outside, none is made here.
+        let pair = try await Program(name: "nephos").run("recovery-key", "new", "--only-print", "--json").output
+        let half = try field("public_key", of: pair)
+        let elsewhere = Program(
+            name: "nephos", environment: ["NEPHOS_DEPLOYMENT": folder + "/other", "NEPHOS_RECOVERY_KEY": half])
+        let silent = try await elsewhere.run("init", "--port", "\(port)", "--json")
+        #expect(silent.status == 0 && !silent.output.contains(#""recovery_key":"#), "\(silent)")
+        #expect(try await elsewhere.run("recovery-key", "show").output.contains(half))
+        // The key itself, given by mistake, is not taken.
+        let mistaken = try await nephos.run("recovery-key", "set", try field("recovery_key", of: pair))
+        #expect(mistaken.status == 64 && mistaken.errors.contains("on no host"), "\(mistaken)")
+        #expect(try await nephos.run("recovery-key", "set", half).output.contains("the one before"))
+    }
+
+    @Test func interruptedItLeavesNothingHalfDone() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let letter = house.folder + "/letter"
+            try Data(count: 1).write(to: URL(fileURLWithPath: letter))
+            let file = try #require(FileHandle(forWritingAtPath: letter))
+            for _ in 0..<60 { try file.write(contentsOf: Data((0..<1_000_000).map { _ in UInt8.random(in: 0...255) })) }
+            try file.close()
+            #expect(try await house.person.run("docs", "put", letter, "letter").status == 0)
+            let backups = house.folder + "/backups"
+            let running = try house.nephos.start(["backup", backups])
+            try await eventually("it has begun") {
+                let made = try? FileManager.default.contentsOfDirectory(atPath: backups + "/snapshots")
+                return made?.isEmpty == false
+            }
+            running.signal(SIGINT)
+            let outcome = await running.outcome()
+            #expect(outcome.status == 130, "\(outcome)")
+            #expect(try FileManager.default.contentsOfDirectory(atPath: backups + "/snapshots").isEmpty)
+            #expect(try await house.nephos.run("backup", backups).status == 0)
+            #expect(try await house.nephos.run("backup", "verify", backups).status == 0)
+        }
+    }
+}
