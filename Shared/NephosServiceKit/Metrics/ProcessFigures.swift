@@ -77,7 +77,14 @@ struct ProcessFigures: Sendable {
         guard fields.count > 19 else { return }
         func field(_ number: Int) -> Double { Double(fields[fields.startIndex + number]) ?? 0 }
         cpuSeconds = (field(11) + field(12)) / ticks
-        let boot = Self.text("/proc/stat").split(separator: "\n").first { $0.hasPrefix("btime ") }
-        startSeconds = (boot.flatMap { Double($0.dropFirst(6)) } ?? 0) + field(19) / ticks
+        startSeconds = Self.bootSeconds + field(19) / ticks
     }
+
+    /// When the machine began, which a start is told from. Once: by two clocks it is another time at each look. (A
+    /// service under systemd does not see /proc/stat.)
+    private static let bootSeconds = {
+        var uptime = timespec()
+        clock_gettime(CLOCK_BOOTTIME, &uptime)
+        return Date().timeIntervalSince1970 - Double(uptime.tv_sec) - Double(uptime.tv_nsec) / 1e9
+    }()
 }
