@@ -76,10 +76,13 @@ struct WriteRun {
         }
         var parameters = ["writers": Double(setting.writers), "connections": Double(connections)]
         if let rate = setting.rate { parameters["rate"] = rate }
+        var extra = used.microseconds(perEachOf: figures.answered)
+        // Also before and after what is measured: what the service has to have counted.
+        extra["answered_in_all"] = Double(outcome.answered.load(ordering: .relaxed))
         return LoadResult(
             scenario: scenario, parameters: parameters, perSecond: Double(figures.answered) / figures.seconds,
             reply: figures.replies.summary, notified: isFollowed ? figures.notified.summary : nil,
-            failures: figures.failures, extra: used.microseconds(perEachOf: figures.answered))
+            failures: figures.failures, extra: extra)
     }
 }
 

@@ -16,3 +16,14 @@ static inline int nephos_limit_memory(unsigned long bytes) {
     limits.rlim_cur = bytes;
     return setrlimit(RLIMIT_DATA, &limits);
 }
+
+// The limit that is in force; ULONG_MAX: none.
+static inline unsigned long nephos_memory_limit(void) {
+    struct rlimit limits;
+    return getrlimit(RLIMIT_DATA, &limits) == 0 ? limits.rlim_cur : RLIM_INFINITY;
+}
+
+static inline unsigned long nephos_descriptor_limit(void) {
+    struct rlimit limits;
+    return getrlimit(RLIMIT_NOFILE, &limits) == 0 ? limits.rlim_cur : 0;
+}

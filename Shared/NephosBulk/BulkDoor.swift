@@ -53,6 +53,14 @@ final class BulkDoor {
     /// Uploads, and their accounts, of which it knows how full they are.
     var knownCount: Int { receiving.knownCount }
 
+    /// For the table of metrics.
+    var figures: [String: Int] {
+        [
+            "content.sent.bytes": sending.sentBytes, "content.sent.chunks": sending.sentChunks,
+            "content.held.bytes": heldBytes, "content.unsent.bytes": socket?.unsentBytes ?? 0,
+        ]
+    }
+
     func close() {
         socket?.close()
         socket = nil

@@ -42,6 +42,11 @@ final class BulkLoop {
         }
     }
 
+    /// - Parameter done: Called on the loop of content, with numbers for the table of metrics.
+    func measure(_ done: @escaping @Sendable ([String: Int]) -> Void) {
+        handle.execute { [door] loop in done(door.withValue(on: loop) { $0.figures }) }
+    }
+
     /// Closes the socket. What was stored and not answered yet is answered when it is sent again.
     func stop() {
         handle.execute { [door] loop in door.withValue(on: loop) { $0.close() } }

@@ -67,6 +67,9 @@ final class Sending {
     private var running = 0
     private var requestCount = 0
     private var accounts: [AccountID: Int] = [:]
+    /// Since the start.
+    private(set) var sentBytes = 0
+    private(set) var sentChunks = 0
 
     init(loop: any BusLoop, work: ChunkWork, send: @escaping (Frame, Peer) -> SendResult, found: @escaping Found) {
         self.loop = loop
@@ -196,7 +199,10 @@ final class Sending {
             var done = 0
             sending: for answer in answers {
                 switch send(answer.frame, state.peer) {
-                case .sent: state.sent += UInt64(answer.counted)
+                case .sent:
+                    state.sent += UInt64(answer.counted)
+                    sentBytes += answer.counted
+                    if answer.counted > 0 { sentChunks += 1 }
                 case .gone: return remove(state.line)
                 case .full:
                     isStuck = true

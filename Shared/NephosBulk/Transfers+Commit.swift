@@ -11,7 +11,8 @@ extension Transfers {
         host.submit { [unowned self] in
             let committed = try addRows(of: batch, host, in: $0)
             // In the order of the group: a room that was changed behind these rows is not forgotten for them.
-            $0.afterCommit {
+            $0.afterCommit { [unowned host] in
+                Self.count(batch, committed, with: host)
                 for group in batch.groups { group.release() }
                 done(committed)
             }
@@ -26,6 +27,14 @@ extension Transfers {
             }
             done(Receiving.Committed(errors: errors, isShortOfRoom: failure == .diskFull))
         }
+    }
+
+    private static func count(
+        _ batch: ChunkWork.Batch, _ committed: Receiving.Committed, with host: any ServiceRuntime
+    ) {
+        let stored = zip(batch.chunks, committed.errors).filter { $1 == nil }.map(\.0)
+        host.count("content.received.chunks", by: stored.count)
+        host.count("content.received.bytes", by: stored.reduce(0) { $0 + $1.counted })
     }
 
     /// Decides for each chunk, and adds the rows of those that are stored.

@@ -69,6 +69,7 @@ public final class Transfers {
     private var upkeep: SegmentUpkeep?
     private(set) lazy var damage = DamageNotes(self)
     private var scrubbing: Scrubbing?
+    private lazy var contentFigures = ContentFigures(self)
     /// Whose content that nothing uses had its turn last.
     private var lastEnding: Owner?
     private lazy var endings = SteppedWork("Removing content that nothing uses", every: configuration.sweepInterval) {
@@ -123,6 +124,7 @@ public final class Transfers {
         // A service that starts has more important work.
         host.loop.schedule(after: configuration.roomInterval) { [weak self] in
             self?.damage.recount()
+            self?.contentFigures.start()
             self?.scrubbing?.start()
         }
     }
@@ -130,6 +132,15 @@ public final class Transfers {
     /// As its loop of content knows it, which it keeps itself.
     private struct Own {
         weak var transfers: Transfers?
+    }
+
+    /// Adds to what the service tells in numbers.
+    ///
+    /// - Parameter done: Called on the loop of content, where there is one.
+    public func measure(_ done: @escaping @Sendable ([String: Int]) -> Void) {
+        let own = contentFigures.figures
+        guard let bulk else { return done(own) }
+        bulk.measure { figures in done(own.merging(figures) { $1 }) }
     }
 
     public func stop() {

@@ -165,8 +165,14 @@ public protocol ReplySocket: AnyObject {
     /// Whether the peer's connection is known to be over, so that what is kept for it can go. It is known some time
     /// after the end; nobody says so.
     func isGone(_ peer: Peer) -> Bool
+    /// Bytes that were sent and that the peers have not taken yet, as far as is known.
+    var unsentBytes: Int { get }
     /// Cuts no connection by itself; forgets what is kept for the peer.
     func close()
+}
+
+extension ReplySocket {
+    public var unsentBytes: Int { 0 }
 }
 
 /// A DEALER: talks to one service at one or several endpoints. Reconnects by

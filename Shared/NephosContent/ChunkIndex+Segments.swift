@@ -45,6 +45,15 @@ extension ChunkIndex {
         try transaction.first(ContentStatements.totalLength) { Int(clamping: $0.integer(0)) } ?? 0
     }
 
+    /// All segments that rows know: how many, their bytes, and those that something lies in.
+    public static func total(
+        in transaction: any ReadTransaction
+    ) throws -> (count: Int, length: Int, liveBytes: Int) {
+        try transaction.first(ContentStatements.total) {
+            (Int(clamping: $0.integer(0)), Int(clamping: $0.integer(1)), Int(clamping: $0.integer(2)))
+        } ?? (0, 0, 0)
+    }
+
     /// Segments that are dead by more than half, in order, after this one. Some may not be closed yet; their rewriting
     /// says so.
     public static func segmentsWorthRewriting(

@@ -224,4 +224,9 @@ enum ContentStatements {
             began_at = excluded.began_at, is_done = excluded.is_done
         """)
     static let totalLength = SQL("SELECT CAST(COALESCE(SUM(length), 0) AS BIGINT) FROM content_segments")
+    static let total = SQL(
+        """
+        SELECT COUNT(*), CAST(COALESCE(SUM(length), 0) AS BIGINT), CAST(COALESCE(SUM(live_bytes), 0) AS BIGINT)
+        FROM content_segments
+        """)
 }

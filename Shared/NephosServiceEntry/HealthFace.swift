@@ -3,10 +3,11 @@ internal import NephosCore
 internal import NephosHTTP
 internal import NephosServiceKit
 
-/// What a service says of itself over HTTP, to whoever starts it again or sends it requests: `/live` and `/ready`.
+/// What a service says of itself over HTTP, to whoever starts it again or sends it requests: `/live` and `/ready`; and
+/// to whoever watches over it: `/metrics`, for Prometheus.
 ///
 /// Off unless a port is set (`NEPHOS_HEALTH_PORT`, or `NEPHOS_KEYVALUE_HEALTH_PORT` and the like); at `127.0.0.1` unless
-/// `NEPHOS_HEALTH_HOST` says otherwise. Tells no names and no numbers.
+/// `NEPHOS_HEALTH_HOST` says otherwise. Tells no names and nothing of an account; numbers, to whoever reaches it.
 enum HealthFace {
     /// Longer than any group of requests takes, and the end of patience of what asks.
     private static let answerTime: Duration = .seconds(5)
@@ -28,7 +29,15 @@ enum HealthFace {
                 standing.isReady { isReady in
                     answer(isReady ? HTTPResponse(200, text: "ready") : HTTPResponse(503, text: "not ready"))
                 }
-            default: answer(HTTPResponse(404, text: "Ask for /live or /ready."))
+            case "/metrics":
+                let format = MetricsFormat(accept: request.values(of: "Accept"))
+                standing.metrics(as: format) { text in
+                    answer(
+                        HTTPResponse(
+                            200, headers: [(name: "Content-Type", value: format.contentType)],
+                            .bytes(Array(text.utf8))))
+                }
+            default: answer(HTTPResponse(404, text: "Ask for /live, /ready or /metrics."))
             }
         }
     }

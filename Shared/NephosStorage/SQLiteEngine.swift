@@ -28,6 +28,7 @@ public final class SQLiteEngine: StorageEngine {
     private let transaction: SQLiteTransaction
     private let checkpointer: Checkpointer?
     private let log = LogLength()
+    public private(set) var figures = StorageFigures()
     /// Nil: in memory.
     private let reserve: DiskReserve?
     private var lock: WriterLock?
@@ -58,6 +59,7 @@ public final class SQLiteEngine: StorageEngine {
             try self.init(
                 database, lock: lock, checkpointer: checkpointer, reserve: DiskReserve(database: path),
                 files: SQLiteSnapshots(path: path))
+            figures.path = path
         } catch {
             var failure = SQLiteFailure.error(error)
             if var error = failure as? CloudError {
@@ -154,7 +156,7 @@ public final class SQLiteEngine: StorageEngine {
             let context = Unmanaged.passUnretained(log).toOpaque()
             let hook: @convention(c) (UnsafeMutableRawPointer?, OpaquePointer?, UnsafePointer<CChar>?, Int32) -> Int32
             hook = { context, _, _, pages in
-                if let context { Unmanaged<LogLength>.fromOpaque(context).takeUnretainedValue().pages = pages }
+                if let context { Unmanaged<LogLength>.fromOpaque(context).takeUnretainedValue().note(pages) }
                 return SQLITE_OK
             }
             sqlite3_wal_hook(connection, hook, context)
@@ -197,7 +199,7 @@ public final class SQLiteEngine: StorageEngine {
         try transaction.begin()
         do {
             let result = try body(transaction)
-            try transaction.commit()
+            try commit()
             checkpointer?.committed(log.pages, on: connection)
             noteLog()
             return result
@@ -207,6 +209,13 @@ public final class SQLiteEngine: StorageEngine {
             if lacksRoom { reserve?.giveUp() }
             throw error
         }
+    }
+
+    private func commit() throws {
+        let (before, start) = (log.commits, ContinuousClock.now)
+        try transaction.commit()
+        // What only reads has nothing to flush.
+        if log.commits != before { figures.flushes.note(start.duration(to: .now).nanoseconds) }
     }
 
     /// A log that is too long is cut before anybody reads it again.
@@ -281,4 +290,11 @@ public final class SQLiteEngine: StorageEngine {
 /// How many pages the log had after the last commit, as SQLite reports it.
 private final class LogLength {
     var pages: Int32 = 0
+    /// Commits that wrote something.
+    private(set) var commits = 0
+
+    func note(_ pages: Int32) {
+        self.pages = pages
+        commits &+= 1
+    }
 }

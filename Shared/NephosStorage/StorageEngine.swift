@@ -121,6 +121,9 @@ public protocol StorageEngine: AnyObject {
     /// Whether the disk is full, and only what makes room may be written.
     var isShortOfRoom: Bool { get }
 
+    /// For whoever watches over it.
+    var figures: StorageFigures { get }
+
     /// Moves committed pages from the log to the database, where the engine
     /// needs that. Called by the host when the loop is idle or the log is long.
     func checkpoint()
@@ -138,6 +141,7 @@ public protocol StorageEngine: AnyObject {
 
 extension StorageEngine {
     public var isShortOfRoom: Bool { false }
+    public var figures: StorageFigures { StorageFigures() }
 }
 
 /// Reads on connections of their own, which cannot write, so that no reader

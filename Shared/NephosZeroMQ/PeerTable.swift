@@ -132,7 +132,7 @@ struct SendLedger {
 
     let perConnectionMax: Int
     let max: Int
-    private var total = 0
+    private(set) var total = 0
     private var listed: [KnownPeer] = []
     private var next = 0
     private var lastLook = Duration.zero

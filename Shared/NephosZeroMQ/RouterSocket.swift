@@ -40,6 +40,8 @@ final class RouterSocket: ReplySocket, LoopSocket {
         endpoint = try core.bind(options.endpoint)
     }
 
+    var unsentBytes: Int { ledger.total }
+
     func receiveReady() -> Bool {
         var batch: [Incoming] = []
         var received = 0

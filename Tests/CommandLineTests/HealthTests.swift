@@ -13,7 +13,7 @@ import Testing
                 let answer = try await Web.get("http://127.0.0.1:\(port)/\(path)")
                 #expect(answer.status == "200", "\(path)")
             }
-            #expect(try await Web.get("http://127.0.0.1:\(port)/metrics").status == "404")
+            #expect(try await Web.get("http://127.0.0.1:\(port)/other").status == "404")
             // One that stands still says nothing good of itself.
             let service = try house.holder(.keyValue)
             kill(service, SIGSTOP)

@@ -93,6 +93,8 @@ public final class DocumentsService: CloudService {
         transfers.stop()
     }
 
+    public func measure(_ done: @escaping @Sendable ([String: Int]) -> Void) { transfers.measure(done) }
+
     public func learned(_ fact: DirectoryFact) {
         transfers.learned(fact)
         switch fact {

@@ -39,6 +39,8 @@ public final class NotificationsService: CloudService {
         door = nil
     }
 
+    public func measure(_ done: @escaping @Sendable ([String: Int]) -> Void) { done(door?.figures ?? [:]) }
+
     public func handle(_ event: ServiceEvent, in transaction: any HandlerTransaction) throws {
         guard let notification = event.notification else { return }
         let key = ScopeKey(service: ServiceName(event.service), name: notification.scope)

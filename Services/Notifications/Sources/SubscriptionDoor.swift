@@ -56,8 +56,12 @@ final class SubscriptionDoor {
     private var beatTimer: (any LoopTimer)?
     private var flushTimer: (any LoopTimer)?
     private var lagTimer: (any LoopTimer)?
+    /// Subscribers that were lagging when they were looked at last, and those that began since.
+    private var laggingCount = 0
 
     var endpoint: String { socket?.endpoint ?? "" }
+    /// For the table of metrics.
+    var figures: [String: Int] { ["subscribers": table.count, "subscribers.lagging": laggingCount] }
 
     init(host: any ServiceRuntime, configuration: NotificationsConfiguration) throws {
         self.host = host
@@ -202,6 +206,7 @@ final class SubscriptionDoor {
             // The whole subscription: were the message lost, a device would go on believing that it is told of the
             // scope. So it notices that no heartbeat comes.
             table.remove(subscriber)
+            host.count("subscribers.ended", by: 1)
             tell(subscriber.peer, ended: Self.noSuchScope(key))
         }
     }
@@ -314,6 +319,7 @@ final class SubscriptionDoor {
     }
 
     private func miss(_ key: ScopeKey, _ subscriber: Subscriber) {
+        if !subscriber.isLagging { laggingCount += 1 }
         if !subscriber.missed.contains(key) { subscriber.missed.append(key) }
         guard lagTimer == nil else { return }
         lagTimer = host.loop.schedule(after: Self.lagPause) { [weak self] in self?.tellLagging() }
@@ -329,12 +335,14 @@ final class SubscriptionDoor {
             let key = subscriber.missed[0]
             if send(delivery.message, to: subscriber, about: key) { subscriber.missed = [] }
         }
+        laggingCount = table.all.count { $0.isLagging }
     }
 
     /// Ends some subscriptions now. It looks at each, which is for rare occasions.
     func end(because error: CloudError, where concerns: (Subscriber) -> Bool) {
         for subscriber in table.all where concerns(subscriber) {
             table.remove(subscriber)
+            host.count("subscribers.ended", by: 1)
             tell(subscriber.peer, ended: error)
         }
     }
@@ -382,6 +390,7 @@ final class SubscriptionDoor {
             let subscriber = all[(beatIndex + offset) % all.count]
             if subscriber.expires <= now {
                 table.remove(subscriber)
+                host.count("subscribers.ended", by: 1)
                 tell(subscriber.peer, ended: Self.tokenEnded)
                 continue
             }

@@ -1,3 +1,4 @@
+internal import Dispatch
 internal import NephosBus
 public import NephosCore
 internal import NephosStorage
@@ -8,6 +9,8 @@ public struct ServiceStanding: Sendable {
     public let name: ServiceName
     private let loop: any LoopHandle
     private let host: LoopBound<ServiceHost>
+    /// Where text is made: not on a loop.
+    private let queue = DispatchQueue(label: "metrics", qos: .utility)
 
     init(_ name: ServiceName, _ host: LoopBound<ServiceHost>, on loop: any LoopHandle) {
         self.name = name
@@ -26,6 +29,27 @@ public struct ServiceStanding: Sendable {
                 host.submit { _ in
                 } then: { [weak host] failure in
                     completion(failure == nil && host?.engine.isShortOfRoom == false)
+                }
+            }
+        }
+    }
+
+    /// What the service has counted and holds, as text.
+    ///
+    /// The loop copies its figures, in some ten microseconds; text is made of them elsewhere.
+    ///
+    /// - Parameter completion: Called on a thread of its own; not if a loop of the service does not answer.
+    public func metrics(as format: MetricsFormat, _ completion: @escaping @Sendable (String) -> Void) {
+        loop.execute { [queue] loop in
+            host.withValue(on: loop) { host in
+                let figures = host.figures()
+                host.service.measure { own in
+                    queue.async {
+                        let process = ProcessFigures(
+                            ProcessFigures.StorageFiles(database: figures.storage.path, log: figures.storage.logPath))
+                        let source = Metric.Source(service: figures, own: own, process: process)
+                        completion(MetricsText(source, as: format).text)
+                    }
                 }
             }
         }

@@ -27,6 +27,10 @@ struct EventPublisher {
         topics = (0..<partitionCount).map { Frame([UInt8](Self.topic(service, $0).utf8)) }
     }
 
+    /// The sum of the partitions' sequences, and how many have ever changed.
+    var position: UInt64 { heads.values.reduce(0) { $0 &+ $1.sequence } }
+    var changedPartitions: Int { heads.count }
+
     /// Such as `keyvalue/0017/`.
     static func topic(_ service: ServiceName, _ partition: Int) -> String {
         let digits = "\(partition)"

@@ -28,6 +28,11 @@ final class Follower {
         }
     }
 
+    /// The sum of the partitions' sequences that were applied.
+    var position: UInt64 { partitions.values.reduce(0) { $0 &+ ($1.cursor?.sequence ?? 0) } }
+    /// For how long nothing was heard of the other side; since the start, if nothing ever was.
+    var silentFor: Duration { host.loop.monotonicNow - (lastHeard == .zero ? host.started : lastHeard) }
+
     /// Applied up to here, of the partitions that are known.
     var cursors: [Int: ChangeToken] { partitions.compactMapValues(\.cursor) }
 

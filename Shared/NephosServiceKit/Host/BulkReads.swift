@@ -27,7 +27,7 @@ struct BulkReads {
     /// Connections with a read, and what waits behind it.
     private var parked: [UInt64: [GroupItem]] = [:]
     private var accounts: [AccountID: Held] = [:]
-    private var bytes = 0
+    private(set) var bytes = 0
 
     enum Admission {
         case joins

@@ -14,6 +14,8 @@ final class Door {
     private let counters: Counters
     private let logger: Logger
     private let loop: any BusLoop
+    /// What asked for no method that there is.
+    private let others = MethodFigures()
     private(set) var socket: (any ReplySocket)?
 
     /// - Parameters:
@@ -30,6 +32,11 @@ final class Door {
         self.logger = logger
         self.loop = loop
         socket = try loop.makeReplySocket(options) { self.receive($0, welcome, take) }
+    }
+
+    /// What became of its requests, by method; those of none that there is, as `other`.
+    var figures: [MethodFigures.Copy] {
+        methods.map { $1.figures.copy(named: $0) } + [others.copy(named: "other")]
     }
 
     func close() {
@@ -52,9 +59,10 @@ final class Door {
                 continue
             }
             requests += 1
+            counters.requestBytes &+= one.byteCount
             switch gate.admit(one, to: methods, now: now, time: time) {
             case .request(let item): if !answerDirectly(item) { items.append(item) }
-            case .refused(let refusal): refuse(one.peer, refusal)
+            case .refused(let refusal): refuse(one.peer, refusal, since: now, at: now)
             case .ignored: break
             }
         }
@@ -86,22 +94,28 @@ final class Door {
     /// Sends what the request has come to.
     func answer(_ item: GroupItem) {
         defer { gate.noteAnswered(item) }
+        let now = loop.monotonicNow
         switch item.outcome {
         case .success(let body):
-            gate.charge(item, replyBytes: body.count)
+            gate.charge(item, replyBytes: body.count, now: now)
+            item.method?.figures.note(nil, now - item.arrived)
             send(
                 ReplyEnvelope(id: item.context.id, result: .success(body), budget: item.budget), to: item.context.peer)
         case .failure(let error):
-            gate.charge(item, replyBytes: 0)
-            refuse(item.context.peer, Gate.Refusal(error: error, id: item.context.id, budget: item.budget))
+            gate.charge(item, replyBytes: 0, now: now)
+            refuse(
+                item.context.peer,
+                Gate.Refusal(error: error, id: item.context.id, budget: item.budget, method: item.method?.name),
+                since: item.arrived, at: now)
         case .pending, .toPrepare, .toRead:
             break
         }
     }
 
-    private func refuse(_ peer: Peer, _ refusal: Gate.Refusal) {
+    private func refuse(_ peer: Peer, _ refusal: Gate.Refusal, since arrived: Duration, at now: Duration) {
         let error = refusal.error
-        counters.note(error.code)
+        counters.note(error)
+        (refusal.method.flatMap { methods[$0]?.figures } ?? others).note(error.code, now - arrived)
         let level: Logger.Level =
             error.code == .internalError || error.code == .storageFailure ? .error : .debug
         logger.log(
@@ -114,10 +128,20 @@ final class Door {
     }
 
     func send(_ reply: ReplyEnvelope, to peer: Peer) {
-        switch socket?.send(reply.encoded(), to: peer) {
-        case .sent, nil: return
+        let message = reply.encoded()
+        switch socket?.send(message, to: peer) {
+        case .sent: counters.replyBytes &+= message.byteCount
+        case nil: return
         case .gone: counters.add("replies.gone")
         case .full: counters.add("replies.dropped")
         }
     }
+}
+
+extension Message {
+    fileprivate var byteCount: UInt64 { reduce(0) { $0 + UInt64($1.count) } }
+}
+
+extension Incoming {
+    fileprivate var byteCount: UInt64 { message.byteCount }
 }

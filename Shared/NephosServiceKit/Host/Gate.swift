@@ -16,6 +16,8 @@ final class Gate {
         var error: CloudError
         var id: OperationID?
         var budget: Budget?
+        /// Which it has asked for; nil: there is no such method.
+        var method: String?
     }
 
     /// What becomes of something that came in.
@@ -103,6 +105,7 @@ final class Gate {
         time: Timestamp, _ isKnown: inout Bool
     ) throws(Refusal) -> GroupItem {
         var exhausted: Budget?
+        var asked: Router.Method?
         do throws(CloudError) {
             // What is long is not looked up: to hash a text of megabytes takes a while.
             guard envelope.method.utf8.count <= Router.nameBytesMax, let method = methods[envelope.method],
@@ -110,6 +113,7 @@ final class Gate {
             else {
                 throw CloudError(.unknownMethod, "This service has no such method.")
             }
+            asked = method
             guard envelope.body.count <= method.bytesMax else {
                 throw CloudError(
                     .limitExceeded, "The request is too large. Split it.",
@@ -142,6 +146,7 @@ final class Gate {
                 context: RequestContext(
                     id: envelope.id, causeID: envelope.causeID, peer: peer, caller: caller, now: time),
                 mutates: method.mutates, budget: budget, deadline: envelope.timeout.map { now + $0 })
+            item.arrived = now
             item.charged = cost
             item.isSpare = isSpare
             item.bytes = envelope.body.count
@@ -154,7 +159,7 @@ final class Gate {
             if method.remembersReply { item.principal = item.context.principal }
             return item
         } catch {
-            throw Refusal(error: error, id: envelope.id, budget: exhausted)
+            throw Refusal(error: error, id: envelope.id, budget: exhausted, method: asked?.name)
         }
     }
 
@@ -222,16 +227,17 @@ final class Gate {
 
     /// Takes from the budget what the request has cost beyond what was taken for it, or gives the rest back.
     ///
+    /// - Parameter now: In the loop's time, where it is known.
     /// - Returns: What its caller's further requests of this group are refused with: nothing was
     ///   taken for what this one has cost beyond its price, and now there is nothing left.
     @discardableResult
-    func charge(_ item: GroupItem, replyBytes: Int) -> CloudError? {
+    func charge(_ item: GroupItem, replyBytes: Int, now: Duration? = nil) -> CloudError? {
         guard let caller = item.context.caller else { return nil }
         // What was read and not sent costs as much as what was.
         let readBytes = item.costBefore.bytes + item.cost.bytes
         let cost = RequestCost.calls(
             bytes: item.bytes + max(replyBytes, readBytes), rows: item.costBefore.rows + item.cost.rows)
-        let now = loop.monotonicNow
+        let now = now ?? loop.monotonicNow
         budgets.noteStoredReplies(caller, units: item.replyUnits, now: now)
         item.replyUnits = 0
         guard cost != item.charged, !item.isSpare else { return nil }

@@ -9,6 +9,8 @@ struct GroupEffects {
     /// A token that has shown that the database is an old copy.
     var proof: ChangeToken?
     var repeats = 0
+    /// Bytes that are stored for owners of plans, more than before.
+    var storedBytes: Int64 = 0
     /// Whether the group had to be taken apart and run one by one.
     var wasSplit = false
 }
@@ -128,6 +130,7 @@ final class GroupCommit {
         effects.events = group.events
         effects.heads = group.heads
         effects.proof = group.proof
+        effects.storedBytes = group.storedBytes
         return (effects, group.commitActions)
     }
 
@@ -159,6 +162,7 @@ final class GroupCommit {
                     apart.effects.events += alone.events
                     apart.effects.heads.merge(alone.heads) { $1 }
                     apart.effects.repeats += alone.repeats
+                    apart.effects.storedBytes += alone.storedBytes
                 case .failure(let error):
                     cache.removeAll()
                     item.outcome = .failure(CloudError(wrapping: error))
@@ -192,6 +196,7 @@ final class GroupCommit {
         try group.flush()
         alone.events = group.events
         alone.heads = group.heads
+        alone.storedBytes = group.storedBytes
         return (outcome, alone, group.commitActions)
     }
 

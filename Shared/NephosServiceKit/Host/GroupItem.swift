@@ -31,6 +31,8 @@ final class GroupItem {
     var mutates: Bool
     /// Who the reply is stored for; nil: it is not stored.
     var principal: String?
+    /// When it was taken off its socket, in the loop's time.
+    var arrived: Duration = .zero
     /// When the caller stops waiting, in the loop's time.
     var deadline: Duration?
     var outcome = Outcome.pending

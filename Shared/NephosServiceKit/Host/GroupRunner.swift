@@ -98,6 +98,11 @@ final class GroupRunner {
             && waitingReads.isEmpty && readsInFlight == 0
     }
 
+    /// Bytes of requests that wait for their turn, by what they wait for.
+    var queues: [(queue: String, bytes: Int)] {
+        [("requests", arrivedBytes), ("large_requests", heavy.bytes), ("reads", reads.bytes)]
+    }
+
     /// After the last group.
     private func end() {
         guard let ending else { return }
@@ -295,9 +300,12 @@ final class GroupRunner {
 
     private func note(_ effects: GroupEffects, of items: [GroupItem], since start: Duration) {
         counters.add("groups")
+        counters.storedBytes &+= effects.storedBytes
         counters.add("requests.repeated", by: effects.repeats)
         if effects.wasSplit { counters.add("groups.split") }
         let taken = loop.monotonicNow - start
+        counters.groupRequests.note(Int64(items.count { $0.method != nil }))
+        counters.groupTimes.note(taken.nanoseconds)
         guard taken >= SlowGroups.threshold else { return }
         counters.add("groups.slow")
         slowGroups.note(items.map(\.name), taken, at: start, in: logger)

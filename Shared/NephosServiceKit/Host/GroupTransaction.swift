@@ -19,6 +19,8 @@ final class GroupTransaction: HandlerTransaction {
     private(set) var proof: ChangeToken?
     /// What changes in memory once the group is on disk.
     private(set) var commitActions: [() -> Void] = []
+    /// What is stored for owners of plans, more than before. It goes with rows, so that what is rolled back takes it along.
+    private(set) var storedBytes: Int64 = 0
     private var notices: [OutgoingEvent] = []
     let isShortOfRoom: Bool
     /// When it began.
@@ -35,6 +37,8 @@ final class GroupTransaction: HandlerTransaction {
     }
 
     func charge(rows: Int) { cost.rows += max(0, rows) }
+
+    func noteStored(_ bytes: Int64) { storedBytes &+= bytes }
 
     /// Writes what the feed keeps in memory. The last thing before the commit.
     func flush() throws { try feed.flush() }

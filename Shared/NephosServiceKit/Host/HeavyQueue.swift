@@ -16,7 +16,7 @@ struct HeavyQueue {
     /// Those that were taken are gone, with their bodies and replies.
     private var items: [GroupItem?] = []
     private var first = 0
-    private var bytes = 0
+    private(set) var bytes = 0
     private var connections: [UInt64: Int] = [:]
 
     var isEmpty: Bool { first == items.count }

@@ -93,6 +93,8 @@ public protocol HandlerTransaction: FeedTransaction {
     var isShortOfRoom: Bool { get }
     /// Charges the caller for work that is not seen in rows read and written, as if it were so many.
     func charge(rows: Int)
+    /// Notes that so many bytes more are stored for owners of plans; below zero: less.
+    func noteStored(_ bytes: Int64)
     /// Publishes after the commit, before the reply; dropped if the group is rolled back.
     func publish(_ event: OutgoingEvent)
     /// Publishes after the group, also when this request then fails: for an
@@ -203,6 +205,7 @@ public struct Router {
         let isBulk: Bool
         let isPrepared: Bool
         let isDirect: Bool
+        let figures = MethodFigures()
 
         init(
             name: String, access: Access, mutates: Bool, remembersReply: Bool, idsAge: Bool, bytesMax: Int,

@@ -29,6 +29,10 @@ public protocol CloudService: AnyObject {
     ) throws -> any ScopePresenter
     /// Called on the loop when reading has shown that something stored in the scope is damaged.
     func found(_ damage: ScopeDamage, in scope: ScopeName)
+    /// Adds to what the service tells in numbers: what there is now, or what is counted beside its loop.
+    ///
+    /// - Parameter done: To be called once, on any thread, with numbers by the names of the table of metrics.
+    func measure(_ done: @escaping @Sendable ([String: Int]) -> Void)
     /// Called with an event of a service that it follows, in a transaction that
     /// also moves the cursor. Must be harmless when called twice with one event.
     /// Identity's directory comes as facts instead. What was missed comes as one event for each scope that has changed,
@@ -69,6 +73,7 @@ extension CloudService {
         throw CloudError(.missingEntitlement, "The app has no such scope.")
     }
     public func found(_ damage: ScopeDamage, in scope: ScopeName) {}
+    public func measure(_ done: @escaping @Sendable ([String: Int]) -> Void) { done([:]) }
     public func handle(_ event: ServiceEvent, in transaction: any HandlerTransaction) throws {}
     public func learned(_ fact: DirectoryFact) {}
     public func uncountedUsage(

@@ -45,6 +45,8 @@ public final class ServiceHost: ServiceRuntime {
     private var generator: any RandomNumberGenerator
 
     private var requests: Door?
+    /// All of them.
+    private(set) var doors: [Door] = []
     private var events: (any PublishSocket)?
     var publisher: EventPublisher?
     private var heartbeat: (any LoopTimer)?
@@ -92,6 +94,7 @@ public final class ServiceHost: ServiceRuntime {
         let known = try Self.readWhatIsKnown(
             engine, history, of: service, key: try secrets.history, at: loop.wallClock.now,
             random: self.generator.next())
+        counters.storedBytes = known.storedBytes
         operations = OperationMemory(newest: known.newestOperation)
         runner = GroupRunner(
             GroupCommit(
@@ -123,6 +126,8 @@ public final class ServiceHost: ServiceRuntime {
         var cursors: [ServiceName: [Int: ChangeToken]]
         /// Whether an account's closing has not come to its end.
         var isClosingAccounts: Bool
+        /// For owners of plans.
+        var storedBytes: Int64
     }
 
     private static func readWhatIsKnown(
@@ -138,7 +143,8 @@ public final class ServiceHost: ServiceRuntime {
                 cursors: try follows(service).reduce(into: [:]) {
                     $0[$1.service] = try FollowCursors.cursors(of: $1.service, in: transaction)
                 },
-                isClosingAccounts: try AccountClosures.isPending(in: transaction))
+                isClosingAccounts: try AccountClosures.isPending(in: transaction),
+                storedBytes: try LedgerStore.used(in: transaction))
         }
     }
 
@@ -163,6 +169,7 @@ public final class ServiceHost: ServiceRuntime {
             counters: counters, logger: logger, welcome: { $0.send(.greeting, to: $1) },
             take: { self.runner.take($0) })
         self.requests = requests
+        doors.append(requests)
         runner.answer = { [unowned requests] in requests.answer($0) }
         beat()
         maintenance.start()
@@ -345,6 +352,7 @@ public final class ServiceHost: ServiceRuntime {
         let door = try Door(
             options, router.methods, gate: gate, loop: loop, counters: counters, logger: logger,
             welcome: { _, peer in welcome(peer) }, take: { _ in })
+        doors.append(door)
         guard let socket = door.socket else {
             throw CloudError(.internalError, "A socket was closed while it was opened.")
         }

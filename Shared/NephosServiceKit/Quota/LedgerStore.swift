@@ -55,6 +55,7 @@ enum LedgerStore {
         """)
     private static let selectUsage = SQL(
         "SELECT app, device, used FROM storage_usage WHERE owner_id = ?1 AND used > 0 ORDER BY used DESC, app, device")
+    private static let sumUsed = SQL("SELECT CAST(COALESCE(SUM(used), 0) AS BIGINT) FROM storage_owners")
     private static let deleteOwner = SQL("DELETE FROM storage_owners WHERE owner_id = ?1")
     private static let deleteUsage = SQL("DELETE FROM storage_usage WHERE owner_id = ?1")
 
@@ -95,9 +96,10 @@ enum LedgerStore {
 
     /// - Parameter bytes: More that is used; below zero: less.
     static func addUsed(
-        _ bytes: Int64, of owner: Owner, app: AppID, device: DeviceID, in transaction: any Transaction
+        _ bytes: Int64, of owner: Owner, app: AppID, device: DeviceID, in transaction: any HandlerTransaction
     ) throws {
-        try transaction.execute(updateUsed, [.text(owner.rawValue), .integer(bytes)])
+        let rows = try transaction.execute(updateUsed, [.text(owner.rawValue), .integer(bytes)])
+        if rows > 0 { transaction.noteStored(bytes) }
         try transaction.execute(
             addUsage, [.text(owner.rawValue), .text(app.rawValue), .text(device.rawValue), .integer(bytes)])
     }
@@ -119,7 +121,13 @@ enum LedgerStore {
         try transaction.all(selectOwners, []) { Owner($0.text(0)) }
     }
 
-    static func remove(_ owner: Owner, in transaction: any Transaction) throws {
+    /// What is stored in all. It looks at every owner.
+    static func used(in transaction: any ReadTransaction) throws -> Int64 {
+        try transaction.first(sumUsed) { $0.integer(0) } ?? 0
+    }
+
+    static func remove(_ owner: Owner, in transaction: any HandlerTransaction) throws {
+        if let known = try find(owner, in: transaction) { transaction.noteStored(-Int64(clamping: known.used)) }
         try transaction.execute(deleteOwner, [.text(owner.rawValue)])
         try transaction.execute(deleteUsage, [.text(owner.rawValue)])
         try ReservationStore.removeAll(of: owner, in: transaction)

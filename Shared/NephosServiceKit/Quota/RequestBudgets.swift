@@ -106,6 +106,9 @@ public struct BudgetConfiguration: Hashable, Sendable {
 
 /// The budgets of all callers of one service.
 struct RequestBudgets {
+    /// Of a refusal: which budget was used up.
+    static let budgetDetail = "budget"
+
     private let devices: TokenBuckets<DeviceID>
     private let accounts: TokenBuckets<AccountID>
     private let storedReplies: TokenBuckets<AccountID>
@@ -224,7 +227,7 @@ final class TokenBuckets<Key: Hashable> {
             error: CloudError(
                 .requestRateLimited,
                 "The budget of requests is used up. Wait, and put several changes into one request.",
-                details: ["budget": whose, "capacity": "\(capacity)"], retryAfter: wait),
+                details: [RequestBudgets.budgetDetail: whose, "capacity": "\(capacity)"], retryAfter: wait),
             budget: Budget(capacity: capacity, remaining: 0, refill: refill))
     }
 

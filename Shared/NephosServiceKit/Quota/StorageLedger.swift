@@ -248,7 +248,7 @@ public final class StorageLedger {
     }
 
     /// Forgets an owner that exists no more.
-    func remove(_ owner: Owner, in transaction: any Transaction) throws {
+    func remove(_ owner: Owner, in transaction: any HandlerTransaction) throws {
         demands[owner] = nil
         refusals[owner] = nil
         try LedgerStore.remove(owner, in: transaction)
