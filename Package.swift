@@ -153,7 +153,7 @@ let package = Package(
                 protobuf,
             ],
             entry: ["NephosZeroMQ"])
-        + service("Records", product: "nephos-records")
+        + service("Records", product: "nephos-records", storing)
         + service("Notifications", product: "nephos-notifications", storing)
         + [
             .executableTarget(
@@ -235,6 +235,12 @@ let package = Package(
                     "NephosDocuments", "NephosSimulation", "NephosServiceKit", "NephosKit", "NephosBulk",
                     "NephosContent", "NephosChunks",
                     "NephosHTTP", "NephosStorage", "NephosBus", "NephosWire", "NephosCore", protobuf,
+                ]),
+            tests(
+                "RecordsServiceTests",
+                [
+                    "NephosRecords", "NephosSimulation", "NephosServiceKit", "NephosStorage", "NephosBus", "NephosWire",
+                    "NephosCore", protobuf,
                 ]),
             tests("CommandLineTests", ["NephosServiceKit", "NephosSimulation", "NephosCore", grdb]),
             // A service and its device model, as small as they can be.

@@ -194,6 +194,11 @@ public protocol FeedTransaction: Transaction, FeedReader {
     /// - Returns: Whether there may be more; call again in a later group.
     func removeAll(of owner: Owner, limit: Int) throws -> Bool
 
+    /// Removes some of what the feed holds of a scope, for good, and in the end the scope: readers are not told.
+    ///
+    /// - Returns: Whether there may be more; call again in a later group.
+    func removeAll(of scope: ScopeName, limit: Int) throws -> Bool
+
     /// The stored reply of this caller's operation, or nil if it is new.
     ///
     /// - Throws: ``CloudError`` `.operationReused` if it was another request that had this id.

@@ -105,6 +105,11 @@ final class GroupTransaction: HandlerTransaction {
         return try feed.removeAll(of: owner, limit: limit)
     }
 
+    func removeAll(of scope: ScopeName, limit: Int) throws -> Bool {
+        wrote = true
+        return try feed.removeAll(of: scope, limit: limit)
+    }
+
     func remember(
         _ reply: [UInt8], of operation: OperationID, by principal: String, request: RequestFingerprint
     ) throws {
