@@ -153,7 +153,7 @@ let package = Package(
                 protobuf,
             ],
             entry: ["NephosZeroMQ"])
-        + service("Records", product: "nephos-records", storing)
+        + service("Records", product: "nephos-records", storing + ["NephosPredicates"])
         + service("Notifications", product: "nephos-notifications", storing)
         + [
             .executableTarget(
@@ -239,7 +239,8 @@ let package = Package(
             tests(
                 "RecordsServiceTests",
                 [
-                    "NephosRecords", "NephosSimulation", "NephosServiceKit", "NephosStorage", "NephosBus", "NephosWire",
+                    "NephosRecords", "NephosPredicates", "NephosSimulation", "NephosServiceKit", "NephosStorage",
+                    "NephosBus", "NephosWire",
                     "NephosCore", protobuf,
                 ]),
             tests("CommandLineTests", ["NephosServiceKit", "NephosSimulation", "NephosCore", grdb]),

@@ -35,6 +35,10 @@ public enum RecordLimits {
     /// Bytes of records in a reply; what does not fit is fetched.
     public static let replyBytesMax = 1 << 20
 
+    /// Records that one call of a query looks at, and bytes of them.
+    public static let examinedMax = 1000
+    public static let examinedBytesMax = 1 << 20
+
     /// What was overwritten by force is kept for so long.
     public static let historyRetention: Duration = .seconds(30 * 24 * 3600)
     /// So many of a record, the newest; and of a zone in bytes.

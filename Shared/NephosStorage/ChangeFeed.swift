@@ -142,6 +142,13 @@ public protocol FeedReader: ReadTransaction {
     ///   - row: Returns false to stop; what such a row holds was not wanted, and is not read.
     func rows(_ scope: ScopeName, after sequence: UInt64, _ name: ItemName?, _ row: (FeedRow) throws -> Bool) throws
 
+    /// The row of every item with a greater name, tombstones included, in the order of names.
+    ///
+    /// - Parameters:
+    ///   - name: Empty: of all.
+    ///   - row: As of ``rows(_:after:_:_:)``.
+    func rows(_ scope: ScopeName, afterName name: ItemName, _ row: (FeedRow) throws -> Bool) throws
+
     /// Heads of the partition's scopes changed after the sequence, in the order of their heads.
     func scopes(inPartition partition: Int, after sequence: UInt64, limit: Int) throws -> [(ScopeName, ScopeHead)]
 

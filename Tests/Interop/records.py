@@ -125,6 +125,22 @@ def check_saves(here, there, zone, path):
     check(items == {"sea": None, "wave": None}, "deletions are told after a token")
 
 
+def check_query(here, there, zone):
+    here.modify(zone, *(save(f"n{number:02}", count=number, title=f"Number {number}") for number in range(20)))
+    request = records_pb2.QueryRecords(
+        container=there.container, zone_id=zone, type="Note", predicate="count >= 5 AND title LIKE '*1*'", limit=4,
+        desired_fields=["count"])
+    names = []
+    while True:
+        reply = there.call(request)
+        names += [change.item for change in reply.records]
+        if not reply.after:
+            break
+        request.after = reply.after
+    check(names == [f"n{number}" for number in range(10, 20)], "a query in pages, in the order of names")
+    here.modify(zone, *(delete(f"n{number:02}") for number in range(20)))
+
+
 def check_following(here, there, zone, path):
     subscriptions = there.device.door("notifications", subscriptions=True)
     scopes = [notifications_pb2.SubscribedScope(service="records", scope=scope) for scope in (path, there.container)]
@@ -154,6 +170,7 @@ def main(connection, account, password):
     check(there.make_zone(name) == zone, "a zone is made once")
     path = f"{here.container}/{zone}"
     check_saves(here, there, zone, path)
+    check_query(here, there, zone)
     check_following(here, there, zone, path)
     for bad in ("", "_record", "é", "x" * 256):
         check(codes(here.modify(zone, save(bad))) == [errors_pb2.ERROR_CODE_INVALID_ARGUMENTS],

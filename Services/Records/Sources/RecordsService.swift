@@ -39,6 +39,9 @@ public final class RecordsService: CloudService {
         router.bulk(
             WireFetchRecords.self, bytesMax: Self.fetchBytesMax, reserves: Self.fetchReserves,
             begin: { [unowned self] in try beginFetch($0, $1, $2) }, read: Self.fetch, finish: { $0 })
+        router.bulk(
+            WireQueryRecords.self, reserves: Self.queryReserves,
+            begin: { [unowned self] in try beginQuery($0, $1, $2) }, read: Self.query, finish: { $0 })
         router.read(WireListRecordHistory.self) { [unowned self] in try listHistory($0, $1, $2) }
     }
 

@@ -144,6 +144,14 @@ final class GroupTransaction: HandlerTransaction {
         }
     }
 
+    func rows(_ scope: ScopeName, afterName name: ItemName, _ row: (FeedRow) throws -> Bool) throws {
+        try feed.rows(scope, afterName: name) {
+            let wasWanted = try row($0)
+            cost.note($0, wasWanted: wasWanted)
+            return wasWanted
+        }
+    }
+
     func scopes(inPartition partition: Int, after sequence: UInt64, limit: Int) throws -> [(ScopeName, ScopeHead)] {
         let scopes = try feed.scopes(inPartition: partition, after: sequence, limit: limit)
         cost.rows += scopes.count

@@ -836,6 +836,66 @@ public nonisolated struct WireFetchRecordsReply: Sendable {
   fileprivate var _token: WireChangeToken? = nil
 }
 
+/// Records of a type of which a predicate is true (see docs/predicates.md), in the order of their names.
+public nonisolated struct WireQueryRecords: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var container: String = String()
+
+  public var zoneID: String = String()
+
+  /// Empty: of all types.
+  public var type: String = String()
+
+  /// Its text. Empty: all.
+  public var predicate: String = String()
+
+  /// As in FetchRecords.
+  public var desiredFields: [String] = []
+
+  /// Where the reply before ended, to go on. Empty: from the beginning.
+  public var after: String = String()
+
+  /// Fewer records than the service would send, 400. 0: those.
+  public var limit: UInt32 = 0
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+public nonisolated struct WireQueryRecordsReply: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var records: [WireChange] = []
+
+  /// The head that this was read at: every save up to it was looked at.
+  public var token: WireChangeToken {
+    get {_token ?? WireChangeToken()}
+    set {_token = newValue}
+  }
+  /// Returns true if `token` has been explicitly set.
+  public var hasToken: Bool {self._token != nil}
+  /// Clears the value of `token`. Subsequent reads from it will return its default value.
+  public mutating func clearToken() {self._token = nil}
+
+  /// There may be more, also where there are no records here: ask again with it. One call looks at 1000 records, or 1 MiB.
+  public var after: String = String()
+
+  /// How many were looked at.
+  public var examined: UInt32 = 0
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+
+  fileprivate var _token: WireChangeToken? = nil
+}
+
 /// What saves by force have overwritten of what their device had not seen, the newest first.
 public nonisolated struct WireListRecordHistory: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
@@ -2365,6 +2425,115 @@ nonisolated extension WireFetchRecordsReply: SwiftProtobuf.Message, SwiftProtobu
   public static func ==(lhs: WireFetchRecordsReply, rhs: WireFetchRecordsReply) -> Bool {
     if lhs.records != rhs.records {return false}
     if lhs._token != rhs._token {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireQueryRecords: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".QueryRecords"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{3}zone_id\0\u{1}type\0\u{1}predicate\0\u{3}desired_fields\0\u{1}after\0\u{1}limit\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.container) }()
+      case 2: try { try decoder.decodeSingularStringField(value: &self.zoneID) }()
+      case 3: try { try decoder.decodeSingularStringField(value: &self.type) }()
+      case 4: try { try decoder.decodeSingularStringField(value: &self.predicate) }()
+      case 5: try { try decoder.decodeRepeatedStringField(value: &self.desiredFields) }()
+      case 6: try { try decoder.decodeSingularStringField(value: &self.after) }()
+      case 7: try { try decoder.decodeSingularUInt32Field(value: &self.limit) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.container.isEmpty {
+      try visitor.visitSingularStringField(value: self.container, fieldNumber: 1)
+    }
+    if !self.zoneID.isEmpty {
+      try visitor.visitSingularStringField(value: self.zoneID, fieldNumber: 2)
+    }
+    if !self.type.isEmpty {
+      try visitor.visitSingularStringField(value: self.type, fieldNumber: 3)
+    }
+    if !self.predicate.isEmpty {
+      try visitor.visitSingularStringField(value: self.predicate, fieldNumber: 4)
+    }
+    if !self.desiredFields.isEmpty {
+      try visitor.visitRepeatedStringField(value: self.desiredFields, fieldNumber: 5)
+    }
+    if !self.after.isEmpty {
+      try visitor.visitSingularStringField(value: self.after, fieldNumber: 6)
+    }
+    if self.limit != 0 {
+      try visitor.visitSingularUInt32Field(value: self.limit, fieldNumber: 7)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireQueryRecords, rhs: WireQueryRecords) -> Bool {
+    if lhs.container != rhs.container {return false}
+    if lhs.zoneID != rhs.zoneID {return false}
+    if lhs.type != rhs.type {return false}
+    if lhs.predicate != rhs.predicate {return false}
+    if lhs.desiredFields != rhs.desiredFields {return false}
+    if lhs.after != rhs.after {return false}
+    if lhs.limit != rhs.limit {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireQueryRecordsReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".QueryRecordsReply"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}records\0\u{1}token\0\u{1}after\0\u{1}examined\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeRepeatedMessageField(value: &self.records) }()
+      case 2: try { try decoder.decodeSingularMessageField(value: &self._token) }()
+      case 3: try { try decoder.decodeSingularStringField(value: &self.after) }()
+      case 4: try { try decoder.decodeSingularUInt32Field(value: &self.examined) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    if !self.records.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.records, fieldNumber: 1)
+    }
+    try { if let v = self._token {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
+    } }()
+    if !self.after.isEmpty {
+      try visitor.visitSingularStringField(value: self.after, fieldNumber: 3)
+    }
+    if self.examined != 0 {
+      try visitor.visitSingularUInt32Field(value: self.examined, fieldNumber: 4)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireQueryRecordsReply, rhs: WireQueryRecordsReply) -> Bool {
+    if lhs.records != rhs.records {return false}
+    if lhs._token != rhs._token {return false}
+    if lhs.after != rhs.after {return false}
+    if lhs.examined != rhs.examined {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
