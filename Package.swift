@@ -159,7 +159,7 @@ let package = Package(
                 protobuf,
             ],
             entry: ["NephosZeroMQ"])
-        + service("Records", product: "nephos-records")
+        + service("Records", product: "nephos-records", storing + ["NephosPredicates"])
         + service("Notifications", product: "nephos-notifications", storing)
         + [
             .executableTarget(
@@ -248,6 +248,13 @@ let package = Package(
                 [
                     "NephosBackup", "NephosServiceKit", "NephosContent", "NephosStorage", "NephosFiles",
                     "NephosZeroMQ", "NephosBus", "NephosCore", logging,
+                ]),
+            tests(
+                "RecordsServiceTests",
+                [
+                    "NephosRecords", "NephosPredicates", "NephosSimulation", "NephosServiceKit", "NephosStorage",
+                    "NephosBus", "NephosWire",
+                    "NephosCore", protobuf,
                 ]),
             tests("CommandLineTests", ["NephosServiceKit", "NephosSimulation", "NephosCore", grdb]),
             // A service and its device model, as small as they can be.

@@ -62,12 +62,16 @@ extension CloudError {
             case permissionFailure = 10
             case unknownItem = 11
             case invalidArguments = 12
+            case serverRecordChanged = 14
             case incompatibleVersion = 18
             case constraintViolation = 19
             case operationCancelled = 20
             case changeTokenExpired = 21
+            case batchRequestFailed = 22
             case quotaExceeded = 25
+            case zoneNotFound = 26
             case limitExceeded = 27
+            case referenceViolation = 31
             case serverResponseLost = 34
             case accountTemporarilyUnavailable = 36
             // From 100 on: our own, where CloudKit has no number.
@@ -113,7 +117,7 @@ extension CloudError {
                 .serverResponseLost, .accountTemporarilyUnavailable, .deadlineExceeded, .serviceBusy,
                 .storageFailure:
                 .afterBackoff
-            case .changeTokenExpired, .tokenExpired, .storeOutOfStep, .accessTokenUnknown:
+            case .changeTokenExpired, .tokenExpired, .storeOutOfStep, .accessTokenUnknown, .serverRecordChanged:
                 .afterRefetch
             default:
                 .never
@@ -143,6 +147,8 @@ extension CloudError {
         public static let unknownItem = Code(.unknownItem)
         /// An argument is out of range or malformed; ``CloudError/details`` names it.
         public static let invalidArguments = Code(.invalidArguments)
+        /// The record was saved by others since the device read it: merge into the server's record, and save that.
+        public static let serverRecordChanged = Code(.serverRecordChanged)
         /// The two sides speak different protocol versions. Upgrade the older one.
         public static let incompatibleVersion = Code(.incompatibleVersion)
         /// The change would break a rule that the store keeps.
@@ -151,10 +157,16 @@ extension CloudError {
         public static let operationCancelled = Code(.operationCancelled)
         /// The token is below the compaction floor or of another epoch: fetch everything.
         public static let changeTokenExpired = Code(.changeTokenExpired)
+        /// Nothing is wrong with this item; another of its zone failed, and the zone changes as a whole.
+        public static let batchRequestFailed = Code(.batchRequestFailed)
         /// The write would pass a size or count quota. Nothing was stored.
         public static let quotaExceeded = Code(.quotaExceeded)
+        /// The database has no such zone, or it was deleted. Fetch the database's changes.
+        public static let zoneNotFound = Code(.zoneNotFound)
         /// The request itself is too large. Split it.
         public static let limitExceeded = Code(.limitExceeded)
+        /// A record would refer to one that is not there, or one would go that others need.
+        public static let referenceViolation = Code(.referenceViolation)
         /// The reply was lost; whether the call took effect is unknown. Repeat it under the same id.
         public static let serverResponseLost = Code(.serverResponseLost)
         /// The account is locked or being moved. Keep caches and try later.

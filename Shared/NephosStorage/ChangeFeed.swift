@@ -142,6 +142,13 @@ public protocol FeedReader: ReadTransaction {
     ///   - row: Returns false to stop; what such a row holds was not wanted, and is not read.
     func rows(_ scope: ScopeName, after sequence: UInt64, _ name: ItemName?, _ row: (FeedRow) throws -> Bool) throws
 
+    /// The row of every item with a greater name, tombstones included, in the order of names.
+    ///
+    /// - Parameters:
+    ///   - name: Empty: of all.
+    ///   - row: As of ``rows(_:after:_:_:)``.
+    func rows(_ scope: ScopeName, afterName name: ItemName, _ row: (FeedRow) throws -> Bool) throws
+
     /// Heads of the partition's scopes changed after the sequence, in the order of their heads.
     func scopes(inPartition partition: Int, after sequence: UInt64, limit: Int) throws -> [(ScopeName, ScopeHead)]
 
@@ -193,6 +200,11 @@ public protocol FeedTransaction: Transaction, FeedReader {
     ///
     /// - Returns: Whether there may be more; call again in a later group.
     func removeAll(of owner: Owner, limit: Int) throws -> Bool
+
+    /// Removes some of what the feed holds of a scope, for good, and in the end the scope: readers are not told.
+    ///
+    /// - Returns: Whether there may be more; call again in a later group.
+    func removeAll(of scope: ScopeName, limit: Int) throws -> Bool
 
     /// The stored reply of this caller's operation, or nil if it is new.
     ///

@@ -60,14 +60,25 @@ extension Feed {
         try flush()
         guard let scope = try first(FeedStatements.scopeOfOwner, [.text(owner.rawValue)], { $0.integer(0) })
         else { return false }
+        _ = try removeAll(ofScopeWithID: scope, limit: limit)
+        return true
+    }
+
+    public func removeAll(of scope: ScopeName, limit: Int) throws -> Bool {
+        try flush()
+        guard let id = try self.scope(scope).id else { return false }
+        return try removeAll(ofScopeWithID: id, limit: limit)
+    }
+
+    /// - Returns: Whether there may be more of it.
+    private func removeAll(ofScopeWithID scope: Int64, limit: Int) throws -> Bool {
         cache.removeAll()
         let limit = max(1, limit)
         try execute(FeedStatements.removeBodies, [.integer(scope), .integer(Int64(limit))])
         let removed = try execute(FeedStatements.removeItems, [.integer(scope), .integer(Int64(limit))])
-        if removed < limit {
-            try keepHead(ofPartition: Self.partition(ofScopeWithID: scope))
-            try execute(FeedStatements.removeScope, [.integer(scope)])
-        }
-        return true
+        guard removed < limit else { return true }
+        try keepHead(ofPartition: Self.partition(ofScopeWithID: scope))
+        try execute(FeedStatements.removeScope, [.integer(scope)])
+        return false
     }
 }

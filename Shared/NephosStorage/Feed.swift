@@ -315,6 +315,13 @@ public final class Feed: FeedTransaction {
         }
     }
 
+    public func rows(_ scope: ScopeName, afterName name: ItemName, _ row: (FeedRow) throws -> Bool) throws {
+        guard let id = try self.scope(scope).id else { return }
+        try query(FeedStatements.itemsByName, [.integer(id), .text(name.rawValue)]) {
+            try row(FeedRow($0, of: transaction))
+        }
+    }
+
     // MARK: For maintenance
 
     /// Tombstones of one scope. With more, the oldest eighth is forgotten, and

@@ -54,6 +54,14 @@ public final class FeedSnapshot: FeedReader {
         }
     }
 
+    public func rows(_ scope: ScopeName, afterName name: ItemName, _ row: (FeedRow) throws -> Bool) throws {
+        try feed.rows(scope, afterName: name) {
+            let wasWanted = try row($0)
+            cost.note($0, wasWanted: wasWanted)
+            return wasWanted
+        }
+    }
+
     public func scopes(
         inPartition partition: Int, after sequence: UInt64, limit: Int
     ) throws -> [(ScopeName, ScopeHead)] {

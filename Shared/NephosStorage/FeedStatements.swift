@@ -84,6 +84,8 @@ enum FeedStatements {
         SELECT \(rowColumns) FROM feed_items
         WHERE scope_id = ?1 AND (sequence, name) > (?2, ?3) ORDER BY sequence, name
         """)
+    static let itemsByName = SQL(
+        "SELECT \(rowColumns) FROM feed_items WHERE scope_id = ?1 AND name > ?2 ORDER BY name")
     static let liveShares = SQL("SELECT size, digest FROM feed_items WHERE scope_id = ?1 AND deleted_at = 0")
 
     static let tombstones = SQL(

@@ -1,13 +1,179 @@
+internal import Foundation
+internal import NephosBus
 public import NephosCore
 public import NephosServiceKit
+public import NephosStorage
+internal import NephosWire
 
-/// Typed records in zones and databases. Not built yet: it answers what every service
-/// answers (health, and where its empty feed stands), so that a deployment and
-/// its directory are complete.
+/// Typed records in zones.
+///
+/// Of each container that an app lists, an account has a private database: a scope whose items are its zones. Each zone
+/// is a scope of its own, whose items are records.
+///
+/// On the loop only.
 public final class RecordsService: CloudService {
     public let name = ServiceName.records
+    public let migrations = RecordsMigrations.all
+
+    private var keys: OwnerKeys?
+    private let digestKeys = DigestKeys()
+    private(set) weak var runtime: (any ServiceRuntime)?
+    private(set) lazy var removals = SteppedWork("Removing a zone's records", every: .seconds(60)) { [unowned self] in
+        try removeSome(in: $0)
+    }
+    private(set) lazy var pruning = SteppedWork("Removing former records", every: .seconds(600)) { [unowned self] in
+        try pruneSome(in: $0)
+    }
 
     public init() {}
 
-    public func register(on router: inout Router) {}
+    public func register(on router: inout Router) {
+        router.write(WireModifyZones.self, idsAge: false, makesRoom: true) { [unowned self] in
+            try modifyZones($0, $1, $2)
+        }
+        router.write(
+            WireModifyRecords.self, bytesMax: RecordLimits.requestBytesMax, idsAge: false, makesRoom: true,
+            // The smallest save has some 40 bytes.
+            rows: { $0.count / 40 }, decoding: { try $0.decode(WireModifyRecords.self) },
+            encoding: { [unowned self] in Frame(encoding: try modifyRecords($0, $1, $2)) })
+        router.bulk(
+            WireFetchRecords.self, bytesMax: Self.fetchBytesMax, reserves: Self.fetchReserves,
+            begin: { [unowned self] in try beginFetch($0, $1, $2) }, read: Self.fetch, finish: { $0 })
+        router.bulk(
+            WireQueryRecords.self, reserves: Self.queryReserves,
+            begin: { [unowned self] in try beginQuery($0, $1, $2) }, read: Self.query, finish: { $0 })
+        router.read(WireListRecordHistory.self) { [unowned self] in try listHistory($0, $1, $2) }
+    }
+
+    public func start(_ host: any ServiceRuntime) throws {
+        keys = host.ownerKeys
+        runtime = host
+        removals.start(host)
+        pruning.start(host)
+    }
+
+    public func drop(partition: Int) { digestKeys.drop(partition: partition) }
+
+    public func removeRemains(of account: AccountID, in transaction: any HandlerTransaction) throws -> Bool {
+        try ZoneRows.removeRemains(of: account, limit: 500, in: transaction)
+    }
+
+    // MARK: Scopes
+
+    /// The private database of a container.
+    ///
+    /// - Throws: ``CloudError`` `.missingEntitlement`, alike for a container that is not the app's and one that does not
+    ///   exist.
+    func openDatabase(
+        _ container: String, _ caller: Caller, _ transaction: any HandlerTransaction
+    ) throws -> RecordScope {
+        guard caller.entitlements.include(ItemName(container), of: name) else { throw Self.noContainer }
+        return try scope(ScopeName(caller.account, ItemName(container)), transaction)
+    }
+
+    /// A zone of it.
+    ///
+    /// - Throws: ``CloudError`` `.missingEntitlement`, `.zoneNotFound`.
+    func openZone(
+        _ id: String, of container: String, _ caller: Caller, _ transaction: any HandlerTransaction
+    ) throws -> RecordScope {
+        let database = try openDatabase(container, caller, transaction)
+        guard id.hasSameBytes(as: RecordLimits.defaultZone) || ZoneID.isID(id) else { throw Self.noZone }
+        let zone = try self.zone(id, of: database)
+        guard try zone.isAlive() || id.hasSameBytes(as: RecordLimits.defaultZone) else { throw Self.noZone }
+        return zone
+    }
+
+    /// The zone of that id, whether there is one or not.
+    func zone(_ id: String, of database: RecordScope) throws -> RecordScope {
+        let path = ItemName("\(database.scope.path)/\(id)")
+        return try scope(ScopeName(database.scope.owner, path), database.transaction)
+    }
+
+    func scope(_ scope: ScopeName, _ transaction: any HandlerTransaction) throws -> RecordScope {
+        guard let keys else { throw CloudError(.serviceUnavailable, "The service is starting.") }
+        return RecordScope(scope: scope, transaction: transaction, keys: keys, digestKeys: digestKeys)
+    }
+
+    private static let noContainer = CloudError(
+        .missingEntitlement, "The app has no such container. Ask for one that the app lists.")
+    static let noZone = CloudError(
+        .zoneNotFound, "The database has no such zone, or it was deleted. Fetch the database's changes.")
+
+    public func presenter(
+        of scope: ScopeName, for caller: Caller, in transaction: any HandlerTransaction
+    ) throws -> any ScopePresenter {
+        guard scope.owner == Owner(caller.account) else { throw Self.noContainer }
+        // Containers have no slash in their names.
+        let parts = scope.path.rawValue.split(separator: "/", maxSplits: 1, omittingEmptySubsequences: false)
+        let container = String(parts.first ?? "")
+        guard parts.count == 2 else {
+            let database = try openDatabase(container, caller, transaction)
+            return DatabasePresenter(opener: try database.opener(), digestKey: try database.digestKey() ?? [])
+        }
+        let zone = try openZone(String(parts[1]), of: container, caller, transaction)
+        return ZonePresenter(
+            opener: try zone.opener(), digestKey: try zone.digestKey() ?? [],
+            clientToken: try zone.rows.clientToken(of: caller.device))
+    }
+
+    public func found(_ damage: ScopeDamage, in scope: ScopeName) {
+        runtime?.count("records.damaged", by: damage.items.count)
+        runtime?.report(
+            "Stored records are damaged",
+            details: [
+                "account": scope.owner.rawValue, "zone": scope.path.rawValue, "count": "\(damage.items.count)",
+            ])
+    }
+
+    // MARK: What is counted
+
+    /// Records count on the plan, for their container: a zone may be several apps'.
+    func count(
+        _ bytes: Int64, in zone: ScopeName, _ transaction: any HandlerTransaction
+    ) throws {
+        guard let storage = runtime?.storage else { throw CloudError(.serviceUnavailable, "The service is starting.") }
+        let container = zone.path.rawValue.split(separator: "/", maxSplits: 1).first.map(String.init) ?? ""
+        if bytes > 0 {
+            try storage.charge(
+                UInt64(bytes), to: zone.owner, app: AppID(container), device: DeviceID(""), in: transaction)
+        } else {
+            try storage.release(
+                bytes.magnitude, of: zone.owner, app: AppID(container), device: DeviceID(""), in: transaction)
+        }
+    }
+
+    // MARK: By itself
+
+    /// Rows that one step removes.
+    private static let removeMax = 500
+
+    private func removeSome(in transaction: any HandlerTransaction) throws -> Bool {
+        guard let zone = try ZoneRows.firstRemoval(in: transaction) else { return false }
+        let rows = ZoneRows(zone, in: transaction)
+        let hasRows = try rows.removeSome(limit: Self.removeMax)
+        let hasRecords = try transaction.removeAll(of: zone, limit: Self.removeMax)
+        if !hasRows, !hasRecords { try rows.endRemoval() }
+        return true
+    }
+
+    private func pruneSome(in transaction: any HandlerTransaction) throws -> Bool {
+        guard let now = runtime?.loop.wallClock.now else { return false }
+        let freed = try RecordHistory.prune(
+            before: now.advanced(by: .zero - RecordLimits.historyRetention), in: transaction)
+        // What a deleted zone counted was given back with it.
+        for (zone, bytes) in freed where try scope(zone, transaction).isAlive() {
+            try count(-Int64(clamping: bytes), in: zone, transaction)
+        }
+        return !freed.isEmpty
+    }
+}
+
+/// What names a zone for ever.
+enum ZoneID {
+    /// 32 lowercase hexadecimal digits.
+    static func isID(_ id: String) -> Bool {
+        id.utf8.count == 32
+            && id.utf8.allSatisfy { (0x30...0x39).contains($0) || (0x61...0x66).contains($0) }
+    }
 }

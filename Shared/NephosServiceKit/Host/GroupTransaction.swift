@@ -109,6 +109,11 @@ final class GroupTransaction: HandlerTransaction {
         return try feed.removeAll(of: owner, limit: limit)
     }
 
+    func removeAll(of scope: ScopeName, limit: Int) throws -> Bool {
+        wrote = true
+        return try feed.removeAll(of: scope, limit: limit)
+    }
+
     func remember(
         _ reply: [UInt8], of operation: OperationID, by principal: String, request: RequestFingerprint
     ) throws {
@@ -137,6 +142,14 @@ final class GroupTransaction: HandlerTransaction {
         _ scope: ScopeName, after sequence: UInt64, _ name: ItemName?, _ row: (FeedRow) throws -> Bool
     ) throws {
         try feed.rows(scope, after: sequence, name) {
+            let wasWanted = try row($0)
+            cost.note($0, wasWanted: wasWanted)
+            return wasWanted
+        }
+    }
+
+    func rows(_ scope: ScopeName, afterName name: ItemName, _ row: (FeedRow) throws -> Bool) throws {
+        try feed.rows(scope, afterName: name) {
             let wasWanted = try row($0)
             cost.note($0, wasWanted: wasWanted)
             return wasWanted

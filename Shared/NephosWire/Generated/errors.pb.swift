@@ -61,6 +61,9 @@ public nonisolated enum WireErrorCode: SwiftProtobuf.Enum, Swift.CaseIterable {
   /// N  details may name the argument
   case invalidArguments // = 12
 
+  /// R  merge into the server's record, and save that
+  case serverRecordChanged // = 14
+
   /// N  upgrade the older side
   case incompatibleVersion // = 18
 
@@ -73,11 +76,20 @@ public nonisolated enum WireErrorCode: SwiftProtobuf.Enum, Swift.CaseIterable {
   /// R  fetch everything, keep unsent changes
   case changeTokenExpired // = 21
 
+  /// N  another item of the zone failed
+  case batchRequestFailed // = 22
+
   /// N  nothing was stored; details name the limit
   case quotaExceeded // = 25
 
+  /// N  no such zone, or it was deleted
+  case zoneNotFound // = 26
+
   /// N  too large, or too many; details name the maximum
   case limitExceeded // = 27
+
+  /// N  a reference without its target, or a target that is needed
+  case referenceViolation // = 31
 
   /// B  repeat under the same request id (never sent by a server)
   case serverResponseLost // = 34
@@ -151,12 +163,16 @@ public nonisolated enum WireErrorCode: SwiftProtobuf.Enum, Swift.CaseIterable {
     case 10: self = .permissionFailure
     case 11: self = .unknownItem
     case 12: self = .invalidArguments
+    case 14: self = .serverRecordChanged
     case 18: self = .incompatibleVersion
     case 19: self = .constraintViolation
     case 20: self = .operationCancelled
     case 21: self = .changeTokenExpired
+    case 22: self = .batchRequestFailed
     case 25: self = .quotaExceeded
+    case 26: self = .zoneNotFound
     case 27: self = .limitExceeded
+    case 31: self = .referenceViolation
     case 34: self = .serverResponseLost
     case 36: self = .accountTemporarilyUnavailable
     case 100: self = .unknownMethod
@@ -192,12 +208,16 @@ public nonisolated enum WireErrorCode: SwiftProtobuf.Enum, Swift.CaseIterable {
     case .permissionFailure: return 10
     case .unknownItem: return 11
     case .invalidArguments: return 12
+    case .serverRecordChanged: return 14
     case .incompatibleVersion: return 18
     case .constraintViolation: return 19
     case .operationCancelled: return 20
     case .changeTokenExpired: return 21
+    case .batchRequestFailed: return 22
     case .quotaExceeded: return 25
+    case .zoneNotFound: return 26
     case .limitExceeded: return 27
+    case .referenceViolation: return 31
     case .serverResponseLost: return 34
     case .accountTemporarilyUnavailable: return 36
     case .unknownMethod: return 100
@@ -233,12 +253,16 @@ public nonisolated enum WireErrorCode: SwiftProtobuf.Enum, Swift.CaseIterable {
     .permissionFailure,
     .unknownItem,
     .invalidArguments,
+    .serverRecordChanged,
     .incompatibleVersion,
     .constraintViolation,
     .operationCancelled,
     .changeTokenExpired,
+    .batchRequestFailed,
     .quotaExceeded,
+    .zoneNotFound,
     .limitExceeded,
+    .referenceViolation,
     .serverResponseLost,
     .accountTemporarilyUnavailable,
     .unknownMethod,
@@ -327,7 +351,7 @@ public nonisolated struct WireFailure: Sendable {
 fileprivate nonisolated let _protobuf_package = "nephos"
 
 nonisolated extension WireErrorCode: SwiftProtobuf._ProtoNameProviding {
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0ERROR_CODE_NONE\0\u{1}ERROR_CODE_INTERNAL_ERROR\0\u{2}\u{2}ERROR_CODE_NETWORK_UNAVAILABLE\0\u{1}ERROR_CODE_NETWORK_FAILURE\0\u{2}\u{2}ERROR_CODE_SERVICE_UNAVAILABLE\0\u{1}ERROR_CODE_REQUEST_RATE_LIMITED\0\u{1}ERROR_CODE_MISSING_ENTITLEMENT\0\u{1}ERROR_CODE_NOT_AUTHENTICATED\0\u{1}ERROR_CODE_PERMISSION_FAILURE\0\u{1}ERROR_CODE_UNKNOWN_ITEM\0\u{1}ERROR_CODE_INVALID_ARGUMENTS\0\u{2}\u{6}ERROR_CODE_INCOMPATIBLE_VERSION\0\u{1}ERROR_CODE_CONSTRAINT_VIOLATION\0\u{1}ERROR_CODE_OPERATION_CANCELLED\0\u{1}ERROR_CODE_CHANGE_TOKEN_EXPIRED\0\u{2}\u{4}ERROR_CODE_QUOTA_EXCEEDED\0\u{2}\u{2}ERROR_CODE_LIMIT_EXCEEDED\0\u{2}\u{7}ERROR_CODE_SERVER_RESPONSE_LOST\0\u{2}\u{2}ERROR_CODE_ACCOUNT_TEMPORARILY_UNAVAILABLE\0\u{2}@\u{1}ERROR_CODE_UNKNOWN_METHOD\0\u{1}ERROR_CODE_MALFORMED_REQUEST\0\u{1}ERROR_CODE_TOKEN_EXPIRED\0\u{1}ERROR_CODE_TOKEN_NOT_BOUND\0\u{1}ERROR_CODE_DEVICE_REVOKED\0\u{1}ERROR_CODE_OPERATION_EXPIRED\0\u{1}ERROR_CODE_DEADLINE_EXCEEDED\0\u{1}ERROR_CODE_SERVICE_BUSY\0\u{1}ERROR_CODE_STORAGE_FAILURE\0\u{1}ERROR_CODE_ALREADY_EXISTS\0\u{1}ERROR_CODE_NOT_SIGNED_IN\0\u{1}ERROR_CODE_WRONG_CREDENTIALS\0\u{1}ERROR_CODE_CONFIGURATION_INVALID\0\u{1}ERROR_CODE_STORE_OUT_OF_STEP\0\u{1}ERROR_CODE_ACCESS_TOKEN_UNKNOWN\0\u{1}ERROR_CODE_OPERATION_REUSED\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0ERROR_CODE_NONE\0\u{1}ERROR_CODE_INTERNAL_ERROR\0\u{2}\u{2}ERROR_CODE_NETWORK_UNAVAILABLE\0\u{1}ERROR_CODE_NETWORK_FAILURE\0\u{2}\u{2}ERROR_CODE_SERVICE_UNAVAILABLE\0\u{1}ERROR_CODE_REQUEST_RATE_LIMITED\0\u{1}ERROR_CODE_MISSING_ENTITLEMENT\0\u{1}ERROR_CODE_NOT_AUTHENTICATED\0\u{1}ERROR_CODE_PERMISSION_FAILURE\0\u{1}ERROR_CODE_UNKNOWN_ITEM\0\u{1}ERROR_CODE_INVALID_ARGUMENTS\0\u{2}\u{2}ERROR_CODE_SERVER_RECORD_CHANGED\0\u{2}\u{4}ERROR_CODE_INCOMPATIBLE_VERSION\0\u{1}ERROR_CODE_CONSTRAINT_VIOLATION\0\u{1}ERROR_CODE_OPERATION_CANCELLED\0\u{1}ERROR_CODE_CHANGE_TOKEN_EXPIRED\0\u{1}ERROR_CODE_BATCH_REQUEST_FAILED\0\u{2}\u{3}ERROR_CODE_QUOTA_EXCEEDED\0\u{1}ERROR_CODE_ZONE_NOT_FOUND\0\u{1}ERROR_CODE_LIMIT_EXCEEDED\0\u{2}\u{4}ERROR_CODE_REFERENCE_VIOLATION\0\u{2}\u{3}ERROR_CODE_SERVER_RESPONSE_LOST\0\u{2}\u{2}ERROR_CODE_ACCOUNT_TEMPORARILY_UNAVAILABLE\0\u{2}@\u{1}ERROR_CODE_UNKNOWN_METHOD\0\u{1}ERROR_CODE_MALFORMED_REQUEST\0\u{1}ERROR_CODE_TOKEN_EXPIRED\0\u{1}ERROR_CODE_TOKEN_NOT_BOUND\0\u{1}ERROR_CODE_DEVICE_REVOKED\0\u{1}ERROR_CODE_OPERATION_EXPIRED\0\u{1}ERROR_CODE_DEADLINE_EXCEEDED\0\u{1}ERROR_CODE_SERVICE_BUSY\0\u{1}ERROR_CODE_STORAGE_FAILURE\0\u{1}ERROR_CODE_ALREADY_EXISTS\0\u{1}ERROR_CODE_NOT_SIGNED_IN\0\u{1}ERROR_CODE_WRONG_CREDENTIALS\0\u{1}ERROR_CODE_CONFIGURATION_INVALID\0\u{1}ERROR_CODE_STORE_OUT_OF_STEP\0\u{1}ERROR_CODE_ACCESS_TOKEN_UNKNOWN\0\u{1}ERROR_CODE_OPERATION_REUSED\0")
 }
 
 nonisolated extension WireRetry: SwiftProtobuf._ProtoNameProviding {

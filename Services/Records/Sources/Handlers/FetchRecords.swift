@@ -1,0 +1,117 @@
+internal import Foundation
+internal import NephosBus
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
+private import SwiftProtobuf
+
+/// Records by their names: off the loop, since four hundred of them may be much.
+extension RecordsService {
+    static let fetchBytesMax = 256 << 10
+    /// What a question may cost, in calls.
+    static let fetchReserves = 50
+
+    struct AskedRecords: Sendable {
+        var opener: RecordOpener
+        var names: [ItemName]
+        /// Empty: all.
+        var fields: Set<ItemName>
+    }
+
+    /// - Throws: ``CloudError`` `.missingEntitlement`, `.zoneNotFound`, `.limitExceeded`.
+    func beginFetch(
+        _ request: WireFetchRecords, _ context: RequestContext, _ transaction: any HandlerTransaction
+    ) throws -> BulkStep<AskedRecords> {
+        let zone = try openZone(request.zoneID, of: request.container, context.requireCaller(), transaction)
+        guard request.records.count <= RecordLimits.itemsMax else {
+            throw CloudError(
+                .limitExceeded, "Too many records at once. Divide them.",
+                details: ["maximum": "\(RecordLimits.itemsMax)"])
+        }
+        guard request.desiredFields.count <= RecordLimits.fieldsMax else {
+            throw CloudError(
+                .limitExceeded, "Too many fields at once.", details: ["maximum": "\(RecordLimits.fieldsMax)"])
+        }
+        transaction.charge(rows: request.records.count)
+        return .read(
+            AskedRecords(
+                opener: try zone.opener(), names: request.records.map { ItemName($0) },
+                fields: Set(request.desiredFields.map { ItemName($0) })))
+    }
+
+    @Sendable static func fetch(_ asked: AskedRecords, _ feed: any FeedReader) throws -> Frame {
+        var reply = WireFetchRecordsReply()
+        reply.token = WireChangeToken(try feed.head(asked.opener.scope).token)
+        var bytesLeft = RecordLimits.replyBytesMax
+        for name in asked.names {
+            let change = try asked.change(of: name, feed)
+            // One is always sent, or whoever asks again would ask for ever.
+            guard change.body.count <= bytesLeft || reply.records.isEmpty else { break }
+            bytesLeft -= change.body.count
+            reply.records.append(change)
+        }
+        return Frame(encoding: reply)
+    }
+
+    // MARK: What was overwritten
+
+    private static let historyMax = 400
+    private static let historyDefault = 100
+
+    /// - Throws: ``CloudError`` `.missingEntitlement`, `.zoneNotFound`.
+    func listHistory(
+        _ request: WireListRecordHistory, _ context: RequestContext, _ transaction: any HandlerTransaction
+    ) throws -> WireListRecordHistoryReply {
+        let zone = try openZone(request.zoneID, of: request.container, context.requireCaller(), transaction)
+        let limit = request.limit == 0 ? Self.historyDefault : min(Int(request.limit), Self.historyMax)
+        let entries = try RecordHistory(rows: zone.rows).entries(
+            of: request.record.isEmpty ? nil : ItemName(request.record), limit: limit + 1, skip: Int(request.skip))
+        var reply = WireListRecordHistoryReply()
+        let opener = try zone.opener()
+        var bytesLeft = RecordLimits.replyBytesMax
+        for entry in entries.prefix(limit) {
+            guard entry.sealed.count <= bytesLeft || reply.entries.isEmpty else { break }
+            bytesLeft -= entry.sealed.count
+            transaction.charge(rows: entry.sealed.count / 1024)
+            var wire = WireRecordHistoryEntry()
+            if let opened = try? opener.open(entry.sealed[...], as: .history(entry.number)),
+                let stored = try? WireRecordHistoryEntry(serializedBytes: opened)
+            {
+                wire = stored
+            } else {
+                wire.damaged = true
+            }
+            wire.name = entry.record.rawValue
+            reply.entries.append(wire)
+        }
+        reply.more = reply.entries.count < entries.count
+        return reply
+    }
+}
+
+extension RecordsService.AskedRecords {
+    func change(of name: ItemName, _ feed: any FeedReader) throws -> WireChange {
+        var change = WireChange()
+        change.item = name.rawValue
+        guard let item = try feed.item(opener.scope, name), !item.deleted else {
+            change.deleted = true
+            return change
+        }
+        change.sequence = item.sequence
+        guard let parts = StoredRecord.parts(of: item.body),
+            let body = try? opener.open(parts.sealed, as: .item(name))
+        else {
+            change.damaged = true
+            return change
+        }
+        guard !fields.isEmpty else {
+            change.body = Data(body)
+            return change
+        }
+        var record = try WireRecord(serializedBytes: body)
+        record.fields.removeAll { !fields.contains(ItemName($0.name)) }
+        change.body = try record.serializedData()
+        return change
+    }
+}

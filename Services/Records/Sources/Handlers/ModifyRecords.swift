@@ -1,0 +1,221 @@
+internal import Foundation
+internal import NephosBus
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
+private import SwiftProtobuf
+
+extension RecordsService {
+    /// Saves and deletes records. What fails of one zone leaves the others alone.
+    ///
+    /// - Throws: ``CloudError`` `.missingEntitlement`, `.invalidArguments`, `.limitExceeded`: nothing was done of any zone.
+    func modifyRecords(
+        _ request: WireModifyRecords, _ context: RequestContext, _ transaction: any HandlerTransaction
+    ) throws -> WireModifyRecordsReply {
+        let caller = try context.requireCaller()
+        let database = try openDatabase(request.container, caller, transaction)
+        try check(request, transaction)
+        for zone in request.zones {
+            guard
+                case .lost(_, isNews: true) = try transaction.judge(
+                    ChangeToken(zone.head), in: database.scope.partition)
+            else { continue }
+            throw CloudError.oldCopy
+        }
+        var stamp = WireRecordStamp()
+        stamp.time = context.now.nanoseconds
+        stamp.accountID = caller.account.rawValue
+        stamp.deviceID = caller.device.rawValue
+        stamp.appID = caller.app.rawValue
+        // All is decided and paid for before anything is written: whatever is thrown leaves nothing behind.
+        let plans = try request.zones.map { try plan($0, of: request.container, stamp, caller, transaction) }
+        let growth = try plans.reduce(Int64(0)) { try $0 + $1.growth() }
+        guard !transaction.isShortOfRoom || growth <= 0 else { throw CloudError.diskFull }
+        try count(growth, in: database.scope, transaction)
+        var reply = WireModifyRecordsReply()
+        var bytesLeft = RecordLimits.replyBytesMax
+        for (zone, plan) in zip(request.zones, plans) {
+            reply.zones.append(try carryOut(plan, zone, context, caller, &bytesLeft))
+        }
+        return reply
+    }
+
+    private func check(_ request: WireModifyRecords, _ transaction: any HandlerTransaction) throws {
+        let count = request.zones.reduce(0) { $0 + $1.changes.count }
+        guard (1...RecordLimits.itemsMax).contains(count) else {
+            throw CloudError(
+                .limitExceeded, "A request has 1 to \(RecordLimits.itemsMax) changes. Divide it.",
+                details: ["maximum": "\(RecordLimits.itemsMax)"])
+        }
+        guard request.zones.reduce(0, { $0 + $1.conditions.count }) <= RecordLimits.conditionsMax else {
+            throw CloudError(
+                .limitExceeded, "A request has too many conditions. Divide it.",
+                details: ["maximum": "\(RecordLimits.conditionsMax)"])
+        }
+        guard Set(request.zones.map { ItemName($0.zoneID) }).count == request.zones.count else {
+            throw CloudError(.invalidArguments, "A zone is there twice. Name it once.", details: ["argument": "zones"])
+        }
+        for zone in request.zones {
+            guard Set(zone.changes.map { ItemName($0.record) }).count == zone.changes.count else {
+                throw CloudError(
+                    .invalidArguments, "A record is there twice. Change it once.", details: ["argument": "changes"])
+            }
+            guard zone.clientToken.count <= RecordLimits.clientTokenBytesMax else {
+                throw CloudError(
+                    .limitExceeded, "What a device leaves with a zone is too long.",
+                    details: ["bytes_max": "\(RecordLimits.clientTokenBytesMax)"])
+            }
+        }
+    }
+
+    /// What becomes of a zone.
+    private enum ZonePlan {
+        case refused(CloudError)
+        /// The changes with these places fail; if it changes as a whole, the others are not made either.
+        case decided(ZoneBatch, failures: [Int: CloudError], isWritten: Bool)
+
+        /// By how many bytes it will count more.
+        func growth() throws -> Int64 {
+            guard case .decided(let batch, _, true) = self else { return 0 }
+            return try batch.growth()
+        }
+    }
+
+    /// How often a zone that does not change as a whole is decided anew without what has failed.
+    private static let roundsMax = 4
+
+    private func plan(
+        _ request: WireZoneChanges, of container: String, _ stamp: WireRecordStamp, _ caller: Caller,
+        _ transaction: any HandlerTransaction
+    ) throws -> ZonePlan {
+        let zone: RecordScope
+        do { zone = try openZone(request.zoneID, of: container, caller, transaction) } catch let error as CloudError {
+            return .refused(error)
+        }
+        let batch = ZoneBatch(zone, stamp: stamp)
+        var failures: [Int: CloudError] = [:]
+        for (index, change) in request.changes.enumerated() { failures[index] = Self.malformed(change) }
+        let isSettled = try decide(request, batch, &failures)
+        // What is already as was asked was done before: it is a repeat, and its conditions have had their time.
+        if let unmet = try batch.unmet(request.conditions, request.changes), !isSettled || !batch.isEmpty {
+            return .refused(unmet)
+        }
+        if isSettled, try batch.isTooMany() {
+            return .refused(
+                CloudError(
+                    .limitExceeded, "The zone has too many records. Delete some, or use another zone.",
+                    details: ["maximum": "\(RecordLimits.recordCountMax)"]))
+        }
+        if !isSettled {
+            for index in request.changes.indices where failures[index] == nil { failures[index] = Self.otherFailed }
+        }
+        return .decided(batch, failures: failures, isWritten: isSettled)
+    }
+
+    /// - Returns: Whether the batch can be written, without the changes that have failed.
+    private func decide(
+        _ request: WireZoneChanges, _ batch: ZoneBatch, _ failures: inout [Int: CloudError]
+    ) throws -> Bool {
+        for _ in 0..<Self.roundsMax {
+            let more = try batch.decide(request.changes, leavingOut: Set(failures.keys))
+            failures.merge(more) { $1 }
+            guard failures.isEmpty || request.notAtomic else { return false }
+            if more.isEmpty { return true }
+        }
+        return false
+    }
+
+    private static let otherFailed = CloudError(
+        .batchRequestFailed, "Another change of the zone failed, and the zone changes as a whole.")
+
+    /// What can be refused by its shape.
+    private static func malformed(_ change: WireRecordChange) -> CloudError? {
+        guard RecordLimits.isName(change.record) else {
+            return CloudError(
+                .invalidArguments,
+                "A record is called by 1 to 255 printable ASCII characters, the first no underscore.",
+                details: ["argument": "record"])
+        }
+        guard case .save(let save) = change.kind else { return nil }
+        guard save.version.count == StoredRecord.versionBytes,
+            save.base.isEmpty || save.base.count == StoredRecord.versionBytes
+        else {
+            return CloudError(.invalidArguments, "A change tag has 16 bytes.", details: ["argument": "version"])
+        }
+        guard RecordLimits.isKey(save.type) else {
+            return CloudError(
+                .invalidArguments, "A type is called by a letter, then letters, digits and underscores; 255 at most.",
+                details: ["argument": "type"])
+        }
+        if case .UNRECOGNIZED = save.policy {
+            return CloudError(.invalidArguments, "There is no such save policy.", details: ["argument": "policy"])
+        }
+        guard !save.hasParent || save.parent.isEmpty || RecordLimits.isName(save.parent) else {
+            return CloudError(
+                .invalidArguments, "A parent is a record of the zone.", details: ["argument": "parent"])
+        }
+        do { try FieldRule.check(save.fields) } catch { return error }
+        return nil
+    }
+
+    /// Names of cascaded records that a reply has.
+    private static let cascadedToldMax = 1000
+
+    private func carryOut(
+        _ plan: ZonePlan, _ request: WireZoneChanges, _ context: RequestContext, _ caller: Caller,
+        _ bytesLeft: inout Int
+    ) throws -> WireZoneOutcome {
+        var outcome = WireZoneOutcome()
+        guard case .decided(let batch, let failures, let isWritten) = plan else {
+            if case .refused(let error) = plan { outcome.failure = WireFailure(error) }
+            return outcome
+        }
+        let head = try batch.zone.head()
+        outcome.token = WireChangeToken(head.token)
+        outcome.previousSequence = head.token.sequence
+        outcome.records = try request.changes.enumerated().map { index, change in
+            try self.outcome(of: change, failures[index], batch, &bytesLeft)
+        }
+        guard isWritten else { return outcome }
+        if !batch.isEmpty {
+            let written = try batch.write(at: context.now)
+            try count(-written.freed, in: batch.zone.scope, batch.zone.transaction)
+            batch.zone.transaction.publish(RecordEvents.changed(written.records, by: written.change, context))
+            outcome.token = WireChangeToken(written.change.token)
+            outcome.previousSequence = written.change.previousSequence
+        }
+        if !request.clientToken.isEmpty {
+            try batch.zone.rows.setClientToken([UInt8](request.clientToken), of: caller.device)
+        }
+        outcome.cascaded = batch.cascaded.prefix(Self.cascadedToldMax).map(\.name.rawValue)
+        return outcome
+    }
+
+    private func outcome(
+        of change: WireRecordChange, _ failure: CloudError?, _ batch: ZoneBatch, _ bytesLeft: inout Int
+    ) throws -> WireRecordOutcome {
+        var outcome = WireRecordOutcome()
+        let name = ItemName(change.record)
+        var record: WireRecord?
+        if let failure {
+            outcome.failure = WireFailure(failure)
+            if failure.code == .serverRecordChanged { record = try batch.before(name) }
+        } else if case .save(let save) = change.kind {
+            record = try batch.result(name)
+            // The device knows what it has saved over what it knew.
+            if record?.version == save.version, try batch.before(name)?.version ?? Data() == save.base {
+                record?.fields = []
+            }
+        }
+        guard let record else { return outcome }
+        let bytes = try record.serializedData().count
+        if bytes <= bytesLeft {
+            outcome.record = record
+            bytesLeft -= bytes
+        } else {
+            outcome.omitted = true
+        }
+        return outcome
+    }
+}

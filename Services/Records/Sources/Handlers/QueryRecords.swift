@@ -1,0 +1,111 @@
+internal import Foundation
+internal import NephosBus
+internal import NephosCore
+internal import NephosPredicates
+internal import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
+private import SwiftProtobuf
+
+/// Records of which a predicate is true, in the order of their names, off the loop.
+///
+/// Each call looks at so many records and no more, and says where it has ended: so a record that matches throughout comes
+/// exactly once, and a query of any zone takes as many calls as it needs. It sees every save that was committed before.
+extension RecordsService {
+    /// What a call may cost, in calls.
+    static let queryReserves = 320
+
+    struct AskedQuery: Sendable {
+        var asked: AskedRecords
+        /// Empty: all.
+        var type: String
+        var predicate: CompiledPredicate?
+        var after: ItemName
+        var limit: Int
+    }
+
+    /// - Throws: ``CloudError`` `.missingEntitlement`, `.zoneNotFound`, `.invalidArguments` (the predicate; the details say
+    ///   where), `.limitExceeded`.
+    func beginQuery(
+        _ request: WireQueryRecords, _ context: RequestContext, _ transaction: any HandlerTransaction
+    ) throws -> BulkStep<AskedQuery> {
+        let zone = try openZone(request.zoneID, of: request.container, context.requireCaller(), transaction)
+        guard request.type.isEmpty || RecordLimits.isKey(request.type) else {
+            throw CloudError(.invalidArguments, "No type is called so.", details: ["argument": "type"])
+        }
+        guard request.desiredFields.count <= RecordLimits.fieldsMax else {
+            throw CloudError(
+                .limitExceeded, "Too many fields at once.", details: ["maximum": "\(RecordLimits.fieldsMax)"])
+        }
+        var predicate: CompiledPredicate?
+        if !request.predicate.isEmpty {
+            do { predicate = try QueryPredicate(parsing: request.predicate).compiled() } catch {
+                throw error.cloudError
+            }
+        }
+        return .read(
+            AskedQuery(
+                asked: AskedRecords(
+                    opener: try zone.opener(), names: [], fields: Set(request.desiredFields.map { ItemName($0) })),
+                type: request.type, predicate: predicate, after: ItemName(request.after),
+                limit: request.limit == 0 ? RecordLimits.itemsMax : min(Int(request.limit), RecordLimits.itemsMax)))
+    }
+
+    @Sendable static func query(_ query: AskedQuery, _ feed: any FeedReader) throws -> Frame {
+        var reply = WireQueryRecordsReply()
+        let scope = query.asked.opener.scope
+        reply.token = WireChangeToken(try feed.head(scope).token)
+        var bytesLeft = RecordLimits.replyBytesMax
+        var examinedBytes = 0
+        var last = query.after
+        var hasMore = false
+        try feed.rows(scope, afterName: query.after) { row in
+            guard reply.examined < RecordLimits.examinedMax, examinedBytes < RecordLimits.examinedBytesMax,
+                reply.records.count < query.limit
+            else {
+                hasMore = true
+                return false
+            }
+            reply.examined += 1
+            examinedBytes += row.bodyBytes
+            if !row.deleted, let change = try query.match(row) {
+                guard change.body.count <= bytesLeft || reply.records.isEmpty else {
+                    hasMore = true
+                    return false
+                }
+                bytesLeft -= change.body.count
+                reply.records.append(change)
+            }
+            last = row.name
+            return true
+        }
+        if hasMore { reply.after = last.rawValue }
+        return Frame(encoding: reply)
+    }
+}
+
+extension RecordsService.AskedQuery {
+    /// - Returns: The record as it is sent; nil: it is not meant. A damaged one is told of: nobody knows what it had.
+    fileprivate func match(_ row: FeedRow) throws -> WireChange? {
+        let item = try row.item
+        var change = WireChange()
+        change.item = item.name.rawValue
+        change.sequence = item.sequence
+        guard let parts = StoredRecord.parts(of: item.body),
+            let body = try? asked.opener.open(parts.sealed, as: .item(item.name))
+        else {
+            change.damaged = true
+            return change
+        }
+        var record = try WireRecord(serializedBytes: body)
+        guard type.isEmpty || record.type.hasSameBytes(as: type) else { return nil }
+        guard predicate?.matches(QueriedRecord(name: item.name, record: record)) ?? true else { return nil }
+        guard !asked.fields.isEmpty else {
+            change.body = Data(body)
+            return change
+        }
+        record.fields.removeAll { !asked.fields.contains(ItemName($0.name)) }
+        change.body = try record.serializedData()
+        return change
+    }
+}

@@ -1,0 +1,72 @@
+internal import NephosCore
+internal import NephosPredicates
+internal import NephosWire
+
+/// A record as predicates see it: its fields, and those that the service keeps.
+///
+/// What is sealed among devices has no value here. A reference is the name of its record.
+struct QueriedRecord: PredicateRecord {
+    let name: ItemName
+    let record: WireRecord
+
+    /// Fields that every record has (CKRecord): none of one's own can be called so, since it would begin with `_`.
+    private enum System {
+        static let name = "_recordName"
+        static let created = "_creationDate"
+        static let modified = "_modificationDate"
+        static let creator = "_creator"
+        static let modifier = "_modifier"
+        static let version = "_changeTag"
+        static let parent = "_parent"
+    }
+
+    func value(of field: FieldName) -> PredicateValue? {
+        switch field.rawValue {
+        case System.name: .string(name.rawValue)
+        case System.created: .date(PredicateDate(nanoseconds: record.created.time))
+        case System.modified: .date(PredicateDate(nanoseconds: record.modified.time))
+        case System.creator: .string(record.created.accountID)
+        case System.modifier: .string(record.modified.accountID)
+        case System.version: .data([UInt8](record.version))
+        case System.parent: record.parent.isEmpty ? nil : .string(record.parent)
+        default: record.fields.first { $0.name.hasSameBytes(as: field.rawValue) }?.value.flatMap(Self.value)
+        }
+    }
+
+    /// Of fields and of lists.
+    var texts: [String] {
+        record.fields.flatMap { field -> [String] in
+            switch field.value {
+            case .string(let text): [text]
+            case .strings(let list): list.values
+            default: []
+            }
+        }
+    }
+
+    private static func value(_ value: WireRecordField.OneOf_Value) -> PredicateValue? {
+        switch value {
+        case .string(let text): .string(text)
+        case .integer(let number): .integer(number)
+        case .real(let number): .real(number)
+        case .date(let date): .date(PredicateDate(nanoseconds: date))
+        case .data(let data): .data([UInt8](data))
+        case .location(let place): .location(PredicateLocation(place))
+        case .reference(let reference): .string(reference.record)
+        case .strings(let list): .list(list.values.map { .string($0) })
+        case .integers(let list): .list(list.values.map { .integer($0) })
+        case .reals(let list): .list(list.values.map { .real($0) })
+        case .dates(let list): .list(list.values.map { .date(PredicateDate(nanoseconds: $0)) })
+        case .datas(let list): .list(list.values.map { .data([UInt8]($0)) })
+        case .locations(let list): .list(list.values.map { .location(PredicateLocation($0)) })
+        case .references(let list): .list(list.values.map { .string($0.record) })
+        case .encrypted: nil
+        }
+    }
+}
+
+extension PredicateLocation {
+    fileprivate init(_ place: WireRecordLocation) {
+        self.init(latitude: place.latitude, longitude: place.longitude)
+    }
+}

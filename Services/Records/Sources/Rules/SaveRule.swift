@@ -1,0 +1,88 @@
+internal import Foundation
+internal import NephosCore
+internal import NephosWire
+
+/// What a save makes of a record: a pure rule.
+///
+/// The policies are CloudKit's (CKRecordSavePolicy): with the default the change tag that the device knew has to be the
+/// record's; with the other two the fields that are named are saved, whatever has become of the others.
+enum SaveRule {
+    /// A record as it is stored.
+    struct State: Equatable {
+        /// Nil: there is none.
+        var record: WireRecord?
+        /// Change tags that it had before, the newest first; of one that was deleted, too.
+        var former: [[UInt8]] = []
+    }
+
+    enum Outcome: Equatable {
+        /// It is to be stored so.
+        ///
+        /// - Parameter overwrites: What the device had not seen is lost by it.
+        case write(WireRecord, overwrites: Bool)
+        /// It is already as was asked.
+        case same(WireRecord)
+    }
+
+    /// - Parameter stamp: Of the save.
+    /// - Throws: ``CloudError`` `.serverRecordChanged`, `.unknownItem` (it was deleted since), `.invalidArguments` (of
+    ///   another type).
+    static func decide(
+        _ save: WireSaveRecord, over state: State, stamp: WireRecordStamp
+    ) throws(CloudError) -> Outcome {
+        let version = [UInt8](save.version)
+        guard let stored = state.record else {
+            // A save that comes late, of a record that was deleted since.
+            guard !state.former.contains(version) else { throw deletedSince }
+            guard save.base.isEmpty || save.policy != .ifServerRecordUnchanged else { throw deletedSince }
+            return .write(made(save, from: WireRecord(), created: stamp, stamp), overwrites: false)
+        }
+        // Its own save, again.
+        if stored.version == save.version || state.former.contains(version) { return .same(stored) }
+        guard stored.type.hasSameBytes(as: save.type) else {
+            throw CloudError(
+                .invalidArguments, "The record has another type, and keeps it.", details: ["argument": "type"])
+        }
+        let result = made(save, from: stored, created: stored.created, stamp)
+        guard stored.version != save.base else { return .write(result, overwrites: false) }
+        // Equal content is no conflict.
+        if result.fields == stored.fields, result.parent.hasSameBytes(as: stored.parent) { return .same(stored) }
+        guard save.policy != .ifServerRecordUnchanged else {
+            throw CloudError(
+                .serverRecordChanged,
+                "The record was saved since this device read it. Merge into the server's record, and save that.")
+        }
+        return .write(result, overwrites: true)
+    }
+
+    /// - Parameter base: The change tag that the device knew; empty: whichever it is.
+    /// - Throws: ``CloudError`` `.serverRecordChanged`.
+    static func decideDeletion(of state: State, base: Data) throws(CloudError) {
+        guard let stored = state.record, !base.isEmpty, stored.version != base else { return }
+        throw CloudError(
+            .serverRecordChanged, "The record was saved since this device read it. Look again, and delete it then.")
+    }
+
+    private static let deletedSince = CloudError(
+        .unknownItem, "The record was deleted. Save it as a new one, or leave it.")
+
+    private static func made(
+        _ save: WireSaveRecord, from stored: WireRecord, created: WireRecordStamp, _ stamp: WireRecordStamp
+    ) -> WireRecord {
+        var record = stored
+        record.type = save.type
+        record.version = save.version
+        record.created = created
+        record.modified = stamp
+        if save.hasParent { record.parent = save.parent }
+        record.fields = merged(save.replace ? [] : stored.fields, save.fields)
+        return record
+    }
+
+    /// - Returns: In the order of names.
+    private static func merged(_ stored: [WireRecordField], _ saved: [WireRecordField]) -> [WireRecordField] {
+        let named = Set(saved.map { ItemName($0.name) })
+        let fields = stored.filter { !named.contains(ItemName($0.name)) } + saved.filter { $0.value != nil }
+        return fields.sorted { ItemName($0.name) < ItemName($1.name) }
+    }
+}

@@ -1,0 +1,153 @@
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+
+/// What saves by force have overwritten, of one zone: kept for a while, bounded, and counted on the plan.
+struct RecordHistory {
+    /// Entries that are removed for one that is added, at most: so that no request waits long.
+    private static let stepMax = 8
+    /// Entries that one step of ``prune(before:limit:in:)`` looks at.
+    static let pruneMax = 200
+
+    let rows: ZoneRows
+    private var transaction: any HandlerTransaction { rows.transaction }
+    private var place: [SQLValue] { rows.place }
+
+    struct Entry {
+        var number: Int64
+        var record: ItemName
+        var sealed: [UInt8]
+    }
+
+    private static let selectSums = SQL("SELECT bytes, next FROM record_history_zones WHERE \(ZoneRows.key)")
+    private static let upsertSums = SQL(
+        """
+        INSERT INTO record_history_zones (partition_number, owner, zone, bytes, next) VALUES (?1, ?2, ?3, ?4, ?5)
+        ON CONFLICT (partition_number, owner, zone) DO UPDATE SET bytes = excluded.bytes, next = excluded.next
+        """)
+    private static let insert = SQL(
+        """
+        INSERT INTO record_history (partition_number, owner, zone, number, record, recorded_at, counted, sealed)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+        """)
+    private static let delete = SQL("DELETE FROM record_history WHERE \(ZoneRows.key) AND number = ?4")
+    private static let oldest = SQL(
+        "SELECT number, counted FROM record_history WHERE \(ZoneRows.key) ORDER BY number LIMIT ?4")
+    private static let surplus = SQL(
+        """
+        SELECT number, counted FROM record_history WHERE \(ZoneRows.key) AND record = ?4
+        ORDER BY number DESC LIMIT ?5 OFFSET ?6
+        """)
+    private static let newest = SQL(
+        """
+        SELECT number, record, sealed FROM record_history WHERE \(ZoneRows.key)
+        ORDER BY number DESC LIMIT ?4 OFFSET ?5
+        """)
+    private static let newestOfRecord = SQL(
+        """
+        SELECT number, record, sealed FROM record_history WHERE \(ZoneRows.key) AND record = ?6
+        ORDER BY number DESC LIMIT ?4 OFFSET ?5
+        """)
+    private static let aged = SQL(
+        "SELECT owner, zone, number, counted FROM record_history WHERE recorded_at < ?1 ORDER BY recorded_at LIMIT ?2")
+
+    /// What the entries count, and the number of the next.
+    private func sums() throws -> (bytes: Int64, next: Int64) {
+        try transaction.first(Self.selectSums, place) { ($0.integer(0), $0.integer(1)) } ?? (0, 1)
+    }
+
+    private func set(_ sums: (bytes: Int64, next: Int64)) throws {
+        try transaction.execute(
+            Self.upsertSums, place + [.integer(sums.bytes), .integer(sums.next)])
+    }
+
+    /// What the zone's entries count, in bytes.
+    func bytes() throws -> UInt64 { UInt64(clamping: try sums().bytes) }
+
+    /// What an entry counts, in bytes.
+    static func counted(_ record: ItemName, _ body: [UInt8]) -> Int64 {
+        Int64(record.utf8.count + body.count + RecordLimits.rowBytes)
+    }
+
+    /// Adds entries, and removes what there are too many of.
+    ///
+    /// - Parameter seal: Seals the entry of that number.
+    /// - Returns: What became free, in bytes.
+    func add(
+        _ entries: [(record: ItemName, body: [UInt8])], at now: Timestamp,
+        seal: (_ body: [UInt8], _ number: Int64) throws -> [UInt8]
+    ) throws -> Int64 {
+        guard !entries.isEmpty else { return 0 }
+        var sums = try sums()
+        var freed: Int64 = 0
+        for entry in entries {
+            let counted = Self.counted(entry.record, entry.body)
+            try transaction.execute(
+                Self.insert,
+                place + [
+                    .integer(sums.next), .text(entry.record.rawValue), .integer(Int64(clamping: now.milliseconds)),
+                    .integer(counted), .blob(try seal(entry.body, sums.next)),
+                ])
+            sums.next += 1
+            sums.bytes += counted
+            freed += try remove(
+                transaction.all(
+                    Self.surplus,
+                    place + [
+                        .text(entry.record.rawValue), .integer(Int64(Self.stepMax)),
+                        .integer(Int64(RecordLimits.historyOfRecordMax)),
+                    ], Self.numbered))
+            while sums.bytes - freed > RecordLimits.historyBytesMax {
+                let oldest = try transaction.all(Self.oldest, place + [.integer(1)], Self.numbered)
+                guard !oldest.isEmpty else { break }
+                freed += try remove(oldest)
+            }
+        }
+        sums.bytes -= freed
+        try set(sums)
+        return freed
+    }
+
+    private static func numbered(_ row: any SQLRow) -> (number: Int64, counted: Int64) {
+        (row.integer(0), row.integer(1))
+    }
+
+    private func remove(_ entries: [(number: Int64, counted: Int64)]) throws -> Int64 {
+        try entries.reduce(0) { sum, entry in
+            try transaction.execute(Self.delete, place + [.integer(entry.number)])
+            return sum + entry.counted
+        }
+    }
+
+    /// The newest first.
+    func entries(of record: ItemName?, limit: Int, skip: Int) throws -> [Entry] {
+        let values = place + [.integer(Int64(limit)), .integer(Int64(skip))]
+        let read = { (row: any SQLRow) in
+            Entry(number: row.integer(0), record: ItemName(row.text(1)), sealed: row.blob(2))
+        }
+        guard let record else { return try transaction.all(Self.newest, values, read) }
+        return try transaction.all(Self.newestOfRecord, values + [.text(record.rawValue)], read)
+    }
+
+    /// Removes some entries that are past their time.
+    ///
+    /// - Returns: What became free of each zone; nothing: there was nothing.
+    static func prune(
+        before time: Timestamp, in transaction: any HandlerTransaction
+    ) throws -> [(zone: ScopeName, bytes: UInt64)] {
+        let found = try transaction.all(
+            aged, [.integer(Int64(clamping: time.milliseconds)), .integer(Int64(pruneMax))]
+        ) { row in
+            (ScopeName(Owner(rawValue: row.text(0)), ItemName(row.text(1))), (row.integer(2), row.integer(3)))
+        }
+        return try Dictionary(grouping: found) { $0.0 }.sorted { $0.key.description < $1.key.description }
+            .map { zone, entries in
+                let history = RecordHistory(rows: ZoneRows(zone, in: transaction))
+                let removed = try history.remove(entries.map { (number: $0.1.0, counted: $0.1.1) })
+                var sums = try history.sums()
+                sums.bytes -= removed
+                try history.set(sums)
+                return (zone, UInt64(clamping: removed))
+            }
+    }
+}

@@ -1,0 +1,138 @@
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
+private import SwiftProtobuf
+
+/// A database or one of its zones, within a group's transaction: its items opened.
+final class RecordScope {
+    let scope: ScopeName
+    let transaction: any HandlerTransaction
+    private let keys: OwnerKeys
+    private let digestKeys: DigestKeys
+    let rows: ZoneRows
+
+    init(scope: ScopeName, transaction: any HandlerTransaction, keys: OwnerKeys, digestKeys: DigestKeys) {
+        self.scope = scope
+        self.transaction = transaction
+        self.keys = keys
+        self.digestKeys = digestKeys
+        rows = ZoneRows(scope, in: transaction)
+    }
+
+    func head() throws -> ScopeHead { try transaction.head(scope) }
+
+    // MARK: Life
+
+    /// What the scope's metadata begin with.
+    private enum Mark {
+        /// The sealed digest key follows.
+        static let alive: UInt8 = 1
+        /// The zone was deleted, and its records are being removed.
+        static let ended: UInt8 = 0
+    }
+
+    /// Whether it was ever made, and not deleted since.
+    func isAlive() throws -> Bool { try head().metadata.first == Mark.alive }
+
+    /// Whether it was never made.
+    func isNew() throws -> Bool { try head().metadata.isEmpty }
+
+    func end() throws { try transaction.setMetadata(scope, [Mark.ended]) }
+
+    // MARK: Keys
+
+    /// Opens what is sealed, also off the loop.
+    func opener() throws -> RecordOpener {
+        RecordOpener(scope: scope, key: try keys.existingKey(of: scope.owner, in: transaction))
+    }
+
+    /// Makes the owner's key if need be: a write.
+    func seal(_ bytes: [UInt8], as place: RecordOpener.Place) throws -> [UInt8] {
+        try keys.key(of: scope.owner, in: transaction).seal(bytes, boundTo: place.context(in: scope)).bytes
+    }
+
+    /// What its digests are made with; nil: it was never written to.
+    func digestKey() throws -> [UInt8]? {
+        let metadata = try head().metadata
+        guard metadata.first == Mark.alive else { return nil }
+        let opener = try opener()
+        return try digestKeys.key(of: scope, sealed: metadata) {
+            try opener.open(metadata.dropFirst(), as: .digestKey)
+        }
+    }
+
+    /// The same; makes it at the first write.
+    func madeDigestKey() throws -> [UInt8] {
+        if let key = try digestKey() { return key }
+        let key = DigestKeys.random()
+        try transaction.setMetadata(scope, [Mark.alive] + seal(key, as: .digestKey))
+        return key
+    }
+
+    // MARK: Items
+
+    /// Bytes that are opened in the time of a row.
+    private static let bytesPerRow = 1024
+
+    /// A record as it is stored, and what it counts.
+    ///
+    /// - Throws: ``CloudError`` `.internalError`: it is damaged.
+    func record(_ name: ItemName) throws -> (state: SaveRule.State, counted: Int) {
+        guard let item = try transaction.item(scope, name) else { return (SaveRule.State(), 0) }
+        guard let parts = StoredRecord.parts(of: item.body) else {
+            // Of a deletion nothing is lost but by which saves it is known again.
+            guard item.deleted else { throw RecordOpener.damaged }
+            return (SaveRule.State(), 0)
+        }
+        guard !item.deleted else { return (SaveRule.State(former: parts.former), 0) }
+        transaction.charge(rows: item.body.count / Self.bytesPerRow)
+        let record = try WireRecord(serializedBytes: opener().open(parts.sealed, as: .item(name)))
+        return (SaveRule.State(record: record, former: parts.former), item.size)
+    }
+
+    /// A zone of the database; nil: there is none of that name.
+    func zone(_ name: ItemName) throws -> WireRecordZone? {
+        guard let item = try transaction.item(scope, name), !item.deleted else { return nil }
+        return try WireRecordZone(serializedBytes: opener().open(item.body[...], as: .item(name)))
+    }
+}
+
+/// Opens what one database or zone has sealed.
+struct RecordOpener: Sendable {
+    let scope: ScopeName
+    /// Nil when nothing was ever sealed for the owner, or its key was destroyed.
+    let key: OwnerKey?
+
+    /// What sealed bytes are; they open only as that.
+    enum Place {
+        case item(ItemName)
+        case history(Int64)
+        case digestKey
+
+        func context(in scope: ScopeName) -> [UInt8] {
+            let start = [UInt8]("records/\(scope.owner.rawValue)/\(scope.path.rawValue)/".utf8)
+            switch self {
+            case .item(let name): return start + [UInt8]("item/".utf8) + [UInt8](name.utf8)
+            case .history(let number): return start + [UInt8]("history/\(number)".utf8)
+            case .digestKey: return start + [UInt8]("digest".utf8)
+            }
+        }
+    }
+
+    static let damaged = CloudError(.internalError, "What is stored of the record is damaged.")
+
+    func open(_ sealed: ArraySlice<UInt8>, as place: Place) throws(CloudError) -> [UInt8] {
+        guard let key else {
+            throw CloudError(.internalError, "The account's key is gone, and what it sealed with it.")
+        }
+        return try key.open(Sealed(bytes: Array(sealed)), boundTo: place.context(in: scope))
+    }
+}
+
+extension SetDigest {
+    /// An item's share in its scope's digest.
+    init(ofRecord name: ItemName, body: [UInt8], key: [UInt8]) {
+        self.init(ofItem: key + [UInt8](name.utf8) + [0] + body)
+    }
+}

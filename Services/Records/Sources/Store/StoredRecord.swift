@@ -1,0 +1,42 @@
+internal import Foundation
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
+private import SwiftProtobuf
+
+/// A record's row in the feed.
+///
+/// The body's layout: 1 (the layout's number), 1 byte with a count, so many change tags of 16 bytes that the record had
+/// before, the newest first, and the sealed `Record`. A deleted one has the tags alone: by them a save that comes late is
+/// known again.
+enum StoredRecord {
+    private static let layout: UInt8 = 1
+
+    /// - Parameter sealed: Empty: the record is deleted.
+    static func body(former: [[UInt8]], sealed: [UInt8]) -> [UInt8] {
+        let former = former.prefix(RecordLimits.knownVersionsMax)
+        return [layout, UInt8(former.count)] + former.joined() + sealed
+    }
+
+    /// - Returns: Nil: it is damaged.
+    static func parts(of body: [UInt8]) -> (former: [[UInt8]], sealed: ArraySlice<UInt8>)? {
+        guard body.count >= 2, body[0] == layout else { return nil }
+        let end = 2 + Int(body[1]) * versionBytes
+        guard body.count >= end else { return nil }
+        let former = stride(from: 2, to: end, by: versionBytes).map { Array(body[$0..<$0 + versionBytes]) }
+        return (former, body[end...])
+    }
+
+    static let versionBytes = 16
+}
+
+extension WireRecord {
+    /// What the record counts, in bytes.
+    ///
+    /// - Parameter encoded: Bytes of the record as it is encoded.
+    func countedBytes(_ name: ItemName, encoded: Int) -> Int {
+        let references = cascadingTargets.count + (parent.isEmpty ? 0 : 1)
+        return name.utf8.count + encoded + RecordLimits.rowBytes + references * RecordLimits.referenceBytes
+    }
+}

@@ -1,0 +1,132 @@
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+
+/// The rows of one zone beside its records.
+struct ZoneRows {
+    let place: [SQLValue]
+    let transaction: any HandlerTransaction
+
+    init(_ zone: ScopeName, in transaction: any HandlerTransaction) {
+        place = Self.place(of: zone)
+        self.transaction = transaction
+    }
+
+    static func place(of zone: ScopeName) -> [SQLValue] {
+        [.integer(Int64(zone.partition)), .text(zone.owner.rawValue), .text(zone.path.rawValue)]
+    }
+
+    static let key = "partition_number = ?1 AND owner = ?2 AND zone = ?3"
+
+    // MARK: References
+
+    enum Reference: Int64 {
+        case cascading = 1
+        case child = 2
+    }
+
+    private static let sources = SQL(
+        "SELECT source FROM record_references WHERE \(key) AND target = ?4 AND kind = ?5 ORDER BY source LIMIT ?6")
+    private static let insertReference = SQL(
+        """
+        INSERT INTO record_references (partition_number, owner, zone, target, kind, source)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (partition_number, owner, zone, target, kind, source) DO NOTHING
+        """)
+    private static let deleteReference = SQL(
+        "DELETE FROM record_references WHERE \(key) AND target = ?4 AND kind = ?5 AND source = ?6")
+
+    /// Records that refer to the target so.
+    func sources(_ kind: Reference, to target: ItemName, limit: Int) throws -> [ItemName] {
+        try transaction.all(
+            Self.sources, place + [.text(target.rawValue), .integer(kind.rawValue), .integer(Int64(limit))]
+        ) { ItemName($0.text(0)) }
+    }
+
+    func add(_ kind: Reference, to target: ItemName, of source: ItemName) throws {
+        try transaction.execute(
+            Self.insertReference,
+            place + [.text(target.rawValue), .integer(kind.rawValue), .text(source.rawValue)])
+    }
+
+    func remove(_ kind: Reference, to target: ItemName, of source: ItemName) throws {
+        try transaction.execute(
+            Self.deleteReference,
+            place + [.text(target.rawValue), .integer(kind.rawValue), .text(source.rawValue)])
+    }
+
+    // MARK: What devices leave
+
+    private static let selectToken = SQL("SELECT token FROM record_client_tokens WHERE \(key) AND device = ?4")
+    private static let upsertToken = SQL(
+        """
+        INSERT INTO record_client_tokens (partition_number, owner, zone, device, token) VALUES (?1, ?2, ?3, ?4, ?5)
+        ON CONFLICT (partition_number, owner, zone, device) DO UPDATE SET token = excluded.token
+        """)
+
+    func clientToken(of device: DeviceID) throws -> [UInt8] {
+        try transaction.first(Self.selectToken, place + [.text(device.rawValue)]) { $0.blob(0) } ?? []
+    }
+
+    func setClientToken(_ token: [UInt8], of device: DeviceID) throws {
+        try transaction.execute(Self.upsertToken, place + [.text(device.rawValue), .blob(token)])
+    }
+
+    // MARK: The end of a zone
+
+    private static let insertRemoval = SQL(
+        """
+        INSERT INTO record_removals (partition_number, owner, zone) VALUES (?1, ?2, ?3)
+        ON CONFLICT (partition_number, owner, zone) DO NOTHING
+        """)
+    private static let deleteRemoval = SQL("DELETE FROM record_removals WHERE \(key)")
+    private static let firstRemoval = SQL(
+        "SELECT owner, zone FROM record_removals ORDER BY partition_number, owner, zone LIMIT 1")
+
+    func addRemoval() throws { try transaction.execute(Self.insertRemoval, place) }
+    func endRemoval() throws { try transaction.execute(Self.deleteRemoval, place) }
+
+    static func firstRemoval(in transaction: any HandlerTransaction) throws -> ScopeName? {
+        try transaction.first(firstRemoval, []) { ScopeName(Owner(rawValue: $0.text(0)), ItemName($0.text(1))) }
+    }
+
+    private static let tables = [
+        ("record_references", "target, kind, source"), ("record_history", "number"),
+        ("record_history_zones", "zone"), ("record_client_tokens", "device"),
+    ]
+    private static let deleteOfZone = tables.map { table, columns in
+        SQL(
+            """
+            DELETE FROM \(table) WHERE \(key) AND (\(columns)) IN (
+                SELECT \(columns) FROM \(table) WHERE \(key) LIMIT ?4)
+            """)
+    }
+    private static let deleteOfOwner = (tables + [("record_removals", "zone")]).map { table, columns in
+        let columns = columns == "zone" ? "zone" : "zone, \(columns)"
+        return SQL(
+            """
+            DELETE FROM \(table) WHERE partition_number = ?1 AND owner = ?2 AND (\(columns)) IN (
+                SELECT \(columns) FROM \(table) WHERE partition_number = ?1 AND owner = ?2 LIMIT ?3)
+            """)
+    }
+
+    /// Removes some of the zone's rows.
+    ///
+    /// - Returns: Whether there may be more.
+    func removeSome(limit: Int) throws -> Bool {
+        try Self.deleteOfZone.reduce(false) {
+            try transaction.execute($1, place + [.integer(Int64(limit))]) == limit || $0
+        }
+    }
+
+    /// Removes some of what an account leaves.
+    ///
+    /// - Returns: Whether there may be more.
+    static func removeRemains(of account: AccountID, limit: Int, in transaction: any HandlerTransaction) throws -> Bool
+    {
+        let owner = Owner(account)
+        let values: [SQLValue] = [
+            .integer(Int64(ScopeName(owner, "").partition)), .text(owner.rawValue), .integer(Int64(limit)),
+        ]
+        return try deleteOfOwner.reduce(false) { try transaction.execute($1, values) > 0 || $0 }
+    }
+}

@@ -1,0 +1,65 @@
+/// Bounds of records and their zones. The same check runs on devices and in the service.
+///
+/// Numbers that CloudKit has are CloudKit's (CKRecord, CKReference, CKError.limitExceeded).
+public enum RecordLimits {
+    /// Bytes of a record as it is stored: its fields, with their names.
+    public static let recordBytesMax = 1 << 20
+    /// Records that one request saves, deletes or fetches.
+    public static let itemsMax = 400
+    /// Bytes of such a request.
+    public static let requestBytesMax = 2 << 20
+    /// Conditions on records that a request does not change.
+    public static let conditionsMax = 100
+    /// Bytes of a record's name, a zone's, a type's and a field's.
+    public static let nameBytesMax = 255
+    /// Fields of a record.
+    public static let fieldsMax = 500
+    /// References that delete their record with their target, to one target.
+    public static let cascadingReferencesMax = 750
+    /// Records that are deleted with others because they refer to them, by one request.
+    public static let cascadeMax = 2000
+    /// Parents above one another.
+    public static let parentsMax = 50
+    /// Records of a zone.
+    public static let recordCountMax = 2_000_000
+    /// Zones of a container.
+    public static let zoneCountMax = 1000
+    /// Bytes of what a device leaves with a change of a zone, to know its own last change again.
+    public static let clientTokenBytesMax = 1024
+    /// Former versions by which a record knows saves again that come late.
+    public static let knownVersionsMax = 8
+    /// What a record counts besides its name and its fields, in bytes: its rows.
+    public static let rowBytes = 256
+    /// What a reference counts besides, that is looked for from its target's side.
+    public static let referenceBytes = 128
+    /// Bytes of records in a reply; what does not fit is fetched.
+    public static let replyBytesMax = 1 << 20
+
+    /// Records that one call of a query looks at, and bytes of them.
+    public static let examinedMax = 1000
+    public static let examinedBytesMax = 1 << 20
+
+    /// What was overwritten by force is kept for so long.
+    public static let historyRetention: Duration = .seconds(30 * 24 * 3600)
+    /// So many of a record, the newest; and of a zone in bytes.
+    public static let historyOfRecordMax = 100
+    public static let historyBytesMax = 8 << 20
+
+    /// The zone that every database has.
+    public static let defaultZone = "_defaultZone"
+
+    /// Whether a record or a zone can be called so: 1 to 255 printable ASCII characters, the first no underscore
+    /// (CKRecordID, CKRecordZone).
+    public static func isName(_ name: String) -> Bool {
+        (1...nameBytesMax).contains(name.utf8.count) && name.utf8.first != UInt8(ascii: "_")
+            && name.utf8.allSatisfy { (0x20...0x7e).contains($0) }
+    }
+
+    /// Whether a type or a field can be called so: a letter, then letters, digits and underscores (CKRecord).
+    public static func isKey(_ key: String) -> Bool {
+        guard let first = key.utf8.first, isLetter(first), key.utf8.count <= nameBytesMax else { return false }
+        return key.utf8.allSatisfy { isLetter($0) || (0x30...0x39).contains($0) || $0 == UInt8(ascii: "_") }
+    }
+
+    private static func isLetter(_ byte: UInt8) -> Bool { (0x61...0x7a).contains(byte | 0x20) }
+}

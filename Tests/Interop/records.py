@@ -1,0 +1,187 @@
+"""Records in Python, written from docs/protocol.md and Protos/ alone.
+
+Usage: records.py CONNECTION ACCOUNT PASSWORD
+
+Makes a zone in the container of the default app, saves records in it from two
+devices, follows it, and deletes it. Exits 0 when all of it happened as
+documented.
+"""
+
+import os
+import sys
+
+import zmq
+
+from client import Device, call_patiently, check, expect
+from documents import set_digest
+from nephos import changes_pb2, errors_pb2, notifications_pb2, records_pb2
+
+DEFAULT_ZONE = "_defaultZone"
+
+
+class Database:
+    """The private database of a container of a device's app."""
+
+    def __init__(self, device):
+        self.device = device
+        self.container = device.containers[0]
+        self.requests = device.door("records")
+
+    def call(self, body):
+        module = changes_pb2 if isinstance(body, changes_pb2.ReadChanges) else records_pb2
+        reply_type = getattr(module, type(body).__name__ + "Reply")
+        return call_patiently(self.requests, body, reply_type, self.device.token)
+
+    def make_zone(self, name):
+        zone = records_pb2.NewZone(name=name, zone_id=os.urandom(16).hex())
+        reply = self.call(records_pb2.ModifyZones(container=self.container, save=[zone]))
+        made = records_pb2.RecordZone()
+        made.ParseFromString(reply.zones[0].body)
+        return made.zone_id
+
+    def read(self, path, kind, after=None):
+        """What has changed after the token, or all that is there, by name; deleted is None; and the last page."""
+        request = changes_pb2.ReadChanges(scope=path, after=after)
+        bodies = {}
+        while True:
+            reply = self.call(request)
+            bodies.update((change.item, None if change.deleted else change.body) for change in reply.changes)
+            if not reply.HasField("place"):
+                break
+            request.place.CopyFrom(reply.place)
+        if reply.complete:
+            live = {name: body for name, body in bodies.items() if body is not None}
+            check(set_digest(live, reply.digest_key) == (reply.digest or bytes(32)),
+                  f"the digest of {len(bodies)} items of {kind.DESCRIPTOR.name} is the service's")
+        items = {}
+        for name, body in bodies.items():
+            items[name] = body and kind()
+            if body:
+                items[name].ParseFromString(body)
+        return items, reply
+
+    def modify(self, zone, *changes, **options):
+        request = records_pb2.ModifyRecords(container=self.container)
+        request.zones.add(zone_id=zone, changes=changes, **options)
+        return self.call(request).zones[0]
+
+
+def save(name, base=b"", policy=0, **fields):
+    change = records_pb2.RecordChange(record=name)
+    change.save.version = os.urandom(16)
+    change.save.base = base
+    change.save.type = "Note"
+    change.save.policy = policy
+    for field, value in fields.items():
+        kind = {str: "string", int: "integer", float: "real", bytes: "data"}.get(type(value), "reference")
+        made = change.save.fields.add(name=field)
+        if kind == "reference":
+            made.reference.CopyFrom(value)
+        else:
+            setattr(made, kind, value)
+    return change
+
+
+def delete(name):
+    change = records_pb2.RecordChange(record=name)
+    change.delete.SetInParent()
+    return change
+
+
+def with_target(record):
+    return records_pb2.RecordReference(record=record, deletes_self=True)
+
+
+def codes(outcome):
+    return [record.failure.code for record in outcome.records]
+
+
+def check_saves(here, there, zone, path):
+    first = save("sea", title="Sea", depth=3)
+    outcome = here.modify(zone, first, save("wave", of=with_target("sea")))
+    check(codes(outcome) == [0, 0], "two records are saved together")
+    items, page = there.read(path, records_pb2.Record)
+    check(items["sea"].version == first.save.version and len(items["sea"].fields) == 2, "another device reads them")
+    check([field.name for field in items["sea"].fields] == ["depth", "title"], "fields come in the order of names")
+    check(items["sea"].created.device_id == here.device.device_id, "the service says who has made a record")
+    second = save("sea", base=first.save.version, title="Ocean")
+    check(codes(there.modify(zone, second)) == [0], "the other device saves over what it knew")
+    outcome = here.modify(zone, save("sea", base=first.save.version, title="Lake"))
+    check(codes(outcome) == [errors_pb2.ERROR_CODE_SERVER_RECORD_CHANGED], "a save over an older one is refused")
+    check(outcome.records[0].record.version == second.save.version, "with the server's record")
+    outcome = here.modify(zone, save("sea", base=first.save.version, policy=records_pb2.SAVE_POLICY_CHANGED_KEYS,
+                                     title="Lake"))
+    check(codes(outcome) == [0] and len(outcome.records[0].record.fields) == 2, "and taken by force, field by field")
+    history = here.call(records_pb2.ListRecordHistory(container=here.container, zone_id=zone, record="sea"))
+    check(history.entries[0].record.version == second.save.version, "what was overwritten is kept")
+    outcome = here.modify(zone, first)
+    check(codes(outcome) == [0], "a save that comes again is known")
+    outcome = here.modify(zone, save("other"), save("sea", title="none"))
+    check(codes(outcome) == [errors_pb2.ERROR_CODE_BATCH_REQUEST_FAILED, errors_pb2.ERROR_CODE_SERVER_RECORD_CHANGED],
+          "a zone changes as a whole")
+    outcome = here.modify(zone, delete("sea"))
+    check(list(outcome.cascaded) == ["wave"], "what refers so goes with its target")
+    items, _ = there.read(path, records_pb2.Record, after=page.token)
+    check(items == {"sea": None, "wave": None}, "deletions are told after a token")
+
+
+def check_query(here, there, zone):
+    here.modify(zone, *(save(f"n{number:02}", count=number, title=f"Number {number}") for number in range(20)))
+    request = records_pb2.QueryRecords(
+        container=there.container, zone_id=zone, type="Note", predicate="count >= 5 AND title LIKE '*1*'", limit=4,
+        desired_fields=["count"])
+    names = []
+    while True:
+        reply = there.call(request)
+        names += [change.item for change in reply.records]
+        if not reply.after:
+            break
+        request.after = reply.after
+    check(names == [f"n{number}" for number in range(10, 20)], "a query in pages, in the order of names")
+    here.modify(zone, *(delete(f"n{number:02}") for number in range(20)))
+
+
+def check_following(here, there, zone, path):
+    subscriptions = there.device.door("notifications", subscriptions=True)
+    scopes = [notifications_pb2.SubscribedScope(service="records", scope=scope) for scope in (path, there.container)]
+    subscriptions.call(
+        notifications_pb2.Subscribe(scopes=scopes), notifications_pb2.SubscribeReply, there.device.token)
+    followed = save("followed", title="hello")
+    outcome = here.modify(zone, followed)
+    notification = subscriptions.next_notification()
+    record = records_pb2.Record()
+    record.ParseFromString(notification.changes[0].body)
+    check((notification.scope, notification.token, record.version)
+          == (path, outcome.token, followed.save.version), "who follows a zone is told, with the record")
+    name = "zone " + os.urandom(4).hex()
+    here.make_zone(name)
+    notification = subscriptions.next_notification()
+    check((notification.scope, notification.changes[0].item) == (there.container, name),
+          "who follows a database is told of a new zone")
+    here.call(records_pb2.ModifyZones(container=here.container, delete=[name]))
+
+
+def main(connection, account, password):
+    context = zmq.Context()
+    here = Database(Device(context, connection, account, password, "python-records"))
+    there = Database(Device(context, connection, account, password, "python-records-2"))
+    name = "python " + os.urandom(4).hex()
+    zone = here.make_zone(name)
+    check(there.make_zone(name) == zone, "a zone is made once")
+    path = f"{here.container}/{zone}"
+    check_saves(here, there, zone, path)
+    check_query(here, there, zone)
+    check_following(here, there, zone, path)
+    for bad in ("", "_record", "é", "x" * 256):
+        check(codes(here.modify(zone, save(bad))) == [errors_pb2.ERROR_CODE_INVALID_ARGUMENTS],
+              f"no record can be called {bad[:10]!r}")
+    expect(errors_pb2.ERROR_CODE_MISSING_ENTITLEMENT, "there is no database of a container that the app does not list",
+           lambda: there.call(records_pb2.ModifyZones(container="nobody.has.this", delete=["x"])))
+    here.call(records_pb2.ModifyZones(container=here.container, delete=[name]))
+    check(name not in there.read(there.container, records_pb2.RecordZone)[0], "a zone is deleted")
+    check(there.modify(zone, save("late")).failure.code == errors_pb2.ERROR_CODE_ZONE_NOT_FOUND,
+          "and takes nothing any more")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:4])

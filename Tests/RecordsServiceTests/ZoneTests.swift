@@ -1,0 +1,115 @@
+import Foundation
+import NephosBus
+import NephosCore
+import NephosSimulation
+import NephosWire
+import Testing
+
+/// Zones: made, removed with all that they have, and told apart for ever; who may see them; what they count.
+@Suite struct ZoneTests {
+    private let house: RecordHouse
+    private let device: RecordDevice
+
+    init() throws {
+        house = try RecordHouse()
+        device = try house.device()
+    }
+
+    @Test func aZoneIsMadeOnceAndGoesWithItsRecords() throws {
+        let first = try device.makeZone("Work")
+        #expect(try device.makeZone("Work") == first)
+        device.zone = first
+        try device.save("a", ["text": .string(String(repeating: "x", count: 5000))])
+        try device.save("b", ["a": .with("a")])
+        #expect(try house.used(of: device.mover.account) > 5000)
+        try device.deleteZone("Work")
+        #expect(try device.zones().isEmpty)
+        #expect(try house.used(of: device.mover.account) == 0)
+        #expect(throws: CloudError.self) { try device.list() }
+        house.cloud.network.run(for: .seconds(1))
+        #expect(try house.rows(of: "record_references") == 0)
+        #expect(try house.rows(of: "record_removals") == 0)
+        // One of the same name is another.
+        let second = try device.makeZone("Work")
+        #expect(second != first)
+        device.zone = second
+        #expect(try device.list().isEmpty)
+        device.zone = first
+        let outcome = try device.modify([.save("late")])
+        #expect(CloudError.Code(number: outcome.failure.code) == .zoneNotFound)
+    }
+
+    @Test func theDefaultZoneIsThereAndStays() throws {
+        #expect(try device.list().isEmpty)
+        #expect(throws: CloudError.self) { try device.deleteZone(RecordLimits.defaultZone) }
+        #expect(throws: CloudError.self) { try device.makeZone(RecordLimits.defaultZone) }
+    }
+
+    @Test func nobodyElseSeesThem() throws {
+        let zone = try device.makeZone("Work")
+        device.zone = zone
+        try device.save("a")
+        try house.cloud.createAccount("other")
+        let stranger = try house.device(account: "other")
+        stranger.zone = zone
+        #expect(throws: CloudError.self) { try stranger.list() }
+        #expect(try stranger.zones().isEmpty)
+        #expect(throws: CloudError.self) { try stranger.fetch(["a"]) }
+        // Nor an app that does not list the container; one that does, does.
+        let elsewhere = try house.device(app: "T.other")
+        elsewhere.zone = zone
+        for scope in ["T.notes", "T.notes/\(zone)", "T.notes/", "T.notes/x/y", ""] {
+            elsewhere.container = scope
+            #expect(throws: CloudError.self) { try elsewhere.zones() }
+        }
+        device.container = "T.shared"
+        elsewhere.container = "T.shared"
+        device.zone = RecordLimits.defaultZone
+        elsewhere.zone = RecordLimits.defaultZone
+        try device.save("together")
+        #expect(try elsewhere.list().keys.contains("together"))
+    }
+
+    @Test func recordsCountOnThePlanAsLongAsTheyAreThere() throws {
+        let account = device.mover.account
+        let version = try device.save("a", ["text": .string(String(repeating: "x", count: 1000))])
+        let one = try house.used(of: account)
+        #expect((1256...1500).contains(one))
+        let next = try device.save("a", ["text": .string("short")], base: version)
+        #expect(try house.used(of: account) < one - 900)
+        // What is overwritten by force counts while it is kept.
+        let small = try house.used(of: account)
+        try house.device().save("a", ["text": .string("third")], policy: .allKeys)
+        #expect(try house.used(of: account) > small + 256)
+        _ = next
+        try device.delete("a")
+        let kept = try house.used(of: account)
+        #expect(kept > 256 && kept < small + 256)
+        #expect(try house.rows(of: "record_history") == 1)
+        house.cloud.setClockOffset(of: .records, .seconds(31 * 86_400))
+        house.cloud.network.run(for: .seconds(700))
+        #expect(try house.used(of: account) == 0)
+        #expect(try house.rows(of: "record_history") == 0)
+    }
+
+    @Test func aPlanThatIsFullTakesNothingAndDeletes() throws {
+        try house.cloud.savePlan("small", bytes: 20_000)
+        try house.cloud.createAccount("poor", plan: "small")
+        let device = try house.device(account: "poor")
+        try device.save("a", ["text": .string(String(repeating: "x", count: 10_000))])
+        #expect(throws: CloudError.self) {
+            try device.save("b", ["text": .string(String(repeating: "x", count: 10_000))])
+        }
+        #expect(try Set(device.list().keys) == ["a"])
+        try device.delete("a")
+        try device.save("b", ["text": .string(String(repeating: "x", count: 10_000))])
+    }
+
+    @Test func savesOutliveTheService() throws {
+        let version = try device.save("a", ["title": .string("kept")])
+        house.cloud.crash(.records)
+        try house.cloud.start(.records)
+        house.cloud.network.run(for: .seconds(1))
+        #expect(try device.list()["a"]?.version == version)
+    }
+}
