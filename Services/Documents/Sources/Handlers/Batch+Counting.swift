@@ -12,7 +12,7 @@ extension Batch {
     func recount() throws -> CountChanges {
         var changes = handedOn
         // What is offered again counts for whoever has committed it first.
-        for (_, content) in versions { move(counted(content.version).bytes, of: content, in: &changes) }
+        for (id, content) in versions { move(counted(content.version, of: id), of: content, in: &changes) }
         for (_, content) in renditions { move(0, of: content, in: &changes) }
         for id in changed {
             let item = try find(id)
