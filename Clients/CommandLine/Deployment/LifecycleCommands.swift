@@ -64,10 +64,16 @@ struct InitCommand: ParsableCommand {
                 "This address stands for all of this machine's, and no device can connect to it. Say with --advertise by which name or address they reach this machine.",
                 details: ["host": host])
         }
-        let made = try Deployment.create(
-            directory: directory.path, host: hostPerService ? nil : host,
-            advertisedHost: said ?? (hostPerService ? "127.0.0.1" : nil), basePort: port,
-            transport: ZeroMQTransport(), checking: requireUsable)
+        let made: Deployment
+        do {
+            made = try Deployment.create(
+                directory: directory.path, host: hostPerService ? nil : host,
+                advertisedHost: said ?? (hostPerService ? "127.0.0.1" : nil), basePort: port,
+                transport: ZeroMQTransport(), checking: requireUsable)
+        } catch let error as CloudError where ifMissing && error.code == .alreadyExists {
+            // Another has made it meanwhile.
+            return try keep(directory, advertising: said)
+        }
         if !hostPerService, handOut == nil { try directory.prepare() }
         _ = try handOut.map { try DeploymentFiles(directory: directory.path).handOut(to: $0) }
         let connection = made.connection.description
