@@ -51,6 +51,43 @@ struct DeploymentTests {
         }
     }
 
+    /// As where a folder is used by two that start at once: one has made it, whole, and the others hear of that.
+    @Test func ofSeveralAtOnceOneMakesTheDeployment() throws {
+        try withDirectory { directory in
+            let outcomes = Mutex<[Result<Deployment, any Error>]>([])
+            let looked = Mutex(0)
+            let group = DispatchGroup()
+            for _ in 0..<4 {
+                group.enter()
+                Thread.detachNewThread {
+                    let outcome = Result {
+                        try Deployment.create(
+                            directory: directory, host: "127.0.0.1", basePort: 7410, transport: KeysOnly()
+                        ) { _ in
+                            // Each has found none.
+                            looked.withLock { $0 += 1 }
+                            for _ in 0..<1000 where looked.withLock({ $0 < 4 }) { usleep(10_000) }
+                        }
+                    }
+                    outcomes.withLock { $0.append(outcome) }
+                    group.leave()
+                }
+            }
+            group.wait()
+            let all = outcomes.withLock { $0 }
+            let made = all.compactMap { try? $0.get() }
+            #expect(made.count == 1)
+            for case .failure(let error) in all { #expect((error as? CloudError)?.code == .alreadyExists) }
+            let files = DeploymentFiles(directory: directory)
+            let roster = try files.roster()
+            #expect(roster == made.first?.roster)
+            for secrets in made.first?.secrets ?? [] {
+                let kept = try files.secrets(of: ServiceName(secrets.service))
+                #expect(kept.masterKeys == secrets.masterKeys)
+            }
+        }
+    }
+
     /// What was never whole was never used.
     @Test func theMakingOfADeploymentThatWasCutOffIsBegunAnew() throws {
         try withDirectory { directory in

@@ -72,11 +72,17 @@ struct InitCommand: ParsableCommand {
                 details: ["host": host])
         }
         let (half, recovery) = try makeRecoveryKey()
-        let made = try Deployment.create(
-            directory: directory.path, host: hostPerService ? nil : host,
-            advertisedHost: said ?? (hostPerService ? "127.0.0.1" : nil), basePort: port,
-            transport: ZeroMQTransport(), checking: requireUsable,
-            completing: { try $0.write(half) })
+        let made: Deployment
+        do {
+            made = try Deployment.create(
+                directory: directory.path, host: hostPerService ? nil : host,
+                advertisedHost: said ?? (hostPerService ? "127.0.0.1" : nil), basePort: port,
+                transport: ZeroMQTransport(), checking: requireUsable,
+                completing: { try $0.write(half) })
+        } catch let error as CloudError where ifMissing && error.code == .alreadyExists {
+            // Another has made it meanwhile.
+            return try keep(directory, advertising: said)
+        }
         if !hostPerService, handOut == nil { try directory.prepare() }
         _ = try handOut.map { try DeploymentFiles(directory: directory.path).handOut(to: $0) }
         let connection = made.connection.description

@@ -248,17 +248,16 @@ public struct Deployment: Sendable {
         completing complete: (DeploymentFiles) throws -> Void = { _ in }
     ) throws -> Deployment {
         let files = DeploymentFiles(directory: directory)
-        guard !FileManager.default.fileExists(atPath: files.rosterPath) else {
-            throw CloudError(
-                .alreadyExists, "There is a deployment in this folder already. Choose another folder.",
-                details: ["deployment": directory])
-        }
-        try files.requireNoLeftSecrets()
+        try files.requireNone()
         let deployment = try Deployment(
             host: host, advertisedHost: advertisedHost, basePort: basePort, transport: transport)
         try check(deployment.roster)
         try FileManager.default.createDirectory(
             atPath: directory, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
+        // Whoever makes one at the same time has made it now.
+        let turn = try files.takeTurn()
+        defer { close(turn) }
+        try files.requireNone()
         try files.beginMaking()
         for secrets in deployment.secrets { try files.write(secrets) }
         try files.write(operatorKeys: deployment.operatorKeys)

@@ -8,6 +8,39 @@ extension DeploymentFiles {
     /// Is there while secrets are written that nobody uses yet.
     private var makingPath: String { "\(directory)/making" }
 
+    /// Requires that there is no deployment, nor the secrets of one.
+    ///
+    /// - Throws: ``CloudError`` `.alreadyExists`, and as ``requireNoLeftSecrets()`` does.
+    func requireNone() throws(CloudError) {
+        guard !FileManager.default.fileExists(atPath: rosterPath) else {
+            throw CloudError(
+                .alreadyExists, "There is a deployment in this folder already. Choose another folder.",
+                details: ["deployment": directory])
+        }
+        try requireNoLeftSecrets()
+    }
+
+    /// Waits until nobody else makes a deployment in the folder, for ten seconds at most.
+    ///
+    /// - Returns: A descriptor: until it is closed nobody else does.
+    /// - Throws: ``CloudError`` `.serviceBusy`.
+    func takeTurn() throws(CloudError) -> Int32 {
+        let descriptor = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+        guard descriptor >= 0 else {
+            throw CloudError(
+                .configurationInvalid, "The deployment's folder cannot be opened. Check its owner.",
+                details: ["deployment": directory])
+        }
+        for _ in 0..<200 {
+            if flock(descriptor, LOCK_EX | LOCK_NB) == 0 { return descriptor }
+            usleep(50_000)
+        }
+        close(descriptor)
+        throw CloudError(
+            .serviceBusy, "Another nephos init makes a deployment in this folder. Run this again.",
+            details: ["deployment": directory])
+    }
+
     func beginMaking() throws(CloudError) {
         do { try AtomicFile.write(Data(), to: makingPath, mode: 0o600) } catch {
             throw CloudError(
