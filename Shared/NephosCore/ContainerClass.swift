@@ -17,23 +17,31 @@ public struct ContainerClass: Hashable, Sendable {
     public let itemsMax: Int?
     /// How long a file is kept. Nil: until it is removed.
     public let itemLifetime: Duration?
+    /// How long something stays in the trash, and after that is removed for good; and how long former versions are kept:
+    /// in days, unless the operator says otherwise.
+    public let trashDays: Int
+    public let versionDays: Int
 
     /// What a person works with.
     public static let documents = ContainerClass(
         name: "documents", number: 0, countsOnPlan: true, hasDocuments: true, versionsMax: DocumentLimits.versionsMax,
-        contentBytesMax: DocumentLimits.contentBytesMax, itemsMax: nil, itemLifetime: nil)
+        contentBytesMax: DocumentLimits.contentBytesMax, itemsMax: nil, itemLifetime: nil, trashDays: 30,
+        versionDays: 365)
     /// Copies of what lies elsewhere.
     public static let backup = ContainerClass(
         name: "backup", number: 1, countsOnPlan: true, hasDocuments: false, versionsMax: 10,
-        contentBytesMax: DocumentLimits.contentBytesMax, itemsMax: nil, itemLifetime: nil)
+        contentBytesMax: DocumentLimits.contentBytesMax, itemsMax: nil, itemLifetime: nil, trashDays: 30,
+        versionDays: 365)
     /// What passes by.
     public static let stream = ContainerClass(
         name: "stream", number: 2, countsOnPlan: false, hasDocuments: true, versionsMax: 1,
-        contentBytesMax: 50_000_000, itemsMax: 1000, itemLifetime: .seconds(30 * 24 * 3600))
+        contentBytesMax: 50_000_000, itemsMax: 1000, itemLifetime: .seconds(30 * 24 * 3600),
+        trashDays: 7, versionDays: 30)
     /// What one owns, and can get again.
     public static let library = ContainerClass(
         name: "library", number: 3, countsOnPlan: false, hasDocuments: true, versionsMax: DocumentLimits.versionsMax,
-        contentBytesMax: DocumentLimits.contentBytesMax, itemsMax: nil, itemLifetime: nil)
+        contentBytesMax: DocumentLimits.contentBytesMax, itemsMax: nil, itemLifetime: nil, trashDays: 30,
+        versionDays: 365)
 
     public static let all: [ContainerClass] = [.documents, .backup, .stream, .library]
 
@@ -51,8 +59,9 @@ public struct ContainerClass: Hashable, Sendable {
 
     private init(
         name: String, number: UInt8, countsOnPlan: Bool, hasDocuments: Bool, versionsMax: Int,
-        contentBytesMax: UInt64, itemsMax: Int?, itemLifetime: Duration?
+        contentBytesMax: UInt64, itemsMax: Int?, itemLifetime: Duration?, trashDays: Int, versionDays: Int
     ) {
+        (self.trashDays, self.versionDays) = (trashDays, versionDays)
         self.name = name
         self.number = number
         self.countsOnPlan = countsOnPlan

@@ -30,8 +30,8 @@ public enum DocumentLimits {
     public static let looksMax = 5000
     /// Bytes of the items that a service looks up for one batch, as they are stored.
     public static let looksBytesMax = 16 << 20
-    /// How long something stays in the trash, and after that is removed for good.
-    public static let trashRetention: Duration = .seconds(30 * 24 * 3600)
+    /// Days that the operator may say how long something stays in the trash, and former versions are kept.
+    public static let retentionDaysMax = 3650
     /// A content that goes with its item.
     public static let inlineBytesMax = 4096
     /// A content, in bytes.

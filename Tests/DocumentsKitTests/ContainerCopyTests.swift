@@ -208,6 +208,18 @@ import Testing
             #expect(try await one.paths().isEmpty)
             #expect(try await one.container.status().leaving.isEmpty)
             #expect(try await one.container.deletedItems().first?.items.map(\.path) == ["/Documents/a"])
+            // It is not missing anywhere: on no device it is what is brought back, unless it is named.
+            for device in [one, two] {
+                try await device.settle()
+                let left = try #require(try await device.container.deletedItems().first)
+                #expect(left.movedTo == other.id)
+                let error = await #expect(throws: CloudError.self) { try await device.container.restore() }
+                #expect(error?.code == .unknownItem)
+            }
+            try await two.container.put(Data("1".utf8), at: "b")
+            try await two.container.trash(["b"])
+            #expect(try await two.container.restore().map(\.path) == ["/Documents/b"])
+            try await two.container.trash(["b"])
             try await two.settle()
             #expect(try await two.paths().isEmpty)
             #expect(try await two.openOther().read("a/x") == content)

@@ -191,6 +191,14 @@ import Testing
                     member, of: found.item.id, to: local, followsLinks: false, timeout: .seconds(30))
                 #expect(try Data(contentsOf: URL(fileURLWithPath: local.text)) == content)
             }
+            let named = folder + "/attributed"
+            var attributed = file
+            attributed.attributes = [Data("user.colour".utf8): Data("red".utf8)]
+            try await two.container.get(
+                attributed, of: found.item.id, to: LocalPath(named), followsLinks: false, timeout: .seconds(30))
+            let attributes = try ExtendedAttributes.read(named)
+            #expect(attributes.map { Data($0.name) } == [Data("user.colour".utf8)])
+            #expect(attributes.map { Data($0.value) } == [Data("red".utf8)])
             try await two.container.get(
                 members[5], of: found.item.id, to: local, followsLinks: false, timeout: .seconds(30))
             #expect(try FileManager.default.destinationOfSymbolicLink(atPath: local.text) == "/etc/passwd")

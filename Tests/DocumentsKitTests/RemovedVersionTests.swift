@@ -172,6 +172,30 @@ import Testing
         }
     }
 
+    /// Where too much waits it waits until there is room, and it ends where nothing moves.
+    @Test func allOfAContainerGoInStepsWhereTooMuchWaits() async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.settle()
+            for number in 0..<12 {
+                for text in ["a", "b"] { try await one.container.put(Data(text.utf8), at: "y\(number)") }
+            }
+            try await one.settle()
+            one.setOffline(true)
+            for number in 0..<5 { try await one.container.makeFolder(at: "f\(number)") }
+            let error = await #expect(throws: CloudError.self) {
+                try await one.container.removeOtherVersions(stepMax: 5, pendingMax: 4, patience: .seconds(2))
+            }
+            #expect(error?.code == .serviceBusy && error?.details["pending_max"] == "4")
+            one.setOffline(false)
+            #expect(
+                try await one.container.removeOtherVersions(stepMax: 5, pendingMax: 4, patience: .seconds(30)) == 12)
+            try await one.settle()
+            #expect(try await one.container.usage(timeout: .seconds(10)).versionBytes == 0)
+            #expect(try await one.container.versions(of: "y7").count == 1)
+        }
+    }
+
     @Test func allOfAContainerGoAtOnce() async throws {
         try await withContainers { cloud in
             let one = try await cloud.open()

@@ -210,6 +210,53 @@ import Testing
         expect(.unknownItem) { try here.apply([.create(file, "b", in: folder, .inline("x"))]) }
     }
 
+    // MARK: Retention
+
+    /// A stream's seven days, and what the operator says; what lies there already keeps its time.
+    @Test func whatLiesInTheTrashStaysForAsLongAsItsContainerSays() throws {
+        for (days, trash) in [(UInt32(0), UInt32(7)), (2, 2), (90, 90)] {
+            try house.define("T.shared", .stream, trashDays: days, versionDays: 3)
+            #expect(try here.info().trashDays == trash && here.info().versionDays == 3)
+            let folder = try here.makeFolder("\(days)")
+            try here.apply([.trash(folder)])
+            // What is said later is for what comes later.
+            try house.define("T.shared", .stream, trashDays: 1)
+            for (offset, isThere) in [(Int(trash) - 1, true), (Int(trash) + 1, false)] {
+                house.cloud.setClockOffset(of: .documents, .seconds(offset * 24 * 3600))
+                house.cloud.network.run(for: .seconds(90))
+                house.cloud.setClockOffset(of: .documents, .zero)
+                let device = try house.device()
+                device.container = "T.shared"
+                #expect(try device.list().keys.contains(folder) == isThere, "\(days), \(offset)")
+            }
+        }
+        #expect(try house.retention("T.shared") == [1, 0])
+    }
+
+    @Test func formerVersionsAreKeptForAsLongAsTheOperatorSays() throws {
+        try house.define("T.shared", .documents, versionDays: 2)
+        let file = try here.makeFile("a", "0")
+        var left: [String] = []
+        for (day, text) in [(0, "1"), (1, "2"), (3, "3"), (6, "4")] {
+            for service in [ServiceName.identity, .documents] {
+                house.cloud.setClockOffset(of: service, .seconds(day * 24 * 3600 + 7200))
+            }
+            let device = try house.device()
+            device.container = "T.shared"
+            try device.apply([.replace(file, .inline(text, base: device.item(file).content.version))])
+            left = try device.versions(of: file).map(\.text)
+        }
+        // What the newest was made from stays.
+        #expect(left == ["4", "3"])
+    }
+
+    @Test func daysThatCannotBeMeantAreRefused() throws {
+        expect(.invalidArguments) { try house.define("T.shared", .documents, trashDays: 3651) }
+        expect(.invalidArguments) { try house.define("T.shared", .documents, versionDays: .max) }
+        try house.define("T.shared", .documents, trashDays: 3650, versionDays: 3650)
+        #expect(try here.info().trashDays == 3650 && here.info().versionDays == 3650)
+    }
+
     // MARK: Libraries
 
     @Test func aLibraryCountsBesideThePlanAndIsKept() throws {
@@ -225,16 +272,24 @@ import Testing
 }
 
 extension ContainerHouse {
+    /// What is said of trash and versions, in days.
+    func retention(_ container: String) throws -> [UInt32] {
+        let reply = try cloud.operate("ListContainers", WireListContainers(), as: WireListContainersReply.self)
+        return reply.definitions.first { $0.containerID == container }.map { [$0.trashDays, $0.versionDays] } ?? []
+    }
+
     /// Says what a container is, as the operator, and waits until documents has heard it.
     func define(
         _ container: String, _ containerClass: WireContainerClass, names: WireContainerNames = .folded,
-        writer: String = ""
+        writer: String = "", trashDays: UInt32 = 0, versionDays: UInt32 = 0
     ) throws {
         var request = WireSaveContainer()
         request.definition.containerID = container
         request.definition.containerClass = containerClass
         request.definition.names = names
         request.definition.writerApp = writer
+        request.definition.trashDays = trashDays
+        request.definition.versionDays = versionDays
         try cloud.operate("SaveContainer", request, as: WireSaveContainerReply.self)
         cloud.network.run(for: .seconds(2))
     }

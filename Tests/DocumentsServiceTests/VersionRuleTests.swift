@@ -27,9 +27,11 @@ import Testing
     private static let all = 1_000_000
 
     private func kept(
-        _ versions: [VersionRule.Version], needed: Set<[UInt8]> = [], at now: Int64 = Self.now, countMax: Int = Self.all
+        _ versions: [VersionRule.Version], needed: Set<[UInt8]> = [], at now: Int64 = Self.now,
+        countMax: Int = Self.all,
+        ageMax: Duration = .seconds(365 * 86_400)
     ) -> [VersionRule.Version] {
-        let gone = VersionRule.superfluous(versions, needed: needed, at: now, countMax: countMax)
+        let gone = VersionRule.superfluous(versions, needed: needed, at: now, countMax: countMax, ageMax: ageMax)
         #expect(Set(gone).count == gone.count)
         return versions.filter { !Set(gone).contains($0.id) }
     }
@@ -53,6 +55,18 @@ import Testing
             let isKept = needed.contains(version.id) || age < 365 * VersionRule.day && hasNewer != true
             #expect(kept.contains(version.id) == isKept, "seed \(seed), version \(index)")
         }
+    }
+
+    /// The operator may say how old versions get, also more than a year.
+    @Test(arguments: [1, 10, 100, 1000]) func noneIsOlderThanTheOperatorSays(days: Int) {
+        let versions = versions(3, until: Self.now)
+        let least = Self.now - Int64(days) * VersionRule.day
+        let left = kept(versions, ageMax: .seconds(days * 86_400))
+        #expect(left.allSatisfy { $0.committed > least })
+        #expect(
+            left.map(\.id)
+                == kept(versions, ageMax: .seconds(10_000 * 86_400)).filter { $0.committed > least }.map(\.id))
+        if days > 365 { #expect(left.contains { $0.committed < Self.now - 400 * VersionRule.day }) }
     }
 
     /// What is left does not depend on when, or how often, it was looked.

@@ -28,18 +28,24 @@ struct ContainerCommand: ParsableCommand {
         var names: String
         /// The only app that changes it.
         var writer: String?
+        /// How long it is kept.
+        var trashDays: Int
+        var versionDays: Int
 
         init(_ definition: WireContainerDefinition) {
             container = definition.containerID
             containerClass = ContainerClass(definition.containerClass)?.name ?? "unknown"
             names = definition.names == .bytes ? "bytes" : "folded"
             writer = definition.writerApp.isEmpty ? nil : definition.writerApp
+            let known = ContainerClass(definition.containerClass) ?? .documents
+            trashDays = definition.trashDays > 0 ? Int(definition.trashDays) : known.trashDays
+            versionDays = definition.versionDays > 0 ? Int(definition.versionDays) : known.versionDays
         }
 
         private enum CodingKeys: String, CodingKey {
             case container
             case containerClass = "class"
-            case names, writer
+            case names, writer, trashDays, versionDays
         }
     }
 
@@ -48,11 +54,13 @@ struct ContainerCommand: ParsableCommand {
             abstract: "Say what a container is, in place of what was said before.",
             discussion: """
                 Class and names hold for accounts that have not begun to use the container; those that have keep theirs \
-                for ever. Who may change it holds for all, within seconds.
+                for ever. Who may change it holds for all, within seconds; so does how long former versions are kept, and \
+                what comes into the trash from then on.
 
                 documents: files of a person; counts on the plan. backup: counts too, keeps 10 versions of a content, and \
                 has no folder Documents. stream: the newest 1000 files, for 30 days, of 50 MB at most; counts on a bound of \
-                its own. library: is kept until it is removed, and counts on a bound of its own.
+                its own. library: is kept until it is removed, and counts on a bound of its own. What lies in the trash is \
+                removed after 30 days (stream: 7), former versions after a year.
                 """)
 
         @Argument(help: "The container's id: a team's prefix and a name, such as A1B2C3.com.example.notes.")
@@ -63,8 +71,20 @@ struct ContainerCommand: ParsableCommand {
         var names = Names.folded
         @Option(help: "The only app that changes it; others that list it read (default: each app that lists it).")
         var writer: String?
+        @Option(help: "Days that something stays in the trash, 1 to 3650 (default: as the class has it).")
+        var trashDays: Int?
+        @Option(help: "Days that former versions are kept, 1 to 3650 (default: as the class has it).")
+        var versionDays: Int?
         @OptionGroup var deployment: DeploymentOptions
         @OptionGroup var output: OutputOptions
+
+        func validate() throws {
+            for days in [trashDays, versionDays].compactMap({ $0 }) {
+                guard 1...DocumentLimits.retentionDaysMax ~= days else {
+                    throw ValidationError("It is kept for 1 to \(DocumentLimits.retentionDaysMax) days.")
+                }
+            }
+        }
 
         func run() throws {
             var request = WireSaveContainer()
@@ -72,6 +92,8 @@ struct ContainerCommand: ParsableCommand {
             request.definition.containerClass = containerClass.wire
             request.definition.names = names.wire
             request.definition.writerApp = writer ?? ""
+            request.definition.trashDays = UInt32(trashDays ?? 0)
+            request.definition.versionDays = UInt32(versionDays ?? 0)
             let reply = try OperatorConnection(directory: deployment.directory)
                 .call(.identity, request, returning: WireSaveContainerReply.self)
             let row = Row(reply.definition)
@@ -79,7 +101,8 @@ struct ContainerCommand: ParsableCommand {
                 row,
                 text: """
                     \(row.container) is a container of the class \(row.containerClass), with \(row.names) names, for \
-                    accounts that begin from now on.
+                    accounts that begin from now on. What lies in the trash is kept for \(row.trashDays) days, former \
+                    versions for \(row.versionDays).
                     """)
         }
     }
@@ -104,8 +127,13 @@ struct ContainerCommand: ParsableCommand {
             try output.print(
                 rows,
                 text: table(
-                    ["CONTAINER", "CLASS", "NAMES", "CHANGED BY"],
-                    rows.map { [$0.container, $0.containerClass, $0.names, $0.writer ?? "each app that lists it"] }))
+                    ["CONTAINER", "CLASS", "NAMES", "TRASH", "VERSIONS", "CHANGED BY"],
+                    rows.map {
+                        [
+                            $0.container, $0.containerClass, $0.names, "\($0.trashDays) days", "\($0.versionDays) days",
+                            $0.writer ?? "each app that lists it",
+                        ]
+                    }))
         }
     }
 }

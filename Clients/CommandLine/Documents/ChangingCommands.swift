@@ -198,7 +198,10 @@ extension DocumentsCommand {
     struct Undo: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Bring back what was deleted with one command.",
-            discussion: "Where something has taken a name meanwhile, what comes back gets another.")
+            discussion: """
+                Where something has taken a name meanwhile, what comes back gets another. What was moved to another \
+                container comes back only by its batch.
+                """)
 
         @Argument(help: "The batch, as nephos docs deleted lists it (default: what was deleted last).")
         var batch: String?

@@ -147,6 +147,8 @@ extension DocumentsCommand {
         struct Row: Encodable {
             var batch: String
             var trashed: UInt64?
+            /// The container that it was moved to.
+            var movedTo: String?
             var items: [DocumentRow]
         }
 
@@ -156,14 +158,14 @@ extension DocumentsCommand {
                 let rows = batches.map { batch in
                     [
                         batch.trashed.map { describe($0) } ?? "waits to be sent", batch.batch.description,
-                        listed(batch.items.map(\.path)),
+                        listed(batch.items.map(\.path)) + (batch.movedTo.map { ", moved to \(inLine($0))" } ?? ""),
                     ]
                 }
                 try output.print(
                     batches.map { batch in
                         Row(
                             batch: batch.batch.description, trashed: batch.trashed?.milliseconds,
-                            items: batch.items.map(DocumentRow.init))
+                            movedTo: batch.movedTo, items: batch.items.map(DocumentRow.init))
                     },
                     text: rows.isEmpty ? "Nothing lies in the trash." : table(["DELETED", "BATCH", "WHAT"], rows))
             }

@@ -181,6 +181,8 @@ public final class DocumentsService: CloudService {
             opener: try container.opener(), digestKey: try container.setting()?.digestKey ?? [], rules: rules,
             isReadOnly: !container.definition.isChanged(by: caller.app),
             countedBytes: try transfers.countedBytes(of: scope, in: transaction),
+            trashRetention: container.trashRetention(rules.containerClass),
+            versionRetention: container.versionRetention(rules.containerClass),
             classBytesMax: configuration.room(of: rules.containerClass).bytesMax,
             damaged: try transfers.damagedChunks(
                 of: scope, limit: DocumentLimits.damagedChunksMax, in: transaction))

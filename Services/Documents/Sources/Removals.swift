@@ -100,8 +100,7 @@ extension DocumentsService {
     /// - Returns: Whether there was any.
     private func emptyTrash(in transaction: any HandlerTransaction) throws -> Bool {
         guard let now = runtime?.loop.wallClock.now else { return false }
-        let old = try ContainerRows.trashed(
-            before: now.advanced(by: .zero - DocumentLimits.trashRetention), limit: Self.step, in: transaction)
+        let old = try ContainerRows.trashed(until: now, limit: Self.step, in: transaction)
         for (scope, items) in Dictionary(grouping: old, by: \.scope) {
             let container = try container(scope, transaction)
             try publish(items.compactMap { try end($0.item, in: container) }, in: container)

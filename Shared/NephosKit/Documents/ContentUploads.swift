@@ -55,6 +55,9 @@ final class ContentUploads {
     /// Whether the contents of the request at this position are on their way.
     func isRunning(_ position: Int64) -> Bool { running.contains { $0.operation.position == position && !$0.isIdle } }
 
+    /// Whether contents of any request are.
+    var isBusy: Bool { running.contains { !$0.isIdle } }
+
     func isOn(_ upload: ContentUpload?) -> Bool { running.contains { $0 === upload } }
 
     // MARK: Beginning

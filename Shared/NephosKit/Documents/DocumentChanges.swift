@@ -37,6 +37,7 @@ enum DocumentChanges {
             guard !item.hasTrash else { break }
             item.trash = trash.note
             item.trash.batch = trash.batch
+            item.trash.movedTo = trash.movedTo
         case .restore: item.clearTrash()
         case .remove: return nil
         case .resolve(let resolve): item.conflicts.removeAll { resolve.versions.contains($0.version) }
@@ -162,6 +163,7 @@ enum DocumentChanges {
     private static func trash(_ note: WireTrashNote) -> WireTrashItem {
         var trash = WireTrashItem()
         trash.batch = note.batch
+        trash.movedTo = note.movedTo
         if note.seal != 0 { trash.note = note }
         return trash
     }

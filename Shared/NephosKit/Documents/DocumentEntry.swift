@@ -160,6 +160,8 @@ public struct DeletedDocuments: Hashable, Sendable {
     public var batch: DocumentID
     /// When, by the server's clock; nil: the server does not know yet.
     public var trashed: Timestamp?
+    /// The container that it was moved to; nil: it was deleted.
+    public var movedTo: String?
     /// What was deleted by itself; what is in a folder goes with it.
     public var items: [DocumentEntry]
 }

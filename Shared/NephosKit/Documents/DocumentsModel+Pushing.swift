@@ -55,7 +55,9 @@ extension DocumentsModel {
             guard isHeld || held.concerns(footprint) else { continue }
             held.add(footprint, isForContent: isHeld)
             preparations[operation.position] =
-                !isHeld ? .behind : uploads.isRunning(operation.position) ? .sending : .waiting
+                !isHeld
+                ? .behind
+                : uploads.isRunning(operation.position) ? .sending : uploads.isBusy ? .waiting : .unsent
         }
         return preparations
     }

@@ -180,8 +180,9 @@ extension DocumentTransaction {
     /// - Parameter batch: Nil: the newest.
     /// - Throws: ``CloudError`` `.unknownItem`.
     func batch(_ batch: DocumentID?) throws -> [HeldDocument] {
-        guard let batch = try batch ?? deleted().first?.batch else {
-            throw CloudError(.unknownItem, "Nothing lies in the trash.")
+        // What was moved to another container is not missing anywhere.
+        guard let batch = try batch ?? deleted().first(where: { $0.movedTo == nil })?.batch else {
+            throw CloudError(.unknownItem, "Nothing that was deleted lies in the trash.")
         }
         let items = try trashed(batch: batch)
         guard !items.isEmpty else {

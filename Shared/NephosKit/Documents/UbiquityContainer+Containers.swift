@@ -54,8 +54,9 @@ extension UbiquityContainer {
                     .limitExceeded, "Too much of the folder waits to be sent. Wait until it is, and move it then.",
                     details: ["maximum": "\(DocumentLimits.seenMax)"])
             }
-            let move = DocumentTransaction.Move(
-                source: id, item: item, change: try source.trashing(item, batch: engine.makeDocumentID()))
+            var leaving = try source.trashing(item, batch: engine.makeDocumentID())
+            leaving.trash.movedTo = other.id
+            let move = DocumentTransaction.Move(source: id, item: item, change: leaving)
             if let waiting {
                 try source.other(other.id).add(move, waitingFor: waiting)
             } else {

@@ -16,6 +16,9 @@ public struct ContainerDefinition: Hashable, Sendable {
     public var countedBytes: UInt64
     /// Bytes that all containers of the class may have together; nil: it counts on the plan.
     public var classBytesMax: UInt64?
+    /// Days that something stays in the trash before it is removed for good, and that former versions are kept.
+    public var trashDays: Int
+    public var versionDays: Int
 }
 
 extension UbiquityContainer {
@@ -38,7 +41,9 @@ extension DocumentTransaction {
         }
         return ContainerDefinition(
             containerClass: containerClass, foldsNames: try rule() == .folded, isReadOnly: info.readOnly,
-            countedBytes: info.countedBytes, classBytesMax: info.classBytesMax > 0 ? info.classBytesMax : nil)
+            countedBytes: info.countedBytes, classBytesMax: info.classBytesMax > 0 ? info.classBytesMax : nil,
+            trashDays: info.trashDays > 0 ? Int(info.trashDays) : containerClass.trashDays,
+            versionDays: info.versionDays > 0 ? Int(info.versionDays) : containerClass.versionDays)
     }
 
     /// The same check as the service's, before anything is stored here.

@@ -1,5 +1,6 @@
 import Foundation
 package import NephosCore
+import NephosFiles
 import NephosWire
 
 /// What a path means that leads to a package, or into one: `Letters/a.bundle/Contents`.
@@ -79,10 +80,22 @@ extension UbiquityContainer {
                 onProgress(UInt64(done), member.size)
             }
             guard UInt64(done) == member.size else { throw ContentReading.damaged }
+            try Self.setAttributes(member.attributes, of: part)
             Self.setModified(member.modified?.nanoseconds ?? 0, of: part.descriptor)
             try part.keepAccess()
             try part.flush()
             try part.takePlace()
         } catch { throw LocalFailure.error(of: error, at: nil) }
+    }
+
+    private static func setAttributes(_ attributes: [Data: Data], of part: PartFile) throws(CloudError) {
+        for (name, value) in attributes {
+            do throws(ExtendedAttributes.Failure) {
+                try ExtendedAttributes.set([UInt8](name), to: [UInt8](value), of: part.descriptor)
+            } catch {
+                errno = error.number
+                throw ContentFolder.failure(part.name)
+            }
+        }
     }
 }

@@ -48,18 +48,58 @@ extension UbiquityContainer {
 
     /// The same for each item of the container, those in the trash among them.
     ///
+    /// In steps, each of some thousands of items, of which what is done stays done. Where too much waits to be sent for
+    /// the next one, it waits until there is room, for as long as something moves.
+    ///
+    /// - Parameter patience: How long nothing may move then.
     /// - Returns: How many items have a content, and may have had other versions.
-    /// - Throws: ``CloudError`` `.serviceBusy`: too much waits to be sent; else as ``item(at:)`` does.
+    /// - Throws: ``CloudError`` `.serviceBusy`: too much waits to be sent, and nothing moves; else as ``item(at:)`` does.
     @discardableResult
-    public func removeOtherVersions() async throws(CloudError) -> Int {
-        try change { draft in
-            var count = 0
-            try draft.documents.eachItem { item in
-                guard item.wire.hasContent else { return }
-                draft.removeOtherVersions(of: item)
-                count += 1
+    public func removeOtherVersions(patience: Duration = .seconds(30)) async throws(CloudError) -> Int {
+        try await removeOtherVersions(stepMax: 20_000, pendingMax: Self.pendingMax, patience: patience)
+    }
+
+    /// - Parameters:
+    ///   - stepMax: Items of one step.
+    ///   - pendingMax: Requests that may wait before it waits itself.
+    func removeOtherVersions(stepMax: Int, pendingMax: Int, patience: Duration) async throws(CloudError) -> Int {
+        let items = try read { documents in
+            var items: [DocumentID] = []
+            try documents.eachItem { if $0.wire.hasContent { items.append($0.id) } }
+            return items
+        }
+        var left = items[...]
+        var count = 0
+        while !left.isEmpty {
+            try await waitForRoom(below: pendingMax, patience)
+            count += try change { draft in
+                // Some may have gone since.
+                let found = try left.prefix(stepMax).compactMap { try draft.documents.document($0) }
+                    .filter(\.wire.hasContent)
+                for item in found { draft.removeOtherVersions(of: item) }
+                return found.count
             }
-            return count
+            left = left.dropFirst(stepMax)
+        }
+        return count
+    }
+
+    /// Waits until fewer requests wait than there may be, with room for a step.
+    private func waitForRoom(below pendingMax: Int, _ patience: Duration) async throws(CloudError) {
+        let most = pendingMax - pendingMax / 10
+        guard try read({ try $0.rows.operationCount() }) > most else { return }
+        var pacings = 0
+        try await waitWhileItMoves(within: patience) {
+            () async throws(CloudError) -> (mark: SendingMark, failure: CloudError)? in
+            guard try await failureToSend(within: .milliseconds(200)) != nil,
+                try read({ try $0.rows.operationCount() }) > most
+            else { return nil }
+            return (
+                try await sendingMark(&pacings).mark,
+                CloudError(
+                    .serviceBusy, "Too many changes wait to be sent. Connect, and try again.",
+                    details: ["pending_max": "\(pendingMax)"])
+            )
         }
     }
 }

@@ -161,7 +161,7 @@ public final class UbiquityContainer: Sendable {
     }
 
     /// Requests of one container that may wait.
-    private static let pendingMax = 100_000
+    static let pendingMax = 100_000
 
     /// Changes something, all or nothing, and sends it when it can be.
     func change<Value>(
@@ -229,10 +229,15 @@ extension DocumentTransaction {
 
     /// What lies in the trash, the newest first. What the server has not heard of yet is the newest.
     func deleted() throws -> [DeletedDocuments] {
-        let items = try trashed().compactMap { try entry($0) }
+        let trashed = try trashed()
+        let targets = Dictionary(trashed.map { ($0.wire.trash.batch, $0.wire.trash.movedTo) }) { first, _ in first }
+        let items = try trashed.compactMap { try entry($0) }
         let batches = Dictionary(grouping: items) { $0.trashBatch ?? $0.id }
         return batches.map { batch, items in
-            DeletedDocuments(batch: batch, trashed: items.compactMap(\.trashed).max(), items: items)
+            let target = targets[batch.wire] ?? ""
+            return DeletedDocuments(
+                batch: batch, trashed: items.compactMap(\.trashed).max(), movedTo: target.isEmpty ? nil : target,
+                items: items)
         }.sorted { left, right in
             guard let first = left.trashed else { return right.trashed != nil || left.batch < right.batch }
             guard let second = right.trashed else { return false }

@@ -100,7 +100,9 @@ final class BulkFetching {
         else { return }
         // What was lost may have used up what the service may send.
         let more = granted + BulkLimits.counted(BulkLimits.chunkBytesMax)
-        guard client.send(BulkFrame.control(.credit, pass.ticket, number: UInt64(more)), as: pass.ticket) else { return }
+        guard client.send(BulkFrame.control(.credit, pass.ticket, number: UInt64(more)), as: pass.ticket) else {
+            return
+        }
         granted = more
         let number = client.nextNumber()
         let frame = BulkFrame.control(.get, pass.ticket, number: number, chunk: request.chunk)

@@ -3,6 +3,7 @@ import NephosCore
 /// What has to be done before an operation can be sent.
 enum Preparation: String, CaseIterable {
     case sending = "Its content is being sent."
+    case unsent = "Its content waits to be sent."
     case waiting = "Its content waits for that of others."
     case behind = "It waits for the content of another."
     case paused = "The sync of the item is paused. Resume it."

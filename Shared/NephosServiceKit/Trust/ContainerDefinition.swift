@@ -9,6 +9,9 @@ public struct ContainerDefinition: Hashable, Sendable {
     public var foldsNames: Bool
     /// The only app that changes it; nil: each that lists it.
     public var writer: AppID?
+    /// Days that something stays in the trash, and that former versions are kept; nil: as the class says.
+    public var trashDays: Int?
+    public var versionDays: Int?
     /// Rises with each change; of two, the one with the higher version counts.
     public var version: UInt64
 
@@ -16,7 +19,11 @@ public struct ContainerDefinition: Hashable, Sendable {
     public static let standard = ContainerDefinition(
         containerClass: .documents, foldsNames: true, writer: nil, version: 0)
 
-    public init(containerClass: ContainerClass?, foldsNames: Bool, writer: AppID?, version: UInt64) {
+    public init(
+        containerClass: ContainerClass?, foldsNames: Bool, writer: AppID?, trashDays: Int? = nil,
+        versionDays: Int? = nil, version: UInt64
+    ) {
+        (self.trashDays, self.versionDays) = (trashDays, versionDays)
         self.containerClass = containerClass
         self.foldsNames = foldsNames
         self.writer = writer
@@ -26,7 +33,12 @@ public struct ContainerDefinition: Hashable, Sendable {
     public init(_ wire: WireContainerDefinition) {
         self.init(
             containerClass: ContainerClass(wire.containerClass), foldsNames: wire.names != .bytes,
-            writer: wire.writerApp.isEmpty ? nil : AppID(wire.writerApp), version: wire.version)
+            writer: wire.writerApp.isEmpty ? nil : AppID(wire.writerApp), trashDays: Self.days(wire.trashDays),
+            versionDays: Self.days(wire.versionDays), version: wire.version)
+    }
+
+    private static func days(_ days: UInt32) -> Int? {
+        days == 0 ? nil : min(Int(days), DocumentLimits.retentionDaysMax)
     }
 
     /// Whether the app may change it.
@@ -40,6 +52,8 @@ extension WireContainerDefinition {
         containerClass = definition.containerClass?.wire ?? .unspecified
         names = definition.foldsNames ? .folded : .bytes
         writerApp = definition.writer?.rawValue ?? ""
+        trashDays = UInt32(clamping: definition.trashDays ?? 0)
+        versionDays = UInt32(clamping: definition.versionDays ?? 0)
         version = definition.version
     }
 }

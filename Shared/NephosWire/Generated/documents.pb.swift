@@ -386,6 +386,9 @@ public nonisolated struct WireTrashNote: Sendable {
   /// By which the service knows these three again, of this batch and item (see "Offering again"). Keep it.
   public var seal: UInt64 = 0
 
+  /// The container that it was moved to: this is no deletion that a person would bring back. Empty: none.
+  public var movedTo: String = String()
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -838,6 +841,9 @@ public nonisolated struct WireTrashItem: Sendable {
   public var hasNote: Bool {self._note != nil}
   /// Clears the value of `note`. Subsequent reads from it will return its default value.
   public mutating func clearNote() {self._note = nil}
+
+  /// As in TrashNote: 255 bytes at most.
+  public var movedTo: String = String()
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -1837,7 +1843,7 @@ nonisolated extension WireExtendedAttribute: SwiftProtobuf.Message, SwiftProtobu
 
 nonisolated extension WireTrashNote: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".TrashNote"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}batch\0\u{3}device_id\0\u{1}trashed\0\u{3}app_id\0\u{1}seal\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}batch\0\u{3}device_id\0\u{1}trashed\0\u{3}app_id\0\u{1}seal\0\u{3}moved_to\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1850,6 +1856,7 @@ nonisolated extension WireTrashNote: SwiftProtobuf.Message, SwiftProtobuf._Messa
       case 3: try { try decoder.decodeSingularSInt64Field(value: &self.trashed) }()
       case 4: try { try decoder.decodeSingularStringField(value: &self.appID) }()
       case 5: try { try decoder.decodeSingularFixed64Field(value: &self.seal) }()
+      case 6: try { try decoder.decodeSingularStringField(value: &self.movedTo) }()
       default: break
       }
     }
@@ -1871,6 +1878,9 @@ nonisolated extension WireTrashNote: SwiftProtobuf.Message, SwiftProtobuf._Messa
     if self.seal != 0 {
       try visitor.visitSingularFixed64Field(value: self.seal, fieldNumber: 5)
     }
+    if !self.movedTo.isEmpty {
+      try visitor.visitSingularStringField(value: self.movedTo, fieldNumber: 6)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -1880,6 +1890,7 @@ nonisolated extension WireTrashNote: SwiftProtobuf.Message, SwiftProtobuf._Messa
     if lhs.trashed != rhs.trashed {return false}
     if lhs.appID != rhs.appID {return false}
     if lhs.seal != rhs.seal {return false}
+    if lhs.movedTo != rhs.movedTo {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -2569,7 +2580,7 @@ nonisolated extension WireTagList: SwiftProtobuf.Message, SwiftProtobuf._Message
 
 nonisolated extension WireTrashItem: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".TrashItem"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}batch\0\u{1}base\0\u{1}seen\0\u{1}changed\0\u{1}note\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}batch\0\u{1}base\0\u{1}seen\0\u{1}changed\0\u{1}note\0\u{3}moved_to\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2582,6 +2593,7 @@ nonisolated extension WireTrashItem: SwiftProtobuf.Message, SwiftProtobuf._Messa
       case 3: try { try decoder.decodeSingularMessageField(value: &self._seen) }()
       case 4: try { try decoder.decodeRepeatedMessageField(value: &self.changed) }()
       case 5: try { try decoder.decodeSingularMessageField(value: &self._note) }()
+      case 6: try { try decoder.decodeSingularStringField(value: &self.movedTo) }()
       default: break
       }
     }
@@ -2607,6 +2619,9 @@ nonisolated extension WireTrashItem: SwiftProtobuf.Message, SwiftProtobuf._Messa
     try { if let v = self._note {
       try visitor.visitSingularMessageField(value: v, fieldNumber: 5)
     } }()
+    if !self.movedTo.isEmpty {
+      try visitor.visitSingularStringField(value: self.movedTo, fieldNumber: 6)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -2616,6 +2631,7 @@ nonisolated extension WireTrashItem: SwiftProtobuf.Message, SwiftProtobuf._Messa
     if lhs._seen != rhs._seen {return false}
     if lhs.changed != rhs.changed {return false}
     if lhs._note != rhs._note {return false}
+    if lhs.movedTo != rhs.movedTo {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

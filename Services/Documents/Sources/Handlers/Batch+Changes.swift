@@ -177,7 +177,13 @@ extension Batch {
         guard request.base.isEmpty || request.base == item.content.version else { throw Self.changedMeanwhile(id) }
         if item.kind == .folder, request.hasSeen { try checkUnchanged(id, since: request) }
         try leave(item)
+        guard request.movedTo.utf8.count <= DocumentLimits.nameBytesMax else {
+            throw CloudError(
+                .invalidArguments, "A container's id has \(DocumentLimits.nameBytesMax) bytes at most.",
+                details: ["argument": "moved_to"])
+        }
         item.trash = try trashed(request.note, request.batch, id)
+        item.trash.movedTo = request.movedTo
         trashed[id] = Timestamp(stamped: item.trash.trashed)
         set(item, id)
     }

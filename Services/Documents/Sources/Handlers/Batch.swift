@@ -288,7 +288,7 @@ final class Batch {
                 if isThere { try rows.addChild(item, of: folder) } else { try rows.removeChild(item, of: folder) }
             }
         }
-        for (id, time) in trashed { try rows.setTrashed(id, at: time) }
+        for (id, time) in trashed { try rows.setTrashed(id, at: time, for: container.trashRetention(containerClass)) }
         for id in announced {
             try rows.setAnnounced(
                 id, until: (items[id] ?? nil).flatMap { AnnouncementRule.firstEnd(of: $0.announcements) })
@@ -335,7 +335,8 @@ final class Batch {
             let superfluous = VersionRule.superfluous(
                 try container.versionTimes(of: id),
                 needed: Set(contents.flatMap { [[UInt8]($0.version)] + (keepsFormer ? [[UInt8]($0.base)] : []) }),
-                at: writer.now.nanoseconds, countMax: containerClass.versionsMax)
+                at: writer.now.nanoseconds, countMax: containerClass.versionsMax,
+                ageMax: container.versionRetention(containerClass))
             for version in superfluous { old += try takeVersion(version, of: id) }
         }
         return old

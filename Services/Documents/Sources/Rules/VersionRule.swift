@@ -16,7 +16,7 @@ enum VersionRule {
     static let hour = 3600 * second
     static let day = 24 * hour
     static let week = 7 * day
-    /// Up to which age one of how long a time stays (nil: all do); beyond the last of them nothing does.
+    /// Up to which age one of how long a time stays (nil: all do); beyond the last of them one of as long as there.
     private static let tiers: [(age: Int64, slot: Int64?)] = [
         (day, nil), (7 * day, hour), (30 * day, day), (365 * day, week),
     ]
@@ -29,16 +29,17 @@ enum VersionRule {
     /// - Parameters:
     ///   - versions: The oldest first.
     ///   - needed: Ids of those that stay in any case: the current one, conflicts, and what they were made from.
+    ///   - ageMax: Older ones go, whatever they are beside.
     ///   - countMax: Beyond this those go that have the next one closest behind them: one busy hour does not take the
     ///     place of a year.
     static func superfluous(
-        _ versions: [Version], needed: Set<[UInt8]>, at now: Int64, countMax: Int
+        _ versions: [Version], needed: Set<[UInt8]>, at now: Int64, countMax: Int, ageMax: Duration
     ) -> [[UInt8]] {
         var kept: [Version] = []
         var gone: [[UInt8]] = []
         var next: Int64?
         for version in versions.reversed() {
-            if needed.contains(version.id) || !isOld(version.committed, before: next, at: now) {
+            if needed.contains(version.id) || !isOld(version.committed, before: next, at: now, ageMax.nanoseconds) {
                 kept.append(version)
             } else {
                 gone.append(version.id)
@@ -49,11 +50,11 @@ enum VersionRule {
     }
 
     /// - Parameter next: When the next newer one was committed.
-    private static func isOld(_ committed: Int64, before next: Int64?, at now: Int64) -> Bool {
+    private static func isOld(_ committed: Int64, before next: Int64?, at now: Int64, _ ageMax: Int64) -> Bool {
         let (age, isFarAway) = now.subtractingReportingOverflow(committed)
         guard !isFarAway else { return committed < now }
-        guard let tier = tiers.first(where: { age < $0.age }) else { return true }
-        guard let slot = tier.slot, let next else { return false }
+        guard age < ageMax else { return true }
+        guard let slot = (tiers.first { age < $0.age } ?? tiers[tiers.count - 1]).slot, let next else { return false }
         return next / slot == committed / slot
     }
 

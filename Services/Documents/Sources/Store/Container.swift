@@ -125,6 +125,16 @@ final class Container {
             details: ["container": scope.path.rawValue])
     }
 
+    /// How long what comes into the trash now stays there.
+    func trashRetention(_ containerClass: ContainerClass) -> Duration {
+        .seconds((definition.trashDays ?? containerClass.trashDays) * 24 * 3600)
+    }
+
+    /// How long former versions are kept.
+    func versionRetention(_ containerClass: ContainerClass) -> Duration {
+        .seconds((definition.versionDays ?? containerClass.versionDays) * 24 * 3600)
+    }
+
     // MARK: Items
 
     /// Bytes of an item that are opened in the time of a row.

@@ -16,6 +16,8 @@ struct ContainerPresenter: ScopePresenter {
     /// Another app alone changes it.
     let isReadOnly: Bool
     let countedBytes: UInt64
+    let trashRetention: Duration
+    let versionRetention: Duration
     /// 0: it counts on the plan.
     let classBytesMax: UInt64
     /// Chunks that contents rest on and that were found damaged: the first of them, and whether there are more.
@@ -40,6 +42,8 @@ struct ContainerPresenter: ScopePresenter {
         info.containerClass = rules.containerClass.wire
         info.readOnly = isReadOnly
         info.countedBytes = countedBytes
+        info.trashDays = UInt32(clamping: trashRetention.components.seconds / 86_400)
+        info.versionDays = UInt32(clamping: versionRetention.components.seconds / 86_400)
         info.classBytesMax = classBytesMax
         info.itemCount = UInt32(clamping: head.liveCount)
         info.itemCountMax = UInt32(DocumentLimits.itemCountMax)

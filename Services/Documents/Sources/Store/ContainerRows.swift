@@ -254,23 +254,31 @@ struct ContainerRows {
 
     private static let insertTrashed = SQL(
         """
-        INSERT INTO document_trash (partition_number, owner, container, item, trashed) VALUES (?1, ?2, ?3, ?4, ?5)
-        ON CONFLICT (partition_number, owner, container, item) DO UPDATE SET trashed = excluded.trashed
+        INSERT INTO document_trash (partition_number, owner, container, item, trashed, ends) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+        ON CONFLICT (partition_number, owner, container, item) DO UPDATE SET
+            trashed = excluded.trashed, ends = excluded.ends
         """)
     private static let deleteTrashed = SQL("DELETE FROM document_trash WHERE \(key) AND item = ?4")
     private static let selectTrashed = SQL(
-        "SELECT owner, container, item FROM document_trash WHERE trashed < ?1 ORDER BY trashed LIMIT ?2")
+        "SELECT owner, container, item FROM document_trash WHERE ends < ?1 ORDER BY ends LIMIT ?2")
 
-    /// - Parameter time: Nil: it is not in the trash any more.
-    func setTrashed(_ item: DocumentID, at time: Timestamp?) throws {
+    /// - Parameters:
+    ///   - time: Nil: it is not in the trash any more.
+    ///   - retention: How long it stays there.
+    func setTrashed(_ item: DocumentID, at time: Timestamp?, for retention: Duration = .zero) throws {
         let values = place + [.blob(item.bytes)]
         guard let time else { return _ = try transaction.execute(Self.deleteTrashed, values) }
-        try transaction.execute(Self.insertTrashed, values + [.integer(Int64(clamping: time.milliseconds))])
+        try transaction.execute(
+            Self.insertTrashed,
+            values + [
+                .integer(Int64(clamping: time.milliseconds)),
+                .integer(Int64(clamping: time.advanced(by: retention).milliseconds)),
+            ])
     }
 
-    /// What came into the trash before, the oldest first.
+    /// What has lain in the trash for its time, the first that ended first.
     static func trashed(
-        before time: Timestamp, limit: Int, in transaction: any ReadTransaction
+        until time: Timestamp, limit: Int, in transaction: any ReadTransaction
     ) throws -> [(scope: ScopeName, item: DocumentID)] {
         try transaction.all(
             selectTrashed, [.integer(Int64(clamping: time.milliseconds)), .integer(Int64(limit))], scopedItem

@@ -11,7 +11,7 @@ internal import NephosStorage
 /// - `document_versions`: contents that were committed, sealed. They never change.
 /// - `document_renditions`: further contents of items, sealed, as versions are; which of them has which name is in the
 ///   item.
-/// - `document_trash`: since when an item lies in the trash.
+/// - `document_trash`: since when an item lies in the trash, and until when.
 /// - `document_removals`: folders whose items are still to be removed.
 /// - `document_announcements`: until when a content of an item is said to be on its way: the first of them that expires.
 /// - `document_ended`: items that were removed for good, numbered in the order of that.
@@ -204,6 +204,15 @@ enum DocumentsMigrations {
                 // Bytes; 0: an earlier release has written the row, and nothing was charged for it.
                 "ALTER TABLE document_versions ADD COLUMN counted BIGINT NOT NULL DEFAULT 0",
                 "ALTER TABLE document_links ADD COLUMN counted BIGINT NOT NULL DEFAULT 0",
+            ]),
+        Migration(
+            name: "documents-010-trash-ends",
+            statements: [
+                // Milliseconds since 1970. What an earlier release has put there stays for 30 days.
+                "ALTER TABLE document_trash ADD COLUMN ends BIGINT NOT NULL DEFAULT 0",
+                "UPDATE document_trash SET ends = trashed + 2592000000",
+                "DROP INDEX document_trash_by_time",
+                "CREATE INDEX document_trash_by_end ON document_trash (ends)",
             ]),
     ]
 }

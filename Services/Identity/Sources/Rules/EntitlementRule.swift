@@ -66,8 +66,8 @@ enum EntitlementRule {
 
     /// What a container is, as it is stored.
     ///
-    /// - Throws: ``CloudError`` `.invalidArguments` for a container that is no team's, for a writer of another team, and
-    ///   for a class or a rule that this version does not know.
+    /// - Throws: ``CloudError`` `.invalidArguments` for a container that is no team's, for a writer of another team, for
+    ///   days beyond the bound, and for a class or a rule that this version does not know.
     static func definition(_ wire: WireContainerDefinition, version: UInt64) throws(CloudError) -> ContainerDefinition {
         guard let prefix = prefix(of: wire.containerID) else {
             throw CloudError(
@@ -85,6 +85,13 @@ enum EntitlementRule {
         if case .UNRECOGNIZED = wire.names {
             throw CloudError(
                 .invalidArguments, "Names clash by their bytes, or folded.", details: ["argument": "names"])
+        }
+        for (argument, days) in [("trash_days", wire.trashDays), ("version_days", wire.versionDays)] {
+            guard days <= DocumentLimits.retentionDaysMax else {
+                throw CloudError(
+                    .invalidArguments, "What is removed is kept for 1 to \(DocumentLimits.retentionDaysMax) days.",
+                    details: ["argument": argument, "maximum": "\(DocumentLimits.retentionDaysMax)"])
+            }
         }
         var stored = definition
         stored.version = version

@@ -6,7 +6,7 @@ internal import NephosStorage
 struct ContainerStore {
     let transaction: any Transaction
 
-    private static let columns = "container_id, class, folds_names, writer_app, version"
+    private static let columns = "container_id, class, folds_names, writer_app, version, trash_days, version_days"
     private static let select = SQL("SELECT \(columns) FROM container_definitions WHERE container_id = ?1")
     private static let selectAll = SQL(
         """
@@ -15,10 +15,10 @@ struct ContainerStore {
     private static let selectCount = SQL("SELECT COUNT(*) FROM container_definitions")
     private static let upsert = SQL(
         """
-        INSERT INTO container_definitions (\(columns)) VALUES (?1, ?2, ?3, ?4, ?5)
+        INSERT INTO container_definitions (\(columns)) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
         ON CONFLICT (container_id) DO UPDATE SET
             class = excluded.class, folds_names = excluded.folds_names, writer_app = excluded.writer_app,
-            version = excluded.version
+            version = excluded.version, trash_days = excluded.trash_days, version_days = excluded.version_days
         """)
 
     func definition(of container: ItemName) throws -> ContainerDefinition? {
@@ -41,7 +41,8 @@ struct ContainerStore {
             [
                 .text(container.rawValue), .text((definition.containerClass ?? .documents).name),
                 .integer(definition.foldsNames ? 1 : 0), .text(definition.writer?.rawValue ?? ""),
-                .integer(Int64(clamping: definition.version)),
+                .integer(Int64(clamping: definition.version)), .integer(Int64(definition.trashDays ?? 0)),
+                .integer(Int64(definition.versionDays ?? 0)),
             ])
     }
 
@@ -49,6 +50,10 @@ struct ContainerStore {
         let writer = row.text(3)
         return ContainerDefinition(
             containerClass: ContainerClass(named: row.text(1)), foldsNames: row.integer(2) != 0,
-            writer: writer.isEmpty ? nil : AppID(writer), version: UInt64(clamping: row.integer(4)))
+            writer: writer.isEmpty ? nil : AppID(writer), trashDays: days(row.integer(5)),
+            versionDays: days(row.integer(6)),
+            version: UInt64(clamping: row.integer(4)))
     }
+
+    private static func days(_ days: Int64) -> Int? { days == 0 ? nil : Int(days) }
 }

@@ -173,5 +173,12 @@ enum IdentityMigrations {
                 )
                 """
             ]),
+        Migration(
+            name: "004-retention",
+            statements: [
+                // 0: as the class says.
+                "ALTER TABLE container_definitions ADD COLUMN trash_days BIGINT NOT NULL DEFAULT 0",
+                "ALTER TABLE container_definitions ADD COLUMN version_days BIGINT NOT NULL DEFAULT 0",
+            ]),
     ]
 }
