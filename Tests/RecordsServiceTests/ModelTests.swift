@@ -118,8 +118,9 @@ import Testing
             seen[name] = known.version
         } else if let known, known.version != base, policy == .ifServerRecordUnchanged {
             #expect(code == .serverRecordChanged)
-        } else if !made.parent.isEmpty, model.records[made.parent] == nil && made.parent != name
-            || model.isCircle(name, below: made.parent)
+        } else if !made.parent.isEmpty,
+            model.records[made.parent] == nil && made.parent != name
+                || model.isCircle(name, below: made.parent)
         {
             #expect(code == .referenceViolation)
         } else {
@@ -149,7 +150,9 @@ import Testing
     private func checkRows(
         _ house: RecordHouse, _ device: RecordDevice, _ model: Model, _ stored: [String: WireRecord]
     ) throws {
-        let references = model.records.values.reduce(0) { $0 + ($1.target == nil ? 0 : 1) + ($1.parent.isEmpty ? 0 : 1) }
+        let references = model.records.values.reduce(0) {
+            $0 + ($1.target == nil ? 0 : 1) + ($1.parent.isEmpty ? 0 : 1)
+        }
         #expect(try house.rows(of: "record_references") == Int64(references))
         let records = try stored.reduce(0) {
             $0 + $1.value.countedBytes(ItemName($1.key), encoded: try $1.value.serializedData().count)
