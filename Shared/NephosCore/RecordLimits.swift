@@ -12,10 +12,15 @@ public enum RecordLimits {
     public static let conditionsMax = 100
     /// Bytes of a record's name, a zone's, a type's and a field's.
     public static let nameBytesMax = 255
+    /// Bytes of records, as they are stored, that one request reads, changes or deletes, or that it reads to answer; a
+    /// value of a list counts 4 bytes more. One record always can be.
+    public static let touchedBytesMax = 8 << 20
     /// Fields of a record.
     public static let fieldsMax = 500
-    /// References that delete their record with their target, to one target.
+    /// References that delete their record with their target, to one target; and targets of one record.
     public static let cascadingReferencesMax = 750
+    /// Such references that one request makes and removes.
+    public static let referencesMax = 4000
     /// Records that are deleted with others because they refer to them, by one request.
     public static let cascadeMax = 2000
     /// Parents above one another.
@@ -26,6 +31,8 @@ public enum RecordLimits {
     public static let zoneCountMax = 1000
     /// Bytes of what a device leaves with a change of a zone, to know its own last change again.
     public static let clientTokenBytesMax = 1024
+    /// Devices of which that is kept, of a zone.
+    public static let clientTokensMax = 100
     /// Former versions by which a record knows saves again that come late.
     public static let knownVersionsMax = 8
     /// What a record counts besides its name and its fields, in bytes: its rows.

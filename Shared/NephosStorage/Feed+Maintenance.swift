@@ -70,13 +70,24 @@ extension Feed {
         return try removeAll(ofScopeWithID: id, limit: limit)
     }
 
+    /// Bytes of bodies that are removed at once: to give back the pages of large ones takes time.
+    private static let removedBytesMax = 8 << 20
+
     /// - Returns: Whether there may be more of it.
     private func removeAll(ofScopeWithID scope: Int64, limit: Int) throws -> Bool {
         cache.removeAll()
-        let limit = max(1, limit)
-        try execute(FeedStatements.removeBodies, [.integer(scope), .integer(Int64(limit))])
-        let removed = try execute(FeedStatements.removeItems, [.integer(scope), .integer(Int64(limit))])
-        guard removed < limit else { return true }
+        var (count, bytes) = (0, 0)
+        try query(FeedStatements.bodyLengths, [.integer(scope), .integer(Int64(max(1, limit)))]) {
+            bytes += Int($0.integer(0))
+            guard count == 0 || bytes <= Self.removedBytesMax else { return false }
+            count += 1
+            return true
+        }
+        guard count == 0 else {
+            try execute(FeedStatements.removeBodies, [.integer(scope), .integer(Int64(count))])
+            try execute(FeedStatements.removeItems, [.integer(scope), .integer(Int64(count))])
+            return true
+        }
         try keepHead(ofPartition: Self.partition(ofScopeWithID: scope))
         try execute(FeedStatements.removeScope, [.integer(scope)])
         return false

@@ -110,6 +110,13 @@ enum FeedStatements {
         DELETE FROM feed_bodies WHERE id IN
             (SELECT body_id FROM feed_items WHERE scope_id = ?1 ORDER BY name LIMIT ?2)
         """)
+    /// Of those that lie apart; the length is known without reading the body.
+    static let bodyLengths = SQL(
+        """
+        SELECT CASE WHEN body_id = 0 THEN 0
+            ELSE (SELECT LENGTH(feed_bodies.body) FROM feed_bodies WHERE feed_bodies.id = body_id) END
+        FROM feed_items WHERE scope_id = ?1 ORDER BY name LIMIT ?2
+        """)
     static let removeItem = SQL("DELETE FROM feed_items WHERE scope_id = ?1 AND name = ?2")
 
     static let scopeOfOwner = SQL("SELECT id FROM feed_scopes WHERE owner = ?1 ORDER BY id LIMIT 1")

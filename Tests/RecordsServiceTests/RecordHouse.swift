@@ -77,12 +77,13 @@ final class RecordDevice {
 
     // MARK: Zones
 
-    func makeZone(_ name: String) throws -> String {
+    @discardableResult
+    func makeZone(_ name: String, id: String = RecordDevice.zoneID()) throws -> String {
         var request = WireModifyZones()
         request.container = container
         var zone = WireNewZone()
         zone.name = name
-        zone.zoneID = Self.zoneID()
+        zone.zoneID = id
         request.save = [zone]
         let reply = try call("ModifyZones", request, as: WireModifyZonesReply.self)
         return try WireRecordZone(serializedBytes: #require(reply.zones.first).body).zoneID

@@ -61,6 +61,31 @@ import Testing
         #expect(try device.modify([.save("d", parent: "d")]).codes == [.referenceViolation])
     }
 
+    @Test func whoKeepsItsParentIsSavedHoweverManyAreAbove() throws {
+        for (start, name) in [(0, "a"), (0, "b")] {
+            try device.modify(
+                (start..<40).map { .save("\(name)\($0)", parent: $0 == 0 ? nil : "\(name)\($0 - 1)") })
+        }
+        let top = try #require(try device.list()["b0"]?.version)
+        #expect(try device.modify([.save("b0", base: top, parent: "a39")]).codes == [nil])
+        let low = try #require(try device.list()["b39"]?.version)
+        #expect(try device.modify([.save("b39", ["x": .integer(1)], base: low)]).codes == [nil])
+        #expect(
+            try device.modify([.save("b39", ["x": .integer(2)], policy: .changedKeys, parent: "b39")]).codes != [nil])
+        // Nobody is given a place so far below.
+        #expect(try device.modify([.save("more", parent: "b39")]).codes == [.limitExceeded])
+    }
+
+    @Test func whatStaysLetsItsParentsStayAndNoOthers() throws {
+        try device.modify((0..<8).map { .save("p\($0)", parent: $0 == 0 ? nil : "p\($0 - 1)") })
+        try device.save("free")
+        try device.modify([.save("child", parent: "p7")])
+        let changes = (0..<8).map { WireRecordChange.delete("p\($0)") } + [.delete("free"), .save("new")]
+        let outcome = try device.modify(changes, atomic: false)
+        #expect(outcome.codes == Array(repeating: .referenceViolation, count: 8) + [nil, nil])
+        #expect(try device.list().keys.contains("new"))
+    }
+
     @Test func whatRestsOnAFailedSaveFailsToo() throws {
         let outcome = try device.modify(
             [.save("child", parent: "bad"), .save("bad", ["_": .integer(1)]), .save("good")], atomic: false)

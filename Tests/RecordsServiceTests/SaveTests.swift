@@ -49,6 +49,32 @@ import Testing
         #expect(outcome.token.sequence == outcome.previousSequence)
     }
 
+    @Test func equalContentIsEqualByteForByte() throws {
+        let first = try here.save("a", ["title": .string("caf\u{e9}")])
+        // The same for a reader, and other bytes.
+        let outcome = try there.modify([.save("a", ["title": .string("cafe\u{301}")])])
+        #expect(outcome.codes == [.serverRecordChanged])
+        try there.save("a", ["title": .string("cafe\u{301}")], policy: .allKeys)
+        guard case .string(let title) = try here.list()["a"]?["title"] else { throw CloudError(.unknownItem, "") }
+        #expect(Array(title.utf8) == Array("cafe\u{301}".utf8))
+        // What is no number is what it is.
+        let second = try here.save("b", ["x": .real(.nan)])
+        #expect(try there.modify([.save("b", ["x": .real(.nan)])]).records[0].record.version == second)
+        _ = first
+    }
+
+    @Test func aValueThatIsNotKnownIsKept() throws {
+        let version = try here.save("a", ["x": .integer(1)])
+        var change = WireRecordChange.save("a", base: version)
+        // Field 100: of a kind that this version does not know.
+        let field = try WireRecordField(serializedBytes: [0x0a, 1, UInt8(ascii: "x"), 0xa0, 0x06, 7] as [UInt8])
+        change.save.fields = [field]
+        #expect(try here.modify([change]).codes == [nil])
+        #expect(try there.list()["a"]?.fields == [field])
+        try there.save("a", ["y": .integer(2)], policy: .changedKeys)
+        #expect(try there.list()["a"]?.fields.first == field)
+    }
+
     @Test func changedKeysSavesItsFieldsAndKeepsTheOthersAndWhatItOverwrote() throws {
         let first = try here.save("a", ["title": .string("one"), "body": .string("text")])
         let second = try there.save("a", ["title": .string("two"), "more": .integer(1)], base: first)

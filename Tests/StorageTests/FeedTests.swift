@@ -33,6 +33,22 @@ import Testing
         }
     }
 
+    @Test func largeItemsAreRemovedFewAtATime() throws {
+        let body = String(repeating: "x", count: 1 << 20)
+        try engine.group { feed in
+            _ = try feed.put(
+                notes, (0..<20).map { item("large\($0)", body) } + (0..<50).map { item("small\($0)", "x") })
+        }
+        var left: [Int64] = []
+        while try engine.group({ try $0.removeAll(of: notes, limit: 500) }) {
+            left.append(
+                try engine.group {
+                    try $0.first(SQL("SELECT COUNT(*) FROM feed_items"), []) { $0.integer(0) } ?? -1
+                })
+        }
+        #expect(left == [62, 54, 0])
+    }
+
     @Test func aScopeNeverWrittenIsEmpty() throws {
         let head = try engine.group { try $0.head(notes) }
         #expect(head.token == ChangeToken(epoch: 1, sequence: 0))

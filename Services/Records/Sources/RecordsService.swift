@@ -151,9 +151,10 @@ public final class RecordsService: CloudService {
     private func removeSome(in transaction: any HandlerTransaction) throws -> Bool {
         guard let zone = try ZoneRows.firstRemoval(in: transaction) else { return false }
         let rows = ZoneRows(zone, in: transaction)
-        let hasRows = try rows.removeSome(limit: Self.removeMax)
-        let hasRecords = try transaction.removeAll(of: zone, limit: Self.removeMax)
-        if !hasRows, !hasRecords { try rows.endRemoval() }
+        // The scope goes last: as long as it is there nobody can make a zone of that id, whose rows these would be.
+        guard try !rows.removeSome(limit: Self.removeMax) else { return true }
+        guard try !transaction.removeAll(of: zone, limit: Self.removeMax) else { return true }
+        try rows.endRemoval()
         return true
     }
 
@@ -171,9 +172,11 @@ public final class RecordsService: CloudService {
 
 /// What names a zone for ever.
 enum ZoneID {
+    static let byteCount = 32
+
     /// 32 lowercase hexadecimal digits.
     static func isID(_ id: String) -> Bool {
-        id.utf8.count == 32
+        id.utf8.count == byteCount
             && id.utf8.allSatisfy { (0x30...0x39).contains($0) || (0x61...0x66).contains($0) }
     }
 }

@@ -44,9 +44,14 @@ extension RecordsService {
         var reply = WireFetchRecordsReply()
         reply.token = WireChangeToken(try feed.head(asked.opener.scope).token)
         var bytesLeft = RecordLimits.replyBytesMax
+        // Also what is read and not sent, since only some fields were asked for.
+        var readLeft = RecordLimits.touchedBytesMax
         for name in asked.names {
-            let change = try asked.change(of: name, feed)
+            let item = try feed.item(asked.opener.scope, name)
+            readLeft -= item?.body.count ?? 0
             // One is always sent, or whoever asks again would ask for ever.
+            guard readLeft >= 0 || reply.records.isEmpty else { break }
+            let change = try asked.change(of: name, item)
             guard change.body.count <= bytesLeft || reply.records.isEmpty else { break }
             bytesLeft -= change.body.count
             reply.records.append(change)
@@ -65,15 +70,12 @@ extension RecordsService {
     ) throws -> WireListRecordHistoryReply {
         let zone = try openZone(request.zoneID, of: request.container, context.requireCaller(), transaction)
         let limit = request.limit == 0 ? Self.historyDefault : min(Int(request.limit), Self.historyMax)
-        let entries = try RecordHistory(rows: zone.rows).entries(
-            of: request.record.isEmpty ? nil : ItemName(request.record), limit: limit + 1, skip: Int(request.skip))
+        let (entries, hasMore) = try RecordHistory(rows: zone.rows).entries(
+            of: request.record.isEmpty ? nil : ItemName(request.record), limit: limit, skip: Int(request.skip))
         var reply = WireListRecordHistoryReply()
         let opener = try zone.opener()
-        var bytesLeft = RecordLimits.replyBytesMax
-        for entry in entries.prefix(limit) {
-            guard entry.sealed.count <= bytesLeft || reply.entries.isEmpty else { break }
-            bytesLeft -= entry.sealed.count
-            transaction.charge(rows: entry.sealed.count / 1024)
+        for entry in entries {
+            zone.charge(bytes: entry.sealed.count)
             var wire = WireRecordHistoryEntry()
             if let opened = try? opener.open(entry.sealed[...], as: .history(entry.number)),
                 let stored = try? WireRecordHistoryEntry(serializedBytes: opened)
@@ -85,16 +87,16 @@ extension RecordsService {
             wire.name = entry.record.rawValue
             reply.entries.append(wire)
         }
-        reply.more = reply.entries.count < entries.count
+        reply.more = hasMore
         return reply
     }
 }
 
 extension RecordsService.AskedRecords {
-    func change(of name: ItemName, _ feed: any FeedReader) throws -> WireChange {
+    func change(of name: ItemName, _ item: FeedItem?) throws -> WireChange {
         var change = WireChange()
         change.item = name.rawValue
-        guard let item = try feed.item(opener.scope, name), !item.deleted else {
+        guard let item, !item.deleted else {
             change.deleted = true
             return change
         }

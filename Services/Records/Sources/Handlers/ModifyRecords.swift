@@ -29,7 +29,8 @@ extension RecordsService {
         stamp.deviceID = caller.device.rawValue
         stamp.appID = caller.app.rawValue
         // All is decided and paid for before anything is written: whatever is thrown leaves nothing behind.
-        let plans = try request.zones.map { try plan($0, of: request.container, stamp, caller, transaction) }
+        let room = RequestRoom()
+        let plans = try request.zones.map { try plan($0, of: request.container, stamp, room, caller, transaction) }
         let growth = try plans.reduce(Int64(0)) { try $0 + $1.growth() }
         guard !transaction.isShortOfRoom || growth <= 0 else { throw CloudError.diskFull }
         try count(growth, in: database.scope, transaction)
@@ -57,6 +58,10 @@ extension RecordsService {
             throw CloudError(.invalidArguments, "A zone is there twice. Name it once.", details: ["argument": "zones"])
         }
         for zone in request.zones {
+            guard !zone.changes.isEmpty else {
+                throw CloudError(
+                    .invalidArguments, "A zone has no changes. Leave it out.", details: ["argument": "zones"])
+            }
             guard Set(zone.changes.map { ItemName($0.record) }).count == zone.changes.count else {
                 throw CloudError(
                     .invalidArguments, "A record is there twice. Change it once.", details: ["argument": "changes"])
@@ -86,14 +91,14 @@ extension RecordsService {
     private static let roundsMax = 4
 
     private func plan(
-        _ request: WireZoneChanges, of container: String, _ stamp: WireRecordStamp, _ caller: Caller,
-        _ transaction: any HandlerTransaction
+        _ request: WireZoneChanges, of container: String, _ stamp: WireRecordStamp, _ room: RequestRoom,
+        _ caller: Caller, _ transaction: any HandlerTransaction
     ) throws -> ZonePlan {
         let zone: RecordScope
         do { zone = try openZone(request.zoneID, of: container, caller, transaction) } catch let error as CloudError {
             return .refused(error)
         }
-        let batch = ZoneBatch(zone, stamp: stamp)
+        let batch = ZoneBatch(zone, stamp: stamp, room: room)
         var failures: [Int: CloudError] = [:]
         for (index, change) in request.changes.enumerated() { failures[index] = Self.malformed(change) }
         let isSettled = try decide(request, batch, &failures)
@@ -107,7 +112,9 @@ extension RecordsService {
                     .limitExceeded, "The zone has too many records. Delete some, or use another zone.",
                     details: ["maximum": "\(RecordLimits.recordCountMax)"]))
         }
-        if !isSettled {
+        if isSettled {
+            room.take(batch)
+        } else {
             for index in request.changes.indices where failures[index] == nil { failures[index] = Self.otherFailed }
         }
         return .decided(batch, failures: failures, isWritten: isSettled)
@@ -186,7 +193,7 @@ extension RecordsService {
             outcome.previousSequence = written.change.previousSequence
         }
         if !request.clientToken.isEmpty {
-            try batch.zone.rows.setClientToken([UInt8](request.clientToken), of: caller.device)
+            try batch.zone.rows.setClientToken([UInt8](request.clientToken), of: caller.device, at: context.now)
         }
         outcome.cascaded = batch.cascaded.prefix(Self.cascadedToldMax).map(\.name.rawValue)
         return outcome

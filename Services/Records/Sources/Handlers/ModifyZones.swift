@@ -41,7 +41,8 @@ extension RecordsService {
             for zone in made where zone.isNew { _ = try self.zone(zone.wire.zoneID, of: database).madeDigestKey() }
             let change = try transaction.put(
                 database.scope,
-                changed.map { try Self.row($0, of: database, digestKey) })
+                ended.map { Self.row(ofEnded: $0.name, $0.zone.zoneID) }
+                    + made.filter(\.isNew).map { try Self.row($0, of: database, digestKey) })
             transaction.publish(RecordEvents.changed(changed, by: change, context))
             reply.token = WireChangeToken(change.token)
             reply.previousSequence = change.previousSequence
@@ -94,7 +95,9 @@ extension RecordsService {
             if let known = try database.zone(ItemName(zone.name)) {
                 return MadeZone(name: ItemName(zone.name), wire: known, isNew: false)
             }
-            guard try self.zone(zone.zoneID, of: database).isNew(), ids.insert(ItemName(zone.zoneID)).inserted else {
+            guard try self.zone(zone.zoneID, of: database).isNew(), ids.insert(ItemName(zone.zoneID)).inserted,
+                try database.formerZone(ItemName(zone.name)) != zone.zoneID
+            else {
                 throw CloudError(
                     .alreadyExists, "The id was another zone's. Choose one at random.", details: ["zone": zone.name])
             }
@@ -115,14 +118,18 @@ extension RecordsService {
     }
 
     private static func row(
-        _ zone: ChangedRecord, of database: RecordScope, _ digestKey: [UInt8]
+        _ zone: MadeZone, of database: RecordScope, _ digestKey: [UInt8]
     ) throws -> FeedItem {
-        guard let body = zone.body else {
-            return FeedItem(name: zone.name, deleted: true, digest: .empty, size: 0, body: [])
-        }
+        let body: [UInt8] = try zone.wire.serializedBytes()
         return FeedItem(
             name: zone.name, deleted: false, digest: SetDigest(ofRecord: zone.name, body: body, key: digestKey),
-            size: body.count, body: try database.seal(body, as: .item(zone.name)))
+            size: body.count,
+            body: StoredZone.body(id: zone.wire.zoneID, sealed: try database.seal(body, as: .item(zone.name))))
+    }
+
+    private static func row(ofEnded name: ItemName, _ id: String) -> FeedItem {
+        FeedItem(
+            name: name, deleted: true, digest: .empty, size: 0, body: StoredZone.body(id: id, sealed: []))
     }
 
     /// The zone is gone at once, and its records in steps.

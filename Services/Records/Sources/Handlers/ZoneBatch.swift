@@ -9,23 +9,48 @@ private import SwiftProtobuf
 ///
 /// Where a change fails, the batch is decided anew without it (of a zone that does not change as a whole), so that none
 /// of the others rests on what did not happen.
+///
+/// What it throws itself is of the whole request, such as ``RequestRoom``'s error.
 final class ZoneBatch {
     let zone: RecordScope
+    let room: RequestRoom
     private let stamp: WireRecordStamp
     /// Records as they are stored.
-    private var stored: [ItemName: (state: SaveRule.State, counted: Int)] = [:]
+    private var stored: [ItemName: StoredState] = [:]
     /// Records as they would be; nil: deleted.
-    private var records: [ItemName: WireRecord?] = [:]
+    private var records: [ItemName: PlannedRecord?] = [:]
     /// Those that would be written, in their order.
-    private var changed: [ItemName] = []
+    private(set) var changed: [ItemName] = []
     /// What saves by force would overwrite.
     private var overwritten: [ItemName] = []
     /// Records that would go with others, and the change that makes them go.
     private(set) var cascaded: [(name: ItemName, cause: Int)] = []
+    /// References that would be made or removed.
+    private(set) var referencesChanged = 0
+    /// How many records refer to a target now, so that they go with it.
+    private var sourceCounts: [ItemName: Int] = [:]
 
-    init(_ zone: RecordScope, stamp: WireRecordStamp) {
+    private struct StoredState {
+        var state: SaveRule.State
+        var counted: Int
+        var targets: Set<ItemName>
+    }
+
+    /// A record as it would be stored.
+    private struct PlannedRecord {
+        var record: WireRecord
+        var body: [UInt8]
+        var targets: Set<ItemName>
+
+        func counted(_ name: ItemName) -> Int {
+            record.countedBytes(name, encoded: body.count, targets: targets.count)
+        }
+    }
+
+    init(_ zone: RecordScope, stamp: WireRecordStamp, room: RequestRoom) {
         self.zone = zone
         self.stamp = stamp
+        self.room = room
     }
 
     // MARK: Deciding
@@ -37,12 +62,15 @@ final class ZoneBatch {
         changed = []
         overwritten = []
         cascaded = []
+        referencesChanged = 0
         var failures: [Int: CloudError] = [:]
         var deletions: [(name: ItemName, cause: Int)] = []
         for (index, change) in changes.enumerated() where !failed.contains(index) {
+            let name = ItemName(change.record)
+            let state = try stored(name).state
             do {
-                if let deleted = try apply(change) { deletions.append((deleted, index)) }
-            } catch let error as CloudError { failures[index] = error }
+                if try apply(change, to: name, state) { deletions.append((name, index)) }
+            } catch { failures[index] = error }
         }
         guard failures.isEmpty else { return failures }
         let places = Dictionary(
@@ -52,49 +80,70 @@ final class ZoneBatch {
         return failures
     }
 
-    private func stored(_ name: ItemName) throws -> (state: SaveRule.State, counted: Int) {
+    private func stored(_ name: ItemName) throws -> StoredState {
         if let known = stored[name] { return known }
-        let record = try zone.record(name)
+        let found = try zone.record(name, within: room)
+        let record = StoredState(
+            state: found.state, counted: found.counted, targets: found.state.record?.cascadingTargets ?? [])
         stored[name] = record
         return record
     }
 
     /// The record as it would be.
     private func record(_ name: ItemName) throws -> WireRecord? {
-        if let known = records[name] { return known }
+        if let known = records[name] { return known?.record }
         return try stored(name).state.record
     }
 
-    /// - Returns: The record, if it is to be deleted.
-    private func apply(_ change: WireRecordChange) throws -> ItemName? {
-        let name = ItemName(change.record)
-        let state = try stored(name).state
+    private func isDeleted(_ name: ItemName) -> Bool {
+        guard let known = records[name] else { return false }
+        return known == nil
+    }
+
+    /// - Returns: Whether the record is to be deleted.
+    private func apply(
+        _ change: WireRecordChange, to name: ItemName, _ state: SaveRule.State
+    ) throws(CloudError) -> Bool {
         switch change.kind {
         case .save(let save):
             switch try SaveRule.decide(save, over: state, stamp: stamp) {
-            case .same: return nil
+            case .same: break
             case .write(let record, let overwrites):
-                let bytes = try record.serializedData().count
-                guard bytes <= RecordLimits.recordBytesMax else {
-                    throw CloudError(
-                        .limitExceeded, "The record is too large. Put what is large into an asset.",
-                        details: ["bytes_max": "\(RecordLimits.recordBytesMax)", "bytes": "\(bytes)"])
-                }
-                set(record, name)
+                set(try Self.planned(record), name)
                 if overwrites { overwritten.append(name) }
-                return nil
             }
+            return false
         case .delete(let deletion):
             try SaveRule.decideDeletion(of: state, base: deletion.base)
-            guard state.record != nil else { return nil }
+            guard state.isThere else { return false }
             set(nil, name)
-            return name
+            return true
         case nil:
             throw CloudError(.invalidArguments, "A change says what becomes of the record.")
         }
     }
 
-    private func set(_ record: WireRecord?, _ name: ItemName) {
+    /// - Throws: ``CloudError`` `.limitExceeded`: the record would be too large.
+    private static func planned(_ record: WireRecord) throws(CloudError) -> PlannedRecord {
+        guard let body: [UInt8] = try? record.serializedBytes() else {
+            throw CloudError(.invalidArguments, "The record cannot be encoded.")
+        }
+        guard body.count <= RecordLimits.recordBytesMax else {
+            throw CloudError(
+                .limitExceeded, "The record is too large. Put what is large into an asset.",
+                details: ["bytes_max": "\(RecordLimits.recordBytesMax)", "bytes": "\(body.count)"])
+        }
+        guard record.fields.count <= RecordLimits.fieldsMax else { throw FieldRule.tooMany }
+        let targets = record.cascadingTargets
+        guard targets.count <= RecordLimits.cascadingReferencesMax else {
+            throw CloudError(
+                .limitExceeded, "The record refers to too many others as one that is deleted with them.",
+                details: ["maximum": "\(RecordLimits.cascadingReferencesMax)"])
+        }
+        return PlannedRecord(record: record, body: body, targets: targets)
+    }
+
+    private func set(_ record: PlannedRecord?, _ name: ItemName) {
         records.updateValue(record, forKey: name)
         changed.append(name)
     }
@@ -104,16 +153,22 @@ final class ZoneBatch {
         _ deletions: [(name: ItemName, cause: Int)], _ failures: inout [Int: CloudError]
     ) throws {
         var queue = deletions[...]
+        /// Rows that were looked at; each would be removed.
+        var seen = 0
         while let (target, cause) = queue.popFirst() {
-            for source in try zone.rows.sources(
-                .cascading, to: target, limit: RecordLimits.cascadingReferencesMax + 1)
-            where records[source] == nil {
-                guard cascaded.count < RecordLimits.cascadeMax else {
+            let sources = try zone.rows.sources(.cascading, to: target, limit: room.references - seen + 1)
+            seen += sources.count
+            guard seen <= room.references else { throw RequestRoom.tooManyReferences }
+            for source in sources where records[source] == nil {
+                let known = try stored(source)
+                // Of one that is damaged the row alone tells; of another the record does.
+                guard known.state.isDamaged || known.targets.contains(target) else { continue }
+                guard cascaded.count < room.cascades else {
                     return failures[cause] = CloudError(
-                        .limitExceeded, "Too many records would go with this one. Delete those that refer to it first.",
+                        .limitExceeded,
+                        "Too many records would go with those of the request. Divide it, or delete some of them first.",
                         details: ["maximum": "\(RecordLimits.cascadeMax)"])
                 }
-                guard try stored(source).state.record != nil else { continue }
                 set(nil, source)
                 cascaded.append((source, cause))
                 queue.append((source, cause))
@@ -125,77 +180,124 @@ final class ZoneBatch {
     /// with it.
     private func checkReferences(_ places: [ItemName: Int], _ failures: inout [Int: CloudError]) throws {
         let causes = Dictionary(cascaded.map { ($0.name, $0.cause) }, uniquingKeysWith: { first, _ in first })
+        let growth = try sourceGrowth()
+        guard referencesChanged <= room.references else { throw RequestRoom.tooManyReferences }
+        /// Those that cannot be deleted.
+        var staying: [ItemName] = []
         for name in changed {
             guard let cause = places[name] ?? causes[name], failures[cause] == nil else { continue }
-            do {
-                if let record = records[name] ?? nil {
-                    try checkParent(of: record, name)
-                    try checkTargets(of: record, name)
-                } else {
-                    try checkChildren(of: name)
-                }
-            } catch let error as CloudError { failures[cause] = error }
+            if let planned = records[name] ?? nil {
+                failures[cause] = try fault(of: planned, name, growth)
+            } else if try hasChildren(name) {
+                failures[cause] = Self.hasChildren
+                staying.append(name)
+            }
+        }
+        // What stays needs its parents: they are not tried one after the other.
+        while let name = staying.popLast() {
+            guard let parent = try stored(name).state.record?.parent, !parent.isEmpty else { continue }
+            let above = ItemName(parent)
+            guard isDeleted(above), let cause = places[above] ?? causes[above], failures[cause] == nil else { continue }
+            failures[cause] = Self.hasChildren
+            staying.append(above)
         }
     }
 
-    private func checkParent(of record: WireRecord, _ name: ItemName) throws {
-        guard !record.parent.isEmpty else { return }
+    /// By how much more, or fewer, records targets would be referred to; notes how many references change.
+    private func sourceGrowth() throws -> [ItemName: Int] {
+        var growth: [ItemName: Int] = [:]
+        for name in changed {
+            let before = try stored(name).targets
+            let after = records[name].flatMap { $0 }?.targets ?? []
+            for target in before.subtracting(after) {
+                growth[target, default: 0] -= 1
+                referencesChanged += 1
+            }
+            for target in after.subtracting(before) {
+                growth[target, default: 0] += 1
+                referencesChanged += 1
+            }
+        }
+        return growth
+    }
+
+    private static let hasChildren = CloudError(
+        .referenceViolation, "The record has children. Delete them with it, or before.")
+
+    private func fault(
+        of planned: PlannedRecord, _ name: ItemName, _ growth: [ItemName: Int]
+    ) throws -> CloudError? {
+        try faultOfParent(of: planned.record, name) ?? faultOfTargets(of: planned, name, growth)
+    }
+
+    /// One that keeps its parent is saved wherever that has been moved: it is there as long as it has children.
+    private func faultOfParent(of record: WireRecord, _ name: ItemName) throws -> CloudError? {
+        let before = try stored(name).state.record?.parent ?? ""
+        guard !record.parent.isEmpty, !record.parent.hasSameBytes(as: before) else { return nil }
         var above = ItemName(record.parent)
         for _ in 0..<RecordLimits.parentsMax {
             guard above != name else {
-                throw CloudError(.referenceViolation, "A record cannot be its own parent, nor its parents'.")
+                return CloudError(.referenceViolation, "A record cannot be its own parent, nor its parents'.")
             }
             guard let parent = try self.record(above) else {
-                throw CloudError(.referenceViolation, "The parent is not there. Save it before, or with the record.")
+                return CloudError(.referenceViolation, "The parent is not there. Save it before, or with the record.")
             }
-            // What has not moved was checked when it was saved.
-            guard !parent.parent.isEmpty else { return }
+            guard !parent.parent.isEmpty else { return nil }
             above = ItemName(parent.parent)
         }
-        throw CloudError(
+        return CloudError(
             .limitExceeded, "There would be too many parents above one another.",
             details: ["maximum": "\(RecordLimits.parentsMax)"])
     }
 
-    private func checkChildren(of name: ItemName) throws {
-        for child in try zone.rows.sources(.child, to: name, limit: RecordLimits.cascadeMax) {
-            guard let record = try record(child), ItemName(record.parent) == name else { continue }
-            throw CloudError(.referenceViolation, "The record has children. Delete them with it, or before.")
+    /// Children that the batch does not know are looked for in growing steps: one is enough.
+    private func hasChildren(_ name: ItemName) throws -> Bool {
+        for limit in [32, changed.count + 1] {
+            let children = try zone.rows.sources(.child, to: name, limit: limit)
+            for child in children where !isDeleted(child) {
+                let isDamaged = try records[child] == nil && stored(child).state.isDamaged
+                guard try isDamaged || record(child).map({ ItemName($0.parent) == name }) ?? false else { continue }
+                return true
+            }
+            if children.count < limit { break }
         }
+        return false
     }
 
-    /// - Throws: ``CloudError`` `.referenceViolation`: a target is deleted in the same batch; `.limitExceeded`.
-    private func checkTargets(of record: WireRecord, _ name: ItemName) throws {
-        let before = try stored(name).state.record?.cascadingTargets ?? []
-        for target in record.cascadingTargets {
-            if let known = records[target], known == nil {
-                throw CloudError(
+    /// - Returns: `.referenceViolation`: a target is deleted in the same batch; `.limitExceeded`.
+    private func faultOfTargets(
+        of planned: PlannedRecord, _ name: ItemName, _ growth: [ItemName: Int]
+    ) throws -> CloudError? {
+        let before = try stored(name).targets
+        for target in planned.targets {
+            guard !isDeleted(target) else {
+                return CloudError(
                     .referenceViolation, "The record refers to one that the same request deletes, and would go with it."
                 )
             }
             guard !before.contains(target) else { continue }
-            var sources = Set(
-                try zone.rows.sources(
-                    .cascading, to: target, limit: RecordLimits.cascadingReferencesMax + changed.count))
-            for other in changed {
-                let refers = (records[other] ?? nil)?.cascadingTargets.contains(target) ?? false
-                if refers { sources.insert(other) } else { sources.remove(other) }
-            }
-            guard sources.count <= RecordLimits.cascadingReferencesMax else {
-                throw CloudError(
+            guard try sourceCount(target) + growth[target, default: 0] <= RecordLimits.cascadingReferencesMax else {
+                return CloudError(
                     .limitExceeded, "Too many records would be deleted with this one's target.",
                     details: ["maximum": "\(RecordLimits.cascadingReferencesMax)"])
             }
         }
+        return nil
+    }
+
+    private func sourceCount(_ target: ItemName) throws -> Int {
+        if let known = sourceCounts[target] { return known }
+        let count = try zone.rows.sourceCount(of: target)
+        sourceCounts[target] = count
+        return count
     }
 
     /// - Returns: Which of the conditions does not hold; nil: all do.
     func unmet(_ conditions: [WireRecordCondition], _ changes: [WireRecordChange]) throws -> CloudError? {
         let named = Set(changes.map { ItemName($0.record) })
         for (index, condition) in conditions.enumerated() where !named.contains(ItemName(condition.record)) {
-            guard try stored(ItemName(condition.record)).state.record?.version ?? Data() != condition.version else {
-                continue
-            }
+            let state = try stored(ItemName(condition.record)).state
+            guard state.isDamaged || state.record?.version ?? Data() != condition.version else { continue }
             return CloudError(
                 .constraintViolation, "A record is not as the device took it to be. Look again.",
                 details: ["condition": "\(index)"])
@@ -203,7 +305,7 @@ final class ZoneBatch {
         return nil
     }
 
-    // MARK: Writing
+    // MARK: What comes of it
 
     var isEmpty: Bool { changed.isEmpty }
 
@@ -217,10 +319,9 @@ final class ZoneBatch {
     func isTooMany() throws -> Bool {
         var (made, ended) = (0, 0)
         for name in changed {
-            let isThere = try stored(name).state.record != nil
-            let willBe = records[name].map { $0 != nil } ?? isThere
-            if willBe, !isThere { made += 1 }
-            if isThere, !willBe { ended += 1 }
+            let isThere = try stored(name).state.isThere
+            if !isThere { made += 1 }
+            if isThere, isDeleted(name) { ended += 1 }
         }
         return try made > 0 && zone.head().liveCount + made - ended > RecordLimits.recordCountMax
     }
@@ -229,11 +330,15 @@ final class ZoneBatch {
     func growth() throws -> Int64 {
         let entries = try lost().reduce(Int64(0)) { $0 + RecordHistory.counted($1.record, $1.body) }
         return try changed.reduce(entries) { sum, name in
-            let size = try (records[name] ?? nil).map { $0.countedBytes(name, encoded: try $0.serializedData().count) }
-            return sum + Int64(size ?? 0) - Int64(try stored(name).counted)
+            let size = records[name].flatMap { $0 }?.counted(name) ?? 0
+            return sum + Int64(size) - Int64(try stored(name).counted)
         }
     }
+}
 
+// MARK: - Writing
+
+extension ZoneBatch {
     /// Writes records, and the rows beside them. What is written for good was counted before (``growth()``).
     ///
     /// - Returns: What was written, the change, and how many bytes became free besides.
@@ -243,20 +348,20 @@ final class ZoneBatch {
         var told: [ChangedRecord] = []
         for name in changed {
             let former = try stored(name)
-            let record = records[name] ?? nil
-            let body = try record.map { [UInt8](try $0.serializedData()) }
-            told.append(ChangedRecord(name: name, body: body))
+            let planned = records[name] ?? nil
+            told.append(ChangedRecord(name: name, body: planned?.body))
             var tags = former.state.former
             if let version = former.state.record?.version { tags.insert([UInt8](version), at: 0) }
             items.append(
                 FeedItem(
-                    name: name, deleted: body == nil,
-                    digest: body.map { SetDigest(ofRecord: name, body: $0, key: digestKey) } ?? .empty,
-                    size: body.map { record?.countedBytes(name, encoded: $0.count) ?? 0 } ?? 0,
+                    name: name, deleted: planned == nil,
+                    digest: planned.map { SetDigest(ofRecord: name, body: $0.body, key: digestKey) } ?? .empty,
+                    size: planned?.counted(name) ?? 0,
                     body: StoredRecord.body(
-                        former: tags, sealed: try body.map { try zone.seal($0, as: .item(name)) } ?? [])))
-            try writeReferences(of: name, from: former.state.record, to: record)
+                        former: tags, sealed: try planned.map { try zone.seal($0.body, as: .item(name)) } ?? [])))
+            try writeReferences(of: name, from: former, to: planned)
         }
+        zone.charge(bytes: items.reduce(0) { $0 + $1.body.count })
         let freed = try RecordHistory(rows: zone.rows).add(lost(), at: now) { body, number in
             try zone.seal(body, as: .history(number))
         }
@@ -271,18 +376,17 @@ final class ZoneBatch {
             guard let lost = try stored(name).state.record, let winner = records[name] ?? nil else { return nil }
             var entry = WireRecordHistoryEntry()
             entry.record = lost
-            entry.winnerVersion = winner.version
-            entry.winner = winner.modified
+            entry.winnerVersion = winner.record.version
+            entry.winner = winner.record.modified
             return (name, try entry.serializedBytes())
         }
     }
 
-    private func writeReferences(of name: ItemName, from old: WireRecord?, to new: WireRecord?) throws {
-        let before = old?.cascadingTargets ?? []
-        let after = new?.cascadingTargets ?? []
+    private func writeReferences(of name: ItemName, from old: StoredState, to new: PlannedRecord?) throws {
+        let (before, after) = (old.targets, new?.targets ?? [])
         for target in before.subtracting(after).sorted() { try zone.rows.remove(.cascading, to: target, of: name) }
         for target in after.subtracting(before).sorted() { try zone.rows.add(.cascading, to: target, of: name) }
-        let (parent, next) = (old?.parent ?? "", new?.parent ?? "")
+        let (parent, next) = (old.state.record?.parent ?? "", new?.record.parent ?? "")
         guard !parent.hasSameBytes(as: next) else { return }
         if !parent.isEmpty { try zone.rows.remove(.child, to: ItemName(parent), of: name) }
         if !next.isEmpty { try zone.rows.add(.child, to: ItemName(next), of: name) }

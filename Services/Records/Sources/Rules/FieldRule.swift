@@ -7,10 +7,7 @@ enum FieldRule {
     /// - Throws: ``CloudError`` `.invalidArguments`: a name that no field can have, one that is there twice, a place that
     ///   is none, a reference to what no record can be called, something sealed in a way that is not known.
     static func check(_ fields: [WireRecordField]) throws(CloudError) {
-        guard fields.count <= RecordLimits.fieldsMax else {
-            throw CloudError(
-                .limitExceeded, "A record has too many fields.", details: ["maximum": "\(RecordLimits.fieldsMax)"])
-        }
+        guard fields.count <= RecordLimits.fieldsMax else { throw tooMany }
         var names: Set<ItemName> = []
         for field in fields {
             guard RecordLimits.isKey(field.name) else {
@@ -23,6 +20,9 @@ enum FieldRule {
             if let value = field.value { try check(value, of: field) }
         }
     }
+
+    static let tooMany = CloudError(
+        .limitExceeded, "A record has too many fields.", details: ["maximum": "\(RecordLimits.fieldsMax)"])
 
     private static func check(
         _ value: WireRecordField.OneOf_Value, of field: WireRecordField

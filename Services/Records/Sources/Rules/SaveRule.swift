@@ -1,6 +1,7 @@
 internal import Foundation
 internal import NephosCore
 internal import NephosWire
+private import SwiftProtobuf
 
 /// What a save makes of a record: a pure rule.
 ///
@@ -9,10 +10,14 @@ internal import NephosWire
 enum SaveRule {
     /// A record as it is stored.
     struct State: Equatable {
-        /// Nil: there is none.
+        /// Nil: there is none, or it is damaged.
         var record: WireRecord?
+        /// There is one, of which nothing can be read any more.
+        var isDamaged = false
         /// Change tags that it had before, the newest first; of one that was deleted, too.
         var former: [[UInt8]] = []
+
+        var isThere: Bool { record != nil || isDamaged }
     }
 
     enum Outcome: Equatable {
@@ -25,16 +30,17 @@ enum SaveRule {
     }
 
     /// - Parameter stamp: Of the save.
-    /// - Throws: ``CloudError`` `.serverRecordChanged`, `.unknownItem` (it was deleted since), `.invalidArguments` (of
-    ///   another type).
+    /// - Throws: ``CloudError`` `.serverRecordChanged`, `.unknownItem` (it was deleted since, or is damaged),
+    ///   `.invalidArguments` (of another type).
     static func decide(
         _ save: WireSaveRecord, over state: State, stamp: WireRecordStamp
     ) throws(CloudError) -> Outcome {
         let version = [UInt8](save.version)
         guard let stored = state.record else {
             // A save that comes late, of a record that was deleted since.
-            guard !state.former.contains(version) else { throw deletedSince }
-            guard save.base.isEmpty || save.policy != .ifServerRecordUnchanged else { throw deletedSince }
+            let gone = state.isDamaged ? damaged : deletedSince
+            guard !state.former.contains(version) else { throw gone }
+            guard save.base.isEmpty || save.policy != .ifServerRecordUnchanged else { throw gone }
             return .write(made(save, from: WireRecord(), created: stamp, stamp), overwrites: false)
         }
         // Its own save, again.
@@ -46,7 +52,7 @@ enum SaveRule {
         let result = made(save, from: stored, created: stored.created, stamp)
         guard stored.version != save.base else { return .write(result, overwrites: false) }
         // Equal content is no conflict.
-        if result.fields == stored.fields, result.parent.hasSameBytes(as: stored.parent) { return .same(stored) }
+        if hasSameContent(result, stored) { return .same(stored) }
         guard save.policy != .ifServerRecordUnchanged else {
             throw CloudError(
                 .serverRecordChanged,
@@ -58,13 +64,29 @@ enum SaveRule {
     /// - Parameter base: The change tag that the device knew; empty: whichever it is.
     /// - Throws: ``CloudError`` `.serverRecordChanged`.
     static func decideDeletion(of state: State, base: Data) throws(CloudError) {
-        guard let stored = state.record, !base.isEmpty, stored.version != base else { return }
+        // Which one it is that is damaged nobody knows.
+        guard state.isThere, !base.isEmpty, state.record?.version != base else { return }
         throw CloudError(
             .serverRecordChanged, "The record was saved since this device read it. Look again, and delete it then.")
     }
 
     private static let deletedSince = CloudError(
         .unknownItem, "The record was deleted. Save it as a new one, or leave it.")
+
+    private static let damaged = CloudError(
+        .unknownItem,
+        "What is stored of the record is damaged. Save it as a new one, with all of its fields, or leave it.")
+
+    /// Byte for byte: strings that are equal to a reader are others here, and what is no number is itself.
+    private static func hasSameContent(_ left: WireRecord, _ right: WireRecord) -> Bool {
+        let contents = [left, right].map { record -> [UInt8]? in
+            var content = WireRecord()
+            content.fields = record.fields
+            content.parent = record.parent
+            return try? content.serializedBytes()
+        }
+        return contents[0] != nil && contents[0] == contents[1]
+    }
 
     private static func made(
         _ save: WireSaveRecord, from stored: WireRecord, created: WireRecordStamp, _ stamp: WireRecordStamp
@@ -82,7 +104,10 @@ enum SaveRule {
     /// - Returns: In the order of names.
     private static func merged(_ stored: [WireRecordField], _ saved: [WireRecordField]) -> [WireRecordField] {
         let named = Set(saved.map { ItemName($0.name) })
-        let fields = stored.filter { !named.contains(ItemName($0.name)) } + saved.filter { $0.value != nil }
+        // One of a kind that is not known here has a value all the same.
+        let fields =
+            stored.filter { !named.contains(ItemName($0.name)) }
+            + saved.filter { $0.value != nil || !$0.unknownFields.data.isEmpty }
         return fields.sorted { ItemName($0.name) < ItemName($1.name) }
     }
 }

@@ -31,8 +31,9 @@ struct RecordHistory {
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
         """)
     private static let delete = SQL("DELETE FROM record_history WHERE \(ZoneRows.key) AND number = ?4")
+    private static let deleteOldest = SQL("DELETE FROM record_history WHERE \(ZoneRows.key) AND number <= ?4")
     private static let oldest = SQL(
-        "SELECT number, counted FROM record_history WHERE \(ZoneRows.key) ORDER BY number LIMIT ?4")
+        "SELECT number, counted FROM record_history WHERE \(ZoneRows.key) ORDER BY number")
     private static let surplus = SQL(
         """
         SELECT number, counted FROM record_history WHERE \(ZoneRows.key) AND record = ?4
@@ -97,12 +98,8 @@ struct RecordHistory {
                         .text(entry.record.rawValue), .integer(Int64(Self.stepMax)),
                         .integer(Int64(RecordLimits.historyOfRecordMax)),
                     ], Self.numbered))
-            while sums.bytes - freed > RecordLimits.historyBytesMax {
-                let oldest = try transaction.all(Self.oldest, place + [.integer(1)], Self.numbered)
-                guard !oldest.isEmpty else { break }
-                freed += try remove(oldest)
-            }
         }
+        freed += try removeOldest(sums.bytes - freed - Int64(RecordLimits.historyBytesMax))
         sums.bytes -= freed
         try set(sums)
         return freed
@@ -119,14 +116,38 @@ struct RecordHistory {
         }
     }
 
-    /// The newest first.
-    func entries(of record: ItemName?, limit: Int, skip: Int) throws -> [Entry] {
-        let values = place + [.integer(Int64(limit)), .integer(Int64(skip))]
-        let read = { (row: any SQLRow) in
-            Entry(number: row.integer(0), record: ItemName(row.text(1)), sealed: row.blob(2))
+    /// Removes so many bytes of the oldest entries, or more; all at once, since they may be small and many.
+    private func removeOldest(_ bytes: Int64) throws -> Int64 {
+        guard bytes > 0 else { return 0 }
+        var freed: Int64 = 0
+        var last: Int64 = 0
+        try transaction.query(Self.oldest, place) {
+            last = $0.integer(0)
+            freed += $0.integer(1)
+            return freed < bytes
         }
-        guard let record else { return try transaction.all(Self.newest, values, read) }
-        return try transaction.all(Self.newestOfRecord, values + [.text(record.rawValue)], read)
+        try transaction.execute(Self.deleteOldest, place + [.integer(last)])
+        return freed
+    }
+
+    /// The newest first, and whether there are more. No more of them are read than a reply has room for.
+    func entries(of record: ItemName?, limit: Int, skip: Int) throws -> (entries: [Entry], hasMore: Bool) {
+        var values = place + [.integer(Int64(limit + 1)), .integer(Int64(skip))]
+        if let record { values.append(.text(record.rawValue)) }
+        var entries: [Entry] = []
+        var hasMore = false
+        var bytesLeft = RecordLimits.replyBytesMax
+        try transaction.query(record == nil ? Self.newest : Self.newestOfRecord, values) { row in
+            let entry = Entry(number: row.integer(0), record: ItemName(row.text(1)), sealed: row.blob(2))
+            guard entries.isEmpty || entries.count < limit && entry.sealed.count <= bytesLeft else {
+                hasMore = true
+                return false
+            }
+            bytesLeft -= entry.sealed.count
+            entries.append(entry)
+            return true
+        }
+        return (entries, hasMore)
     }
 
     /// Removes some entries that are past their time.

@@ -15,7 +15,8 @@ struct DatabasePresenter: ScopePresenter {
     /// A `RecordZone`.
     func write(_ item: FeedItem, to body: inout FieldWriter) throws -> PresentedItem {
         guard !item.deleted else { return PresentedItem() }
-        return opener.present(item, item.body[...], digestKey, to: &body)
+        guard let parts = StoredZone.parts(of: item.body) else { return PresentedItem(isDamaged: true) }
+        return opener.present(item, parts.sealed, digestKey, to: &body)
     }
 }
 

@@ -75,26 +75,49 @@ final class RecordScope {
     /// Bytes that are opened in the time of a row.
     private static let bytesPerRow = 1024
 
+    /// Charges the caller for what is opened or sealed.
+    func charge(bytes: Int) { transaction.charge(rows: bytes / Self.bytesPerRow) }
+
     /// A record as it is stored, and what it counts.
     ///
-    /// - Throws: ``CloudError`` `.internalError`: it is damaged.
-    func record(_ name: ItemName) throws -> (state: SaveRule.State, counted: Int) {
+    /// - Parameter room: What the request may touch.
+    /// - Throws: ``CloudError`` `.limitExceeded`: the request has touched too much.
+    func record(_ name: ItemName, within room: RequestRoom) throws -> (state: SaveRule.State, counted: Int) {
         guard let item = try transaction.item(scope, name) else { return (SaveRule.State(), 0) }
-        guard let parts = StoredRecord.parts(of: item.body) else {
-            // Of a deletion nothing is lost but by which saves it is known again.
-            guard item.deleted else { throw RecordOpener.damaged }
-            return (SaveRule.State(), 0)
+        let parts = StoredRecord.parts(of: item.body)
+        // Of a deletion that is damaged nothing is lost but by which saves it is known again.
+        guard !item.deleted else { return (SaveRule.State(former: parts?.former ?? []), 0) }
+        charge(bytes: item.body.count)
+        let record = try parts.flatMap { parts in
+            let opener = try opener()
+            return (try? opener.open(parts.sealed, as: .item(name))).flatMap { try? WireRecord(serializedBytes: $0) }
         }
-        guard !item.deleted else { return (SaveRule.State(former: parts.former), 0) }
-        transaction.charge(rows: item.body.count / Self.bytesPerRow)
-        let record = try WireRecord(serializedBytes: opener().open(parts.sealed, as: .item(name)))
-        return (SaveRule.State(record: record, former: parts.former), item.size)
+        try room.take(record, bytes: item.body.count)
+        return (
+            SaveRule.State(record: record, isDamaged: record == nil, former: parts?.former ?? []), item.size
+        )
     }
 
-    /// A zone of the database; nil: there is none of that name.
+    /// A zone of the database; nil: there is none of that name. Of one that is damaged the id is known.
     func zone(_ name: ItemName) throws -> WireRecordZone? {
-        guard let item = try transaction.item(scope, name), !item.deleted else { return nil }
-        return try WireRecordZone(serializedBytes: opener().open(item.body[...], as: .item(name)))
+        guard let item = try transaction.item(scope, name), !item.deleted,
+            let parts = StoredZone.parts(of: item.body)
+        else { return nil }
+        let opener = try opener()
+        if let body = try? opener.open(parts.sealed, as: .item(name)),
+            let zone = try? WireRecordZone(serializedBytes: body)
+        {
+            return zone
+        }
+        var damaged = WireRecordZone()
+        damaged.zoneID = parts.id
+        return damaged
+    }
+
+    /// The id of the zone that was deleted last under the name, as long as the feed tells of that.
+    func formerZone(_ name: ItemName) throws -> String? {
+        guard let item = try transaction.item(scope, name), item.deleted else { return nil }
+        return StoredZone.parts(of: item.body)?.id
     }
 }
 
@@ -119,8 +142,6 @@ struct RecordOpener: Sendable {
             }
         }
     }
-
-    static let damaged = CloudError(.internalError, "What is stored of the record is damaged.")
 
     func open(_ sealed: ArraySlice<UInt8>, as place: Place) throws(CloudError) -> [UInt8] {
         guard let key else {

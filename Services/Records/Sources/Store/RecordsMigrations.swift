@@ -57,6 +57,8 @@ enum RecordsMigrations {
                     zone TEXT NOT NULL,
                     device TEXT NOT NULL,
                     token BLOB NOT NULL,
+                    -- Milliseconds since 1970.
+                    noted BIGINT NOT NULL,
                     PRIMARY KEY (partition_number, owner, zone, device)) WITHOUT ROWID
                 """,
                 """

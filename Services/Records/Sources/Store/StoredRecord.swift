@@ -34,9 +34,26 @@ enum StoredRecord {
 extension WireRecord {
     /// What the record counts, in bytes.
     ///
-    /// - Parameter encoded: Bytes of the record as it is encoded.
-    func countedBytes(_ name: ItemName, encoded: Int) -> Int {
-        let references = cascadingTargets.count + (parent.isEmpty ? 0 : 1)
+    /// - Parameters:
+    ///   - encoded: Bytes of the record as it is encoded.
+    ///   - targets: How many records it is deleted with, where that is known.
+    func countedBytes(_ name: ItemName, encoded: Int, targets: Int? = nil) -> Int {
+        let references = (targets ?? cascadingTargets.count) + (parent.isEmpty ? 0 : 1)
         return name.utf8.count + encoded + RecordLimits.rowBytes + references * RecordLimits.referenceBytes
+    }
+}
+
+/// A zone's row in its database's feed.
+///
+/// The body's layout: the zone's id, and the sealed `RecordZone`. So one that is damaged can be deleted. One that was
+/// deleted has the id alone, by which it is known that it was another's.
+enum StoredZone {
+    static func body(id: String, sealed: [UInt8]) -> [UInt8] { [UInt8](id.utf8) + sealed }
+
+    /// - Returns: Nil: not even the id can be read.
+    static func parts(of body: [UInt8]) -> (id: String, sealed: ArraySlice<UInt8>)? {
+        let id = String(decoding: body.prefix(ZoneID.byteCount), as: UTF8.self)
+        guard ZoneID.isID(id) else { return nil }
+        return (id, body.dropFirst(ZoneID.byteCount))
     }
 }

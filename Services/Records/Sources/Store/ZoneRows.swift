@@ -27,6 +27,12 @@ struct ZoneRows {
 
     private static let sources = SQL(
         "SELECT source FROM record_references WHERE \(key) AND target = ?4 AND kind = ?5 ORDER BY source LIMIT ?6")
+    private static let countSources = SQL(
+        """
+        SELECT COUNT(*) FROM (SELECT 1 FROM record_references WHERE \(key) AND target = ?4 AND kind = ?5 LIMIT ?6)
+        """)
+    /// Rows that are counted in the time that one takes which is read.
+    private static let countedPerRow = 16
     private static let insertReference = SQL(
         """
         INSERT INTO record_references (partition_number, owner, zone, target, kind, source)
@@ -40,6 +46,19 @@ struct ZoneRows {
         try transaction.all(
             Self.sources, place + [.text(target.rawValue), .integer(kind.rawValue), .integer(Int64(limit))]
         ) { ItemName($0.text(0)) }
+    }
+
+    /// How many records are deleted with the target; beyond what is allowed it is not counted.
+    func sourceCount(of target: ItemName) throws -> Int {
+        let count = try transaction.first(
+            Self.countSources,
+            place + [
+                .text(target.rawValue), .integer(Reference.cascading.rawValue),
+                .integer(Int64(RecordLimits.cascadingReferencesMax + RecordLimits.referencesMax)),
+            ]
+        ) { $0.integer(0) }
+        transaction.charge(rows: Int(count ?? 0) / Self.countedPerRow)
+        return Int(count ?? 0)
     }
 
     func add(_ kind: Reference, to target: ItemName, of source: ItemName) throws {
@@ -59,16 +78,29 @@ struct ZoneRows {
     private static let selectToken = SQL("SELECT token FROM record_client_tokens WHERE \(key) AND device = ?4")
     private static let upsertToken = SQL(
         """
-        INSERT INTO record_client_tokens (partition_number, owner, zone, device, token) VALUES (?1, ?2, ?3, ?4, ?5)
-        ON CONFLICT (partition_number, owner, zone, device) DO UPDATE SET token = excluded.token
+        INSERT INTO record_client_tokens (partition_number, owner, zone, device, token, noted)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+        ON CONFLICT (partition_number, owner, zone, device)
+        DO UPDATE SET token = excluded.token, noted = excluded.noted
+        """)
+    private static let deleteOldTokens = SQL(
+        """
+        DELETE FROM record_client_tokens WHERE \(key) AND device IN (
+            SELECT device FROM record_client_tokens WHERE \(key) ORDER BY noted DESC, device LIMIT -1 OFFSET ?4)
         """)
 
     func clientToken(of device: DeviceID) throws -> [UInt8] {
         try transaction.first(Self.selectToken, place + [.text(device.rawValue)]) { $0.blob(0) } ?? []
     }
 
-    func setClientToken(_ token: [UInt8], of device: DeviceID) throws {
-        try transaction.execute(Self.upsertToken, place + [.text(device.rawValue), .blob(token)])
+    /// - Parameter now: Those of the devices that have left none for longest go.
+    func setClientToken(_ token: [UInt8], of device: DeviceID, at now: Timestamp) throws {
+        let isNew = try clientToken(of: device).isEmpty
+        try transaction.execute(
+            Self.upsertToken,
+            place + [.text(device.rawValue), .blob(token), .integer(Int64(clamping: now.milliseconds))])
+        guard isNew else { return }
+        try transaction.execute(Self.deleteOldTokens, place + [.integer(Int64(RecordLimits.clientTokensMax))])
     }
 
     // MARK: The end of a zone

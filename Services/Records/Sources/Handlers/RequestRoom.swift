@@ -1,0 +1,56 @@
+internal import NephosCore
+internal import NephosWire
+
+/// What one request may still touch, in all of its zones together: so that none holds up the loop, or fills the memory,
+/// however small it is itself.
+final class RequestRoom {
+    /// Bytes of records as they are stored.
+    private var bytes = 0
+    /// Records that may go with others.
+    private(set) var cascades = RecordLimits.cascadeMax
+    /// Rows of references that may be made and removed.
+    private(set) var references = RecordLimits.referencesMax
+
+    /// What a value of a list takes besides its bytes, opened.
+    private static let bytesPerListed = 4
+
+    /// Notes a record that was read, before others are. One always can be.
+    ///
+    /// - Throws: ``CloudError`` `.limitExceeded`.
+    func take(_ record: WireRecord?, bytes encoded: Int) throws(CloudError) {
+        let listed = record?.fields.reduce(0) { $0 + $1.listedCount } ?? 0
+        let more = encoded + Self.bytesPerListed * listed
+        guard bytes == 0 || bytes + more <= RecordLimits.touchedBytesMax else {
+            throw CloudError(
+                .limitExceeded, "The request concerns too much of what is stored. Divide it.",
+                details: ["bytes_max": "\(RecordLimits.touchedBytesMax)"])
+        }
+        bytes += more
+    }
+
+    /// Notes what a zone does that will be written.
+    func take(_ batch: ZoneBatch) {
+        cascades -= batch.cascaded.count
+        references -= batch.referencesChanged
+    }
+
+    static let tooManyReferences = CloudError(
+        .limitExceeded, "The request changes too many references. Divide it.",
+        details: ["maximum": "\(RecordLimits.referencesMax)"])
+}
+
+extension WireRecordField {
+    /// Values of the list that it is.
+    fileprivate var listedCount: Int {
+        switch value {
+        case .strings(let list): list.values.count
+        case .integers(let list): list.values.count
+        case .reals(let list): list.values.count
+        case .dates(let list): list.values.count
+        case .datas(let list): list.values.count
+        case .locations(let list): list.values.count
+        case .references(let list): list.values.count
+        default: 0
+        }
+    }
+}

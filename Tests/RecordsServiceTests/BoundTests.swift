@@ -1,0 +1,188 @@
+import Foundation
+import NephosCore
+import NephosSimulation
+import NephosStorage
+import NephosWire
+import Testing
+
+/// What one request may cost, and what may grow.
+@Suite struct BoundTests {
+    private let house: RecordHouse
+    private let device: RecordDevice
+
+    init() throws {
+        house = try RecordHouse()
+        device = try house.device()
+    }
+
+    private static func large(_ number: Int = 0) -> [String: WireRecordField.OneOf_Value] {
+        ["data": .data(Data(repeating: UInt8(truncatingIfNeeded: number), count: 1_000_000)), "x": .integer(0)]
+    }
+
+    /// Refers to so many records, and is deleted with each.
+    private static func web(_ count: Int, _ start: Int = 0) -> [String: WireRecordField.OneOf_Value] {
+        var list = WireReferenceList()
+        list.values = (start..<start + count).map { number in
+            var reference = WireRecordReference()
+            reference.record = "t\(number)"
+            reference.deletesSelf = true
+            return reference
+        }
+        return ["to": .references(list)]
+    }
+
+    private func code(_ body: () throws -> Void) -> CloudError.Code? {
+        do { try body() } catch { return (error as? CloudError)?.code }
+        return nil
+    }
+
+    @Test func fieldsThatAreAddedCountWithThoseThatAreThere() throws {
+        let fields = (0..<500).map { ("f\($0)", WireRecordField.OneOf_Value.integer(1)) }
+        let version = try device.save("a", Dictionary(uniqueKeysWithValues: fields))
+        #expect(try device.modify([.save("a", ["more": .integer(1)], base: version)]).codes == [.limitExceeded])
+        #expect(try device.modify([.save("a", ["more": .integer(1)], policy: .changedKeys)]).codes == [.limitExceeded])
+        #expect(try device.modify([.save("a", ["f1": .integer(2)], base: version)]).codes == [nil])
+    }
+
+    @Test func aRecordGoesWithABoundedNumberOfOthers() throws {
+        #expect(try device.modify([.save("a", Self.web(751))]).codes == [.limitExceeded])
+        #expect(try device.modify([.save("a", Self.web(750))]).codes == [nil])
+        #expect(try house.rows(of: "record_references") == 750)
+    }
+
+    @Test func aRequestChangesABoundedNumberOfReferences() throws {
+        #expect(
+            code { try device.modify((0..<6).map { .save("r\($0)", Self.web(700, $0 * 700)) }) } == .limitExceeded)
+        for start in [0, 3] {
+            let outcome = try device.modify((start..<start + 3).map { .save("r\($0)", Self.web(700, $0 * 700)) })
+            #expect(outcome.codes == [nil, nil, nil])
+        }
+        // Those that go count as well.
+        #expect(code { try device.modify((0..<6).map { .delete("r\($0)") }) } == .limitExceeded)
+        #expect(try device.modify((0..<3).map { .delete("r\($0)") }).codes == [nil, nil, nil])
+        #expect(try house.rows(of: "record_references") == 2100)
+    }
+
+    @Test func whatARequestTouchesHasABound() throws {
+        for number in 0..<9 { try device.save("r\(number)", Self.large(number)) }
+        let changes = (0..<9).map { WireRecordChange.save("r\($0)", ["x": .integer(1)], policy: .changedKeys) }
+        #expect(code { try device.modify(changes) } == .limitExceeded)
+        #expect(code { try device.modify((0..<9).map { .delete("r\($0)") }) } == .limitExceeded)
+        #expect(try device.modify(Array(changes.prefix(7))).codes == Array(repeating: nil, count: 7))
+        #expect(try device.modify((0..<7).map { .delete("r\($0)") }).codes == Array(repeating: nil, count: 7))
+        #expect(try Set(device.list().keys) == ["r7", "r8"])
+    }
+
+    @Test func whatGoesWithOthersCountsToo() throws {
+        try device.save("list")
+        for number in 0..<9 {
+            try device.save("r\(number)", Self.large(number).merging(["list": .with("list")]) { $1 })
+        }
+        #expect(code { try device.delete("list") } == .limitExceeded)
+        #expect(try house.rows(of: "record_references") == 9)
+        for number in 0..<2 { try device.delete("r\(number)") }
+        #expect(try device.modify([.delete("list")]).cascaded.count == 7)
+    }
+
+    @Test func manySmallThingsInAListAreMuch() throws {
+        var list = WireIntegerList()
+        list.values = Array(repeating: 1, count: 900_000)
+        for name in ["a", "b"] { try device.save(name, ["list": .integers(list)]) }
+        let changes = ["a", "b"].map { WireRecordChange.save($0, ["x": .integer(1)], policy: .changedKeys) }
+        #expect(code { try device.modify(changes) } == .limitExceeded)
+        // One alone always can be.
+        #expect(try device.modify([changes[0]]).codes == [nil])
+    }
+
+    @Test func allZonesOfARequestTogetherHaveABound() throws {
+        var request = WireModifyRecords()
+        request.container = device.container
+        for zone in try ["One", "Two"].map({ try device.makeZone($0) }) {
+            device.zone = zone
+            for target in 0..<3 {
+                try device.modify([.save("t\(target)")])
+                let outcome = try device.modify(
+                    (0..<399).map { .save("r\(target)-\($0)", ["to": .with("t\(target)")]) })
+                #expect(outcome.codes.allSatisfy { $0 == nil })
+            }
+            var changes = WireZoneChanges()
+            changes.zoneID = zone
+            changes.changes = (0..<3).map { .delete("t\($0)") }
+            request.zones.append(changes)
+        }
+        let reply = try device.call("ModifyRecords", request, as: WireModifyRecordsReply.self)
+        #expect(reply.zones[0].codes == [nil, nil, nil])
+        #expect(reply.zones[1].codes.contains(.limitExceeded))
+        #expect(try house.rows(of: "record_references") == 1197)
+        request.zones.removeFirst()
+        let rest = try device.call("ModifyRecords", request, as: WireModifyRecordsReply.self)
+        #expect(rest.zones[0].codes == [nil, nil, nil])
+        #expect(try house.rows(of: "record_references") == 0)
+    }
+
+    @Test func aZoneWithoutChangesIsNone() throws {
+        var request = WireModifyRecords()
+        request.container = device.container
+        request.zones = (0..<2).map { number in
+            var zone = WireZoneChanges()
+            zone.zoneID = number == 0 ? device.zone : RecordDevice.zoneID()
+            if number == 0 { zone.changes = [.save("a")] }
+            return zone
+        }
+        #expect(
+            code { try device.call("ModifyRecords", request, as: WireModifyRecordsReply.self) } == .invalidArguments)
+        #expect(try device.list().isEmpty)
+    }
+
+    @Test func aFetchReadsABoundedNumberOfBytes() throws {
+        for number in 0..<10 { try device.save("r\(number)", Self.large(number)) }
+        var request = WireFetchRecords()
+        request.container = device.container
+        request.zoneID = device.zone
+        request.records = (0..<10).map { "r\($0)" }
+        request.desiredFields = ["x"]
+        let reply = try device.call("FetchRecords", request, as: WireFetchRecordsReply.self)
+        #expect((1..<10).contains(reply.records.count))
+        request.records.removeFirst(reply.records.count)
+        let rest = try device.call("FetchRecords", request, as: WireFetchRecordsReply.self)
+        #expect(reply.records.count + rest.records.count == 10)
+    }
+
+    @Test func whatDevicesLeaveHasABound() throws {
+        try device.modify([.save("a")], leaving: "first")
+        try house.cloud.storage(of: .records).write { transaction in
+            for number in 0..<150 {
+                try transaction.execute(
+                    SQL(
+                        """
+                        INSERT INTO record_client_tokens (partition_number, owner, zone, device, token, noted)
+                        SELECT partition_number, owner, zone, 'gone' || ?1, token, ?1
+                        FROM record_client_tokens LIMIT 1
+                        """), [.integer(Int64(1000 + number))])
+            }
+        }
+        try house.device().modify([.save("b")], leaving: "second")
+        #expect(try house.rows(of: "record_client_tokens") == 100)
+    }
+
+    @Test func whatIsOverwrittenIsKeptUpToABoundAndCounted() throws {
+        let there = try house.device()
+        for number in 0..<30 { try device.save("s", ["x": .integer(Int64(number))], policy: .allKeys) }
+        #expect(try house.rows(of: "record_history") == 29)
+        for number in 0..<10 {
+            let (one, other) = (Self.large(2 * number), Self.large(2 * number + 1))
+            try device.save("r\(number)", one)
+            try there.save("r\(number)", other, policy: .allKeys)
+        }
+        let kept = try house.cloud.storage(of: .records).write { transaction in
+            let sum = try transaction.first(SQL("SELECT SUM(counted) FROM record_history"), []) { $0.integer(0) } ?? 0
+            let told = try transaction.first(SQL("SELECT SUM(bytes) FROM record_history_zones"), []) { $0.integer(0) }
+            #expect(told == sum)
+            return sum
+        }
+        #expect(kept <= RecordLimits.historyBytesMax && kept > RecordLimits.historyBytesMax - 1_100_000)
+        #expect(try house.rows(of: "record_history") == 8)
+        // Page by page.
+        #expect(try device.history().count == 1)
+    }
+}

@@ -1,0 +1,84 @@
+import Foundation
+import NephosBus
+import NephosCore
+import NephosSimulation
+import NephosStorage
+import NephosWire
+import SwiftProtobuf
+import Testing
+
+@testable import NephosRecords
+
+/// One row that the disk has lost takes no other with it, and can be put right.
+@Suite struct DamageTests {
+    private let house: RecordHouse
+    private let device: RecordDevice
+
+    init() throws {
+        house = try RecordHouse()
+        device = try house.device()
+    }
+
+    /// Damages what is stored under the name, from the byte on.
+    private func damage(_ name: String, from byte: Int = 2) throws {
+        try house.cloud.storage(of: .records).write { transaction in
+            let count = try transaction.execute(
+                SQL("UPDATE feed_items SET body = CAST(SUBSTR(body, 1, ?2) || 'damaged!' AS BLOB) WHERE name = ?1"),
+                [.text(name), .integer(Int64(byte))])
+            #expect(count == 1)
+        }
+        house.cloud.crash(.records)
+        try house.cloud.start(.records)
+        house.cloud.network.run(for: .seconds(1))
+    }
+
+    @Test(arguments: [0, 2]) func aDamagedRecordCanBeDeleted(_ byte: Int) throws {
+        try device.save("a", ["text": .string("lost")])
+        try damage("a", from: byte)
+        #expect(try device.modify([.delete("a")]).codes == [nil])
+        #expect(try device.list().isEmpty)
+        #expect(try house.used(of: device.mover.account) == 0)
+    }
+
+    @Test func aDamagedRecordIsSavedAnew() throws {
+        let version = try device.save("a", ["text": .string("lost"), "to": .with("target")])
+        try damage("a")
+        #expect(try device.modify([.save("a", ["x": .integer(1)], base: version)]).codes == [.unknownItem])
+        try device.save("a", ["text": .string("again")])
+        #expect(try device.list()["a"]?["text"] == .string("again"))
+        let record = try #require(try device.list()["a"])
+        let counted = record.countedBytes("a", encoded: try record.serializedData().count)
+        #expect(try house.used(of: device.mover.account) == Int64(counted))
+        // What the damaged one referred to, the new one does not.
+        try device.save("target")
+        #expect(try device.modify([.delete("target")]).cascaded == [])
+        #expect(try Set(device.list().keys) == ["a"])
+    }
+
+    @Test func aDamagedRecordHoldsUpNoOthers() throws {
+        try device.save("list")
+        try device.save("item", ["list": .with("list")])
+        try device.save("b")
+        try damage("item")
+        var condition = WireRecordCondition()
+        condition.record = "item"
+        let refused = try device.modify([.save("c")], if: [condition])
+        #expect(CloudError.Code(number: refused.failure.code) == .constraintViolation)
+        let outcome = try device.modify([.save("c"), .delete("item", base: RecordDevice.version())], atomic: false)
+        #expect(outcome.codes == [nil, .serverRecordChanged])
+        #expect(try device.modify([.delete("list")]).cascaded == ["item"])
+        #expect(try Set(device.list().keys) == ["b", "c"])
+    }
+
+    @Test func aZoneWhoseRowIsDamagedCanBeDeleted() throws {
+        let zone = try device.makeZone("Work")
+        device.zone = zone
+        try device.save("a", ["text": .string("kept")])
+        try damage("Work", from: 34)
+        #expect(try device.makeZone("Work", id: RecordDevice.zoneID()) == zone)
+        try device.deleteZone("Work")
+        #expect(throws: CloudError.self) { try device.list() }
+        #expect(try house.used(of: device.mover.account) == 0)
+        #expect(try device.makeZone("Work") != zone)
+    }
+}
