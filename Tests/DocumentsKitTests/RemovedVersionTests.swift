@@ -189,7 +189,7 @@ import Testing
             #expect(error?.code == .serviceBusy && error?.details["pending_max"] == "4")
             one.setOffline(false)
             #expect(
-                try await one.container.removeOtherVersions(stepMax: 5, pendingMax: 4, patience: .seconds(30)) == 12)
+                try await one.container.removeOtherVersions(stepMax: 5, pendingMax: 4, patience: .seconds(600)) == 12)
             try await one.settle()
             #expect(try await one.container.usage(timeout: .seconds(10)).versionBytes == 0)
             #expect(try await one.container.versions(of: "y7").count == 1)

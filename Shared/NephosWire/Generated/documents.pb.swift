@@ -960,35 +960,6 @@ public nonisolated struct WireAnnounceContent: Sendable {
 
   public var length: UInt64 = 0
 
-  /// Of an item that is not there yet: what it is going to be. Others see it coming (see "What is coming").
-  public var coming: WireComingItem {
-    get {_coming ?? WireComingItem()}
-    set {_coming = newValue}
-  }
-  /// Returns true if `coming` has been explicitly set.
-  public var hasComing: Bool {self._coming != nil}
-  /// Clears the value of `coming`. Subsequent reads from it will return its default value.
-  public mutating func clearComing() {self._coming = nil}
-
-  public var unknownFields = SwiftProtobuf.UnknownStorage()
-
-  public init() {}
-
-  fileprivate var _coming: WireComingItem? = nil
-}
-
-/// What an item is going to be.
-public nonisolated struct WireComingItem: Sendable {
-  // SwiftProtobuf.Message conformance is added in an extension below. See the
-  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
-  // methods supported on all messages.
-
-  public var kind: WireItemKind = .unspecified
-
-  public var parent: Data = Data()
-
-  public var name: Data = Data()
-
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -2832,7 +2803,7 @@ nonisolated extension WireSetRendition: SwiftProtobuf.Message, SwiftProtobuf._Me
 
 nonisolated extension WireAnnounceContent: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".AnnounceContent"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}length\0\u{1}coming\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}length\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2842,73 +2813,24 @@ nonisolated extension WireAnnounceContent: SwiftProtobuf.Message, SwiftProtobuf.
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularBytesField(value: &self.version) }()
       case 2: try { try decoder.decodeSingularUInt64Field(value: &self.length) }()
-      case 3: try { try decoder.decodeSingularMessageField(value: &self._coming) }()
       default: break
       }
     }
   }
 
   public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    // The use of inline closures is to circumvent an issue where the compiler
-    // allocates stack space for every if/case branch local when no optimizations
-    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
-    // https://github.com/apple/swift-protobuf/issues/1182
     if !self.version.isEmpty {
       try visitor.visitSingularBytesField(value: self.version, fieldNumber: 1)
     }
     if self.length != 0 {
       try visitor.visitSingularUInt64Field(value: self.length, fieldNumber: 2)
     }
-    try { if let v = self._coming {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
-    } }()
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireAnnounceContent, rhs: WireAnnounceContent) -> Bool {
     if lhs.version != rhs.version {return false}
     if lhs.length != rhs.length {return false}
-    if lhs._coming != rhs._coming {return false}
-    if lhs.unknownFields != rhs.unknownFields {return false}
-    return true
-  }
-}
-
-nonisolated extension WireComingItem: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
-  public static let protoMessageName: String = _protobuf_package + ".ComingItem"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}kind\0\u{1}parent\0\u{1}name\0")
-
-  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
-    while let fieldNumber = try decoder.nextFieldNumber() {
-      // The use of inline closures is to circumvent an issue where the compiler
-      // allocates stack space for every case branch when no optimizations are
-      // enabled. https://github.com/apple/swift-protobuf/issues/1034
-      switch fieldNumber {
-      case 1: try { try decoder.decodeSingularEnumField(value: &self.kind) }()
-      case 2: try { try decoder.decodeSingularBytesField(value: &self.parent) }()
-      case 3: try { try decoder.decodeSingularBytesField(value: &self.name) }()
-      default: break
-      }
-    }
-  }
-
-  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    if self.kind != .unspecified {
-      try visitor.visitSingularEnumField(value: self.kind, fieldNumber: 1)
-    }
-    if !self.parent.isEmpty {
-      try visitor.visitSingularBytesField(value: self.parent, fieldNumber: 2)
-    }
-    if !self.name.isEmpty {
-      try visitor.visitSingularBytesField(value: self.name, fieldNumber: 3)
-    }
-    try unknownFields.traverse(visitor: &visitor)
-  }
-
-  public static func ==(lhs: WireComingItem, rhs: WireComingItem) -> Bool {
-    if lhs.kind != rhs.kind {return false}
-    if lhs.parent != rhs.parent {return false}
-    if lhs.name != rhs.name {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -1,0 +1,112 @@
+internal import NephosBus
+internal import NephosCore
+internal import NephosWire
+
+/// The chunks that a service lacks, on their way to it.
+extension ContentUploads {
+    func send(_ upload: ContentUpload) {
+        // What it holds has come to the container another way, and would take room for nothing.
+        guard upload.storedBytes == 0 || upload.holdsSome else { return takeOtherTransfer(upload) }
+        upload.left = upload.missing.filter { upload.places[$0] != nil }.sorted { left, right in
+            // The last one goes first.
+            guard let left = upload.places[left], let right = upload.places[right] else { return false }
+            return (left.version, left.offset) > (right.version, right.offset)
+        }
+        let bytes = upload.left.reduce(0) { $0 + (upload.places[$1]?.length ?? 0) }
+        let counted = upload.left.reduce(0) {
+            $0 + (upload.damaged.contains($1) ? 0 : BulkLimits.counted(upload.places[$1]?.length ?? 0))
+        }
+        upload.progress = UploadProgress(bytesTotal: bytes)
+        upload.isOpen = true
+        do {
+            let purpose = BulkClient.Purpose(
+                upload: [UInt8](upload.transfer), uploadBytes: upload.storedBytes.addingClamped(UInt64(counted)),
+                container: model.name)
+            let client = try takeClient(for: purpose)
+            upload.client = client
+            client.onRoom = { [weak self, weak upload] in
+                guard let self, let upload, isOn(upload) else { return }
+                fill(upload)
+            }
+            client.onProgress = { [weak self, weak client, weak upload] in
+                guard let self, let client, let upload, isOn(upload), upload.client === client else { return }
+                upload.progress.bytesDone = client.progress.bytesDone
+                noteProgress(of: upload)
+                if engine.loop.monotonicNow - upload.announced >= Self.announcePause { announce(upload) }
+                tell(client.progress.waiting, of: upload)
+                // Without a chunk on its way nobody else would hear of it.
+                if let ended = client.ended, upload.storing == 0 { failed(upload, ended) }
+            }
+        } catch { failed(upload, CloudError(wrapping: error)) }
+    }
+
+    private static let notePause: Duration = .seconds(1)
+
+    /// Tells the home's queries how far it is, so seldom that it costs nothing.
+    private func noteProgress(of upload: ContentUpload) {
+        let (done, total) = (upload.progress.bytesDone, upload.progress.bytesTotal)
+        let percent = total > 0 ? min(99, done * 100 / total) : 0
+        let now = engine.loop.monotonicNow
+        guard percent > upload.noted.percent, now - upload.noted.at >= Self.notePause, let driver = model.driver,
+            driver.scope?.account == upload.account
+        else { return }
+        upload.noted = (percent, now)
+        // A figure for people: where it cannot be kept, the next one may.
+        try? driver.write { try DocumentTransaction($0).setPercent(percent, at: upload.operation.position) }
+    }
+
+    func fill(_ upload: ContentUpload) {
+        guard let client = upload.client, !upload.isIdle else { return }
+        while upload.pacing == nil, let chunk = upload.left.last, let place = upload.places[chunk],
+            hasRoom(for: place, client)
+        {
+            if let wait = engine.uploadRate.take(place.length) {
+                upload.progress.isPaced = true
+                upload.pacing = engine.loop.schedule(after: wait) { [weak self, weak upload] in
+                    guard let self, let upload, isOn(upload) else { return }
+                    upload.pacing = nil
+                    upload.progress.isPaced = false
+                    fill(upload)
+                }
+                return
+            }
+            upload.left.removeLast()
+            upload.storing += 1
+            do {
+                let folder = try ContentFolder(home: engine.local.home)
+                try client.store(bytes: place.length) { room in
+                    try upload.read(place, in: folder, into: room)
+                    return chunk
+                } then: { [weak self, weak upload] result in
+                    guard let self, let upload, isOn(upload), upload.client === client else { return }
+                    upload.storing -= 1
+                    switch result {
+                    case .failure(let error): refused(upload, place, error)
+                    case .success:
+                        failures = 0
+                        upload.missing.remove(chunk)
+                        upload.holdsSome = true
+                        upload.storedBytes = upload.storedBytes.addingClamped(UInt64(BulkLimits.counted(place.length)))
+                        if upload.left.isEmpty, upload.storing == 0 { finish(upload) }
+                    }
+                }
+            } catch let failure as ContentUpload.Unreadable { return lose(upload, failure) } catch {
+                return failed(upload, CloudError(wrapping: error), ofItself: true)
+            }
+        }
+    }
+
+    /// The service counts what all of a device's connections have sent: two share it.
+    private func hasRoom(for place: ContentUpload.Place, _ client: BulkClient) -> Bool {
+        let room = client.room
+        let isShared = running.count { $0.client != nil } > 1
+        guard isShared, room < client.creditBytes else { return room >= BulkLimits.counted(place.length) }
+        return room - client.creditBytes / 2 >= BulkLimits.counted(place.length)
+    }
+
+    func refused(_ upload: ContentUpload, _ place: ContentUpload.Place, _ error: CloudError) {
+        guard error.code == .invalidArguments else { return failed(upload, error) }
+        // Its hash is another than when it was put.
+        lose(upload, .changed(place.version))
+    }
+}
