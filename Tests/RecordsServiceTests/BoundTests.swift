@@ -156,9 +156,9 @@ import Testing
                     SQL(
                         """
                         INSERT INTO record_client_tokens (partition_number, owner, zone, device, token, noted)
-                        SELECT partition_number, owner, zone, 'gone' || ?1, token, ?1
+                        SELECT partition_number, owner, zone, ?1, token, ?2
                         FROM record_client_tokens LIMIT 1
-                        """), [.integer(Int64(1000 + number))])
+                        """), [.text("gone\(number)"), .integer(Int64(number))])
             }
         }
         try house.device().modify([.save("b")], leaving: "second")

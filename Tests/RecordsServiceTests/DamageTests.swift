@@ -22,9 +22,12 @@ import Testing
     /// Damages what is stored under the name, from the byte on.
     private func damage(_ name: String, from byte: Int = 2) throws {
         try house.cloud.storage(of: .records).write { transaction in
+            let body = try transaction.first(SQL("SELECT body FROM feed_items WHERE name = ?1"), [.text(name)]) {
+                $0.blob(0)
+            }
+            let damaged = Array(try #require(body).prefix(byte)) + Array("damaged!".utf8)
             let count = try transaction.execute(
-                SQL("UPDATE feed_items SET body = CAST(SUBSTR(body, 1, ?2) || 'damaged!' AS BLOB) WHERE name = ?1"),
-                [.text(name), .integer(Int64(byte))])
+                SQL("UPDATE feed_items SET body = ?1 WHERE name = ?2"), [.blob(damaged), .text(name)])
             #expect(count == 1)
         }
         house.cloud.crash(.records)

@@ -248,7 +248,7 @@ public struct Deployment: Sendable {
         completing complete: (DeploymentFiles) throws -> Void = { _ in }
     ) throws -> Deployment {
         let files = DeploymentFiles(directory: directory)
-        try files.requireNone()
+        try files.requireNoneInTurn()
         let deployment = try Deployment(
             host: host, advertisedHost: advertisedHost, basePort: basePort, transport: transport)
         try check(deployment.roster)
@@ -256,7 +256,7 @@ public struct Deployment: Sendable {
             atPath: directory, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
         // Whoever makes one at the same time has made it now.
         let turn = try files.takeTurn()
-        defer { close(turn) }
+        defer { files.endTurn(turn) }
         try files.requireNone()
         try files.beginMaking()
         for secrets in deployment.secrets { try files.write(secrets) }

@@ -7,9 +7,21 @@ internal import NephosFiles
 extension DeploymentFiles {
     /// Is there while secrets are written that nobody uses yet.
     private var makingPath: String { "\(directory)/making" }
+    /// Held by whoever makes a deployment.
+    private var turnPath: String { "\(directory)/making.turn" }
 
-    /// Requires that there is no deployment, nor the secrets of one.
+    /// Requires that there is no deployment, nor the secrets of one, in its turn: one that is being made has secrets and no
+    /// roster, too.
     ///
+    /// - Throws: As ``takeTurn()`` and ``requireNone()`` do.
+    func requireNoneInTurn() throws(CloudError) {
+        guard FileManager.default.fileExists(atPath: directory) else { return }
+        guard !FileManager.default.fileExists(atPath: rosterPath) else { return try requireNone() }
+        let turn = try takeTurn()
+        defer { endTurn(turn) }
+        try requireNone()
+    }
+
     /// - Throws: ``CloudError`` `.alreadyExists`, and as ``requireNoLeftSecrets()`` does.
     func requireNone() throws(CloudError) {
         guard !FileManager.default.fileExists(atPath: rosterPath) else {
@@ -22,23 +34,36 @@ extension DeploymentFiles {
 
     /// Waits until nobody else makes a deployment in the folder, for ten seconds at most.
     ///
-    /// - Returns: A descriptor: until it is closed nobody else does.
-    /// - Throws: ``CloudError`` `.serviceBusy`.
+    /// - Returns: A descriptor: until ``endTurn(_:)`` nobody else does.
+    /// - Throws: ``CloudError`` `.serviceBusy`; `.configurationInvalid`: the folder cannot be written.
     func takeTurn() throws(CloudError) -> Int32 {
-        let descriptor = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-        guard descriptor >= 0 else {
-            throw CloudError(
-                .configurationInvalid, "The deployment's folder cannot be opened. Check its owner.",
-                details: ["deployment": directory])
-        }
         for _ in 0..<200 {
-            if flock(descriptor, LOCK_EX | LOCK_NB) == 0 { return descriptor }
+            // A file of its own: whoever uses the folder may hold that itself, as a load test does.
+            let descriptor = open(turnPath, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600)
+            guard descriptor >= 0 else {
+                throw CloudError(
+                    .configurationInvalid, "A deployment file cannot be written. Check the folder's owner and space.",
+                    details: ["file": turnPath])
+            }
+            if flock(descriptor, LOCK_EX | LOCK_NB) == 0, isTurn(descriptor) { return descriptor }
+            close(descriptor)
             usleep(50_000)
         }
-        close(descriptor)
         throw CloudError(
             .serviceBusy, "Another nephos init makes a deployment in this folder. Run this again.",
             details: ["deployment": directory])
+    }
+
+    /// Whether what is held is still the file that others find: who had the turn before has removed it.
+    private func isTurn(_ descriptor: Int32) -> Bool {
+        var (held, found) = (stat(), stat())
+        return fstat(descriptor, &held) == 0 && lstat(turnPath, &found) == 0 && held.st_ino == found.st_ino
+            && held.st_dev == found.st_dev
+    }
+
+    func endTurn(_ descriptor: Int32) {
+        unlink(turnPath)
+        close(descriptor)
     }
 
     func beginMaking() throws(CloudError) {

@@ -85,7 +85,7 @@ public nonisolated struct WireRecordZone: Sendable {
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  /// 32 lowercase hexadecimal digits, chosen by the device that makes the zone, and never used again.
+  /// 32 lowercase hexadecimal digits, chosen at random by the device that makes the zone.
   public var zoneID: String = String()
 
   /// Filled in by the service: when it was made, in nanoseconds since 1970, and by whom.
@@ -171,7 +171,7 @@ public nonisolated struct WireRecordField: Sendable {
   /// A letter, then letters, digits and `_`; 255 at most.
   public var name: String = String()
 
-  /// In a save, without a value: the field goes.
+  /// In a save, without a value: the field goes. One of a kind that the service does not know is kept.
   public var value: WireRecordField.OneOf_Value? = nil
 
   public var string: String {
@@ -299,7 +299,7 @@ public nonisolated struct WireRecordField: Sendable {
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
-  /// In a save, without a value: the field goes.
+  /// In a save, without a value: the field goes. One of a kind that the service does not know is kept.
   public nonisolated enum OneOf_Value: Equatable, Sendable {
     case string(String)
     case integer(Int64)
@@ -550,7 +550,7 @@ public nonisolated struct WireModifyRecords: Sendable {
 
   public var container: String = String()
 
-  /// Each zone once. 400 changes in all, 100 conditions.
+  /// Each zone once, with a change at least. 400 changes in all, 100 conditions.
   public var zones: [WireZoneChanges] = []
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
@@ -817,7 +817,8 @@ public nonisolated struct WireFetchRecordsReply: Sendable {
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  /// In the order asked; of those that are not there `deleted` is set. Beyond 1 MiB the rest is left out: ask again.
+  /// In the order asked; of those that are not there `deleted` is set. Beyond 1 MiB, or when 8 MiB of records were read,
+  /// the rest is left out: ask again.
   public var records: [WireChange] = []
 
   public var token: WireChangeToken {

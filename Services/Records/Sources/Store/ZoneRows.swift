@@ -30,6 +30,7 @@ struct ZoneRows {
     private static let countSources = SQL(
         """
         SELECT COUNT(*) FROM (SELECT 1 FROM record_references WHERE \(key) AND target = ?4 AND kind = ?5 LIMIT ?6)
+        AS found
         """)
     /// Rows that are counted in the time that one takes which is read.
     private static let countedPerRow = 16
@@ -83,10 +84,12 @@ struct ZoneRows {
         ON CONFLICT (partition_number, owner, zone, device)
         DO UPDATE SET token = excluded.token, noted = excluded.noted
         """)
+    /// Rows that one request removes; there is one too many, unless the bound was higher once.
+    private static let oldTokensMax: Int64 = 100
     private static let deleteOldTokens = SQL(
         """
         DELETE FROM record_client_tokens WHERE \(key) AND device IN (
-            SELECT device FROM record_client_tokens WHERE \(key) ORDER BY noted DESC, device LIMIT -1 OFFSET ?4)
+            SELECT device FROM record_client_tokens WHERE \(key) ORDER BY noted DESC, device LIMIT ?5 OFFSET ?4)
         """)
 
     func clientToken(of device: DeviceID) throws -> [UInt8] {
@@ -100,7 +103,8 @@ struct ZoneRows {
             Self.upsertToken,
             place + [.text(device.rawValue), .blob(token), .integer(Int64(clamping: now.milliseconds))])
         guard isNew else { return }
-        try transaction.execute(Self.deleteOldTokens, place + [.integer(Int64(RecordLimits.clientTokensMax))])
+        try transaction.execute(
+            Self.deleteOldTokens, place + [.integer(Int64(RecordLimits.clientTokensMax)), .integer(Self.oldTokensMax)])
     }
 
     // MARK: The end of a zone
