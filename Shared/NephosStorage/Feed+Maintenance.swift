@@ -75,12 +75,13 @@ extension Feed {
 
     /// - Returns: Whether there may be more of it.
     private func removeAll(ofScopeWithID scope: Int64, limit: Int) throws -> Bool {
-        cache.removeAll()
         var (count, bytes) = (0, 0)
         try query(FeedStatements.bodyLengths, [.integer(scope), .integer(Int64(max(1, limit)))]) {
             bytes += Int($0.integer(0))
             guard count == 0 || bytes <= Self.removedBytesMax else { return false }
             count += 1
+            // What is known of all others stays known: whoever has much removed slows nobody.
+            cache.items.remove(scope, ItemName($0.text(1)))
             return true
         }
         guard count == 0 else {
@@ -90,6 +91,7 @@ extension Feed {
         }
         try keepHead(ofPartition: Self.partition(ofScopeWithID: scope))
         try execute(FeedStatements.removeScope, [.integer(scope)])
+        cache.heads.removeAll()
         return false
     }
 }

@@ -114,7 +114,7 @@ enum FeedStatements {
     static let bodyLengths = SQL(
         """
         SELECT CASE WHEN body_id = 0 THEN 0
-            ELSE (SELECT LENGTH(feed_bodies.body) FROM feed_bodies WHERE feed_bodies.id = body_id) END
+            ELSE (SELECT LENGTH(feed_bodies.body) FROM feed_bodies WHERE feed_bodies.id = body_id) END, name
         FROM feed_items WHERE scope_id = ?1 ORDER BY name LIMIT ?2
         """)
     static let removeItem = SQL("DELETE FROM feed_items WHERE scope_id = ?1 AND name = ?2")

@@ -1,6 +1,7 @@
 import NephosCore
-import NephosStorage
 import Testing
+
+@testable import NephosStorage
 
 @Suite struct FeedTests {
     let engine: SQLiteEngine
@@ -47,6 +48,23 @@ import Testing
                 })
         }
         #expect(left == [62, 54, 0])
+    }
+
+    /// Whoever has much removed slows nobody else.
+    @Test func whatIsRemovedLetsNothingElseBeForgotten() throws {
+        let cache = FeedCache()
+        let other = ScopeName(AccountID("other"), "notes")
+        func known(_ scope: ScopeName) throws -> Bool {
+            try engine.group(cache: cache) { feed in cache.items.entry(try #require(feed.scope(scope).id), "a") != nil }
+        }
+        for scope in [notes, other] {
+            _ = try engine.group(cache: cache) { try $0.put(scope, [item("a", "1"), item("b", "1")]) }
+        }
+        #expect(try engine.group(cache: cache) { try $0.removeAll(of: notes, limit: 1) })
+        #expect(try !known(notes) && known(other))
+        #expect(try engine.group(cache: cache) { try $0.item(notes, "b") != nil && $0.item(notes, "a") == nil })
+        while try engine.group(cache: cache, { try $0.removeAll(of: notes, limit: 1) }) {}
+        #expect(try engine.group(cache: cache) { try $0.head(notes).metadata.isEmpty && $0.head(notes).liveCount == 0 })
     }
 
     @Test func aScopeNeverWrittenIsEmpty() throws {
