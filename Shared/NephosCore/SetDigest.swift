@@ -24,6 +24,13 @@ public struct SetDigest: Hashable, Sendable, CustomStringConvertible {
         self.init(hashing: [UInt8](bytes))
     }
 
+    /// The share of an item with this encoded state in its scope's digest.
+    ///
+    /// - Parameter key: The scope's, so that digests at rest tell nothing.
+    public init(ofItem name: ItemName, body: some Sequence<UInt8>, key: [UInt8]) {
+        self.init(hashing: key + name.utf8 + [0] + body)
+    }
+
     /// The same, of bytes that lie somewhere: nothing is copied.
     public init(ofItem bytes: UnsafeRawBufferPointer) {
         var hash = SHA256()

@@ -150,6 +150,6 @@ extension DocumentsService {
         let digestKey = gone.count < items.count ? try container.madeSetting().digestKey : []
         let change = try container.transaction.put(
             container.scope, items.map { try $0.stored(in: container, digestKey: digestKey) })
-        container.transaction.publish(DocumentEvents.changed(items, by: change, device: nil, nil))
+        container.transaction.publish(OutgoingEvent(name, items, by: change, device: nil, nil))
     }
 }

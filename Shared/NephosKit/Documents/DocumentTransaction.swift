@@ -170,7 +170,7 @@ struct DocumentTransaction {
         func digest(key: [UInt8]) -> SetDigest? { body.map { Self.digest(of: name, body: $0, key: key) } }
 
         static func digest(of name: ItemName, body: Data, key: [UInt8]) -> SetDigest {
-            SetDigest(ofItem: key + [UInt8](name.utf8) + [0] + [UInt8](body))
+            SetDigest(ofItem: name, body: body, key: key)
         }
     }
 

@@ -95,7 +95,7 @@ extension DocumentsService {
         let items = try batch.encoded()
         let change = try container.transaction.put(
             container.scope, items.map { try $0.stored(in: container, digestKey: digestKey) })
-        container.transaction.publish(DocumentEvents.changed(items, by: change, device: caller.device, context.id))
+        container.transaction.publish(OutgoingEvent(name, items, by: change, device: caller.device, context.id))
         if !batch.removed.isEmpty { container.transaction.afterCommit { [weak self] in self?.removals.beginSoon() } }
         reply.token = WireChangeToken(change.token)
         reply.previousSequence = change.previousSequence

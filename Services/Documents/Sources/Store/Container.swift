@@ -219,10 +219,3 @@ struct ContainerOpener: Sendable {
         return try key.open(Sealed(bytes: sealed), boundTo: place.context(in: scope))
     }
 }
-
-/// The item's share in its container's digest.
-extension SetDigest {
-    init(ofItem name: ItemName, body: [UInt8], key: [UInt8]) {
-        self.init(ofItem: key + [UInt8](name.utf8) + [0] + body)
-    }
-}

@@ -188,7 +188,8 @@ extension RecordsService {
         if !batch.isEmpty {
             let written = try batch.write(at: context.now)
             try count(-written.freed, in: batch.zone.scope, batch.zone.transaction)
-            batch.zone.transaction.publish(RecordEvents.changed(written.records, by: written.change, context))
+            batch.zone.transaction.publish(
+                OutgoingEvent(name, written.records, by: written.change, device: caller.device, context.id))
             outcome.token = WireChangeToken(written.change.token)
             outcome.previousSequence = written.change.previousSequence
         }

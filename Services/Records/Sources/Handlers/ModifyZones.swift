@@ -28,9 +28,9 @@ extension RecordsService {
         let made = try madeZones(request.save, in: database, ending: Set(ended.map(\.name)), context, caller)
         var reply = WireModifyZonesReply()
         let changed =
-            try ended.map { ChangedRecord(name: $0.name, body: nil) }
+            try ended.map { ChangedItem(name: $0.name, body: nil) }
             + made.compactMap { zone in
-                try zone.isNew ? ChangedRecord(name: zone.name, body: zone.wire.serializedBytes()) : nil
+                try zone.isNew ? ChangedItem(name: zone.name, body: zone.wire.serializedBytes()) : nil
             }
         let head = try database.head()
         reply.token = WireChangeToken(head.token)
@@ -43,12 +43,12 @@ extension RecordsService {
                 database.scope,
                 ended.map { Self.row(ofEnded: $0.name, $0.zone.zoneID) }
                     + made.filter(\.isNew).map { try Self.row($0, of: database, digestKey) })
-            transaction.publish(RecordEvents.changed(changed, by: change, context))
+            transaction.publish(OutgoingEvent(name, changed, by: change, device: caller.device, context.id))
             reply.token = WireChangeToken(change.token)
             reply.previousSequence = change.previousSequence
         }
         reply.zones = try made.map { zone in
-            try ChangedRecord(name: zone.name, body: zone.wire.serializedBytes()).wire(at: 0)
+            try ChangedItem(name: zone.name, body: zone.wire.serializedBytes()).wire(at: 0)
         }
         return reply
     }
@@ -122,7 +122,7 @@ extension RecordsService {
     ) throws -> FeedItem {
         let body: [UInt8] = try zone.wire.serializedBytes()
         return FeedItem(
-            name: zone.name, deleted: false, digest: SetDigest(ofRecord: zone.name, body: body, key: digestKey),
+            name: zone.name, deleted: false, digest: SetDigest(ofItem: zone.name, body: body, key: digestKey),
             size: body.count,
             body: StoredZone.body(id: zone.wire.zoneID, sealed: try database.seal(body, as: .item(zone.name))))
     }

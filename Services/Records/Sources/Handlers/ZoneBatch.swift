@@ -342,20 +342,20 @@ extension ZoneBatch {
     /// Writes records, and the rows beside them. What is written for good was counted before (``growth()``).
     ///
     /// - Returns: What was written, the change, and how many bytes became free besides.
-    func write(at now: Timestamp) throws -> (records: [ChangedRecord], change: ScopeChange, freed: Int64) {
+    func write(at now: Timestamp) throws -> (records: [ChangedItem], change: ScopeChange, freed: Int64) {
         let digestKey = try zone.madeDigestKey()
         var items: [FeedItem] = []
-        var told: [ChangedRecord] = []
+        var told: [ChangedItem] = []
         for name in changed {
             let former = try stored(name)
             let planned = records[name] ?? nil
-            told.append(ChangedRecord(name: name, body: planned?.body))
+            told.append(ChangedItem(name: name, body: planned?.body))
             var tags = former.state.former
             if let version = former.state.record?.version { tags.insert([UInt8](version), at: 0) }
             items.append(
                 FeedItem(
                     name: name, deleted: planned == nil,
-                    digest: planned.map { SetDigest(ofRecord: name, body: $0.body, key: digestKey) } ?? .empty,
+                    digest: planned.map { SetDigest(ofItem: name, body: $0.body, key: digestKey) } ?? .empty,
                     size: planned?.counted(name) ?? 0,
                     body: StoredRecord.body(
                         former: tags, sealed: try planned.map { try zone.seal($0.body, as: .item(name)) } ?? [])))

@@ -51,6 +51,6 @@ extension RecordOpener {
     ) -> PresentedItem {
         guard let opened = try? open(sealed, as: .item(item.name)) else { return PresentedItem(isDamaged: true) }
         body.append(encoded: opened)
-        return PresentedItem(digest: SetDigest(ofRecord: item.name, body: opened, key: digestKey))
+        return PresentedItem(digest: SetDigest(ofItem: item.name, body: opened, key: digestKey))
     }
 }

@@ -150,10 +150,3 @@ struct RecordOpener: Sendable {
         return try key.open(Sealed(bytes: Array(sealed)), boundTo: place.context(in: scope))
     }
 }
-
-extension SetDigest {
-    /// An item's share in its scope's digest.
-    init(ofRecord name: ItemName, body: [UInt8], key: [UInt8]) {
-        self.init(ofItem: key + [UInt8](name.utf8) + [0] + body)
-    }
-}
