@@ -46,6 +46,19 @@ import Testing
         #expect(outcome.codes == [.referenceViolation, .batchRequestFailed])
     }
 
+    /// Nothing of it would change, and it would be gone all the same.
+    @Test func whatIsSavedAsItIsDoesNotGoWithOthersEither() throws {
+        try device.save("list")
+        let save = WireRecordChange.save("item", ["list": .with("list")])
+        try device.modify([save])
+        let outcome = try device.modify([save, .delete("list")])
+        #expect(outcome.codes == [.referenceViolation, .batchRequestFailed])
+        #expect(try Set(device.list().keys) == ["item", "list"])
+        // To delete what is not there says nothing of what is.
+        #expect(try device.modify([.delete("none"), .delete("list")]).codes == [nil, nil])
+        #expect(try device.list().isEmpty)
+    }
+
     @Test func aParentIsThereAndStaysWhileItHasChildren() throws {
         #expect(try device.modify([.save("child", parent: "parent")]).codes == [.referenceViolation])
         #expect(try device.modify([.save("child", parent: "parent"), .save("parent")]).codes == [nil, nil])

@@ -21,6 +21,8 @@ final class ZoneBatch {
     private var records: [ItemName: PlannedRecord?] = [:]
     /// Those that would be written, in their order.
     private(set) var changed: [ItemName] = []
+    /// Records that are already as was asked, and by which change: they are not to go with others.
+    private var unchanged: [ItemName: Int] = [:]
     /// What saves by force would overwrite.
     private var overwritten: [ItemName] = []
     /// Records that would go with others, and the change that makes them go.
@@ -60,6 +62,7 @@ final class ZoneBatch {
     func decide(_ changes: [WireRecordChange], leavingOut failed: Set<Int>) throws -> [Int: CloudError] {
         records = [:]
         changed = []
+        unchanged = [:]
         overwritten = []
         cascaded = []
         referencesChanged = 0
@@ -69,7 +72,11 @@ final class ZoneBatch {
             let name = ItemName(change.record)
             let state = try stored(name).state
             do {
-                if try apply(change, to: name, state) { deletions.append((name, index)) }
+                switch try apply(change, to: name, state) {
+                case .deleted: deletions.append((name, index))
+                case .unchanged: unchanged[name] = index
+                case .saved: break
+                }
             } catch { failures[index] = error }
         }
         guard failures.isEmpty else { return failures }
@@ -100,24 +107,25 @@ final class ZoneBatch {
         return known == nil
     }
 
-    /// - Returns: Whether the record is to be deleted.
+    private enum Effect { case saved, unchanged, deleted }
+
     private func apply(
         _ change: WireRecordChange, to name: ItemName, _ state: SaveRule.State
-    ) throws(CloudError) -> Bool {
+    ) throws(CloudError) -> Effect {
         switch change.kind {
         case .save(let save):
             switch try SaveRule.decide(save, over: state, stamp: stamp) {
-            case .same: break
+            case .same: return .unchanged
             case .write(let record, let overwrites):
                 set(try Self.planned(record), name)
                 if overwrites { overwritten.append(name) }
+                return .saved
             }
-            return false
         case .delete(let deletion):
             try SaveRule.decideDeletion(of: state, base: deletion.base)
-            guard state.isThere else { return false }
+            guard state.isThere else { return .unchanged }
             set(nil, name)
-            return true
+            return .deleted
         case nil:
             throw CloudError(.invalidArguments, "A change says what becomes of the record.")
         }
@@ -163,6 +171,10 @@ final class ZoneBatch {
                 let known = try stored(source)
                 // Of one that is damaged the row alone tells; of another the record does.
                 guard known.state.isDamaged || known.targets.contains(target) else { continue }
+                if let index = unchanged[source] {
+                    failures[index] = Self.targetIsDeleted
+                    continue
+                }
                 guard cascaded.count < room.cascades else {
                     return failures[cause] = CloudError(
                         .limitExceeded,
@@ -221,6 +233,8 @@ final class ZoneBatch {
         return growth
     }
 
+    private static let targetIsDeleted = CloudError(
+        .referenceViolation, "The record refers to one that the same request deletes, and would go with it.")
     private static let hasChildren = CloudError(
         .referenceViolation, "The record has children. Delete them with it, or before.")
 
@@ -270,11 +284,7 @@ final class ZoneBatch {
     ) throws -> CloudError? {
         let before = try stored(name).targets
         for target in planned.targets {
-            guard !isDeleted(target) else {
-                return CloudError(
-                    .referenceViolation, "The record refers to one that the same request deletes, and would go with it."
-                )
-            }
+            guard !isDeleted(target) else { return Self.targetIsDeleted }
             guard !before.contains(target) else { continue }
             guard try sourceCount(target) + growth[target, default: 0] <= RecordLimits.cascadingReferencesMax else {
                 return CloudError(
