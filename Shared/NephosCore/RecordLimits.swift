@@ -42,9 +42,11 @@ public enum RecordLimits {
     /// Bytes of records in a reply; what does not fit is fetched.
     public static let replyBytesMax = 1 << 20
 
-    /// Records that one call of a query looks at, and bytes of them.
+    /// Records that one call of a query looks at, and bytes of them: as often as the predicate goes over their texts.
     public static let examinedMax = 1000
     public static let examinedBytesMax = 1 << 20
+    /// How often a predicate of a query may go over a record's texts.
+    public static let textPassesMax = 64
 
     /// What was overwritten by force is kept for so long.
     public static let historyRetention: Duration = .seconds(30 * 24 * 3600)

@@ -109,6 +109,18 @@ import Testing
         #expect(try WireRecord(serializedBytes: reply.records[0].body).fields.isEmpty)
     }
 
+    @Test func whatGoesOverTextsOftenLooksAtLess() throws {
+        let text = String(repeating: "x", count: 100_000)
+        for number in 0..<4 { try device.save("r\(number)", ["text": .string(text)]) }
+        #expect(try page("text LIKE '*y*'").examined == 4)
+        let often = Array(repeating: "text LIKE '*y*'", count: 32).joined(separator: " OR ")
+        let reply = try page(often)
+        #expect(reply.examined == 1 && reply.after == "r0")
+        #expect(try query(often).isEmpty)
+        let error = #expect(throws: CloudError.self) { try page("(\(often)) OR (\(often)) OR text LIKE '*z*'") }
+        #expect(error?.code == .limitExceeded)
+    }
+
     @Test func whatIsNoPredicateSaysWhere() throws {
         let error = #expect(throws: CloudError.self) { try page("title = = 3") }
         #expect(error?.code == .invalidArguments && error?.details["offset"] == "8")

@@ -100,18 +100,22 @@ public final class RecordsService: CloudService {
     static let noZone = CloudError(
         .zoneNotFound, "The database has no such zone, or it was deleted. Fetch the database's changes.")
 
+    /// - Returns: The zone's id; nil: it is a database. Containers have no slash in their names.
+    private static func parts(of scope: ScopeName) -> (container: String, zone: String?) {
+        let parts = scope.path.rawValue.split(separator: "/", maxSplits: 1, omittingEmptySubsequences: false)
+        return (String(parts.first ?? ""), parts.count == 2 ? String(parts[1]) : nil)
+    }
+
     public func presenter(
         of scope: ScopeName, for caller: Caller, in transaction: any HandlerTransaction
     ) throws -> any ScopePresenter {
         guard scope.owner == Owner(caller.account) else { throw Self.noContainer }
-        // Containers have no slash in their names.
-        let parts = scope.path.rawValue.split(separator: "/", maxSplits: 1, omittingEmptySubsequences: false)
-        let container = String(parts.first ?? "")
-        guard parts.count == 2 else {
+        let (container, zoneID) = Self.parts(of: scope)
+        guard let zoneID else {
             let database = try openDatabase(container, caller, transaction)
             return DatabasePresenter(opener: try database.opener(), digestKey: try database.digestKey() ?? [])
         }
-        let zone = try openZone(String(parts[1]), of: container, caller, transaction)
+        let zone = try openZone(zoneID, of: container, caller, transaction)
         return ZonePresenter(
             opener: try zone.opener(), digestKey: try zone.digestKey() ?? [],
             clientToken: try zone.rows.clientToken(of: caller.device))
@@ -133,7 +137,7 @@ public final class RecordsService: CloudService {
         _ bytes: Int64, in zone: ScopeName, _ transaction: any HandlerTransaction
     ) throws {
         guard let storage = runtime?.storage else { throw CloudError(.serviceUnavailable, "The service is starting.") }
-        let container = zone.path.rawValue.split(separator: "/", maxSplits: 1).first.map(String.init) ?? ""
+        let container = Self.parts(of: zone).container
         if bytes > 0 {
             try storage.charge(
                 UInt64(bytes), to: zone.owner, app: AppID(container), device: DeviceID(""), in: transaction)

@@ -14,9 +14,19 @@ extension RecordsService {
 
     struct AskedRecords: Sendable {
         var opener: RecordOpener
-        var names: [ItemName]
+        var names: [ItemName] = []
         /// Empty: all.
         var fields: Set<ItemName>
+
+        /// - Throws: ``CloudError`` `.limitExceeded`.
+        init(in zone: RecordScope, fields: [String]) throws {
+            guard fields.count <= RecordLimits.fieldsMax else {
+                throw CloudError(
+                    .limitExceeded, "Too many fields at once.", details: ["maximum": "\(RecordLimits.fieldsMax)"])
+            }
+            opener = try zone.opener()
+            self.fields = Set(fields.map { ItemName($0) })
+        }
     }
 
     /// - Throws: ``CloudError`` `.missingEntitlement`, `.zoneNotFound`, `.limitExceeded`.
@@ -29,15 +39,10 @@ extension RecordsService {
                 .limitExceeded, "Too many records at once. Divide them.",
                 details: ["maximum": "\(RecordLimits.itemsMax)"])
         }
-        guard request.desiredFields.count <= RecordLimits.fieldsMax else {
-            throw CloudError(
-                .limitExceeded, "Too many fields at once.", details: ["maximum": "\(RecordLimits.fieldsMax)"])
-        }
-        transaction.charge(rows: request.records.count)
-        return .read(
-            AskedRecords(
-                opener: try zone.opener(), names: request.records.map { ItemName($0) },
-                fields: Set(request.desiredFields.map { ItemName($0) })))
+        var asked = try AskedRecords(in: zone, fields: request.desiredFields)
+        asked.names = request.records.map { ItemName($0) }
+        transaction.charge(rows: asked.names.count)
+        return .read(asked)
     }
 
     @Sendable static func fetch(_ asked: AskedRecords, _ feed: any FeedReader) throws -> Frame {
@@ -51,7 +56,8 @@ extension RecordsService {
             readLeft -= item?.body.count ?? 0
             // One is always sent, or whoever asks again would ask for ever.
             guard readLeft >= 0 || reply.records.isEmpty else { break }
-            let change = try asked.change(of: name, item)
+            let change =
+                try item.flatMap { $0.deleted ? nil : try asked.change(of: $0) } ?? asked.absence(of: name)
             guard change.body.count <= bytesLeft || reply.records.isEmpty else { break }
             bytesLeft -= change.body.count
             reply.records.append(change)
@@ -93,27 +99,36 @@ extension RecordsService {
 }
 
 extension RecordsService.AskedRecords {
-    func change(of name: ItemName, _ item: FeedItem?) throws -> WireChange {
+    /// A record of the zone as it is sent. One that is damaged is told of, since nobody knows what it had.
+    ///
+    /// - Parameter isMeant: Whether it is sent.
+    /// - Returns: Nil: it is not.
+    func change(of item: FeedItem, where isMeant: (WireRecord) -> Bool = { _ in true }) throws -> WireChange? {
         var change = WireChange()
-        change.item = name.rawValue
-        guard let item, !item.deleted else {
-            change.deleted = true
-            return change
-        }
+        change.item = item.name.rawValue
         change.sequence = item.sequence
         guard let parts = StoredRecord.parts(of: item.body),
-            let body = try? opener.open(parts.sealed, as: .item(name))
+            let body = try? opener.open(parts.sealed, as: .item(item.name)),
+            var record = try? WireRecord(serializedBytes: body)
         else {
             change.damaged = true
             return change
         }
+        guard isMeant(record) else { return nil }
         guard !fields.isEmpty else {
             change.body = Data(body)
             return change
         }
-        var record = try WireRecord(serializedBytes: body)
         record.fields.removeAll { !fields.contains(ItemName($0.name)) }
         change.body = try record.serializedData()
+        return change
+    }
+
+    /// What is sent of a name that no record has.
+    func absence(of name: ItemName) -> WireChange {
+        var change = WireChange()
+        change.item = name.rawValue
+        change.deleted = true
         return change
     }
 }

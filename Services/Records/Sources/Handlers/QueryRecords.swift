@@ -1,11 +1,9 @@
-internal import Foundation
 internal import NephosBus
 internal import NephosCore
 internal import NephosPredicates
 internal import NephosServiceKit
 internal import NephosStorage
 internal import NephosWire
-private import SwiftProtobuf
 
 /// Records of which a predicate is true, in the order of their names, off the loop.
 ///
@@ -33,21 +31,21 @@ extension RecordsService {
         guard request.type.isEmpty || RecordLimits.isKey(request.type) else {
             throw CloudError(.invalidArguments, "No type is called so.", details: ["argument": "type"])
         }
-        guard request.desiredFields.count <= RecordLimits.fieldsMax else {
-            throw CloudError(
-                .limitExceeded, "Too many fields at once.", details: ["maximum": "\(RecordLimits.fieldsMax)"])
-        }
         var predicate: CompiledPredicate?
         if !request.predicate.isEmpty {
             do { predicate = try QueryPredicate(parsing: request.predicate).compiled() } catch {
                 throw error.cloudError
             }
         }
+        guard predicate?.textPasses ?? 0 <= RecordLimits.textPassesMax else {
+            throw CloudError(
+                .limitExceeded, "The predicate compares texts too often. Divide the query.",
+                details: ["maximum": "\(RecordLimits.textPassesMax)"])
+        }
         return .read(
             AskedQuery(
-                asked: AskedRecords(
-                    opener: try zone.opener(), names: [], fields: Set(request.desiredFields.map { ItemName($0) })),
-                type: request.type, predicate: predicate, after: ItemName(request.after),
+                asked: try AskedRecords(in: zone, fields: request.desiredFields), type: request.type,
+                predicate: predicate, after: ItemName(request.after),
                 limit: request.limit == 0 ? RecordLimits.itemsMax : min(Int(request.limit), RecordLimits.itemsMax)))
     }
 
@@ -57,6 +55,7 @@ extension RecordsService {
         reply.token = WireChangeToken(try feed.head(scope).token)
         var bytesLeft = RecordLimits.replyBytesMax
         var examinedBytes = 0
+        let passes = max(1, query.predicate?.textPasses ?? 0)
         var last = query.after
         var hasMore = false
         try feed.rows(scope, afterName: query.after) { row in
@@ -67,7 +66,7 @@ extension RecordsService {
                 return false
             }
             reply.examined += 1
-            examinedBytes += row.bodyBytes
+            examinedBytes += row.bodyBytes * passes
             if !row.deleted, let change = try query.match(row) {
                 guard change.body.count <= bytesLeft || reply.records.isEmpty else {
                     hasMore = true
@@ -85,27 +84,11 @@ extension RecordsService {
 }
 
 extension RecordsService.AskedQuery {
-    /// - Returns: The record as it is sent; nil: it is not meant. A damaged one is told of: nobody knows what it had.
+    /// - Returns: The record as it is sent; nil: it is not meant.
     fileprivate func match(_ row: FeedRow) throws -> WireChange? {
-        let item = try row.item
-        var change = WireChange()
-        change.item = item.name.rawValue
-        change.sequence = item.sequence
-        guard let parts = StoredRecord.parts(of: item.body),
-            let body = try? asked.opener.open(parts.sealed, as: .item(item.name))
-        else {
-            change.damaged = true
-            return change
+        try asked.change(of: row.item) { record in
+            (type.isEmpty || record.type.hasSameBytes(as: type))
+                && predicate?.matches(QueriedRecord(name: row.name, record: record)) ?? true
         }
-        var record = try WireRecord(serializedBytes: body)
-        guard type.isEmpty || record.type.hasSameBytes(as: type) else { return nil }
-        guard predicate?.matches(QueriedRecord(name: item.name, record: record)) ?? true else { return nil }
-        guard !asked.fields.isEmpty else {
-            change.body = Data(body)
-            return change
-        }
-        record.fields.removeAll { !asked.fields.contains(ItemName($0.name)) }
-        change.body = try record.serializedData()
-        return change
     }
 }
