@@ -17,6 +17,8 @@ public enum RecordLimits {
     public static let touchedBytesMax = 8 << 20
     /// Fields of a record.
     public static let fieldsMax = 500
+    /// Values in the lists of a record, together: a small one takes little room and much time.
+    public static let listedMax = 50_000
     /// References that delete their record with their target, to one target; and targets of one record.
     public static let cascadingReferencesMax = 750
     /// Such references that one request makes and removes.

@@ -44,6 +44,25 @@ import Testing
         #expect(try device.modify([.save("a", ["f1": .integer(2)], base: version)]).codes == [nil])
     }
 
+    /// Of a megabyte of the smallest places each save would take half a second.
+    @Test func listsOfARecordHaveABoundedNumberOfValuesTogether() throws {
+        func lists(_ count: Int) -> [String: WireRecordField.OneOf_Value] {
+            var places = WireLocationList()
+            places.values = Array(repeating: WireRecordLocation(), count: count)
+            var numbers = WireIntegerList()
+            numbers.values = [1, 2]
+            return ["places": .locations(places), "numbers": .integers(numbers)]
+        }
+        let most = RecordLimits.listedMax - 2
+        #expect(try device.modify([.save("a", lists(most + 1))]).codes == [.limitExceeded])
+        let version = try device.save("a", lists(most))
+        // Those that are there count with those that come.
+        var more = WireStringList()
+        more.values = [""]
+        #expect(try device.modify([.save("a", ["more": .strings(more)], base: version)]).codes == [.limitExceeded])
+        try device.save("a", ["x": .integer(1)], base: version)
+    }
+
     @Test func aRecordGoesWithABoundedNumberOfOthers() throws {
         #expect(try device.modify([.save("a", Self.web(751))]).codes == [.limitExceeded])
         #expect(try device.modify([.save("a", Self.web(750))]).codes == [nil])
@@ -86,9 +105,11 @@ import Testing
 
     @Test func manySmallThingsInAListAreMuch() throws {
         var list = WireIntegerList()
-        list.values = Array(repeating: 1, count: 900_000)
-        for name in ["a", "b"] { try device.save(name, ["list": .integers(list)]) }
-        let changes = ["a", "b"].map { WireRecordChange.save($0, ["x": .integer(1)], policy: .changedKeys) }
+        list.values = Array(repeating: 1, count: RecordLimits.listedMax)
+        let names = (0..<40).map { "r\($0)" }
+        for name in names { try device.save(name, ["list": .integers(list)]) }
+        // In bytes they are a quarter of what a request may touch.
+        let changes = names.map { WireRecordChange.save($0, ["x": .integer(1)], policy: .changedKeys) }
         #expect(code { try device.modify(changes) } == .limitExceeded)
         // One alone always can be.
         #expect(try device.modify([changes[0]]).codes == [nil])

@@ -18,8 +18,7 @@ final class RequestRoom {
     ///
     /// - Throws: ``CloudError`` `.limitExceeded`.
     func take(_ record: WireRecord?, bytes encoded: Int) throws(CloudError) {
-        let listed = record?.fields.reduce(0) { $0 + $1.listedCount } ?? 0
-        let more = encoded + Self.bytesPerListed * listed
+        let more = encoded + Self.bytesPerListed * (record?.listedCount ?? 0)
         guard bytes == 0 || bytes + more <= RecordLimits.touchedBytesMax else {
             throw CloudError(
                 .limitExceeded, "The request concerns too much of what is stored. Divide it.",
@@ -37,6 +36,11 @@ final class RequestRoom {
     static let tooManyReferences = CloudError(
         .limitExceeded, "The request changes too many references. Divide it.",
         details: ["maximum": "\(RecordLimits.referencesMax)"])
+}
+
+extension WireRecord {
+    /// Values in its lists.
+    var listedCount: Int { fields.reduce(0) { $0 + $1.listedCount } }
 }
 
 extension WireRecordField {

@@ -142,6 +142,11 @@ final class ZoneBatch {
                 details: ["bytes_max": "\(RecordLimits.recordBytesMax)", "bytes": "\(body.count)"])
         }
         guard record.fields.count <= RecordLimits.fieldsMax else { throw FieldRule.tooMany }
+        guard record.listedCount <= RecordLimits.listedMax else {
+            throw CloudError(
+                .limitExceeded, "The record's lists have too many values.",
+                details: ["maximum": "\(RecordLimits.listedMax)"])
+        }
         let targets = record.cascadingTargets
         guard targets.count <= RecordLimits.cascadingReferencesMax else {
             throw CloudError(
