@@ -95,7 +95,7 @@ import Testing
         wait(.seconds(5))
         try house.cloud.storage(of: .documents).migrate([
             Migration(
-                name: "refusal",
+                name: "damage",
                 statements: [
                     """
                     CREATE TRIGGER refusal BEFORE UPDATE ON document_links
