@@ -96,6 +96,24 @@ public struct Manifest: Codable, Hashable, Sendable {
         return try open.sum()
     }
 
+    /// Greater than any number, time in milliseconds and size in bytes that can be, and small enough to be added up.
+    private static let numberMax = 1 << 53
+
+    /// Whether any backup can have made it. The checksum keeps nobody out.
+    private var isPossible: Bool {
+        func add(_ sizes: some Sequence<Int>) -> Int? {
+            sizes.reduce(0 as Int?) { sum, size in
+                guard let sum, (0...Self.numberMax - sum).contains(size) else { return nil }
+                return sum + size
+            }
+        }
+        return (1..<Self.numberMax).contains(number) && createdAt < UInt64(Self.numberMax)
+            && add([keys?.bytes ?? 0] + databases.map(\.bytes) + segments.map(\.bytes)) != nil
+            && Set(databases.map(\.service)).count == databases.count
+            && databases.allSatisfy { ServiceName.all.contains(ServiceName($0.service)) }
+            && segments.allSatisfy { $0.id.filePath != nil }
+    }
+
     private struct Format: Decodable { var format: Int }
 
     /// - Parameter file: Named in errors.
@@ -108,7 +126,7 @@ public struct Manifest: Codable, Hashable, Sendable {
                 details: ["file": file, "format": "\(format.format)", "known": "\(Self.format)"])
         }
         guard let manifest = try? JSONDecoder().decode(Manifest.self, from: data),
-            let sum = try? manifest.sum(), sum == manifest.checksum
+            let sum = try? manifest.sum(), sum == manifest.checksum, manifest.isPossible
         else {
             throw CloudError(
                 .storageFailure, "The manifest of a snapshot is damaged. Use another snapshot: nephos backup list",
