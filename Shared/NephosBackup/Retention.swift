@@ -1,17 +1,21 @@
 public import NephosCore
 
-/// How many snapshots are kept: the newest of each of so many days, weeks and months that have one.
+/// How many snapshots are kept: the last so many, and the newest of each of so many days, weeks and months that have one.
 ///
 /// Days are those of UTC; weeks begin on Monday. It asks no clock: a snapshot grows old only by others that come after
 /// it, so that nothing is removed because some clock was wrong.
 public struct Retention: Hashable, Sendable {
+    /// Those that were made last, however soon after one another: what somebody has made before an upgrade is there after
+    /// the timer's of the same day.
+    public var last: Int
     public var daily: Int
     public var weekly: Int
     public var monthly: Int
 
-    public static let standard = Retention(daily: 7, weekly: 4, monthly: 6)
+    public static let standard = Retention(last: 3, daily: 7, weekly: 4, monthly: 6)
 
-    public init(daily: Int, weekly: Int, monthly: Int) {
+    public init(last: Int = 1, daily: Int, weekly: Int, monthly: Int) {
+        self.last = last
         self.daily = daily
         self.weekly = weekly
         self.monthly = monthly
@@ -20,10 +24,10 @@ public struct Retention: Hashable, Sendable {
     /// How many of one kind, at most.
     public static let countMax = 10_000
 
-    /// - Parameter text: `daily=7,weekly=4,monthly=6`; what is not named is 0.
+    /// - Parameter text: `last=3,daily=7,weekly=4,monthly=6`; what is not named is 0, but `last`, which is 3.
     /// - Throws: ``CloudError`` `.invalidArguments`.
     public init(_ text: String) throws(CloudError) {
-        self.init(daily: 0, weekly: 0, monthly: 0)
+        self.init(last: Self.standard.last, daily: 0, weekly: 0, monthly: 0)
         var seen: Set<String> = []
         for part in text.split(separator: ",", omittingEmptySubsequences: false) {
             let words = part.split(separator: "=", omittingEmptySubsequences: false).map(String.init)
@@ -31,19 +35,20 @@ public struct Retention: Hashable, Sendable {
                 seen.insert(words[0]).inserted
             else { throw Self.invalid(text) }
             switch words[0] {
+            case "last": last = count
             case "daily": daily = count
             case "weekly": weekly = count
             case "monthly": monthly = count
             default: throw Self.invalid(text)
             }
         }
-        guard daily + weekly + monthly > 0 else { throw Self.invalid(text) }
+        guard last > 0, seen.contains("last") || daily + weekly + monthly > 0 else { throw Self.invalid(text) }
     }
 
     private static func invalid(_ text: String) -> CloudError {
         CloudError(
             .invalidArguments,
-            "What is to be kept is said as daily=7,weekly=4,monthly=6, each at most 10000, and not all of them 0.",
+            "What is to be kept is said as last=3,daily=7,weekly=4,monthly=6, each at most 10000. At least one is kept.",
             details: ["keep": text])
     }
 
@@ -80,6 +85,7 @@ public struct Retention: Hashable, Sendable {
         var kept: Set<Int> = [last.number]
         // Whoever was made before all of these is not needed for any day, week or month.
         var filledFrom = Int.max
+        for item in good.prefix(self.last) { kept.insert(item.number) }
         for (count, period) in [(daily, Period.day), (weekly, .week), (monthly, .month)] where count > 0 {
             var seen: Set<Int> = []
             for item in good where seen.count < count {
@@ -89,6 +95,7 @@ public struct Retention: Hashable, Sendable {
             }
             if seen.count < count { filledFrom = .min }
         }
+        if self.last > 1 { filledFrom = min(filledFrom, good.count < self.last ? .min : good[self.last - 1].number) }
         for item in doubtful where item.number > filledFrom { kept.insert(item.number) }
         return Set(items.map(\.number)).subtracting(kept)
     }

@@ -28,6 +28,16 @@ import Testing
         #expect(kept(Retention(daily: 0, weekly: 0, monthly: 3), items) == [330, 361, 365])
     }
 
+    @Test func theLastOnesStayHoweverSoonTheyWereMade() {
+        let items = (0..<6).map { item($0 + 1, day: Double($0) / 100) }
+        #expect(kept(.standard, items) == [4, 5, 6])
+        #expect(kept(Retention(last: 1, daily: 7, weekly: 0, monthly: 0), items) == [6])
+        // One that cannot be restored is none of them, and stays until there are days enough.
+        let damaged = [item(1, day: 0), item(2, day: 0.1), item(3, day: 0.2, isWhole: false), item(4, day: 0.3)]
+        #expect(kept(.standard, damaged) == [1, 2, 3, 4])
+        #expect(kept(.standard, damaged + [item(5, day: 0.4), item(6, day: 0.5)]) == [3, 4, 5, 6])
+    }
+
     @Test func ofOneDayTheNewestStays() {
         let items = [item(1, day: 0), item(2, day: 0.1), item(3, day: 0.2), item(4, day: 1), item(5, day: 1.1)]
         #expect(kept(Retention(daily: 2, weekly: 0, monthly: 0), items) == [3, 5])
@@ -58,7 +68,8 @@ import Testing
     @Test(arguments: 0..<200) func thePropertiesHold(seed: Int) {
         var generator = SplitMix64(seed: UInt64(seed))
         let rule = Retention(
-            daily: Int.random(in: 0...5, using: &generator), weekly: Int.random(in: 0...3, using: &generator),
+            last: Int.random(in: 1...4, using: &generator), daily: Int.random(in: 0...5, using: &generator),
+            weekly: Int.random(in: 0...3, using: &generator),
             monthly: Int.random(in: 1...3, using: &generator))
         var time = Self.monday
         let items = (1...60).map { number -> Retention.Item in
@@ -85,15 +96,17 @@ import Testing
         #expect(keptDays.count >= min(rule.daily, days.count))
         for day in days.sorted().suffix(rule.daily) { #expect(keptDays.contains(day)) }
         // With clocks that were right, and nothing damaged: a second look removes nothing more, and one more snapshot takes
-        // the place of three at most.
+        // the place of four at most: the last of each kind.
         let right = items.map {
             Retention.Item(number: $0.number, time: Self.sorted(items)[$0.number - 1], isWhole: true)
         }
         let rest = right.filter { !rule.removable(of: right).contains($0.number) }
         #expect(rule.removable(of: rest).isEmpty)
         let next = Retention.Item(number: 61, time: Timestamp(milliseconds: 4_000_000_000_000), isWhole: true)
-        #expect(rule.removable(of: rest + [next]).count <= 3)
-        #expect(rest.count <= rule.daily + rule.weekly + rule.monthly + 1)
+        #expect(rule.removable(of: rest + [next]).count <= 4)
+        #expect(rest.count <= rule.last + rule.daily + rule.weekly + rule.monthly)
+        let newest = straight.prefix(rule.last)
+        #expect(newest.allSatisfy { left.contains($0) })
     }
 
     private static func sorted(_ items: [Retention.Item]) -> [Timestamp] { items.map(\.time).sorted() }
@@ -113,9 +126,11 @@ import Testing
 
     @Test func whatIsToBeKeptIsReadAsItIsSaid() throws {
         #expect(try Retention("daily=7,weekly=4,monthly=6") == .standard)
-        #expect(try Retention("monthly=12") == Retention(daily: 0, weekly: 0, monthly: 12))
+        #expect(try Retention("monthly=12") == Retention(last: 3, daily: 0, weekly: 0, monthly: 12))
+        #expect(try Retention("last=1") == Retention(last: 1, daily: 0, weekly: 0, monthly: 0))
         for text in [
             "", "daily", "daily=", "daily=-1", "yearly=1", "daily=1,daily=2", "daily=0", "daily=1,", "daily=10001",
+            "last=0,daily=7", "last=3,last=3",
         ] {
             #expect(throws: CloudError.self) { try Retention(text) }
         }

@@ -24,7 +24,7 @@ struct BackupCommand: ParsableCommand {
         var folder: String
         @Option(
             help:
-                "How many days, weeks and months keep their newest snapshot, as daily=7,weekly=4,monthly=6 (the default), or all."
+                "How many are kept: of the last ones, and of how many days, weeks and months the newest, as last=3,daily=7,weekly=4,monthly=6 (the default), or all."
         )
         var keep: String?
         @Flag(help: "Leave the deployment's secrets out. Keep a copy of them elsewhere: nothing can be read without.")
