@@ -161,7 +161,7 @@ public struct Backup {
         try AtomicFile.write(try manifest.encoded(), to: making + "/manifest.json", mode: 0o600)
         try FileCopy.sync(making)
         _ = try Manifest(
-            decoding: FileManager.default.contents(atPath: making + "/manifest.json") ?? Data(),
+            decoding: try FileCopy.contents(of: making + "/manifest.json", max: Manifest.fileBytesMax),
             of: making + "/manifest.json")
         return Outcome(
             snapshot: name, manifest: manifest, copiedSegments: copying.copiedSegments,

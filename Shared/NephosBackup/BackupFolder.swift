@@ -66,9 +66,16 @@ public struct BackupFolder: Sendable {
 
     /// - Throws: ``CloudError`` `.unknownItem`: there are no backups.
     func requireBackups() throws {
-        guard try name() != nil else {
-            throw CloudError(.unknownItem, "There are no backups in this folder.", details: ["folder": path])
-        }
+        guard try name() != nil else { throw Self.none(path) }
+    }
+
+    private static func none(_ path: String) -> CloudError {
+        CloudError(.unknownItem, "There are no backups in this folder.", details: ["folder": path])
+    }
+
+    private func isFolder(_ path: String) -> Bool {
+        var information = stat()
+        return lstat(path, &information) == 0 && information.st_mode & S_IFMT == S_IFDIR
     }
 
     private func name() throws -> Name? {
@@ -76,7 +83,7 @@ public struct BackupFolder: Sendable {
             guard errno == ENOENT || errno == ENOTDIR else { throw FileCopy.failure(namePath) }
             return nil
         }
-        guard let data = FileManager.default.contents(atPath: namePath) else { throw FileCopy.failure(namePath) }
+        let data = try FileCopy.contents(of: namePath, max: 1 << 16)
         guard let name = try? JSONDecoder().decode(Name.self, from: data) else {
             throw CloudError(
                 .storageFailure, "The file that says whose backups these are is damaged. Copy it from another copy.",
@@ -148,11 +155,18 @@ public struct BackupFolder: Sendable {
     ///
     /// - Throws: ``CloudError`` `.unknownItem`: there are no backups.
     public func snapshots() throws -> [Snapshot] {
-        try requireBackups()
-        return try entries(of: snapshotsPath).filter { !$0.hasPrefix(".") }.map { name in
+        guard let deployment = try name()?.deployment else { throw Self.none(path) }
+        // What is no folder is no snapshot: somebody's note, which keeps nobody from verifying and thinning.
+        return try entries(of: snapshotsPath).filter { !$0.hasPrefix(".") && isFolder(path(of: $0)) }.map { name in
             let isDamaged = access(damagePath(of: name), F_OK) == 0
             do {
-                return Snapshot(name: name, manifest: try manifest(of: name), isKnownDamaged: isDamaged)
+                let manifest = try manifest(of: name)
+                guard manifest.deployment == deployment else {
+                    throw CloudError(
+                        .storageFailure, "This snapshot is another deployment's. Move it out of this folder.",
+                        details: ["file": manifestPath(of: name), "deployment": manifest.deployment])
+                }
+                return Snapshot(name: name, manifest: manifest, isKnownDamaged: isDamaged)
             } catch {
                 return Snapshot(name: name, failure: CloudError(wrapping: error), isKnownDamaged: isDamaged)
             }
@@ -161,11 +175,7 @@ public struct BackupFolder: Sendable {
 
     func manifest(of snapshot: String) throws -> Manifest {
         let path = manifestPath(of: snapshot)
-        guard let data = FileManager.default.contents(atPath: path) else {
-            guard access(path, R_OK) == 0 else { throw FileCopy.failure(path) }
-            throw FileCopy.failure(path, EIO)
-        }
-        return try Manifest(decoding: data, of: path)
+        return try Manifest(decoding: try FileCopy.contents(of: path, max: Manifest.fileBytesMax), of: path)
     }
 
     /// The snapshot of this name; nil: the newest that is whole as far as is known.

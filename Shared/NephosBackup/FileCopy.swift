@@ -122,6 +122,35 @@ enum FileCopy {
             details: ["file": path, "midway": "\(place)"])
     }
 
+    /// All of a small file. Nothing that lies in a folder of backups is taken into memory as a whole but by this.
+    ///
+    /// - Parameter max: How many bytes it may have.
+    /// - Throws: ``CloudError``: it cannot be read, is none, or has more.
+    static func contents(of path: String, max: Int) throws -> Data {
+        // Without waiting: a pipe has no bytes until somebody writes to it.
+        let file = try Opened(path, O_RDONLY | O_NONBLOCK)
+        var information = stat()
+        guard fstat(file.descriptor, &information) == 0 else { throw failure(path) }
+        guard information.st_mode & S_IFMT == S_IFREG, information.st_size <= max else {
+            throw CloudError(
+                .storageFailure, "What should be a small file is none, or is far too long. Copy it from another copy.",
+                details: ["file": path])
+        }
+        var bytes = [UInt8](repeating: 0, count: Int(information.st_size))
+        var place = 0
+        while place < bytes.count {
+            let rest = bytes.count - place
+            let got = bytes.withUnsafeMutableBytes {
+                pread(file.descriptor, $0.baseAddress?.advanced(by: place), rest, off_t(place))
+            }
+            if got < 0, errno == EINTR { continue }
+            guard got >= 0 else { throw failure(path) }
+            guard got > 0 else { break }
+            place += got
+        }
+        return Data(bytes.prefix(place))
+    }
+
     /// Bytes of a file; nil: there is none.
     static func byteCount(_ path: String) -> Int? {
         var information = stat()

@@ -2,6 +2,7 @@ internal import Crypto
 internal import Foundation
 public import NephosContent
 public import NephosCore
+internal import NephosServiceKit
 
 /// What a snapshot consists of. Its file is written last, so that a snapshot without it is none.
 public struct Manifest: Codable, Hashable, Sendable {
@@ -115,6 +116,26 @@ public struct Manifest: Codable, Hashable, Sendable {
     }
 
     private struct Format: Decodable { var format: Int }
+
+    /// What a manifest's file may have: 256 MiB, the names of some two million segments.
+    static let fileBytesMax = 256 << 20
+    /// What a snapshot's files may have together: 256 TiB. So no sum over snapshots is too large for a number.
+    static let bytesMax = 1 << 48
+
+    /// Whether a backup can have made it. The checksum has no key: whoever can write to the folder can have written
+    /// anything here.
+    private var isPossible: Bool {
+        guard (1...Self.bytesMax).contains(number),
+            databases.map(\.service).sorted() == ServiceName.all.map(\.rawValue).sorted(),
+            segments.allSatisfy({ $0.id.filePath != nil }), Set(segments.map(\.id)).count == segments.count
+        else { return false }
+        var sum = 0
+        for bytes in databases.map(\.bytes) + segments.map(\.bytes) + [keys?.bytes ?? 0] {
+            guard (0...Self.bytesMax - sum).contains(bytes) else { return false }
+            sum += bytes
+        }
+        return true
+    }
 
     /// - Parameter file: Named in errors.
     /// - Throws: ``CloudError`` `.storageFailure`: it is damaged. `.incompatibleVersion`: a newer release wrote it.

@@ -1,3 +1,4 @@
+internal import Crypto
 internal import Foundation
 internal import NephosContent
 public import NephosCore
@@ -161,9 +162,14 @@ public struct Restore {
         switch keys {
         case .unknown: return [:]
         case .sealed(let key):
-            guard manifest.keys != nil else { throw Self.withoutKeys(name) }
-            guard let sealed = FileManager.default.contents(atPath: folder.keysPath(of: name)) else {
-                throw FileCopy.failure(folder.keysPath(of: name), ENOENT)
+            guard let listed = manifest.keys else { throw Self.withoutKeys(name) }
+            let path = folder.keysPath(of: name)
+            let sealed = try FileCopy.contents(of: path, max: DeploymentSecrets.sealedBytesMax)
+            // Before they are opened: of damaged ones nobody is to be told that the key is a wrong one.
+            guard sealed.count == listed.bytes, hex(SHA256.hash(data: sealed)) == listed.sha256 else {
+                throw CloudError(
+                    .storageFailure, "The keys of the snapshot are damaged. Use another snapshot.",
+                    details: ["file": path])
             }
             return try DeploymentSecrets(opening: Array(sealed), with: key, of: manifest).files
         case .kept:

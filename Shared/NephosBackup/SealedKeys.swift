@@ -12,6 +12,9 @@ struct DeploymentSecrets: Codable {
     /// snapshot to which they belong.
     var snapshot: String
 
+    /// What they may have, sealed: 16 MiB.
+    static let sealedBytesMax = 16 << 20
+
     /// The files that make a deployment.
     static func names(_ roster: Roster) -> [String] {
         ["roster.json", "operator.secret.json"] + roster.services.map { $0.service + ".secret.json" }

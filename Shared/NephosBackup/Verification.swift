@@ -46,7 +46,10 @@ public struct Verification {
             if let manifest = snapshot.manifest {
                 finding.failures = try failures(of: snapshot.name, manifest, damaged, counting)
             }
-            try folder.note(snapshot.name, isDamaged: !finding.failures.isEmpty)
+            // Where that cannot be noted, the others are looked at all the same.
+            do { try folder.note(snapshot.name, isDamaged: !finding.failures.isEmpty) } catch {
+                finding.failures.append(CloudError(wrapping: error))
+            }
             findings.append(finding)
         }
         return findings
