@@ -97,35 +97,18 @@ public struct Manifest: Codable, Hashable, Sendable {
         return try open.sum()
     }
 
-    /// Greater than any number, time in milliseconds and size in bytes that can be, and small enough to be added up.
-    private static let numberMax = 1 << 53
-
-    /// Whether any backup can have made it. The checksum keeps nobody out.
-    private var isPossible: Bool {
-        func add(_ sizes: some Sequence<Int>) -> Int? {
-            sizes.reduce(0 as Int?) { sum, size in
-                guard let sum, (0...Self.numberMax - sum).contains(size) else { return nil }
-                return sum + size
-            }
-        }
-        return (1..<Self.numberMax).contains(number) && createdAt < UInt64(Self.numberMax)
-            && add([keys?.bytes ?? 0] + databases.map(\.bytes) + segments.map(\.bytes)) != nil
-            && Set(databases.map(\.service)).count == databases.count
-            && databases.allSatisfy { ServiceName.all.contains(ServiceName($0.service)) }
-            && segments.allSatisfy { $0.id.filePath != nil }
-    }
-
     private struct Format: Decodable { var format: Int }
 
     /// What a manifest's file may have: 256 MiB, the names of some two million segments.
     static let fileBytesMax = 256 << 20
-    /// What a snapshot's files may have together: 256 TiB. So no sum over snapshots is too large for a number.
+    /// What a snapshot's files may have together: 256 TiB. So no sum over snapshots is too large for a number. Greater
+    /// too than any snapshot's number and time in milliseconds.
     static let bytesMax = 1 << 48
 
     /// Whether a backup can have made it. The checksum has no key: whoever can write to the folder can have written
     /// anything here.
     private var isPossible: Bool {
-        guard (1...Self.bytesMax).contains(number),
+        guard (1...Self.bytesMax).contains(number), createdAt <= UInt64(Self.bytesMax),
             databases.map(\.service).sorted() == ServiceName.all.map(\.rawValue).sorted(),
             segments.allSatisfy({ $0.id.filePath != nil }), Set(segments.map(\.id)).count == segments.count
         else { return false }
