@@ -55,7 +55,7 @@ import Testing
         try Data("look here".utf8).write(to: URL(fileURLWithPath: house.folder.snapshotsPath + "/note.txt"))
         #expect(try house.verify() == [[]])
         try house.forgetContent()
-        try house.backup(at: 1, keep: Retention("daily=1"))
+        try house.backup(at: 1, keep: Retention("last=1,daily=1"))
         #expect(FileCopy.byteCount(try #require(house.folder.path(of: place.segment))) == nil)
     }
 
