@@ -1,3 +1,5 @@
+internal import Crypto
+
 /// Names an item of a container, a version of its content, a place, or what was deleted in one go: 16 bytes, chosen at
 /// random by the device that makes it, and never used again.
 public struct DocumentID: Hashable, Comparable, Sendable, CustomStringConvertible {
@@ -62,6 +64,13 @@ public struct DocumentID: Hashable, Comparable, Sendable, CustomStringConvertibl
 
     public static func random(using generator: inout some RandomNumberGenerator) -> DocumentID {
         DocumentID(high: generator.next(), low: generator.next())
+    }
+
+    /// What names, in each container, that which a device is about to make: the first 16 bytes of the SHA-256 of
+    /// `nephos coming/` and the device's id.
+    public static func coming(from device: DeviceID) -> DocumentID {
+        let digest = SHA256.hash(data: Array("nephos coming/\(device.rawValue)".utf8))
+        return DocumentID(bytes: Array(digest.prefix(byteCount))) ?? .top
     }
 
     /// The 16 bytes on the wire.

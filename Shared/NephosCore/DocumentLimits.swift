@@ -66,6 +66,8 @@ public enum DocumentLimits {
     public static let packagePathBytesMax = 4095
     /// Contents of an item that are said to be on their way.
     public static let announcementsMax = 8
+    /// Items that a device says it is about to make, in a container.
+    public static let comingMax = 64
     /// How long that is believed, and of how long still it is said anew.
     public static let announcementLifetime: Duration = .seconds(24 * 3600)
     public static let announcementRenewal: Duration = .seconds(12 * 3600)

@@ -20,7 +20,7 @@ extension WireDocumentItem {
     /// What the item counts besides its contents and its versions, in bytes: further contents and announcements are in it.
     public func countedBytes() throws -> UInt64 {
         let attributes = hasAttributes ? try attributes.serializedBytes() as [UInt8] : []
-        let names = renditions.reduce(0) { $0 + $1.name.count }
+        let names = renditions.reduce(0) { $0 + $1.name.count } + announcements.reduce(0) { $0 + $1.name.count }
         let rows = DocumentLimits.rowBytes * (renditions.count + announcements.count)
         return UInt64(DocumentLimits.itemBytes + name.count + attributes.count + names + rows)
     }

@@ -52,6 +52,71 @@ import Testing
         }
     }
 
+    /// A film that nobody had before: the others hear of it while it comes, and see no item until it is there.
+    @Test func whatIsNotThereYetIsSeenOnItsWay() async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.settle()
+            try await one.container.makeFolder(at: "films")
+            try await one.settle()
+            try await two.settle()
+            one.session.setTransferLimits(TransferLimits(upload: 50_000))
+            let film = bytes(3_000_000, seed: 1)
+            try await one.container.put(film, at: "films/film")
+            try await one.container.put(bytes(2_000_000, seed: 3), at: "films/next")
+            try await one.container.put(bytes(500_000, seed: 2), at: "films/note")
+            var coming: [ComingDocument] = []
+            for _ in 0..<20 where coming.isEmpty {
+                try await two.container.scope.waitUntilCurrent(timeout: .seconds(60))
+                coming = try await two.container.coming(in: "films")
+            }
+            #expect(coming.map(\.path) == ["/Documents/films/film", "/Documents/films/next"])
+            let first = try #require(coming.first)
+            #expect(first.content.size == 3_000_000 && first.content.since != nil)
+            #expect(try first.content.device == one.session.account?.deviceID)
+            #expect(try await two.container.status().coming.map(\.id) == coming.map(\.id))
+            #expect(try await two.container.coming().isEmpty)
+            // It is no item, and takes no name.
+            #expect(try await two.container.item(at: "films/film") == nil)
+            #expect(try await two.container.items(in: "films").allSatisfy { $0.name == "note" })
+            #expect(try await two.container.status().fileCount <= 1)
+            // Who sends it has it already.
+            #expect(try await one.container.coming(isDeep: true).isEmpty)
+            one.session.setTransferLimits(TransferLimits())
+            try await one.settle()
+            try await two.settle()
+            #expect(try await two.container.coming(isDeep: true).isEmpty)
+            #expect(try await two.container.read("films/film") == film)
+            for device in [one, two] { #expect(try await device.container.scope.verify().agrees) }
+        }
+    }
+
+    /// What was given up before it was sent is not on its way any more, nor what was refused.
+    @Test(arguments: [true, false]) func whatDoesNotComeIsNotOnItsWay(isRefused: Bool) async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.settle()
+            try await two.settle()
+            one.session.setTransferLimits(TransferLimits(upload: 50_000))
+            try await one.container.put(bytes(3_000_000, seed: 1), at: "film")
+            for _ in 0..<50 {
+                try await one.container.scope.waitUntilCurrent(timeout: .seconds(60))
+                try await two.container.scope.waitUntilCurrent(timeout: .seconds(60))
+                guard try await two.container.coming(isDeep: true).isEmpty else { break }
+            }
+            #expect(try await two.container.coming(isDeep: true).map(\.name) == ["film"])
+            if isRefused { try cloud.setPlan(bytes: 1_000_000) } else { try await one.container.trash(["film"]) }
+            one.session.setTransferLimits(TransferLimits())
+            try await one.settle()
+            if !isRefused { try await one.container.put(Data("x".utf8), at: "note") }
+            try await one.settle()
+            try await two.settle()
+            #expect(try await two.container.coming(isDeep: true).isEmpty)
+            #expect(try await two.container.item(at: "film") == nil)
+            for device in [one, two] { #expect(try await device.container.scope.verify().agrees) }
+        }
+    }
+
     @Test func whatIsRefusedIsNotOnItsWayAnyMore() async throws {
         try await withContainers { cloud in
             let (one, two) = (try await cloud.open(), try await cloud.open())

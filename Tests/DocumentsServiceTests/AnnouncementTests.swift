@@ -78,6 +78,77 @@ import Testing
         #expect(try here.item(late).announcements.count == 1)
     }
 
+    // MARK: Of items that are not there yet
+
+    private func coming(_ device: ContainerDevice) throws -> [WireAnnouncement]? {
+        try there.list()[.coming(from: device.mover.device)]?.announcements
+    }
+
+    private func say(_ items: [WireComingItem], as device: ContainerDevice? = nil) throws {
+        let device = device ?? here
+        try device.apply([.coming(items, from: device.mover.device)])
+    }
+
+    @Test func whatIsToBeMadeIsNoItem() throws {
+        let (film, song) = (WireComingItem.named("film"), WireComingItem.named("song"))
+        try say([film, song])
+        let said = try #require(try coming(here))
+        #expect(said.map(\.version) == [film.version, song.version] && said.map(\.name) == [film.name, song.name])
+        #expect(said.allSatisfy { $0.deviceID == here.mover.device.rawValue && $0.announced > 0 })
+        #expect(try there.names().isEmpty)
+        let id = DocumentID.coming(from: here.mover.device)
+        for change in [WireDocumentChange.trash(id), .restore(id), .announce(id, film.version, length: 1)] {
+            expect(.unknownItem) { try here.apply([change]) }
+        }
+        expect(.unknownItem) { try here.apply([.create(id, "x")]) }
+        // Its name is free.
+        try there.makeFile("film")
+        // Said again at once it changes nothing; said otherwise it takes the place of what was said.
+        let token = try here.apply([.coming([film, song], from: here.mover.device)]).token
+        #expect(try here.apply([.coming([film, song], from: here.mover.device)]).token == token)
+        try say([song])
+        #expect(try coming(here)?.map(\.version) == [song.version])
+        try say([])
+        #expect(try coming(here) == nil)
+        try say([film])
+        #expect(try coming(here)?.map(\.version) == [film.version])
+    }
+
+    @Test func whatOthersAreAboutToMakeNobodyElseSays() throws {
+        expect(.invalidArguments) { try here.apply([.coming([.named("a")], from: there.mover.device)]) }
+        let many = (0...DocumentLimits.comingMax).map { WireComingItem.named("\($0)") }
+        expect(.limitExceeded) { try say(many) }
+        try say(many.dropLast())
+        let (a, b) = (WireComingItem.named("a"), WireComingItem.named("b"))
+        let wrong: [(CloudError.Code, (inout WireComingItem) -> Void)] = [
+            (.invalidArguments, { $0.item = Data([1]) }), (.invalidArguments, { $0.parent = Data() }),
+            (.invalidArguments, { $0.name = Data("a/b".utf8) }), (.invalidArguments, { $0.version = Data() }),
+            (.limitExceeded, { $0.length = 0 }), (.limitExceeded, { $0.length = .max }),
+            (.invalidArguments, { $0.version = a.version }),
+        ]
+        for (code, change) in wrong {
+            var item = b
+            change(&item)
+            expect(code) { try say([a, item]) }
+        }
+        #expect(try coming(here)?.count == DocumentLimits.comingMax)
+    }
+
+    /// A day goes by in a jump of the service's clock; what it counted is given back.
+    @Test func whatIsNotMadeInItsTimeIsNotSaidAnyMore() throws {
+        let before = try here.info().countedBytes
+        try say([.named("film"), .named("song")])
+        #expect(try here.info().countedBytes > before + 1024)
+        house.cloud.setClockOffset(of: .documents, .seconds(25 * 3600))
+        house.cloud.network.run(for: .seconds(90))
+        house.cloud.setClockOffset(of: .documents, .zero)
+        #expect(try coming(here) == nil)
+        #expect(try here.info().countedBytes == before)
+        try say([.named("film")])
+        try say([])
+        #expect(try here.info().countedBytes == before)
+    }
+
     @Test func whatIsSaidOfAnItemIsBounded() throws {
         let (id, folder) = (try here.makeFile("a"), try here.makeFolder("folder"))
         let versions = (0...DocumentLimits.announcementsMax).map { _ in Data(ContainerDevice.makeID().bytes) }

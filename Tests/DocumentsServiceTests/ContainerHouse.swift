@@ -252,8 +252,27 @@ extension WireDocumentChange {
             $0.announce.length = length
         }
     }
+    static func coming(_ items: [WireComingItem], from device: DeviceID) -> Self {
+        make(.coming(from: device)) {
+            var coming = WireAnnounceItems()
+            coming.items = items
+            $0.coming = coming
+        }
+    }
     static func attributes(_ id: DocumentID, _ set: (inout WireSetAttributes) -> Void) -> Self {
         make(id) { set(&$0.attributes) }
+    }
+}
+
+extension WireComingItem {
+    static func named(_ name: String, in folder: DocumentID = .documents) -> Self {
+        var item = WireComingItem()
+        item.item = Data(ContainerDevice.makeID().bytes)
+        item.parent = Data(folder.bytes)
+        item.name = Data(name.utf8)
+        item.version = Data(ContainerDevice.makeID().bytes)
+        item.length = 5_000_000
+        return item
     }
 }
 

@@ -252,22 +252,32 @@ extension DocumentEntry {
     ///
     /// - Parameter names: What the devices are called, as far as that is known.
     func incomingText(_ names: [DeviceID: String]) -> String {
-        incoming.map { "\(describe(bytes: $0.size)) on its way from \(inLine(names[$0.device] ?? $0.device.rawValue))" }
-            .joined(separator: ", ")
+        incoming.map { "\($0.sizeText) \($0.text(names))" }.joined(separator: ", ")
     }
 
     var sizeText: String { kind == .folder ? "-" : describe(bytes: size) }
     var modifiedText: String { (modified ?? created).map { describe($0) } ?? "-" }
 }
 
+extension IncomingContent {
+    var sizeText: String { describe(bytes: size) }
+
+    func text(_ names: [DeviceID: String]) -> String { "on its way from \(inLine(names[device] ?? device.rawValue))" }
+}
+
+extension ComingDocument {
+    /// - Parameter names: What the devices are called, as far as that is known.
+    func text(_ names: [DeviceID: String]) -> String { content.text(names) }
+}
+
 extension Session {
-    /// What those devices are called that send something of the items.
+    /// What those devices are called that send something.
     ///
     /// - Parameter network: Whether, and how long, the server may be asked.
-    func names(ofThoseThatSend entries: [DocumentEntry], _ network: KeyValueCommand.ReadOptions) async -> [DeviceID:
+    func names(ofThoseThatSend contents: [IncomingContent], _ network: KeyValueCommand.ReadOptions) async -> [DeviceID:
         String]
     {
-        guard !network.offline, entries.contains(where: { !$0.incoming.isEmpty }) else { return [:] }
+        guard !network.offline, !contents.isEmpty else { return [:] }
         let devices = (try? await devices(timeout: network.duration)) ?? []
         return Dictionary(devices.map { ($0.id, $0.name) }) { first, _ in first }
     }

@@ -26,7 +26,8 @@ extension DocumentsCommand {
                 let report = ContainerReport(
                     path: path.text, status, Standing(asked.status, failure: asked.failure),
                     damaged: isAsked ? try await container.damagedItems(of: path, timeout: network.duration) : nil,
-                    names: await session.names(ofThoseThatSend: status.incoming, network))
+                    names: await session.names(
+                        ofThoseThatSend: status.incoming.flatMap(\.incoming) + status.coming.map(\.content), network))
                 try output.print(report, text: report.text)
                 try report.end()
             }
@@ -46,6 +47,24 @@ private struct ContainerReport: Encodable {
         var nextAttempt: UInt64?
     }
 
+    /// Of a file that is no item yet.
+    private struct Coming: Encodable {
+        var path: String
+        var id: String
+        var device: String
+        var bytes: UInt64
+        /// Milliseconds since 1970.
+        var since: UInt64?
+
+        init(_ document: ComingDocument) {
+            path = document.path
+            id = document.id.description
+            device = document.content.device.rawValue
+            bytes = document.content.size
+            since = document.content.since?.milliseconds
+        }
+    }
+
     private struct Refused: Encodable {
         var path: String
         var at: UInt64
@@ -55,7 +74,7 @@ private struct ContainerReport: Encodable {
     }
 
     private enum Keys: String, CodingKey {
-        case path, state, reason, token, inStep, files, folders, bytes, here, hereBytes, downloading, incoming, trashed,
+        case path, state, reason, token, inStep, files, folders, bytes, here, hereBytes, downloading, incoming, coming, trashed,
             waiting,
             waitingBytes, refused
         case conflicts, conflictCount, damaged, damagedChunks, leaving, paused
@@ -114,6 +133,7 @@ private struct ContainerReport: Encodable {
         try container.encode(status.hereBytes, forKey: .hereBytes)
         try container.encode(status.downloading.map(DocumentRow.init), forKey: .downloading)
         try container.encode(status.incoming.map(DocumentRow.init), forKey: .incoming)
+        try container.encode(status.coming.map(Coming.init), forKey: .coming)
         try container.encode(status.trashCount, forKey: .trashed)
         try container.encode(
             status.waiting.map { waiting in
@@ -181,6 +201,7 @@ private struct ContainerReport: Encodable {
             "\(inLine(item.path)) is to come: \(item.download.problem ?? "\(item.download.percent) % is here.")"
         }
         lines += Self.shown(status.incoming) { "\(inLine($0.path)): \($0.incomingText(names))" }
+        lines += Self.shown(status.coming) { "\(inLine($0.path)): \($0.content.sizeText) \($0.text(names))" }
         if !status.refused.isEmpty { lines.append("See: nephos why. Dismiss with: nephos discard") }
         if !status.conflicts.isEmpty { lines.append("See: nephos conflicts. Decide with: nephos docs resolve") }
         return lines.joined(separator: "\n")

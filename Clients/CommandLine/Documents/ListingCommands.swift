@@ -35,13 +35,18 @@ extension DocumentsCommand {
                 if entry.kind == .folder, !directory {
                     entries = try await recursive ? container.items(in: entry.id) : container.children(of: entry.id)
                 }
-                let names = await session.names(ofThoseThatSend: entries, network)
-                let rows = entries.map { entry in
+                let coming =
+                    entry.kind == .folder && !directory
+                    ? try await container.coming(in: entry.path, isDeep: recursive) : []
+                let names = await session.names(
+                    ofThoseThatSend: entries.flatMap(\.incoming) + coming.map(\.content), network)
+                var rows = entries.map { entry in
                     [
                         entry.sizeText, entry.modifiedText, recursive ? entry.path + entry.marker : entry.label,
                         [entry.notes, entry.incomingText(names)].filter { !$0.isEmpty }.joined(separator: ", "),
                     ]
                 }
+                rows += coming.map { [$0.content.sizeText, "-", inLine(recursive ? $0.path : $0.name), $0.text(names)] }
                 try output.print(
                     entries.map(DocumentRow.init),
                     text: rows.isEmpty ? "The folder is empty." : table(["SIZE", "MODIFIED", "NAME", ""], rows))

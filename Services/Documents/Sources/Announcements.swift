@@ -28,8 +28,9 @@ extension DocumentsService {
                 try container.rows.setAnnounced(id, until: AnnouncementRule.firstEnd(of: left))
                 guard left.count < item.announcements.count else { continue }
                 item.announcements = left
-                try recount(item, id, in: container)
-                changed.append(ChangedItem(name: id.name, body: try item.serializedBytes()))
+                let isOver = item.kind == .coming && left.isEmpty
+                try recount(isOver ? nil : item, id, in: container)
+                changed.append(ChangedItem(name: id.name, body: isOver ? nil : try item.serializedBytes()))
             }
             try publish(changed, in: container)
         }
@@ -37,12 +38,14 @@ extension DocumentsService {
     }
 
     /// What an item counts less now is given back.
-    private func recount(_ item: WireDocumentItem, _ id: DocumentID, in container: Container) throws {
+    ///
+    /// - Parameter item: Nil: there is none any more.
+    private func recount(_ item: WireDocumentItem?, _ id: DocumentID, in container: Container) throws {
         guard var counted = try container.rows.counted(id) else { return }
-        let bytes = min(counted.bytes, try item.countedBytes())
+        let bytes = min(counted.bytes, try item?.countedBytes() ?? 0)
         let less = counted.bytes - bytes
         counted.bytes = bytes
-        try container.rows.set(counted, for: id)
+        try container.rows.set(item == nil ? nil : counted, for: id)
         try contentUses(container, by: counted.maker)
             .release(less, app: counted.maker.app, device: counted.maker.device)
     }

@@ -43,7 +43,7 @@ enum DocumentChanges {
         case .resolve(let resolve): item.conflicts.removeAll { resolve.versions.contains($0.version) }
         case .rendition(let set): item.set(set)
         // The versions of an item are the server's to keep.
-        case .announce, .versions: break
+        case .announce, .coming, .versions: break
         }
         return item
     }

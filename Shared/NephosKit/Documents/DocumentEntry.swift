@@ -105,6 +105,18 @@ public struct IncomingContent: Hashable, Sendable {
     public var since: Timestamp?
 }
 
+/// A file that another device is about to make: it is no item until its content has come.
+public struct ComingDocument: Sendable {
+    /// What it will be named by.
+    public var id: DocumentID
+    /// Where it will lie, unless something else has the name by then.
+    public var path: String
+    /// The last part of that.
+    public var name: String
+    /// Who sends it, and how much that is.
+    public var content: IncomingContent
+}
+
 /// What of an item's content is on this device.
 public struct DocumentDownload: Hashable, Sendable {
     /// As `NSURLUbiquitousItemDownloadingStatus` has it.
@@ -136,7 +148,7 @@ extension DocumentEntry.Kind {
         case .folder: self = .folder
         case .link: self = .link
         case .package: self = .package
-        case .unspecified, .UNRECOGNIZED: return nil
+        case .unspecified, .coming, .UNRECOGNIZED: return nil
         }
     }
 }

@@ -45,7 +45,7 @@ struct DocumentTransaction {
                 """),
         LocalMigration(name: "documents: sources", sql: sources),
         LocalMigration(name: "documents: pauses", sql: pauses),
-        doubts,
+        doubts, coming,
     ]
 
     // A removed item is kept without a body: a late answer must not bring it back.

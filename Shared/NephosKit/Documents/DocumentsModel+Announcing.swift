@@ -14,7 +14,7 @@ extension DocumentsModel {
         let changes = try request.changes.compactMap { change -> WireDocumentChange? in
             guard case .replace(let replace)? = change.kind, let id = DocumentID(bytes: change.item),
                 replace.content.length >= DocumentLimits.announcedBytesMin,
-                // Of what is not there yet nobody could be told.
+                // Of what is not there yet it is said otherwise.
                 let item = try documents.synced(id.name)?.item, !item.hasTrash
             else { return nil }
             let said = item.announcements.first { $0.version == replace.content.version }
@@ -23,17 +23,48 @@ extension DocumentsModel {
             else { return nil }
             return .announcing(replace.content.version, length: replace.content.length, of: id)
         }
-        try append(changes, documents)
-        return !changes.isEmpty
+        let coming = try announceItems(of: request, documents)
+        try append(changes + coming, documents)
+        return !(changes + coming).isEmpty
     }
 
     /// A content that was refused is not on its way any more.
     func withdraw(_ change: WireDocumentChange, in documents: DocumentTransaction) throws {
+        if case .create(let create)? = change.kind, create.hasContent {
+            guard let device = try documents.device, var said = try documents.coming(from: device) else { return }
+            let count = said.count
+            said.removeAll { $0.version == create.content.version }
+            if said.count < count { try append([.coming(said, from: device)], documents) }
+            return
+        }
         guard case .replace(let replace)? = change.kind, let id = DocumentID(bytes: change.item) else { return }
         let version = replace.content.version
         let isSaid = try documents.synced(id.name)?.item?.announcements.contains { $0.version == version } ?? false
         guard try isSaid || documents.waitsToAnnounce(version, of: id) else { return }
         try append([.announcing(version, length: 0, of: id)], documents)
+    }
+
+    /// What is said of the items that the request makes, and of those that follow it.
+    ///
+    /// - Returns: Nothing: it was said already.
+    private func announceItems(
+        of request: WireApplyChanges, _ documents: DocumentTransaction
+    ) throws -> [WireDocumentChange] {
+        let items = request.changes.compactMap(\.coming)
+        guard !items.isEmpty, let device = try documents.device else { return [] }
+        let said = Set(try documents.coming(from: device, freshAt: engine.now)?.map(\.version) ?? [])
+        guard !items.allSatisfy({ said.contains($0.version) }) else { return [] }
+        return [.coming(try documents.coming(after: items), from: device)]
+    }
+
+    /// Says that nothing is to be made, unless it was said.
+    func announceNothing(in rows: ScopeTransaction) throws -> Bool {
+        let documents = DocumentTransaction(rows)
+        guard let device = try documents.device, try documents.unstored().isEmpty,
+            try documents.coming(from: device)?.isEmpty == false
+        else { return false }
+        try append([.coming([], from: device)], documents)
+        return true
     }
 
     private func append(_ changes: [WireDocumentChange], _ documents: DocumentTransaction) throws {
@@ -61,8 +92,7 @@ extension DocumentTransaction {
     /// Contents of an item that other devices send.
     func incoming(to item: WireDocumentItem) throws -> [IncomingContent] {
         guard !item.announcements.isEmpty else { return [] }
-        let own = try known.device ?? Facts(rows.database).session?.deviceID
-        known.device = own
+        let own = try device
         return item.announcements.map { announcement in
             IncomingContent(
                 device: DeviceID(announcement.deviceID), size: announcement.length,
@@ -79,6 +109,31 @@ extension WireDocumentChange {
         return WireDocumentChange(id, .announce(announce))
     }
 
+    fileprivate static func coming(_ items: [WireComingItem], from device: DeviceID) -> WireDocumentChange {
+        var announce = WireAnnounceItems()
+        announce.items = items
+        return WireDocumentChange(.coming(from: device), .coming(announce))
+    }
+
+    /// What is said of the item that it makes until it is there; nil: it makes none, or one that takes no while.
+    var coming: WireComingItem? {
+        guard case .create(let create)? = kind, create.hasContent,
+            create.content.length >= DocumentLimits.announcedBytesMin
+        else { return nil }
+        var coming = WireComingItem()
+        coming.item = item
+        coming.parent = create.parent
+        coming.name = create.name
+        coming.version = create.content.version
+        coming.length = create.content.length
+        return coming
+    }
+
     /// It only says what is on its way: it waits for nothing, and nobody hears when it is refused.
-    var announces: Bool { if case .announce = kind { true } else { false } }
+    var announces: Bool {
+        switch kind {
+        case .announce, .coming: true
+        default: false
+        }
+    }
 }

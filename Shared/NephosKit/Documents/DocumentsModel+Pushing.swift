@@ -19,7 +19,13 @@ extension DocumentsModel {
         let blocked = try rows.firstBlocked()?.position ?? .max
         let operations = operations.filter { $0.position < blocked }
         let held = try preparations(among: operations, in: rows)
-        guard !held.isEmpty else { return operations }
+        guard !held.isEmpty else {
+            // What was on its way was given up.
+            if try DocumentTransaction(rows).saysComing() {
+                engine.loop.schedule(after: .zero) { [weak self] in self?.uploads.announceNothing() }
+            }
+            return operations
+        }
         let account = rows.scope.account
         // Not in here: it reads and writes by itself.
         engine.loop.schedule(after: .zero) { [weak self] in self?.uploads.begin(as: account) }
@@ -79,7 +85,9 @@ extension DocumentsModel {
             return try receipt(reply, to: question, in: rows)
         }
         let request = try WireApplyChanges(serializedBytes: operation.payload)
-        let named = Set(request.changes.compactMap { DocumentID(bytes: $0.item)?.name })
+        var named = Set(request.changes.compactMap { DocumentID(bytes: $0.item)?.name })
+        // What is made is not on its way any more.
+        if let device = try DocumentTransaction(rows).device { named.insert(DocumentID.coming(from: device).name) }
         guard let reply = try? reply.decode(WireApplyChangesReply.self),
             reply.items.allSatisfy({ named.contains(ItemName($0.item)) })
         else { return nil }

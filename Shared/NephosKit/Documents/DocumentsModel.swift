@@ -114,7 +114,7 @@ final class DocumentsModel: ScopeModel {
             // A push's reply was quicker than the listing.
             if !isRestored, item.sequence > pulled.token.sequence { continue }
             // That it is not listed does not say what became of it.
-            if item.body == nil {
+            if item.body == nil || item.isComing {
                 try documents.forget(item, &state)
             } else {
                 try documents.doubt(item, isNewer: item.sequence > common, &state)
@@ -164,7 +164,7 @@ final class DocumentsModel: ScopeModel {
     private static func offer(
         _ mine: DocumentTransaction.Synced, over theirs: DocumentTransaction.Synced, isLater: Bool = false
     ) -> [WireDocumentChange] {
-        guard mine.body != theirs.body, let id = DocumentID(mine.name.rawValue), let item = mine.item,
+        guard mine.body != theirs.body, !mine.isComing, !theirs.isComing, let id = DocumentID(mine.name.rawValue), let item = mine.item,
             let other = theirs.item
         else { return [] }
         return DocumentChanges.difference(to: item, from: other, of: id, isLater: isLater)
@@ -205,7 +205,8 @@ final class DocumentsModel: ScopeModel {
         var left = Dictionary(
             lost.compactMap { row -> (DocumentID, WireDocumentItem)? in
                 // What could never be read here cannot be made again.
-                guard let id = DocumentID(row.name.rawValue), let item = row.item, item.kind != .unspecified else {
+                guard let id = DocumentID(row.name.rawValue), let item = row.item, item.kind != .unspecified, !row.isComing
+                else {
                     return nil
                 }
                 return (id, item)
@@ -303,6 +304,9 @@ extension DocumentTransaction.Synced {
         self.sequence = sequence
         body = change.deleted ? nil : change.damaged ? damagedBody ?? Data() : change.body
     }
+
+    /// What a device is about to make: no item, and nobody's to offer again.
+    var isComing: Bool { item?.kind == .coming }
 
     /// Nil: there is none, or it cannot be read here.
     var item: WireDocumentItem? {

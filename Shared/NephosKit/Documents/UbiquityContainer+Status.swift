@@ -31,6 +31,8 @@ public struct ContainerStatus: Sendable {
     public var downloading: [DocumentEntry] = []
     /// Those to which another device is sending a content.
     public var incoming: [DocumentEntry] = []
+    /// Files that other devices are about to make.
+    public var coming: [ComingDocument] = []
     /// Folders that are not in the trash.
     public var folderCount = 0
     /// What was deleted by itself and lies in the trash still. It counts on the plan.
@@ -77,6 +79,18 @@ extension UbiquityContainer {
     }
 }
 
+extension UbiquityContainer {
+    /// What other devices are about to make in a folder: needs no network.
+    ///
+    /// - Parameter isDeep: Also in the folders that it has, however deep.
+    /// - Throws: ``CloudError`` as ``item(at:)`` does.
+    public func coming(
+        in path: some DocumentAddressing = "/", isDeep: Bool = false
+    ) async throws(CloudError) -> [ComingDocument] {
+        try read { documents in try documents.comingDocuments(in: documents.path(path), isDeep: isDeep) }
+    }
+}
+
 extension DocumentTransaction {
     fileprivate func status(
         of path: DocumentPath, _ scope: StoreStatus, uploading: CloudError?
@@ -98,6 +112,7 @@ extension DocumentTransaction {
             if entry.conflictCount > 0 { status.conflicts.append(entry) }
             if entry.isPaused { status.paused.append(entry) }
         }
+        status.coming = try comingDocuments(in: path, isDeep: true)
         for item in try trashed() {
             if try self.path(of: item).map({ path.contains($0.path) }) ?? path.names.isEmpty { status.trashCount += 1 }
         }

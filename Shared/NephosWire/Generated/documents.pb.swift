@@ -42,6 +42,10 @@ public nonisolated enum WireItemKind: SwiftProtobuf.Enum, Swift.CaseIterable {
 
   /// A package: a folder that changes as one. Its content lists its members, and their bytes follow (see "Packages").
   case package // = 4
+
+  /// No item, but what a device is about to make: in `announcements`, and nothing else. One of a device in a container;
+  /// its id is made of the device's (see "What is on its way").
+  case coming // = 5
   case UNRECOGNIZED(Int)
 
   public init() {
@@ -55,6 +59,7 @@ public nonisolated enum WireItemKind: SwiftProtobuf.Enum, Swift.CaseIterable {
     case 2: self = .folder
     case 3: self = .link
     case 4: self = .package
+    case 5: self = .coming
     default: self = .UNRECOGNIZED(rawValue)
     }
   }
@@ -66,6 +71,7 @@ public nonisolated enum WireItemKind: SwiftProtobuf.Enum, Swift.CaseIterable {
     case .folder: return 2
     case .link: return 3
     case .package: return 4
+    case .coming: return 5
     case .UNRECOGNIZED(let i): return i
     }
   }
@@ -77,6 +83,7 @@ public nonisolated enum WireItemKind: SwiftProtobuf.Enum, Swift.CaseIterable {
     .folder,
     .link,
     .package,
+    .coming,
   ]
 
 }
@@ -283,6 +290,13 @@ public nonisolated struct WireAnnouncement: Sendable {
   public var deviceID: String = String()
 
   public var announced: Int64 = 0
+
+  /// Of an item that is not there yet (ITEM_KIND_COMING): its id, the folder that it will lie in, and its name.
+  public var item: Data = Data()
+
+  public var parent: Data = Data()
+
+  public var name: Data = Data()
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -599,6 +613,14 @@ public nonisolated struct WireDocumentChange: Sendable {
     set {kind = .versions(newValue)}
   }
 
+  public var coming: WireAnnounceItems {
+    get {
+      if case .coming(let v)? = kind {return v}
+      return WireAnnounceItems()
+    }
+    set {kind = .coming(newValue)}
+  }
+
   /// The service has lost this with a copy, and is offered it again as it was (see "Offering again"): also where it, or
   /// the folder that it is put into, lies in the trash. What it says of who did it, and when, holds if its seals do.
   public var offered: Bool = false
@@ -617,6 +639,7 @@ public nonisolated struct WireDocumentChange: Sendable {
     case rendition(WireSetRendition)
     case announce(WireAnnounceContent)
     case versions(WireRemoveVersions)
+    case coming(WireAnnounceItems)
 
   }
 
@@ -956,6 +979,42 @@ public nonisolated struct WireAnnounceContent: Sendable {
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
+  public var version: Data = Data()
+
+  public var length: UInt64 = 0
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+/// Says which items with a content the device is about to make, in place of what it has said before; none: it is about to
+/// make none. What is made is not on its way any more; what is not made in its time neither.
+public nonisolated struct WireAnnounceItems: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var items: [WireComingItem] = []
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+public nonisolated struct WireComingItem: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// What it will be made with.
+  public var item: Data = Data()
+
+  public var parent: Data = Data()
+
+  public var name: Data = Data()
+
+  /// Its content's version, and bytes.
   public var version: Data = Data()
 
   public var length: UInt64 = 0
@@ -1361,7 +1420,7 @@ public nonisolated struct WireContainerInfo: Sendable {
 fileprivate nonisolated let _protobuf_package = "nephos"
 
 nonisolated extension WireItemKind: SwiftProtobuf._ProtoNameProviding {
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0ITEM_KIND_UNSPECIFIED\0\u{1}ITEM_KIND_FILE\0\u{1}ITEM_KIND_FOLDER\0\u{1}ITEM_KIND_LINK\0\u{1}ITEM_KIND_PACKAGE\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0ITEM_KIND_UNSPECIFIED\0\u{1}ITEM_KIND_FILE\0\u{1}ITEM_KIND_FOLDER\0\u{1}ITEM_KIND_LINK\0\u{1}ITEM_KIND_PACKAGE\0\u{1}ITEM_KIND_COMING\0")
 }
 
 nonisolated extension WireNameClash: SwiftProtobuf._ProtoNameProviding {
@@ -1599,7 +1658,7 @@ nonisolated extension WireRendition: SwiftProtobuf.Message, SwiftProtobuf._Messa
 
 nonisolated extension WireAnnouncement: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".Announcement"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}length\0\u{1}expires\0\u{3}device_id\0\u{1}announced\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}length\0\u{1}expires\0\u{3}device_id\0\u{1}announced\0\u{1}item\0\u{1}parent\0\u{1}name\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1612,6 +1671,9 @@ nonisolated extension WireAnnouncement: SwiftProtobuf.Message, SwiftProtobuf._Me
       case 3: try { try decoder.decodeSingularSInt64Field(value: &self.expires) }()
       case 4: try { try decoder.decodeSingularStringField(value: &self.deviceID) }()
       case 5: try { try decoder.decodeSingularSInt64Field(value: &self.announced) }()
+      case 6: try { try decoder.decodeSingularBytesField(value: &self.item) }()
+      case 7: try { try decoder.decodeSingularBytesField(value: &self.parent) }()
+      case 8: try { try decoder.decodeSingularBytesField(value: &self.name) }()
       default: break
       }
     }
@@ -1633,6 +1695,15 @@ nonisolated extension WireAnnouncement: SwiftProtobuf.Message, SwiftProtobuf._Me
     if self.announced != 0 {
       try visitor.visitSingularSInt64Field(value: self.announced, fieldNumber: 5)
     }
+    if !self.item.isEmpty {
+      try visitor.visitSingularBytesField(value: self.item, fieldNumber: 6)
+    }
+    if !self.parent.isEmpty {
+      try visitor.visitSingularBytesField(value: self.parent, fieldNumber: 7)
+    }
+    if !self.name.isEmpty {
+      try visitor.visitSingularBytesField(value: self.name, fieldNumber: 8)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -1642,6 +1713,9 @@ nonisolated extension WireAnnouncement: SwiftProtobuf.Message, SwiftProtobuf._Me
     if lhs.expires != rhs.expires {return false}
     if lhs.deviceID != rhs.deviceID {return false}
     if lhs.announced != rhs.announced {return false}
+    if lhs.item != rhs.item {return false}
+    if lhs.parent != rhs.parent {return false}
+    if lhs.name != rhs.name {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -2024,7 +2098,7 @@ nonisolated extension WireItemCondition: SwiftProtobuf.Message, SwiftProtobuf._M
 
 nonisolated extension WireDocumentChange: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".DocumentChange"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}item\0\u{1}create\0\u{1}replace\0\u{1}place\0\u{1}attributes\0\u{1}trash\0\u{1}restore\0\u{1}remove\0\u{1}resolve\0\u{1}rendition\0\u{1}announce\0\u{1}versions\0\u{1}offered\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}item\0\u{1}create\0\u{1}replace\0\u{1}place\0\u{1}attributes\0\u{1}trash\0\u{1}restore\0\u{1}remove\0\u{1}resolve\0\u{1}rendition\0\u{1}announce\0\u{1}versions\0\u{1}offered\0\u{1}coming\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2177,6 +2251,19 @@ nonisolated extension WireDocumentChange: SwiftProtobuf.Message, SwiftProtobuf._
         }
       }()
       case 13: try { try decoder.decodeSingularBoolField(value: &self.offered) }()
+      case 14: try {
+        var v: WireAnnounceItems?
+        var hadOneofValue = false
+        if let current = self.kind {
+          hadOneofValue = true
+          if case .coming(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.kind = .coming(v)
+        }
+      }()
       default: break
       }
     }
@@ -2235,11 +2322,14 @@ nonisolated extension WireDocumentChange: SwiftProtobuf.Message, SwiftProtobuf._
       guard case .versions(let v)? = self.kind else { preconditionFailure() }
       try visitor.visitSingularMessageField(value: v, fieldNumber: 12)
     }()
-    case nil: break
+    default: break
     }
     if self.offered != false {
       try visitor.visitSingularBoolField(value: self.offered, fieldNumber: 13)
     }
+    try { if case .coming(let v)? = self.kind {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 14)
+    } }()
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -2829,6 +2919,86 @@ nonisolated extension WireAnnounceContent: SwiftProtobuf.Message, SwiftProtobuf.
   }
 
   public static func ==(lhs: WireAnnounceContent, rhs: WireAnnounceContent) -> Bool {
+    if lhs.version != rhs.version {return false}
+    if lhs.length != rhs.length {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireAnnounceItems: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".AnnounceItems"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}items\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeRepeatedMessageField(value: &self.items) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.items.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.items, fieldNumber: 1)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireAnnounceItems, rhs: WireAnnounceItems) -> Bool {
+    if lhs.items != rhs.items {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireComingItem: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".ComingItem"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}item\0\u{1}parent\0\u{1}name\0\u{1}version\0\u{1}length\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.item) }()
+      case 2: try { try decoder.decodeSingularBytesField(value: &self.parent) }()
+      case 3: try { try decoder.decodeSingularBytesField(value: &self.name) }()
+      case 4: try { try decoder.decodeSingularBytesField(value: &self.version) }()
+      case 5: try { try decoder.decodeSingularUInt64Field(value: &self.length) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.item.isEmpty {
+      try visitor.visitSingularBytesField(value: self.item, fieldNumber: 1)
+    }
+    if !self.parent.isEmpty {
+      try visitor.visitSingularBytesField(value: self.parent, fieldNumber: 2)
+    }
+    if !self.name.isEmpty {
+      try visitor.visitSingularBytesField(value: self.name, fieldNumber: 3)
+    }
+    if !self.version.isEmpty {
+      try visitor.visitSingularBytesField(value: self.version, fieldNumber: 4)
+    }
+    if self.length != 0 {
+      try visitor.visitSingularUInt64Field(value: self.length, fieldNumber: 5)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireComingItem, rhs: WireComingItem) -> Bool {
+    if lhs.item != rhs.item {return false}
+    if lhs.parent != rhs.parent {return false}
+    if lhs.name != rhs.name {return false}
     if lhs.version != rhs.version {return false}
     if lhs.length != rhs.length {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}

@@ -22,6 +22,42 @@ extension Batch {
         announced.insert(id)
     }
 
+    /// What the device is about to make, in place of what it has said before.
+    func announceItems(_ id: DocumentID, _ request: WireAnnounceItems) throws {
+        guard id == .coming(from: writer.device) else {
+            throw CloudError(
+                .invalidArguments, "A device says what it makes itself, under an id made of its own.",
+                details: ["argument": "item"])
+        }
+        let before = try stored(id)
+        guard before?.kind ?? .coming == .coming else {
+            throw CloudError(
+                .alreadyExists, "There is an item of this id. Nothing can be said under it.", details: Self.details(id))
+        }
+        guard
+            let announcements = try AnnouncementRule.apply(
+                request, to: before?.announcements ?? [], by: writer.device, at: writer.now)
+        else { return mention(id) }
+        set(announcements, asComing: id)
+    }
+
+    /// What is made now is not on its way any more.
+    func endComing(_ content: WireDocumentContent) throws {
+        guard content.length >= DocumentLimits.announcedBytesMin else { return }
+        let id = DocumentID.coming(from: writer.device)
+        guard let item = try stored(id), item.kind == .coming else { return }
+        let left = item.announcements.filter { $0.version != content.version }
+        if left.count < item.announcements.count { set(left, asComing: id) }
+    }
+
+    private func set(_ announcements: [WireAnnouncement], asComing id: DocumentID) {
+        var item = WireDocumentItem()
+        item.kind = .coming
+        item.announcements = announcements
+        set(announcements.isEmpty ? nil : item, id)
+        announced.insert(id)
+    }
+
     /// The content of this version is not on its way any more.
     ///
     /// - Returns: Whether it was said to be.

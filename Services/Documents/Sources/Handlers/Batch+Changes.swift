@@ -26,6 +26,7 @@ extension Batch {
         case .rendition(let rendition): try setRendition(id, rendition)
         case .announce(let announce): try self.announce(id, announce)
         case .versions(let versions): try removeVersions(id, versions)
+        case .coming(let coming): try announceItems(id, coming)
         case nil:
             throw CloudError(
                 .incompatibleVersion, "The change is of a kind that this version does not know. Upgrade the older side."
@@ -64,7 +65,7 @@ extension Batch {
             guard !request.hasContent else {
                 throw CloudError(.invalidArguments, "A folder has no content.", details: ["argument": "content"])
             }
-        case .unspecified, .UNRECOGNIZED:
+        case .unspecified, .coming, .UNRECOGNIZED:
             throw CloudError(
                 .incompatibleVersion, "The item is of a kind that this version does not know. Upgrade the older side.")
         }
@@ -75,7 +76,10 @@ extension Batch {
         item.placeVersion = request.placeVersion
         item.name = Data(try take([UInt8](request.name), in: folder, for: id, request.clash))
         item.made = try made(request.made, request.kind, id)
-        if request.hasContent { item.content = try commit(request.content, of: id) }
+        if request.hasContent {
+            item.content = try commit(request.content, of: id)
+            try endComing(request.content)
+        }
         if request.hasAttributes { item.attributes = request.attributes.canonical }
         children[folder, default: [:]][id] = true
         created += 1

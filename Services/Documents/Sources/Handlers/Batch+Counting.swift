@@ -15,12 +15,12 @@ extension Batch {
         for (id, content) in versions { move(counted(content.version, of: id), of: content, in: &changes) }
         for (_, content) in renditions { move(0, of: content, in: &changes) }
         for id in changed {
-            let item = try find(id)
+            let item = try stored(id)
             let bytes = try item?.countedBytes() ?? 0
             guard bytes != sizes[id, default: 0] else { continue }
             let known = try container.rows.counted(id)
             var now = known ?? CountedItem(bytes: 0, maker: writer.maker, ends: nil)
-            if known == nil, sizes[id] == nil, let item {
+            if known == nil, sizes[id] == nil, let item, item.kind != .coming {
                 now.maker = item.made.maker
                 let made = Timestamp(stamped: item.made.made)
                 if item.kind != .folder { now.ends = containerClass.itemLifetime.map { made.advanced(by: $0) } }

@@ -98,6 +98,11 @@ final class Batch {
     }
 
     func find(_ id: DocumentID) throws -> WireDocumentItem? {
+        // What a device is about to make is no item.
+        try stored(id).flatMap { $0.kind == .coming ? nil : $0 }
+    }
+
+    func stored(_ id: DocumentID) throws -> WireDocumentItem? {
         if let known = items[id] { return known }
         try look()
         let item = try container.item(id)

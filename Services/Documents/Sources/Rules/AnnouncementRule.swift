@@ -1,8 +1,9 @@
 internal import Foundation
 internal import NephosCore
+internal import NephosPredicates
 internal import NephosWire
 
-/// What becomes of the contents that an item is said to get.
+/// What becomes of what is said to be on its way.
 enum AnnouncementRule {
     /// - Parameter announcements: The item's, the oldest first.
     /// - Returns: Nil: they are already as was asked.
@@ -41,6 +42,56 @@ enum AnnouncementRule {
             next.append(announcement)
         }
         return next == announcements ? nil : next
+    }
+
+    /// - Parameter announcements: Of what the device is about to make.
+    /// - Returns: Nil: they are already as was asked.
+    /// - Throws: ``CloudError`` `.limitExceeded`, `.invalidArguments`.
+    static func apply(
+        _ request: WireAnnounceItems, to announcements: [WireAnnouncement], by device: DeviceID, at now: Timestamp
+    ) throws -> [WireAnnouncement]? {
+        guard request.items.count <= DocumentLimits.comingMax else {
+            throw CloudError(
+                .limitExceeded, "Too many items are on their way. Name those that come first.",
+                details: ["maximum": "\(DocumentLimits.comingMax)"])
+        }
+        let known = Dictionary(left(of: announcements, at: now).map { ($0.version, $0) }) { first, _ in first }
+        let fresh = now.advanced(by: DocumentLimits.announcementRenewal).nanoseconds
+        var isSame = known.count == announcements.count && known.count == request.items.count
+        var versions: Set<Data> = []
+        let next = try request.items.map { item in
+            try ContentRule.checkVersion([UInt8](item.version), "version")
+            guard let id = DocumentID(bytes: item.item), !id.isFixed, DocumentID(bytes: item.parent) != nil else {
+                throw CloudError(
+                    .invalidArguments, "An item and its folder are named by 16 bytes.",
+                    details: ["argument": "coming"])
+            }
+            try DocumentNameRule.check([UInt8](item.name))
+            guard (1...DocumentLimits.contentBytesMax).contains(item.length) else {
+                throw CloudError(
+                    .limitExceeded, "What is on its way has a content, which is not too long.",
+                    details: ["bytes_max": "\(DocumentLimits.contentBytesMax)"])
+            }
+            guard versions.insert(item.version).inserted else {
+                throw CloudError(
+                    .invalidArguments, "A content is on its way once.", details: ["argument": "coming"])
+            }
+            var next = WireAnnouncement()
+            next.item = item.item
+            next.parent = item.parent
+            next.name = item.name
+            next.version = item.version
+            next.length = item.length
+            next.deviceID = device.rawValue
+            next.announced = known[item.version]?.announced ?? now.nanoseconds
+            next.expires = known[item.version]?.expires ?? 0
+            if next.expires < fresh || next != known[item.version] {
+                next.expires = now.advanced(by: DocumentLimits.announcementLifetime).nanoseconds
+                isSame = false
+            }
+            return next
+        }
+        return isSame ? nil : next
     }
 
     /// Those that have not expired.
