@@ -85,7 +85,7 @@ import Testing
             one.session.setTransferLimits(TransferLimits())
             try await one.settle()
             try await two.settle()
-            #expect(try await two.container.coming(isDeep: true).isEmpty)
+            #expect(try two.container.read { try $0.comingItems() }.isEmpty)
             #expect(try await two.container.read("films/film") == film)
             for device in [one, two] { #expect(try await device.container.scope.verify().agrees) }
         }

@@ -74,7 +74,8 @@ private struct ContainerReport: Encodable {
     }
 
     private enum Keys: String, CodingKey {
-        case path, state, reason, token, inStep, files, folders, bytes, here, hereBytes, downloading, incoming, coming, trashed,
+        case path, state, reason, token, inStep, files, folders, bytes, here, hereBytes, downloading, incoming, coming,
+            trashed,
             waiting,
             waitingBytes, refused
         case conflicts, conflictCount, damaged, damagedChunks, leaving, paused

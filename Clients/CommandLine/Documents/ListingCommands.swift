@@ -46,7 +46,9 @@ extension DocumentsCommand {
                         [entry.notes, entry.incomingText(names)].filter { !$0.isEmpty }.joined(separator: ", "),
                     ]
                 }
-                rows += coming.map { [$0.content.sizeText, "-", inLine(recursive ? $0.path : $0.name), $0.text(names)] }
+                rows += coming.map {
+                    [$0.content.sizeText, "-", inLine(recursive ? $0.path : $0.name), $0.text(names)]
+                }
                 try output.print(
                     entries.map(DocumentRow.init),
                     text: rows.isEmpty ? "The folder is empty." : table(["SIZE", "MODIFIED", "NAME", ""], rows))

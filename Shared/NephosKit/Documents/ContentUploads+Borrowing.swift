@@ -61,14 +61,6 @@ extension ContentUploads {
     /// How often it is looked whether it has to be said anew that a content is on its way.
     static let announcePause: Duration = .seconds(3600)
 
-    /// Nothing waits that is to be made: what was said of it is over.
-    func announceNothing() {
-        guard !engine.stopped, let driver = model.driver else { return }
-        do throws(CloudError) {
-            if try driver.write({ try model.announceNothing(in: $0) }) { driver.push() }
-        } catch { engine.logger.error("that nothing is on its way could not be noted", error) }
-    }
-
     /// Tells the other devices what takes a while, as far as they were not told.
     func announce(_ upload: ContentUpload) {
         upload.announced = engine.loop.monotonicNow

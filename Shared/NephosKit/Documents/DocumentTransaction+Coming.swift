@@ -18,20 +18,14 @@ extension DocumentTransaction {
         }
     }
 
-    private func comingItems() throws -> [WireDocumentItem] {
+    /// What the devices have said.
+    func comingItems() throws -> [WireDocumentItem] {
         try Data.fetchAll(
             cached(
                 "SELECT body FROM documents INDEXED BY documents_coming "
                     + "WHERE account = ?1 AND container = ?2 AND kind = 5 AND body IS NOT NULL"),
             arguments: arguments()
         ).compactMap { try? WireDocumentItem(serializedBytes: $0) }
-    }
-
-    /// Whether this device has said that it is about to make something.
-    func saysComing() throws -> Bool {
-        let said = try comingItems()
-        guard !said.isEmpty, let own = try device?.rawValue else { return false }
-        return said.contains { $0.announcements.contains { $0.deviceID == own } }
     }
 
     /// What this device has said last that it is about to make, whether that was sent or not; nil: nothing ever.

@@ -57,16 +57,6 @@ extension DocumentsModel {
         return [.coming(try documents.coming(after: items), from: device)]
     }
 
-    /// Says that nothing is to be made, unless it was said.
-    func announceNothing(in rows: ScopeTransaction) throws -> Bool {
-        let documents = DocumentTransaction(rows)
-        guard let device = try documents.device, try documents.unstored().isEmpty,
-            try documents.coming(from: device)?.isEmpty == false
-        else { return false }
-        try append([.coming([], from: device)], documents)
-        return true
-    }
-
     private func append(_ changes: [WireDocumentChange], _ documents: DocumentTransaction) throws {
         for changes in DocumentBatches.divide(changes) {
             var request = WireApplyChanges()

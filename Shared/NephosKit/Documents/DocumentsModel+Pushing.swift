@@ -19,13 +19,7 @@ extension DocumentsModel {
         let blocked = try rows.firstBlocked()?.position ?? .max
         let operations = operations.filter { $0.position < blocked }
         let held = try preparations(among: operations, in: rows)
-        guard !held.isEmpty else {
-            // What was on its way was given up.
-            if try DocumentTransaction(rows).saysComing() {
-                engine.loop.schedule(after: .zero) { [weak self] in self?.uploads.announceNothing() }
-            }
-            return operations
-        }
+        guard !held.isEmpty else { return operations }
         let account = rows.scope.account
         // Not in here: it reads and writes by itself.
         engine.loop.schedule(after: .zero) { [weak self] in self?.uploads.begin(as: account) }

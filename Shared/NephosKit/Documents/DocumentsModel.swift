@@ -164,7 +164,8 @@ final class DocumentsModel: ScopeModel {
     private static func offer(
         _ mine: DocumentTransaction.Synced, over theirs: DocumentTransaction.Synced, isLater: Bool = false
     ) -> [WireDocumentChange] {
-        guard mine.body != theirs.body, !mine.isComing, !theirs.isComing, let id = DocumentID(mine.name.rawValue), let item = mine.item,
+        guard mine.body != theirs.body, !mine.isComing, !theirs.isComing, let id = DocumentID(mine.name.rawValue),
+            let item = mine.item,
             let other = theirs.item
         else { return [] }
         return DocumentChanges.difference(to: item, from: other, of: id, isLater: isLater)
@@ -205,7 +206,8 @@ final class DocumentsModel: ScopeModel {
         var left = Dictionary(
             lost.compactMap { row -> (DocumentID, WireDocumentItem)? in
                 // What could never be read here cannot be made again.
-                guard let id = DocumentID(row.name.rawValue), let item = row.item, item.kind != .unspecified, !row.isComing
+                guard let id = DocumentID(row.name.rawValue), let item = row.item, item.kind != .unspecified,
+                    !row.isComing
                 else {
                     return nil
                 }
