@@ -80,7 +80,9 @@ import Testing
             #expect(try await two.container.item(at: "films/film") == nil)
             #expect(try await two.container.items(in: "films").allSatisfy { $0.name == "note" })
             #expect(try await two.container.status().fileCount <= 1)
-            // Who sends it has it already.
+            // Who sends it has it already, and is told of nothing but files.
+            let waiting = try await one.container.scope.status().pending.flatMap(\.keys)
+            #expect(waiting.allSatisfy { $0.rawValue.hasPrefix("/Documents/films/") })
             #expect(try await one.container.coming(isDeep: true).isEmpty)
             one.session.setTransferLimits(TransferLimits())
             try await one.settle()

@@ -219,11 +219,11 @@ import Testing
 
     @Test func whatTheServiceHasIsNotSentAgain() async throws {
         try await withContainers { cloud in
-            let (home, done) = try await putHalf(24, cloud)
+            let (home, done) = try await putHalf(48, cloud)
             let again = try await cloud.open(home)
             let total = try await total(again)
-            #expect(total > 0 && total <= 24 << 20 - done)
-            try await expectFilm(24, again, cloud)
+            #expect(total > 0 && total <= 48 << 20 - done)
+            try await expectFilm(48, again, cloud)
         }
     }
 

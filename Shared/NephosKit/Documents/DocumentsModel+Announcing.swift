@@ -119,6 +119,11 @@ extension WireDocumentChange {
         return coming
     }
 
+    /// What a person knows it to be about.
+    var namedItems: [Data] {
+        if case .coming(let coming) = kind { coming.items.map(\.item) } else { [item] }
+    }
+
     /// It only says what is on its way: it waits for nothing, and nobody hears when it is refused.
     var announces: Bool {
         switch kind {

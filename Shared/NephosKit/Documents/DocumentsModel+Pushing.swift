@@ -235,7 +235,7 @@ extension DocumentsModel {
         let documents = DocumentTransaction(rows)
         let changed =
             try DocumentQuestion(operation.payload)?.request.items
-            ?? WireApplyChanges(serializedBytes: operation.payload).changes.map(\.item)
+            ?? WireApplyChanges(serializedBytes: operation.payload).changes.flatMap(\.namedItems)
         return try changed.prefix(Self.listedMax).compactMap { item in
             guard let id = DocumentID(bytes: item) else { return nil }
             return try documents.pathText(of: id).map { ItemName($0) } ?? id.name
