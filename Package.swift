@@ -27,7 +27,6 @@ let heap = Target.Dependency.product(name: "HeapModule", package: "swift-collect
 let logging = Target.Dependency.product(name: "Logging", package: "swift-log")
 let nio = ["NIOCore", "NIOPosix", "NIOHTTP1"].map { Target.Dependency.product(name: $0, package: "swift-nio") }
 let protobuf = Target.Dependency.product(name: "SwiftProtobuf", package: "swift-protobuf")
-let lifecycle = Target.Dependency.product(name: "ServiceLifecycle", package: "swift-service-lifecycle")
 let unixSignals = Target.Dependency.product(name: "UnixSignals", package: "swift-service-lifecycle")
 
 /// A library in `Shared/`.
@@ -112,7 +111,7 @@ let package = Package(
             [
                 "NephosStorage", "NephosBus", "NephosWire", "NephosCore", "NephosFiles", "CJemalloc", "CSodium",
                 protobuf, logging, configuration,
-                crypto, lifecycle, unixSignals,
+                crypto, unixSignals,
             ]),
         // What an operator gets everything back from.
         shared(

@@ -21,7 +21,7 @@ struct NephosCommand: AsyncParsableCommand {
             CommandGroup(
                 name: "Deployment",
                 subcommands: [
-                    InitCommand.self, UpCommand.self, DownCommand.self, AdvertiseCommand.self,
+                    InitCommand.self, UpCommand.self, DownCommand.self, LogsCommand.self, AdvertiseCommand.self,
                 ]),
             CommandGroup(
                 name: "Administration",

@@ -15,6 +15,7 @@ struct CrashCommand: ParsableCommand {
     @Option(help: "Rounds: how often each service is killed.") var kills = 20
     @Option(help: "Writers, each with one transaction in flight.") var writers = 64
     @Option(help: "Devices that follow the store.") var followers = 4
+    @Flag(help: "SIGTERM instead of SIGKILL: each stops in good order, under load until its end.") var orderly = false
     @Flag(name: .long, help: "Print one JSON document.") var json = false
     @Flag(name: .long, help: "No progress on standard error.") var quiet = false
 
@@ -28,7 +29,8 @@ struct CrashCommand: ParsableCommand {
         let deployment = try LoadDeployment(directory: nil, tokenLifetime: CrashRun.tokenLifetime)
         defer { deployment.close() }
         let progress = Progress(quiet: quiet)
-        let run = try CrashRun(deployment, writers: writers, followers: followers, progress: progress)
+        let run = try CrashRun(
+            deployment, writers: writers, followers: followers, signal: orderly ? SIGTERM : SIGKILL, progress: progress)
         defer { run.close() }
         let summary = try run.run(kills: kills)
         progress.done()
@@ -38,10 +40,10 @@ struct CrashCommand: ParsableCommand {
         }
         print(
             """
-            \(summary.kills) kills under \(writers) writers: nothing lost.
+            \(summary.kills) \(orderly ? "stops" : "kills") under \(writers) writers: nothing lost.
               \(summary.transactions) transactions acknowledged, all there, each as a whole (\(summary.checkedStates) states looked at)
               all \(followers) followers ended with the server's digest
-              served again after \(Int(summary.recoveryMedian)) ms (median), \(Int(summary.recoveryMax)) ms (longest)
+              served again after \(Int(summary.recoveryMedian)) ms (median), \(Int(summary.recoveryMax)) ms (longest)\(orderly ? "\n  each had ended after \(Int(summary.stopMedian)) ms (median), \(Int(summary.stopMax)) ms (longest)" : "")
             """)
     }
 }

@@ -20,6 +20,9 @@ final class CrashRun {
         /// From the kill until every writer's transaction in flight was acknowledged, in milliseconds.
         var recoveryMedian = 0.0
         var recoveryMax = 0.0
+        /// From the signal until the process was gone, in milliseconds.
+        var stopMedian = 0.0
+        var stopMax = 0.0
         var checkedStates = 0
     }
 
@@ -40,8 +43,14 @@ final class CrashRun {
     private var loops: [any LoopHandle] = []
     private var summary = Summary()
     private var recoveries: [Double] = []
+    private var stops: [Double] = []
+    /// What each service gets.
+    private let signal: Int32
 
-    init(_ deployment: LoadDeployment, writers: Int, followers: Int, progress: Progress) throws {
+    init(
+        _ deployment: LoadDeployment, writers: Int, followers: Int, signal: Int32 = SIGKILL, progress: Progress
+    ) throws {
+        self.signal = signal
         self.deployment = deployment
         self.progress = progress
         writerCount = writers
@@ -86,14 +95,22 @@ final class CrashRun {
         let sorted = recoveries.sorted()
         summary.recoveryMedian = sorted.isEmpty ? 0 : sorted[sorted.count / 2]
         summary.recoveryMax = sorted.last ?? 0
+        stops.sort()
+        summary.stopMedian = stops.isEmpty ? 0 : stops[stops.count / 2]
+        summary.stopMax = stops.last ?? 0
         return summary
     }
 
     private func kill(_ service: ServiceName, _ label: String) throws {
         let pid = try deployment.processID(of: service)
         let start = ContinuousClock.now
-        guard Foundation.kill(pid, SIGKILL) == 0 else {
+        guard Foundation.kill(pid, signal) == 0 else {
             throw CloudError(.serviceUnavailable, "The service could not be killed.", details: ["pid": "\(pid)"])
+        }
+        if signal != SIGKILL {
+            // Under load until its end.
+            try wait("The service does not end: \(service).") { (try? self.deployment.processID(of: service)) != pid }
+            stops.append(start.duration(to: .now) / .milliseconds(1))
         }
         // What was in flight when the service died, and no more: what came just
         // before it can still be seen.
@@ -102,13 +119,13 @@ final class CrashRun {
             guard let now = try? self.deployment.processID(of: service) else { return false }
             return now != pid
         }
-        try waitForWriters("after \(service) was killed")
+        try waitForWriters("after \(service) was ended")
         let taken = start.duration(to: .now) / .milliseconds(1)
         recoveries.append(taken)
         summary.kills += 1
         try checkServer()
         try checkFollowers()
-        progress.show("\(label): \(service) killed, all writers served after \(Int(taken)) ms")
+        progress.show("\(label): \(service) ended, all writers served after \(Int(taken)) ms")
         try ask(writers) { $0.forEach { $0.resume() } }
     }
 

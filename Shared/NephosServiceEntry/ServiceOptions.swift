@@ -46,12 +46,14 @@ public struct ServiceOptions: ParsableArguments {
         make: @escaping @Sendable (ServiceRuntimeConfig) throws -> any CloudService
     ) async throws {
         guard !isReady else { return try HealthFace.requireReady(.ofEnvironment(name)) }
-        try await runService(
-            name, deployment: try folder(deployment, "NEPHOS_DEPLOYMENT"), data: try folder(data, "NEPHOS_DATA"),
-            logLevel: logLevel, isSupervised: supervised, transport: ZeroMQTransport(busyPollMax: busyPollMax),
-            beside: { standing, settings in
-                let health = try HealthFace.start(for: standing, settings)
-                return { health?.stop() }
-            }, make: make)
+        do {
+            try await runService(
+                name, deployment: try folder(deployment, "NEPHOS_DEPLOYMENT"), data: try folder(data, "NEPHOS_DATA"),
+                logLevel: logLevel, isSupervised: supervised, transport: ZeroMQTransport(busyPollMax: busyPollMax),
+                beside: { standing, settings in
+                    let health = try HealthFace.start(for: standing, settings)
+                    return { health?.stop() }
+                }, make: make)
+        } catch is LoggedFailure { throw ExitCode.failure }
     }
 }

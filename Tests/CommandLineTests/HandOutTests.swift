@@ -87,7 +87,7 @@ import Testing
             func whileItRuns(_ body: () async throws -> Void) async throws {
                 let running = try service.start([])
                 try await eventually("it answers") {
-                    running.output.contains("answers at") || !isRunning(running.pid)
+                    running.errors.contains("The service answers") || !isRunning(running.pid)
                 }
                 try await body()
                 running.signal(SIGTERM)
@@ -134,7 +134,7 @@ import Testing
                 ])
             let running = try service.start([])
             try await eventually("it answers") {
-                running.output.contains("answers at tcp://127.0.0.1:\(first + 2)") || !isRunning(running.pid)
+                running.errors.contains("requests=tcp://127.0.0.1:\(first + 2)") || !isRunning(running.pid)
             }
             running.signal(SIGTERM)
             let outcome = await running.outcome()

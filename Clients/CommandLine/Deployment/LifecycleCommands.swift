@@ -230,7 +230,7 @@ struct UpCommand: ParsableCommand {
         try output.print(
             ["state": "running", "deployment": directory.path],
             text: isNew
-                ? "The five services are up. Logs: \(directory.path)/log. Stop them with: nephos down"
+                ? "The five services are up. Logs: nephos logs. Stop them with: nephos down"
                 : "It is running already. See: nephos status")
     }
 
@@ -283,7 +283,7 @@ struct UpCommand: ParsableCommand {
                         details: ["log": directory.supervisorLog, "last_line": started.log.lastLine])
                 }
                 // What cannot start does not start the third time either.
-                if let failing = ServiceName.all.first(where: { started.log.count(of: " \($0) ") > 1 }) {
+                if let failing = ServiceName.all.first(where: { started.log.count(of: "\($0) ") > 1 }) {
                     throw Self.cannotStart(failing, directory)
                 }
             }

@@ -14,6 +14,12 @@ struct Supervisor {
     let directory: DeploymentDirectory
     /// Whether it ends with the process that started it, as services do.
     var isSupervised = false
+    private let log = OwnLog("supervisor")
+
+    init(directory: DeploymentDirectory, isSupervised: Bool = false) {
+        self.directory = directory
+        self.isSupervised = isSupervised
+    }
 
     /// A service that ends is started again after this long; longer each time it ends soon, up to ``pauseMax``.
     static let pauseMin: Duration = .milliseconds(200)
@@ -30,6 +36,8 @@ struct Supervisor {
         var started = ContinuousClock.now
         var pause = Supervisor.pauseMin
         var startAt = ContinuousClock.now
+        /// Its memory when it was looked at last, as its limit counts it.
+        var memory: MemoryUse?
     }
 
     /// Runs until SIGTERM, SIGINT or SIGHUP, then stops the services, last first.
@@ -41,10 +49,13 @@ struct Supervisor {
         for signal in [SIGTERM, SIGINT, SIGHUP, SIGCHLD] { sigaddset(&signals, signal) }
         pthread_sigmask(SIG_BLOCK, &signals, nil)
 
+        // What a crash tells goes to the log: where it was, and not what memory held then, which may be anybody's.
+        setenv("SWIFT_BACKTRACE", "registers=none,images=none,color=no", 0)
         let place = try HeldPlace(.supervisor, in: directory.runFolder, isExclusive: true)
         let lifeline = try Lifeline()
         var children = ServiceName.all.map { Child(service: $0) }
         var keptAt = ContinuousClock.now
+        say("begins, as process \(getpid())")
         while true {
             for index in children.indices where children[index].pid == nil && children[index].startAt <= .now {
                 start(&children[index], lifeline)
@@ -63,9 +74,15 @@ struct Supervisor {
             if keptAt.duration(to: .now) > .seconds(1) {
                 place.keep()
                 keptAt = .now
+                for index in children.indices {
+                    children[index].memory = children[index].pid.flatMap { MemoryUse(of: $0) }
+                }
+                for service in ServiceName.all { LogRotation.keepShort(directory.log(of: service)) }
+                LogRotation.keepShort(directory.supervisorLog)
             }
         }
         stop(children)
+        say("has ended, and all services before it")
         withExtendedLifetime((place, lifeline)) {}
     }
 
@@ -89,18 +106,37 @@ struct Supervisor {
         let reaped = waitpid(pid, &status, WNOHANG)
         guard reaped != 0 else { return }
         let signal = status & 0x7f
+        let lived = child.started.duration(to: .now)
+        let code = status >> 8 & 0xff
         let cause =
             reaped < 0
-            ? "is gone" : signal == 0 ? "ended with exit code \(status >> 8 & 0xff)" : "ended: \(Self.name(of: signal))"
-        ended(&child, "(process \(pid)) \(cause), after \(describe(child.started.duration(to: .now)))")
+            ? "is gone"
+            : signal != 0
+                ? "ended: \(Self.name(of: signal))\(Self.suspicion(signal, child.memory))"
+                : code != 0 && lived < Self.steadyAfter
+                    ? "could not start: exit code \(code); its log says why" : "ended with exit code \(code)"
+        ended(&child, "(process \(pid)) \(cause), after \(describe(lived))", isFailure: signal != 0 || code != 0)
     }
 
-    private func ended(_ child: inout Child, _ cause: String) {
+    /// What the signal may have come from.
+    private static func suspicion(_ signal: Int32, _ memory: MemoryUse?) -> String {
+        switch signal {
+        case SIGKILL: return " from outside, or by a system that has no memory left"
+        case SIGTERM, SIGINT, SIGHUP: return " from outside"
+        default:
+            guard let memory, memory.isNearLimit else { return "; its log may say more" }
+            return
+                ", likely for want of memory: it had \(describe(bytes: memory.bytes)) of \(describe(bytes: memory.limit))"
+        }
+    }
+
+    private func ended(_ child: inout Child, _ cause: String, isFailure: Bool = true) {
         let lived = child.started.duration(to: .now)
         child.pid = nil
         child.pause = lived > Self.steadyAfter ? Self.pauseMin : min(child.pause * 2, Self.pauseMax)
         child.startAt = .now + child.pause
-        say("\(child.service) \(cause); starts again in \(describe(child.pause))")
+        child.memory = nil
+        say("\(child.service) \(cause); starts again in \(describe(child.pause))", isError: isFailure)
     }
 
     private func stop(_ children: [Child]) {
@@ -108,7 +144,7 @@ struct Supervisor {
             kill(pid, SIGTERM)
             kill(pid, SIGCONT)
             guard !Self.ended(pid, within: Self.grace) else { continue }
-            say("\(service) (process \(pid)) did not end within \(describe(Self.grace)) and is killed")
+            say("\(service) (process \(pid)) did not end within \(describe(Self.grace)) and is killed", isError: true)
             kill(pid, SIGKILL)
             _ = Self.ended(pid, within: Self.grace)
         }
@@ -135,8 +171,29 @@ struct Supervisor {
     }
 
     /// A line of its log; lost if the disk is full, and that is all.
-    private func say(_ text: String) {
-        let now = Timestamp(milliseconds: UInt64(Date().timeIntervalSince1970 * 1000))
-        _ = Standard.write(Array("\(describe(now)) \(text)\n".utf8), to: STDOUT_FILENO)
+    private func say(_ text: String, isError: Bool = false) { log.write(text, isError: isError) }
+}
+
+/// What a process has of memory that is its own, and may have.
+struct MemoryUse {
+    var bytes: UInt64
+    var limit: UInt64
+    /// So near that the next thing it asked for may have been too much.
+    var isNearLimit: Bool { Double(bytes) > 0.85 * Double(limit) }
+
+    /// Nil: there is no such process, or no limit.
+    init?(of pid: pid_t) {
+        func number(_ file: String, _ name: String) -> UInt64? {
+            guard let data = FileManager.default.contents(atPath: "/proc/\(pid)/\(file)") else { return nil }
+            let line = String(decoding: data, as: UTF8.self).split(separator: "\n").first { $0.hasPrefix(name) }
+            return line?.dropFirst(name.count).split(whereSeparator: { $0 == " " || $0 == "\t" }).first.flatMap {
+                UInt64($0)
+            }
+        }
+        guard let kilobytes = number("status", "VmData:"), let limit = number("limits", "Max data size") else {
+            return nil
+        }
+        bytes = kilobytes * 1024
+        self.limit = limit
     }
 }

@@ -87,6 +87,9 @@ public final class DocumentsService: CloudService {
         if publishing.port > 0 { try published.listen(publishing) }
     }
 
+    public func stopsSoon() { published?.stopsSoon() }
+    public var isSettled: Bool { published?.isSettled ?? true }
+
     public func stop() {
         published?.stop()
         published = nil

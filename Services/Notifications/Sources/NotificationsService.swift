@@ -34,6 +34,8 @@ public final class NotificationsService: CloudService {
         door = try SubscriptionDoor(host: host, configuration: configuration)
     }
 
+    public func stopsSoon() { door?.end(because: SubscriptionDoor.stopping) { _ in true } }
+
     public func stop() {
         door?.close()
         door = nil

@@ -15,6 +15,8 @@ final class SubscriptionDoor {
         .tokenExpired, "The access token has run out. Subscribe again with a new one.")
     static let entitlementsChanged = CloudError(
         .tokenExpired, "What the app may use has changed. Subscribe again with a new token.")
+    static let stopping = CloudError(
+        .serviceUnavailable, "The service is stopping. Subscribe again in a moment.", retryAfter: .milliseconds(500))
     private static let unknownConnection = CloudError(
         .notAuthenticated, "The server does not know this connection. Subscribe again.")
     private static let endedMeanwhile = CloudError(

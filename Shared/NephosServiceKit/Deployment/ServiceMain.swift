@@ -5,7 +5,6 @@ public import Logging
 public import NephosBus
 public import NephosCore
 internal import NephosStorage
-internal import ServiceLifecycle
 internal import Synchronization
 internal import UnixSignals
 
@@ -26,8 +25,8 @@ public let serviceBusyPollMax: Duration = .microseconds(200)
 
 /// Runs one service until SIGTERM or SIGINT: what the five executables call.
 ///
-/// Prints one line when the service answers. Logs go to standard error, at the
-/// level of `logLevel`, or else of `NEPHOS_LOG_LEVEL`, or else `info`.
+/// Its log goes to standard error, at the level of `logLevel`, or else of `NEPHOS_LOG_LEVEL`, or else `info`, in the
+/// form that `NEPHOS_LOG_FORMAT` names. The log also says when it answers, and why it ended.
 ///
 /// - Parameters:
 ///   - deployment: The deployment directory; only the roster and this service's secrets are read.
@@ -35,8 +34,7 @@ public let serviceBusyPollMax: Duration = .microseconds(200)
 ///   - isSupervised: Whether it ends with the process that started it, and tells that it runs (``RunFolder``).
 ///   - beside: Begins what tells of the service while it runs; what it returns ends that.
 ///   - make: Makes the service, on its loop.
-/// - Throws: ``CloudError`` `.configurationInvalid` for files or values that do not fit,
-///   and what storage or transport throw.
+/// - Throws: ``LoggedFailure``, for files or values that do not fit, and for what storage or transport throw.
 public func runService(
     _ name: ServiceName, deployment: String, data: String, logLevel: String? = nil, isSupervised: Bool = false,
     transport: any Transport,
@@ -44,9 +42,36 @@ public func runService(
     make: @escaping @Sendable (ServiceRuntimeConfig) throws -> any CloudService
 ) async throws {
     StandardStreams.occupy()
-    // Once, before the first logger; every later one goes the same way.
-    LoggingSystem.bootstrap { StreamLogHandler.standardError(label: $0) }
     let settings = Settings.ofEnvironment(name)
+    let format = Result { try logFormat(settings) }
+    let sink = LogSink((try? format.get()) ?? .text, of: name)
+    // Once, before the first logger; every later one goes the same way.
+    LoggingSystem.bootstrap { _ in ServiceLog(sink) }
+    defer { sink.end() }
+    do {
+        _ = try format.get()
+        try await run(
+            name, settings, sink, deployment: deployment, data: data, logLevel: logLevel, isSupervised: isSupervised,
+            transport: transport, beside: beside, make: make)
+    } catch {
+        // Whoever has started it needs all of it, such as the path or the value that does not fit.
+        let error = CloudError(wrapping: error)
+        sink.log(
+            .critical, error.message,
+            [("code", error.code.description)] + error.details.sorted { $0.key < $1.key }.map { ($0.key, $0.value) })
+        throw LoggedFailure()
+    }
+}
+
+/// The service cannot run, and its log has said why.
+public struct LoggedFailure: Error {}
+
+private func run(
+    _ name: ServiceName, _ settings: Settings, _ sink: LogSink, deployment: String, data: String, logLevel: String?,
+    isSupervised: Bool, transport: any Transport,
+    beside: @escaping @Sendable (ServiceStanding, Settings) throws -> @Sendable () -> Void,
+    make: @escaping @Sendable (ServiceRuntimeConfig) throws -> any CloudService
+) async throws {
     var logger = Logger(label: "nephos.\(name)")
     let level = logLevel ?? settings.text("log_level", for: .all) ?? "info"
     guard let level = Logger.Level(rawValue: level) else {
@@ -83,11 +108,16 @@ public func runService(
     try DeploymentFiles.requirePrivateFolder(data)
     try UnfinishedRestore.require(noneIn: data)
     try UnfinishedRestore.require(noneIn: deployment)
-    let worker = ServiceWorker(name: name, config: config, transport: transport, beside: beside, make: make)
-    let group = ServiceGroup(
-        configuration: ServiceGroupConfiguration(
-            services: [worker], gracefulShutdownSignals: [.sigterm, .sigint], logger: logger))
-    try await group.run()
+    try await ServiceWorker(name: name, config: config, transport: transport, sink: sink, beside: beside, make: make)
+        .run()
+}
+
+private func logFormat(_ settings: Settings) throws(CloudError) -> LogFormat {
+    let named = settings.text("log_format", for: .all) ?? LogFormat.text.rawValue
+    guard let format = LogFormat(rawValue: named) else {
+        throw settings.invalid("log_format", "It is text or json.", for: .all)
+    }
+    return format
 }
 
 /// What a service may have of memory that is its own, where its operator says nothing: about ten times what it needs.
@@ -106,16 +136,19 @@ private func limitMemory(_ settings: Settings) throws {
 }
 
 /// Keeps one service running on a loop until it is told to stop.
-struct ServiceWorker: Service {
+private struct ServiceWorker {
     let name: ServiceName
     let config: ServiceRuntimeConfig
     let transport: any Transport
+    let sink: LogSink
     let beside: @Sendable (ServiceStanding, Settings) throws -> @Sendable () -> Void
     let make: @Sendable (ServiceRuntimeConfig) throws -> any CloudService
 
     func run() async throws {
         let host = Mutex<LoopBound<ServiceHost>?>(nil)
-        let endpoint = Mutex("")
+        // One that comes while it starts is heeded too. They are heard until the end: a second one is no other end.
+        let signals = await UnixSignalsSequence(trapping: .sigterm, .sigint)
+        defer { withExtendedLifetime(signals) {} }
         let loop = try transport.startLoop(named: name.rawValue) { [name, config, make] loop in
             let made = try ServiceHost(
                 loop: loop, service: try make(config), roster: config.roster, secrets: config.secrets,
@@ -127,34 +160,40 @@ struct ServiceWorker: Service {
                 logger: config.logger)
             let bound = LoopBound(made, to: loop)
             host.withLock { $0 = bound }
-            endpoint.withLock { $0 = made.endpoint }
         }
         var endBeside: (@Sendable () -> Void)?
         do {
             endBeside = try host.withLock { $0 }.map {
-                try beside(ServiceStanding(name, $0, on: loop), config.settings)
+                try beside(ServiceStanding(name, $0, on: loop, sink), config.settings)
             }
             for name in config.settings.unknown(in: ProcessInfo.processInfo.environment.keys) {
                 config.logger.warning("There is no such setting; it is ignored.", metadata: ["key": "\(name)"])
             }
-            // Whoever reads this relies on it: nothing of the start can fail any more.
-            print("nephos-\(name) answers at \(endpoint.withLock { $0 })")
-            fflush(nil)
-            // Ends with the graceful stop, or with the task.
-            try? await gracefulShutdown()
         } catch {
             await close(host.withLock { $0 }, loop)
             throw error
         }
+        let signal = await signals.first { _ in true }
+        // Whoever asks whether it is ready hears nothing any more.
         endBeside?()
-        await close(host.withLock { $0 }, loop)
+        await close(
+            host.withLock { $0 }, loop, because: SupervisedLife.hasEnded ? "supervisor gone" : Self.name(of: signal))
     }
 
-    private func close(_ host: LoopBound<ServiceHost>?, _ loop: any LoopHandle) async {
+    private static func name(of signal: UnixSignal?) -> String { signal == .sigint ? "SIGINT" : "SIGTERM" }
+
+    /// What is under way may take so long: less than whoever stops services gives them.
+    private static let drainTime: Duration = .seconds(3)
+
+    /// - Parameter reason: Why it stops in good order; nil: it does not.
+    private func close(_ host: LoopBound<ServiceHost>?, _ loop: any LoopHandle, because reason: String? = nil) async {
         if let bound = host {
             await withCheckedContinuation { done in
                 loop.execute { loop in
-                    bound.withValue(on: loop) { $0.close { done.resume() } }
+                    bound.withValue(on: loop) { host in
+                        guard let reason else { return host.close { done.resume() } }
+                        host.stop(because: reason, within: Self.drainTime) { done.resume() }
+                    }
                 }
             }
         }

@@ -12,7 +12,10 @@ public struct ServiceStanding: Sendable {
     /// Where text is made: not on a loop.
     private let queue = DispatchQueue(label: "metrics", qos: .utility)
 
-    init(_ name: ServiceName, _ host: LoopBound<ServiceHost>, on loop: any LoopHandle) {
+    private let sink: LogSink
+
+    init(_ name: ServiceName, _ host: LoopBound<ServiceHost>, on loop: any LoopHandle, _ sink: LogSink) {
+        self.sink = sink
         self.name = name
         self.host = host
         self.loop = loop
@@ -40,13 +43,15 @@ public struct ServiceStanding: Sendable {
     ///
     /// - Parameter completion: Called on a thread of its own; not if a loop of the service does not answer.
     public func metrics(as format: MetricsFormat, _ completion: @escaping @Sendable (String) -> Void) {
-        loop.execute { [queue] loop in
+        loop.execute { [queue, sink] loop in
             host.withValue(on: loop) { host in
                 let figures = host.figures()
                 host.service.measure { own in
                     queue.async {
                         let process = ProcessFigures(
                             ProcessFigures.StorageFiles(database: figures.storage.path, log: figures.storage.logPath))
+                        var own = own
+                        own["log.left_out"] = sink.leftOut
                         let source = Metric.Source(service: figures, own: own, process: process)
                         completion(MetricsText(source, as: format).text)
                     }

@@ -1,4 +1,5 @@
 internal import Foundation
+internal import Synchronization
 
 /// Ties this process to the one that started it: when standard input, a pipe
 /// that only the other holds open, ends, so does this process; in good order,
@@ -8,6 +9,9 @@ internal import Foundation
 final class SupervisedLife {
     /// How long an orderly end may take.
     static let grace: Duration = .seconds(5)
+    private static let ended = Atomic(false)
+    /// Whether the other process is gone.
+    static var hasEnded: Bool { ended.load(ordering: .relaxed) }
 
     /// - Parameter place: Held as long as the process lives.
     static func begin(holding place: HeldPlace) {
@@ -15,6 +19,7 @@ final class SupervisedLife {
         nonisolated(unsafe) let place = place
         let thread = Thread {
             while !inputHasEnded(within: .seconds(1)) { place.keep() }
+            ended.store(true, ordering: .relaxed)
             kill(getpid(), SIGTERM)
             Thread.sleep(forTimeInterval: Double(grace.components.seconds))
             _exit(EXIT_FAILURE)

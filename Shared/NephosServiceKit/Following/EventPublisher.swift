@@ -103,6 +103,7 @@ struct EventPublisher {
                 $0.token(3, outgoing.position)
                 $0.number(4, outgoing.previousSequence)
                 $0.data(5, notification, isPresent: true)
+                if let cause = outgoing.causeID { $0.operation(6, cause) }
             }
         }
     }

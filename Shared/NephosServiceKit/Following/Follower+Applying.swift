@@ -25,7 +25,9 @@ extension Follower {
                     guard let error else { return next(true) }
                     if Self.isOfStorage(error) || step.restarts { return next(false) }
                     host.count("follower.skipped", by: 1)
-                    host.logger.error("An event could not be handled and was skipped", error)
+                    host.logger.error(
+                        "An event could not be handled and was skipped", error,
+                        metadata: RequestTrace.metadata(nil, causedBy: step.event?.causeID))
                     guard step.cursor != nil else { return next(true) }
                     tryToApply([Step(partition: step.partition, cursor: step.cursor)]) { next($0 == nil) }
                 }
@@ -74,7 +76,9 @@ extension Follower {
                 try host.directory.store(fact, in: item, at: now, transaction)
                 facts.append(fact)
             }
-            if let event = step.event, !event.isOfDirectory { try handler?.handle(event, in: transaction) }
+            if let event = step.event, !event.isOfDirectory {
+                try host.trace.during(nil, causedBy: event.causeID) { try handler?.handle(event, in: transaction) }
+            }
         }
         if following.cursorDelay == .zero { try store(cursors, in: transaction) }
         return facts

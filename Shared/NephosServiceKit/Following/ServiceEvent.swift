@@ -18,6 +18,8 @@ public struct ServiceEvent: Sendable {
     /// The partition's head before it; that after it, when nothing was stored.
     public private(set) var previousSequence: UInt64 = 0
     public private(set) var notification: Notification?
+    /// The request that it comes from, in that service; nil: that is not known.
+    public private(set) var causeID: OperationID?
     /// It tells where a scope stands, and not what has happened to it: some of that was missed.
     public private(set) var isHeadAlone = false
 
@@ -136,7 +138,8 @@ public struct ServiceEvent: Sendable {
             case (5, .range(let range)) where notification == nil:
                 let place = start + range.lowerBound..<start + range.upperBound
                 notification = try Notification(frame, place, reader.bytes(range))
-            case (1...5, _): throw FieldReader.Malformed()
+            case (6, .range(let range)): causeID = OperationID(bytes: reader.bytes(range))
+            case (1...6, _): throw FieldReader.Malformed()
             default: break
             }
         }

@@ -36,6 +36,9 @@ struct BulkReads {
         case refused
     }
 
+    /// Reads, and what waits behind them.
+    var count: Int { parked.values.reduce(parked.count) { $0 + $1.count } }
+
     /// Whether some of the items may have to wait, or others behind them.
     func concern(_ items: [GroupItem]) -> Bool { !parked.isEmpty || items.contains { $0.isBulk } }
 

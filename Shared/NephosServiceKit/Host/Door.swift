@@ -105,7 +105,9 @@ final class Door {
             gate.charge(item, replyBytes: 0, now: now)
             refuse(
                 item.context.peer,
-                Gate.Refusal(error: error, id: item.context.id, budget: item.budget, method: item.method?.name),
+                Gate.Refusal(
+                    error: error, id: item.context.id, causeID: item.context.causeID, budget: item.budget,
+                    method: item.method?.name),
                 since: item.arrived, at: now)
         case .pending, .toPrepare, .toRead:
             break
@@ -120,10 +122,9 @@ final class Door {
             error.code == .internalError || error.code == .storageFailure ? .error : .debug
         logger.log(
             level: level, "A request failed",
-            metadata: [
-                "code": "\(error.code)", "request.id": "\(refusal.id?.description ?? "none")",
-                "details": "\(error.details)",
-            ])
+            metadata: RequestTrace.metadata(refusal.id, causedBy: refusal.causeID).merging([
+                "code": "\(error.code)", "method": "\(refusal.method ?? "other")", "details": "\(error.loggedDetails)",
+            ]) { $1 })
         send(ReplyEnvelope(id: refusal.id, result: .failure(error), budget: refusal.budget), to: peer)
     }
 

@@ -15,6 +15,7 @@ final class Gate {
     struct Refusal: Error {
         var error: CloudError
         var id: OperationID?
+        var causeID: OperationID?
         var budget: Budget?
         /// Which it has asked for; nil: there is no such method.
         var method: String?
@@ -30,6 +31,8 @@ final class Gate {
 
     /// Who the bearers of tokens are; heeds what identity has said.
     var verifier: TokenVerifier
+    /// Whether the service stops, and takes no more requests.
+    var isStopping = false
     /// Whether nothing waits for the loop, and nothing is being done beside it.
     var isIdle: () -> Bool = { false }
     let publishedBudgets: BudgetConfiguration
@@ -107,6 +110,7 @@ final class Gate {
         var exhausted: Budget?
         var asked: Router.Method?
         do throws(CloudError) {
+            guard !isStopping else { throw Self.stopping }
             // What is long is not looked up: to hash a text of megabytes takes a while.
             guard envelope.method.utf8.count <= Router.nameBytesMax, let method = methods[envelope.method],
                 method.name.hasSameBytes(as: envelope.method)
@@ -159,9 +163,13 @@ final class Gate {
             if method.remembersReply { item.principal = item.context.principal }
             return item
         } catch {
-            throw Refusal(error: error, id: envelope.id, budget: exhausted, method: asked?.name)
+            throw Refusal(
+                error: error, id: envelope.id, causeID: envelope.causeID, budget: exhausted, method: asked?.name)
         }
     }
+
+    private static let stopping = CloudError(
+        .serviceUnavailable, "The service is stopping. Try again in a moment.", retryAfter: .milliseconds(500))
 
     /// Lets one in whose caller has nothing left, if there is time to spare for it.
     ///

@@ -25,18 +25,21 @@ final class GroupCommit {
     private let wallClock: any WallClock
     private let operations: OperationMemory
     let cache: FeedCache
+    private let trace: RequestTrace
     /// Charges a request that has run, with the bytes of its reply; see ``Gate/charge(_:replyBytes:)``.
     private let charge: (GroupItem, Int) -> CloudError?
 
     init(
         engine: any StorageEngine, now: @escaping () -> Duration, wallClock: any WallClock,
-        operations: OperationMemory, cache: FeedCache, charge: @escaping (GroupItem, Int) -> CloudError?
+        operations: OperationMemory, cache: FeedCache, trace: RequestTrace = RequestTrace(),
+        charge: @escaping (GroupItem, Int) -> CloudError?
     ) {
         self.engine = engine
         self.now = now
         self.wallClock = wallClock
         self.operations = operations
         self.cache = cache
+        self.trace = trace
         self.charge = charge
     }
 
@@ -114,7 +117,7 @@ final class GroupCommit {
             let unitsBefore = group.replyUnits
             let mark = group.mark
             do {
-                item.outcome = try outcome(of: item, in: group, at: time, &effects)
+                item.outcome = try traced(item, in: group) { try outcome(of: item, in: group, at: time, &effects) }
             } catch {
                 if group.wrote { throw HalfDone() }
                 group.drop(after: mark)
@@ -192,12 +195,21 @@ final class GroupCommit {
             item.cost = group.cost
             item.replyUnits = group.replyUnits
         }
-        let outcome = try outcome(of: item, in: group, at: now(), &alone)
+        let result = try traced(item, in: group) { try outcome(of: item, in: group, at: now(), &alone) }
         try group.flush()
         alone.events = group.events
         alone.heads = group.heads
         alone.storedBytes = group.storedBytes
-        return (outcome, alone, group.commitActions)
+        return (result, alone, group.commitActions)
+    }
+
+    /// What the service's own work logs is about no request.
+    private func traced<Value>(
+        _ item: GroupItem, in group: GroupTransaction, _ body: () throws -> Value
+    ) rethrows -> Value {
+        group.request = item.method == nil ? nil : item.context.id
+        guard item.method != nil else { return try body() }
+        return try trace.during(item.context.id, causedBy: item.context.causeID, body)
     }
 
     private func outcome(

@@ -38,6 +38,8 @@ final class GroupRunner {
     /// Requests in one group, so that the loop is not held up for long.
     private static let groupMax = 512
     private var isUnderWay = false
+    /// Requests of the group under way.
+    private var underWay = 0
     /// The last group was a share of the large requests.
     private var wasHeavy = false
     /// What is done once the group under way has ended.
@@ -96,6 +98,11 @@ final class GroupRunner {
     var isIdle: Bool {
         !isUnderWay && queued.isEmpty && arrived.isEmpty && heavy.isEmpty && preparing.isEmpty
             && waitingReads.isEmpty && readsInFlight == 0
+    }
+
+    /// Requests that were let in and have no answer yet.
+    var unanswered: Int {
+        underWay + arrived.count + heavy.count + preparing.count + reads.count
     }
 
     /// Bytes of requests that wait for their turn, by what they wait for.
@@ -279,6 +286,7 @@ final class GroupRunner {
         let isShare = wasHeavy
         guard !items.isEmpty else { return }
         isUnderWay = true
+        underWay = items.count
         let start = loop.monotonicNow
         // Whoever began the group goes on by itself when this returns.
         var isInline = true
@@ -289,6 +297,7 @@ final class GroupRunner {
                 for item in items where !item.isDeferred { finish(item) }
                 wait(deferred, again: isShare)
                 isUnderWay = false
+                underWay = 0
                 let between = between
                 self.between = []
                 for action in between { action() }

@@ -22,6 +22,8 @@ final class GroupTransaction: HandlerTransaction {
     /// What is stored for owners of plans, more than before. It goes with rows, so that what is rolled back takes it along.
     private(set) var storedBytes: Int64 = 0
     private var notices: [OutgoingEvent] = []
+    /// The request that is being carried out; nil: work of the service's own.
+    var request: OperationID?
     let isShortOfRoom: Bool
     /// When it began.
     let now: Timestamp
@@ -64,11 +66,17 @@ final class GroupTransaction: HandlerTransaction {
         commitActions.removeLast(commitActions.count - mark.commitActions)
     }
 
-    func publish(_ event: OutgoingEvent) { events.append(event) }
+    func publish(_ event: OutgoingEvent) { events.append(caused(event)) }
 
     func publish(_ notices: [OutgoingEvent]) { events += notices }
 
-    func publishRegardless(_ event: OutgoingEvent) { notices.append(event) }
+    func publishRegardless(_ event: OutgoingEvent) { notices.append(caused(event)) }
+
+    private func caused(_ event: OutgoingEvent) -> OutgoingEvent {
+        var event = event
+        event.causeID = request
+        return event
+    }
 
     func afterCommit(_ action: @escaping () -> Void) { commitActions.append(action) }
 

@@ -20,6 +20,7 @@ struct HeavyQueue {
     private var connections: [UInt64: Int] = [:]
 
     var isEmpty: Bool { first == items.count }
+    var count: Int { items.count - first }
 
     /// Whether the item has to wait here: because it is large, because others of its connection wait, or because it
     /// is not small and with it a group would have more than one share of such.

@@ -113,6 +113,8 @@ public struct OutgoingEvent: Sendable {
     public var previousSequence: UInt64
     /// An encoded `Notification`.
     public var notification: Frame
+    /// The request that it comes from; nil: the service's own work. The host fills it in.
+    var causeID: OperationID?
 
     /// What one request has changed in a scope.
     public init(_ change: ScopeChange, notification: Frame) {

@@ -34,6 +34,7 @@ public final class ServiceHost: ServiceRuntime {
     let logger: Logger
     let started: Duration
     let counters = Counters()
+    let trace = RequestTrace()
     let gate: Gate
     let history: HistoryKeeper
     let maintenance: Maintenance
@@ -99,7 +100,7 @@ public final class ServiceHost: ServiceRuntime {
         runner = GroupRunner(
             GroupCommit(
                 engine: engine, now: { [unowned loop] in loop.monotonicNow }, wallClock: loop.wallClock,
-                operations: operations, cache: cache,
+                operations: operations, cache: cache, trace: trace,
                 charge: { [gate] in gate.charge($0, replyBytes: $1) }),
             snapshots: engine.snapshots, loop: loop, key: keys.publicKey, counters: counters,
             logger: logger)
@@ -177,7 +178,7 @@ public final class ServiceHost: ServiceRuntime {
         if known.isClosingAccounts { closures.resume() }
         if service.name != .identity { directoryReport.resume() }
         storage.start()
-        logger.info("The service answers", metadata: ["requests": "\(endpoint)", "events": "\(eventsEndpoint)"])
+        logger.notice("The service answers", metadata: ["requests": "\(endpoint)", "events": "\(eventsEndpoint)"])
     }
 
     /// The service's own methods, and those that every service has.
@@ -368,7 +369,8 @@ public final class ServiceHost: ServiceRuntime {
     public func set(_ counter: String, to amount: Int) { counters.set(counter, to: amount) }
 
     public func report(_ message: String, details: [String: String]) {
-        logger.error("\(message)", metadata: details.mapValues { "\($0)" })
+        let metadata = details.mapValues { Logger.Metadata.Value.string($0) }
+        logger.error("\(message)", metadata: metadata.merging(trace.metadata) { $1 })
     }
 }
 
@@ -381,6 +383,14 @@ extension Result {
 
 extension Logger {
     func error(_ message: Logger.Message, _ error: CloudError) {
-        log(level: .error, message, metadata: ["code": "\(error.code)", "details": "\(error.details)"])
+        self.error(message, error, metadata: [:])
+    }
+
+    /// - Parameter metadata: What it is about besides.
+    func error(_ message: Logger.Message, _ error: CloudError, metadata: Logger.Metadata) {
+        var metadata = metadata
+        metadata["code"] = "\(error.code)"
+        metadata["details"] = "\(error.loggedDetails)"
+        log(level: .error, message, metadata: metadata)
     }
 }

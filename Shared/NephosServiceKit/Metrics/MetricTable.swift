@@ -186,6 +186,9 @@ extension Metric {
         .gauge("nephos_build_info", "Which service this is, and its version") {
             [.whole(1, ("service", $0.service.service.rawValue), ("version", $0.service.version))]
         },
+        .counter(
+            "nephos_log_lines_left_out_total", "Lines that the log does not have, since there were many more like them"
+        ) { $0.own["log.left_out"].map { [.whole($0)] } ?? [] },
         .gauge("nephos_memory_bytes", "Memory of its own, as the limit counts it") { [.whole($0.process.dataBytes)] },
         .gauge("nephos_memory_limit_bytes", "With more it ends and is started again") { source in
             source.process.dataBytesMax.map { [.whole($0)] } ?? []

@@ -273,6 +273,13 @@ public nonisolated struct WireEvent: @unchecked Sendable {
   /// Clears the value of `notification`. Subsequent reads from it will return its default value.
   public mutating func clearNotification() {_uniqueStorage()._notification = nil}
 
+  /// The request that caused it, or empty: what followers do and log because of
+  /// it can be found by that.
+  public var causeID: Data {
+    get {_storage._causeID}
+    set {_uniqueStorage()._causeID = newValue}
+  }
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -868,7 +875,7 @@ nonisolated extension WireEventBatch: SwiftProtobuf.Message, SwiftProtobuf._Mess
 
 nonisolated extension WireEvent: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".Event"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}service\0\u{1}partition\0\u{1}position\0\u{3}previous_sequence\0\u{1}notification\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}service\0\u{1}partition\0\u{1}position\0\u{3}previous_sequence\0\u{1}notification\0\u{3}cause_id\0")
 
   fileprivate class _StorageClass {
     var _service: String = String()
@@ -876,6 +883,7 @@ nonisolated extension WireEvent: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
     var _position: WireChangeToken? = nil
     var _previousSequence: UInt64 = 0
     var _notification: WireNotification? = nil
+    var _causeID: Data = Data()
 
       // This property is used as the initial default value for new instances of the type.
       // The type itself is protecting the reference to its storage via CoW semantics.
@@ -891,6 +899,7 @@ nonisolated extension WireEvent: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
       _position = source._position
       _previousSequence = source._previousSequence
       _notification = source._notification
+      _causeID = source._causeID
     }
   }
 
@@ -914,6 +923,7 @@ nonisolated extension WireEvent: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
         case 3: try { try decoder.decodeSingularMessageField(value: &_storage._position) }()
         case 4: try { try decoder.decodeSingularUInt64Field(value: &_storage._previousSequence) }()
         case 5: try { try decoder.decodeSingularMessageField(value: &_storage._notification) }()
+        case 6: try { try decoder.decodeSingularBytesField(value: &_storage._causeID) }()
         default: break
         }
       }
@@ -941,6 +951,9 @@ nonisolated extension WireEvent: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
       try { if let v = _storage._notification {
         try visitor.visitSingularMessageField(value: v, fieldNumber: 5)
       } }()
+      if !_storage._causeID.isEmpty {
+        try visitor.visitSingularBytesField(value: _storage._causeID, fieldNumber: 6)
+      }
     }
     try unknownFields.traverse(visitor: &visitor)
   }
@@ -955,6 +968,7 @@ nonisolated extension WireEvent: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
         if _storage._position != rhs_storage._position {return false}
         if _storage._previousSequence != rhs_storage._previousSequence {return false}
         if _storage._notification != rhs_storage._notification {return false}
+        if _storage._causeID != rhs_storage._causeID {return false}
         return true
       }
       if !storagesAreEqual {return false}

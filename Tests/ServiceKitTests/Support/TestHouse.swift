@@ -23,6 +23,8 @@ final class NotebookService: CloudService {
     var eventBytes = 0
     /// What `WhoAmI` costs besides.
     var rows = 0
+    /// What a stop waits for.
+    var isSettled = true
     /// Handling an event throws while this is set.
     var refusesEvents = false
 
@@ -206,8 +208,12 @@ struct TestHouse {
     private(set) var notificationsHost: ServiceHost?
     let operatorKeys: KeyPair
     private let secrets: [ServiceSecrets]
+    private let logger: Logger
 
-    init(withFollower: Bool = false, budgets: BudgetConfiguration = .unlimited) throws {
+    init(
+        withFollower: Bool = false, budgets: BudgetConfiguration = .unlimited, logger: Logger = .quiet
+    ) throws {
+        self.logger = logger
         let deployment = try Deployment(host: "127.0.0.1", basePort: 7000, transport: KeysOnly())
         // Nobody else answers here.
         var roster = deployment.roster
@@ -220,7 +226,7 @@ struct TestHouse {
         notificationsEngine = try FaultyEngine()
         identityHost = try ServiceHost(
             loop: bus, service: identity, roster: roster, secrets: secrets[0], engine: identityEngine,
-            budgets: budgets, logger: .quiet, generator: SplitMix64(seed: 1))
+            budgets: budgets, logger: logger, generator: SplitMix64(seed: 1))
         if withFollower { try startFollower() }
     }
 
@@ -228,7 +234,7 @@ struct TestHouse {
         notifications.following = [Following(.identity, cursorDelay: cursorDelay)]
         notificationsHost = try ServiceHost(
             loop: bus, service: notifications, roster: roster, secrets: secrets[4], engine: notificationsEngine,
-            logger: .quiet, generator: SplitMix64(seed: 2))
+            logger: logger, generator: SplitMix64(seed: 2))
     }
 
     func client(

@@ -30,6 +30,7 @@ final class PublishedContents {
     /// As many bodies as there are connections; more are refused.
     private let waitingMax: Int
     private var server: HTTPServer?
+    private var isEnding = false
     private var lookups = 0
     /// Links that were ended while the service runs.
     private var endings: UInt64 = 0
@@ -61,6 +62,19 @@ final class PublishedContents {
             loop.execute { loop in own.withValue(on: loop) { $0.contents?.answer(request, answer) } }
         }
     }
+
+    /// Takes no further requests; what is being answered goes on.
+    func stopsSoon() {
+        guard let server else { return }
+        self.server = nil
+        isEnding = true
+        server.stop { [loop = host.loop.handle, own] in
+            loop.execute { loop in own.withValue(on: loop) { $0.contents?.isEnding = false } }
+        }
+    }
+
+    /// Whether all is answered since.
+    var isSettled: Bool { !isEnding }
 
     func stop() {
         server?.stop()
