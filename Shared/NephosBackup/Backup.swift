@@ -8,7 +8,7 @@ internal import NephosStorage
 /// A deployment as it is backed up and restored: its files, and where its services keep their data.
 public struct DeploymentPlace: Sendable {
     public let files: DeploymentFiles
-    /// Has a folder for each service, named like it.
+    /// Has a folder for each service, named like it, or a link to one.
     public let dataFolder: String
 
     public init(deployment: String, dataFolder: String) {
@@ -16,7 +16,8 @@ public struct DeploymentPlace: Sendable {
         self.dataFolder = dataFolder
     }
 
-    func folder(of service: ServiceName) -> String { "\(dataFolder)/\(service)" }
+    /// Without links, which are the operator's up to here. Below it they are followed by nobody.
+    func folder(of service: ServiceName) -> String { FileCopy.resolved("\(dataFolder)/\(service)") }
     func database(of service: ServiceName) -> String { "\(folder(of: service))/\(service).sqlite" }
     var contentFolder: String { folder(of: .documents) + "/content" }
 }
@@ -36,6 +37,8 @@ public struct Backup {
         public var copiedBytes = 0
         /// How long the longest snapshot of a database was held.
         public var held: Duration = .zero
+        /// Where a restore that was killed has left what it had copied, which takes room and is of no use.
+        public var leftCopies: [String] = []
         /// Snapshots that were removed.
         public var removed: [String] = []
         public var removedBytes = 0
@@ -81,7 +84,7 @@ public struct Backup {
         try FileCopy.makeFolder(making)
         var outcome: Outcome
         do {
-            outcome = try fill(making, name, deployment, key, before.compactMap(\.manifest), at: now, observer)
+            outcome = try fill(making, name, deployment, key, before, at: now, observer)
             try fault("whole")
             try FileCopy.rename(making, to: folder.path(of: name))
         } catch {
@@ -90,6 +93,7 @@ public struct Backup {
         }
         try FileCopy.sync(folder.snapshotsPath)
         try fault("named")
+        outcome.leftCopies = ServiceName.all.compactMap { UnfinishedRestore.leftCopy(in: place.folder(of: $0)) }
         if let retention {
             (outcome.removed, outcome.removedBytes) = try Thinning(folder: folder, fault: fault).run(retention)
         }
@@ -130,15 +134,16 @@ public struct Backup {
     }
 
     private func fill(
-        _ making: String, _ name: String, _ deployment: String, _ key: PublicRecoveryKey?, _ known: [Manifest],
-        at now: Timestamp, _ observer: @escaping BackupObserver
+        _ making: String, _ name: String, _ deployment: String, _ key: PublicRecoveryKey?,
+        _ before: [BackupFolder.Snapshot], at now: Timestamp, _ observer: @escaping BackupObserver
     ) throws -> Outcome {
+        let known = before.compactMap(\.manifest)
         // Before the databases: what a service wraps from now on it may wrap with a key that is not among these.
         let masterKeys = try place.files.masterKeyNames()
         var held: Duration = .zero
         let databases = try copyDatabases(to: making, known.last, held: &held, observer)
         try fault("databases")
-        var copying = SegmentCopying(from: place.contentFolder, to: folder, known: known, fault: fault)
+        var copying = SegmentCopying(from: place.contentFolder, to: folder, known: before, fault: fault)
         let segments = try copying.run(namedBy: making + "/documents.sqlite", observer)
         try fault("segments")
         var manifest = Manifest(
@@ -176,6 +181,7 @@ public struct Backup {
         let sizes = try Self.order.map { service in
             let path = place.database(of: service)
             guard let bytes = FileCopy.byteCount(path) else {
+                guard !FileCopy.isLink(path) else { throw FileCopy.failure(path, ELOOP) }
                 let isHidden = access(path, F_OK) != 0 && errno == EACCES
                 throw isHidden
                     ? FileCopy.failure(path, EACCES)
@@ -219,7 +225,8 @@ public struct Backup {
             })?.name
         else { return }
         let before = folder.path(of: name) + "/" + database.file
-        guard try FileCopy.hash(before, first: database.bytes, went: { _ in }) == database.sha256,
+        // One that cannot be read any more keeps nobody from making the next.
+        guard (try? FileCopy.hash(before, first: database.bytes, went: { _ in })) == database.sha256,
             FileCopy.byteCount(before) == database.bytes, link(before, path + ".same") == 0
         else { return }
         try FileCopy.rename(path + ".same", to: path)

@@ -90,11 +90,13 @@ public struct Verification {
         of id: SegmentID, _ bytes: Int, _ hash: String, _ went: (Int) throws -> Void, countingFrom before: Int
     ) throws -> CloudError? {
         guard let path = folder.path(of: id) else { return CloudError(.storageFailure, "There is no such segment.") }
-        return try Self.damage(of: path, bytes, hash, skipping: before, went)
+        guard var failure = try Self.damage(of: path, bytes, hash, skipping: before, went) else { return nil }
+        failure.message += " The next backup copies it anew, if the deployment has it whole."
+        return failure
     }
 
     /// What is wrong with a file that has to begin with so many bytes of this hash; nil: nothing.
-    private static func damage(
+    static func damage(
         of path: String, _ bytes: Int, _ hash: String, skipping: Int = 0, isExact: Bool = false,
         _ went: (Int) throws -> Void
     ) throws -> CloudError? {

@@ -156,6 +156,48 @@ import Testing
         #expect(try house.verify() == [[]])
     }
 
+    @Test func aCopyThatWasFoundDamagedIsMadeAnew() throws {
+        let house = try BackupHouse()
+        let place = try house.put("a", partition: 1)
+        try house.put("b", partition: 2)
+        let made = try house.backup()
+        let segment = try #require(house.folder.path(of: made.manifest.segments[0].id))
+        let own = house.place.contentFolder + "/" + (try #require(place.segment.filePath))
+        try Self.flip(segment, at: 100)
+        #expect(try house.verify().map(\.count) == [1])
+        #expect(try house.verify()[0][0].message.contains("next backup copies it anew"))
+        // Nothing else than it was comes in its place.
+        try Self.flip(own, at: 90)
+        #expect { try house.backup(at: 1) } throws: {
+            ($0 as? CloudError)?.message.contains("not what was copied of it before") == true
+        }
+        try Self.flip(own, at: 90)
+        #expect(try house.backup(at: 1).copiedSegments == 1)
+        #expect(try house.verify() == [[], []])
+        // One that has grown too.
+        try Self.flip(segment, at: 100)
+        _ = try house.verify()
+        try house.put("more", partition: 1)
+        #expect(try house.backup(at: 2).copiedSegments == 1)
+        #expect(try house.verify() == [[], [], []])
+        unlink(segment)
+        #expect(try house.verify().map(\.isEmpty) == [false, false, false])
+        #expect(try house.backup(at: 3).copiedSegments == 1)
+        #expect(try house.verify() == [[], [], [], []])
+    }
+
+    @Test func aSnapshotThatCannotBeReadAnyMoreKeepsNobodyFromTheNext() throws {
+        let house = try BackupHouse()
+        let made = try house.backup()
+        for service in ServiceName.all {
+            let path = house.folder.path(of: made.snapshot) + "/\(service).sqlite"
+            unlink(path)
+            if service == .records { mkdir(path, 0o700) }
+        }
+        #expect(try house.backup(at: 1).manifest.databases.count == 5)
+        #expect(try house.verify().map(\.isEmpty) == [false, true])
+    }
+
     @Test func aFolderWithinTheDataOrWithOtherThingsIsRefused() throws {
         let house = try BackupHouse()
         for within in ["/data/backups", "/backups", "", "/data/documents/content"] {

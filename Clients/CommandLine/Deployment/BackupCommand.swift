@@ -50,6 +50,7 @@ struct BackupCommand: ParsableCommand {
             var heldMilliseconds: Int64
             var removed: [String]
             var removedBytes: Int
+            var leftCopies: [String]
         }
 
         func run() throws {
@@ -65,7 +66,7 @@ struct BackupCommand: ParsableCommand {
                 segmentBytes: manifest.segmentBytes, copiedSegments: outcome.copiedSegments,
                 copiedBytes: outcome.copiedBytes, recoveryKey: manifest.keys?.recoveryKey,
                 heldMilliseconds: outcome.held.milliseconds, removed: outcome.removed,
-                removedBytes: outcome.removedBytes)
+                removedBytes: outcome.removedBytes, leftCopies: outcome.leftCopies)
             var text = """
                 Made \(outcome.snapshot): databases of \(size(manifest.databaseBytes)), content of \
                 \(size(manifest.segmentBytes)), of which \(size(outcome.copiedBytes)) were copied. All of it was read back.
@@ -75,6 +76,10 @@ struct BackupCommand: ParsableCommand {
                 ?? "\nThere are no keys in it: keep a copy of the deployment's secrets elsewhere."
             if !outcome.removed.isEmpty {
                 text += "\nRemoved: \(listed(outcome.removed)); \(size(outcome.removedBytes)) are free again."
+            }
+            if !outcome.leftCopies.isEmpty {
+                text += "\nA restore is under way, or was killed and has left a copy of no use. Then remove: "
+                text += outcome.leftCopies.joined(separator: " ")
             }
             try output.print(made, text: text)
         }

@@ -137,6 +137,12 @@ struct ServiceWorker: Service {
             for name in config.settings.unknown(in: ProcessInfo.processInfo.environment.keys) {
                 config.logger.warning("There is no such setting; it is ignored.", metadata: ["key": "\(name)"])
             }
+            // No restore is copying: the database is held by this service.
+            if let left = UnfinishedRestore.leftCopy(in: config.dataDirectory) {
+                config.logger.warning(
+                    "A restore that was killed has left a copy, which takes room and is of no use. Remove it.",
+                    metadata: ["folder": "\(left)"])
+            }
             // Whoever reads this relies on it: nothing of the start can fail any more.
             print("nephos-\(name) answers at \(endpoint.withLock { $0 })")
             fflush(nil)
