@@ -67,7 +67,8 @@ public struct Backup {
     /// - Throws: ``CloudError``: `.configurationInvalid` (no deployment, no recovery key, a database that is not there),
     ///   `.invalidArguments` (a folder that cannot be one for backups), `.constraintViolation` (another one is under
     ///   way), `.storageFailure` (no room, damage; a segment that went before it was copied), and what the observer
-    ///   throws. There is no new snapshot then, and all others are as they were.
+    ///   throws. There is no new snapshot then, and all others are as they were; but where there was no room, those went
+    ///   that need not be kept.
     public func run(at now: Timestamp, _ observer: @escaping BackupObserver) throws -> Outcome {
         try UnfinishedRestore.require(noneIn: place.files.directory)
         let deployment = try place.files.roster().deployment
@@ -78,26 +79,52 @@ public struct Backup {
         defer { withExtendedLifetime(lock) {} }
         try folder.clear()
 
-        let before = try folder.snapshots()
-        let name = freeName(at: now, among: before.map(\.name))
-        let making = folder.path(of: "." + name)
-        try FileCopy.makeFolder(making)
         var outcome: Outcome
         do {
-            outcome = try fill(making, name, deployment, key, before, at: now, observer)
-            try fault("whole")
-            try FileCopy.rename(making, to: folder.path(of: name))
-        } catch {
-            FileTree.remove(making)
-            throw error
+            outcome = try make(deployment, key, at: now, observer)
+        } catch let error as CloudError where isForLackOfRoom(error) {
+            // What would go afterwards goes before.
+            guard let retention else { throw error }
+            let thinned = try Thinning(folder: folder, fault: fault).run(retention)
+            guard thinned.bytes > 0 else { throw error }
+            do { outcome = try make(deployment, key, at: now, observer) } catch var error as CloudError {
+                error.details["removed"] = thinned.removed.joined(separator: " ")
+                throw error
+            }
+            (outcome.removed, outcome.removedBytes) = thinned
         }
         try FileCopy.sync(folder.snapshotsPath)
         try fault("named")
         outcome.leftCopies = ServiceName.all.compactMap { UnfinishedRestore.leftCopy(in: place.folder(of: $0)) }
         if let retention {
-            (outcome.removed, outcome.removedBytes) = try Thinning(folder: folder, fault: fault).run(retention)
+            let thinned = try Thinning(folder: folder, fault: fault).run(retention)
+            outcome.removed += thinned.removed
+            outcome.removedBytes += thinned.bytes
         }
         return outcome
+    }
+
+    private func isForLackOfRoom(_ error: CloudError) -> Bool {
+        error.details[FileCopy.neededBytes] != nil
+            || error.code == .storageFailure && FileCopy.freeBytes(at: folder.path) ?? .max < FileCopy.marginBytes
+    }
+
+    private func make(
+        _ deployment: String, _ key: PublicRecoveryKey?, at now: Timestamp, _ observer: @escaping BackupObserver
+    ) throws -> Outcome {
+        let before = try folder.snapshots()
+        let name = freeName(at: now, among: before.map(\.name))
+        let making = folder.path(of: "." + name)
+        try FileCopy.makeFolder(making)
+        do {
+            let outcome = try fill(making, name, deployment, key, before, at: now, observer)
+            try fault("whole")
+            try FileCopy.rename(making, to: folder.path(of: name))
+            return outcome
+        } catch {
+            FileTree.remove(making)
+            throw error
+        }
     }
 
     private func sealingKey() throws -> PublicRecoveryKey? {

@@ -111,6 +111,12 @@ public struct BackupFolder: Sendable {
         }
     }
 
+    /// Whether it lies on a disk that was mounted for reading alone.
+    var isReadOnly: Bool {
+        var figures = statvfs()
+        return statvfs(path, &figures) == 0 && figures.f_flag & UInt(ST_RDONLY) != 0
+    }
+
     /// Removes what one that was killed has left. Only by whoever has the lock.
     func clear() throws {
         for name in try entries(of: snapshotsPath) where name.hasPrefix(".") {

@@ -226,12 +226,16 @@ enum FileCopy {
     /// Room that stays free beside what is written: 16 MiB.
     static let marginBytes = 16 << 20
 
-    /// - Throws: ``CloudError`` `.storageFailure`.
+    /// The detail by which an error says that there is no room.
+    static let neededBytes = "needed_bytes"
+
+    /// - Throws: ``CloudError`` `.storageFailure`, with the detail ``neededBytes``.
     static func requireRoom(for bytes: Int, at folder: String) throws {
         guard let free = freeBytes(at: folder), free - marginBytes < bytes else { return }
         throw CloudError(
-            .storageFailure, "There is not enough room on the disk. Nothing was changed.",
-            details: ["folder": folder, "needed_bytes": "\(bytes + marginBytes)", "free_bytes": "\(free)"])
+            .storageFailure,
+            "There is not enough room on the disk; nothing was copied. Make room, or use another disk.",
+            details: ["folder": folder, neededBytes: "\(bytes + marginBytes)", "free_bytes": "\(free)"])
     }
 
     /// The path without links, as far as it is there.

@@ -23,7 +23,8 @@ public struct Verification {
     ///   throws. What is damaged is a finding.
     public func run(_ snapshot: String?, _ observer: @escaping BackupObserver) throws -> [Finding] {
         try folder.requireBackups()
-        let lock = try folder.lock()
+        // On a disk that nobody can write to nothing has to be held, and nothing can be noted.
+        let lock = folder.isReadOnly ? nil : try folder.lock()
         defer { withExtendedLifetime(lock) {} }
         var chosen = try folder.snapshots()
         if let snapshot {
@@ -47,8 +48,10 @@ public struct Verification {
                 finding.failures = try failures(of: snapshot.name, manifest, damaged, counting)
             }
             // Where that cannot be noted, the others are looked at all the same.
-            do { try folder.note(snapshot.name, isDamaged: !finding.failures.isEmpty) } catch {
-                finding.failures.append(CloudError(wrapping: error))
+            if lock != nil {
+                do { try folder.note(snapshot.name, isDamaged: !finding.failures.isEmpty) } catch {
+                    finding.failures.append(CloudError(wrapping: error))
+                }
             }
             findings.append(finding)
         }
